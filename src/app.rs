@@ -16,20 +16,10 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use crate::db;
-use crate::embedded::LabMode;
-use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::interleaving::Games;
-use crate::lab::race::runner::RaceRunner;
-use crate::lock_family::{self, Candidate, Registration};
-use crate::locks::ShopLocks;
-use crate::probe::PauseBoard;
 use crate::rate_limit::Limiter;
 use crate::recorder::metrics_handle;
 use crate::redis_connection::{self, RedisTlsArgs};
 use crate::settings::{ServeArgs, Switch, WebSettings, parse_settings, race_hosts};
-use crate::shop::context::lab_connections;
-use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 use crate::web::border::Border;
 use crate::web::demo_user::DemoUser;
 use crate::web::middleware::connections::ConnectionLimit;
@@ -38,6 +28,16 @@ use crate::web::middleware::sessions::SessionCache;
 pub use crate::web::pages::judgement::saved_page as judgement_page;
 use crate::web::readiness::Readiness;
 use crate::web::{AppState, MAX_EVENT_STREAMS, server};
+use holdfast_lab::interleaving::Games;
+use holdfast_lab::race::runner::RaceRunner;
+use holdfast_services::LabMode;
+use holdfast_shop::context::lab_connections;
+use holdfast_shop::db;
+use holdfast_shop::jobs::{self, order_expiry::OrderExpiry};
+use holdfast_shop::lock_family::{self, Candidate, Registration};
+use holdfast_shop::locks::ShopLocks;
+use holdfast_shop::probe::PauseBoard;
+use holdfast_shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 
 /// Shutdown: time in which the requests in flight end and their responses are sent.
 const FINISH_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(2));

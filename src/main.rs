@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use holdfast::app;
 use holdfast::commands::{self, Cli, CliCommand};
-use holdfast::output;
 use holdfast::telemetry::{self, TraceExporter};
+use holdfast_base::output;
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]

@@ -7,10 +7,13 @@ use holdfast_lock::observer::metric_names;
 use metrics::{Key, Level, Metadata};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::metrics::{COUNTS, MetricDefinition, MetricType, define_metrics};
-use crate::shop::engine;
+use crate::rate_limit;
 use crate::telemetry::process;
-use crate::{jobs, output, rate_limit, web};
+use crate::web;
+use holdfast_base::metrics::{COUNTS, MetricDefinition, MetricType, define_metrics};
+use holdfast_base::output;
+use holdfast_shop::engine;
+use holdfast_shop::jobs;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -9,7 +9,7 @@ use clap::Args;
 use holdfast_lock::{Error, ProbeFailure, Redis};
 use tokio::time::{Instant, sleep};
 
-use crate::tls::{self, SettingNames, UnusableCertificate};
+use holdfast_shop::tls::{self, SettingNames, UnusableCertificate};
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct RedisTlsArgs {

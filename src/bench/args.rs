@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::flags::{seconds, whole_number};
+use holdfast_base::flags::{seconds, whole_number};
 
 #[derive(Debug, Clone, Args)]
 #[command(

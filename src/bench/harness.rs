@@ -12,12 +12,12 @@ use super::results::Machine;
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, Task,
 };
-use crate::db::{self, Pool};
-use crate::embedded::TempShop;
-use crate::load::{self, LoadClient, LoadPlan, Posts};
-use crate::shop::command::MAX_AMOUNT;
-use crate::shop::store::accounts::open_lab_account;
-use crate::shop::{Sku, UserId, audit, passwords, sessions, users};
+use holdfast_services::TempShop;
+use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_shop::command::MAX_AMOUNT;
+use holdfast_shop::db::{self, Pool};
+use holdfast_shop::store::accounts::open_lab_account;
+use holdfast_shop::{Sku, UserId, audit, passwords, sessions, users};
 
 const OWN_CONNECTIONS: u32 = 8;
 /// The default price of a lab item.
@@ -199,7 +199,7 @@ impl Harness {
         Ok(summary)
     }
 
-    async fn connection(&self) -> anyhow::Result<crate::db::Connection> {
+    async fn connection(&self) -> anyhow::Result<holdfast_shop::db::Connection> {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::embedded::TempShop;
-use crate::output;
-use crate::shop::Strategy;
-use crate::shop::strategy::STRATEGIES;
-use crate::signals;
 pub use args::BenchArgs;
 use harness::Harness;
+use holdfast_base::output;
+use holdfast_base::signals;
+use holdfast_services::TempShop;
+use holdfast_shop::Strategy;
+use holdfast_shop::strategy::STRATEGIES;
 use results::{Method, Results};
 use runs::{BATCHED, Measurements};
 

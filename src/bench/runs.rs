@@ -5,10 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::load::LoadReport;
-use crate::output::grouped;
-use crate::shop::audit::ItemAudit;
-use crate::stats::jain;
+use holdfast_base::output::grouped;
+use holdfast_base::stats::jain;
+use holdfast_services::load::LoadReport;
+use holdfast_shop::audit::ItemAudit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {

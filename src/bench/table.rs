@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::goals::Goal;
 use super::results::{Machine, Method, Results};
 use super::runs::{RunResult, Spread};
-use crate::output::grouped;
+use holdfast_base::output::grouped;
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.
 pub(super) fn table(results: &Results, goals: bool) -> String {

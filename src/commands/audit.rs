@@ -5,10 +5,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::database::{DatabaseArgs, find_urls};
-use crate::output::{self, ProgressLine};
+use crate::app;
 use crate::redis_connection::RedisTlsArgs;
-use crate::shop::audit::{self, AuditProgress, AuditReport};
-use crate::{app, db};
+use holdfast_base::output::{self, ProgressLine};
+use holdfast_shop::audit::{self, AuditProgress, AuditReport};
+use holdfast_shop::db;
 
 #[derive(Debug, Clone, Args)]
 pub struct AuditArgs {

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use crate::db;
-use crate::embedded;
+use holdfast_shop::db;
 
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
@@ -36,7 +35,7 @@ pub fn find_urls(
     if let Some(database_url) = database_url {
         return Ok((database_url.clone(), redis_url));
     }
-    let running = embedded::read_env(data).with_context(|| {
+    let running = holdfast_services::read_env(data).with_context(|| {
         format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
              --data, or set DATABASE_URL",

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, FromArgMatches as _};
 
-use crate::embedded::UpArgs;
 use crate::settings::ServeArgs;
+use holdfast_services::UpArgs;
 
 /// Parses the environment as the replicas of `up` will, so that `up` starts nothing that they would
 /// reject. The error names the variable.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use crate::flags::address;
-use crate::{embedded, output};
+use holdfast_base::flags::address;
+use holdfast_base::output;
 
 #[derive(Debug, Clone, Args)]
 pub struct HealthcheckArgs {
@@ -15,7 +15,7 @@ pub struct HealthcheckArgs {
 }
 
 pub async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
-    let body = embedded::check_ready(options.listen).await;
+    let body = holdfast_services::check_ready(options.listen).await;
     let body =
         body.map_err(|why| anyhow::anyhow!("the replica is not ready: {}", why.trim_end()))?;
     Ok(output::print(&format!("ready: {}\n", body.trim_end()))?)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{lab, output};
+use holdfast_base::output;
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -25,9 +25,9 @@ pub struct LessonArgs {
 
 pub async fn lesson(options: LessonArgs) -> anyhow::Result<bool> {
     match options.name {
-        Some(name) => lab::terminal::run(&name, &options.data, options.json).await,
+        Some(name) => holdfast_lab::terminal::run(&name, &options.data, options.json).await,
         None => {
-            output::print(&lab::terminal::list())?;
+            output::print(&holdfast_lab::terminal::list())?;
             Ok(true)
         }
     }

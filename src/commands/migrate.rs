@@ -2,8 +2,9 @@
 
 use clap::Args;
 
-use crate::shop::seed::{self, SeedContents};
-use crate::{db, output};
+use holdfast_base::output;
+use holdfast_shop::db;
+use holdfast_shop::seed::{self, SeedContents};
 
 #[derive(Debug, Clone, Args)]
 pub struct MigrateArgs {

@@ -21,9 +21,9 @@ use self::lesson::LessonArgs;
 use self::migrate::MigrateArgs;
 use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
-use crate::embedded::UpArgs;
-use crate::judge::{JudgeArgs, run_worker};
 use crate::settings::ServeArgs;
+use holdfast_judge::{JudgeArgs, run_worker};
+use holdfast_services::UpArgs;
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
 #[derive(Debug, Parser)]

@@ -4,7 +4,8 @@ use anyhow::Context as _;
 
 use crate::app::Replica;
 use crate::settings::ServeArgs;
-use crate::{output, signals};
+use holdfast_base::output;
+use holdfast_base::signals;
 
 pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     // First: process 1 of a container ignores signals until it listens.

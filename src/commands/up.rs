@@ -4,11 +4,10 @@ use anyhow::bail;
 
 use super::environment::{settings_of_replicas, variable};
 use crate::app;
-use crate::db;
-use crate::embedded::{self, RunningUp, UpArgs};
-use crate::lab;
 use crate::settings;
-use crate::shop::seed::{self, SeedContents};
+use holdfast_services::{RunningUp, UpArgs};
+use holdfast_shop::db;
+use holdfast_shop::seed::{self, SeedContents};
 
 pub async fn up(options: UpArgs) -> anyhow::Result<()> {
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
@@ -31,8 +30,8 @@ pub async fn up(options: UpArgs) -> anyhow::Result<()> {
     };
     let companion = async |running: RunningUp, control| {
         if running.lab {
-            lab::runner::serve(running, control).await;
+            holdfast_lab::runner::serve(running, control).await;
         }
     };
-    embedded::up(&options, prepare, companion).await
+    holdfast_services::up(&options, prepare, companion).await
 }

@@ -6,12 +6,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 
 use super::database::{DatabaseArgs, connect};
-use crate::embedded::DEMO_PASSWORD_LENGTH;
-use crate::flags::whole_number;
 use crate::settings::MIN_PASSWORD_LENGTH;
-use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, Rejection};
-use crate::{db, output};
+use holdfast_base::flags::whole_number;
+use holdfast_base::output;
+use holdfast_services::DEMO_PASSWORD_LENGTH;
+use holdfast_shop::db;
+use holdfast_shop::users::{self, Credentials};
+use holdfast_shop::{Failure, Rejection};
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum UserCommand {

@@ -24,7 +24,7 @@ use redis::Script;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::metrics::define_metrics;
+use holdfast_base::metrics::define_metrics;
 use rate::Bucket;
 
 pub use rate::{Policy, Rate};

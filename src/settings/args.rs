@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use crate::embedded::LabMode;
-use crate::flags::{address, whole_number};
 use crate::redis_connection::RedisTlsArgs;
+use holdfast_base::flags::{address, whole_number};
+use holdfast_services::LabMode;
 
 /// Minimum length of a new password: that of NIST SP 800-63B.
 pub const MIN_PASSWORD_LENGTH: u16 = 8;

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 
 pub use args::{LockArgs, MIN_PASSWORD_LENGTH, RateLimitArgs, ServeArgs, Switch};
 
-use crate::embedded::reachable;
 use crate::rate_limit::Rate;
 use crate::web::middleware::address::TrustedProxies;
 use crate::web::middleware::public_hosts::PublicHosts;
 use crate::web::middleware::rate_limits::Rates;
+use holdfast_services::reachable;
 
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough
 /// for a person with ten pages and a script, and for an office behind one address; they allow ten

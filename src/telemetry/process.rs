@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-use crate::metrics::define_metrics;
+use holdfast_base::metrics::define_metrics;
 
 define_metrics! {
     PROCESS_CPU: "process_cpu_seconds_total", Counter [] &[],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use moka::future::Cache;
 
-use crate::shop::{Shop, seed};
+use holdfast_shop::{Shop, seed};
 
 /// Time for which the answer is kept: it costs the verification of a password.
 const KEPT: Duration = Duration::from_mins(5);

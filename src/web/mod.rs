@@ -24,7 +24,7 @@ pub mod server;
 use actix_web::HttpRequest;
 use actix_web::web::{self, ServiceConfig};
 
-use crate::metrics::MetricDefinition;
+use holdfast_base::metrics::MetricDefinition;
 
 use api::health;
 use middleware::{body, connections, request_context};

@@ -15,7 +15,7 @@ use super::api;
 use super::middleware::parameters::KEY_HEADER;
 use super::problems::ProblemType;
 use super::routes::resource;
-use crate::lab::headers::{LAB_HEADERS, LabHeader};
+use holdfast_lab::headers::{LAB_HEADERS, LabHeader};
 
 const LAB_HEADER_OPERATIONS: [&str; 5] =
     ["items-restock", "orders-place", "orders-pay", "lab-noop", "lab-tick"];

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::db::ErrorClass;
-use crate::metrics::define_metrics;
-use crate::shop::Shop;
+use holdfast_base::metrics::define_metrics;
+use holdfast_shop::Shop;
+use holdfast_shop::db::ErrorClass;
 
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.

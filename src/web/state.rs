@@ -13,11 +13,11 @@ use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
 use super::problems::{Problem, ProblemType};
 use super::readiness::Readiness;
-use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::interleaving::Games;
-use crate::lab::race::runner::RaceRunner;
-use crate::probe::PauseBoard;
-use crate::shop::Shop;
+use holdfast_lab::interleaving::Games;
+use holdfast_lab::race::runner::RaceRunner;
+use holdfast_shop::Shop;
+use holdfast_shop::jobs::{self, order_expiry::OrderExpiry};
+use holdfast_shop::probe::PauseBoard;
 
 /// Upper bound of a replica's open event streams, each of which polls Postgres.
 pub const MAX_EVENT_STREAMS: usize = 200;

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use holdfast::lab::lessons::{Chapter, LESSONS};
-use holdfast::messages::Language;
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons::{Chapter, LESSONS};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn lesson_definitions_are_valid() {
         }
         texts += 2 + 1 + 4 + 3;
         for name in lesson.shows {
-            assert!(holdfast::lab::source::of(name).is_some(), "{}: {name}", lesson.name);
+            assert!(holdfast_lab::source::of(name).is_some(), "{}: {name}", lesson.name);
         }
     }
     // No text belongs to a lesson that does not exist.

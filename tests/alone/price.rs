@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::checker::ObservedOutcome;

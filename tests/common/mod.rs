@@ -25,11 +25,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use holdfast::embedded::{RunningUp, read_env};
-use holdfast::locks::ShopLocks;
-use holdfast::shop::seed::{self, SeedContents};
-use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
+use holdfast_services::{RunningUp, read_env};
+use holdfast_shop::locks::ShopLocks;
+use holdfast_shop::seed::{self, SeedContents};
+use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -151,7 +151,7 @@ impl Shop {
 
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
         let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
-        let pool = holdfast::db::pool(&self.database_url(), 4).unwrap();
+        let pool = holdfast_shop::db::pool(&self.database_url(), 4).unwrap();
         let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
         let strategy = Strategy::named(strategy).unwrap();
         Domain::new(pool, locks, strategy, DEFAULT_PAYMENT_WINDOW)
@@ -308,8 +308,8 @@ impl Shop {
         self.http.get(self.url(replica, &format!("/api/items/{sku}/audit"))).gives(200).await
     }
 
-    pub async fn audit(&self) -> holdfast::shop::audit::AuditReport {
-        holdfast::shop::audit::check_all(&self.pool.clone().into(), None, |_| {}).await.unwrap()
+    pub async fn audit(&self) -> holdfast_shop::audit::AuditReport {
+        holdfast_shop::audit::check_all(&self.pool.clone().into(), None, |_| {}).await.unwrap()
     }
 
     pub async fn failing_checks(&self) -> Vec<String> {
@@ -394,8 +394,8 @@ async fn template() -> &'static str {
                 .running
                 .database_url
                 .replace("postgres:///holdfast?", "postgres:///template_shop?");
-            holdfast::db::migrate(&url).await.unwrap();
-            let pool = holdfast::db::pool(&url, 2).unwrap();
+            holdfast_shop::db::migrate(&url).await.unwrap();
+            let pool = holdfast_shop::db::pool(&url, 2).unwrap();
             assert!(seed::seed(&pool, SeedContents::EVERYTHING).await.unwrap());
             // A template with open connections can't be copied.
             pool.close().await;

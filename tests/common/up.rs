@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use holdfast::embedded::{RunningUp, read_env};
+use holdfast_services::{RunningUp, read_env};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast::shop::audit;
-use holdfast::shop::{Sku, UserId};
+use holdfast_shop::audit;
+use holdfast_shop::{Sku, UserId};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::AssertSqlSafe;

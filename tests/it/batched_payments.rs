@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::checker::{self, ObservedOutcome};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::{OrderId, UserId};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use holdfast::shop::engine;
-use holdfast::shop::model::{Order, RequestedLine};
-use holdfast::shop::{Execution, Failure, IdempotencyKey, RequestOptions, Shop as Domain, UserId};
 use holdfast_lock::inspect::HeldLock;
+use holdfast_shop::engine;
+use holdfast_shop::model::{Order, RequestedLine};
+use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestOptions, Shop as Domain, UserId};
 use uuid::Uuid;
 
 use crate::common::cut::Cut;

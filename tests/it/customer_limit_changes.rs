@@ -1,9 +1,9 @@
 //! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an
 //! order that read an older limit is not placed by it.
 
-use holdfast::shop::command::ReadSet;
-use holdfast::shop::store::read::{self, ReadRequest};
-use holdfast::shop::{Sku, UserId};
+use holdfast_shop::command::ReadSet;
+use holdfast_shop::store::read::{self, ReadRequest};
+use holdfast_shop::{Sku, UserId};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::Executor as _;

@@ -2,7 +2,7 @@
 //! again when an order is cancelled or refunded.
 
 use futures_util::future::join_all;
-use holdfast::shop::strategy::STRATEGIES;
+use holdfast_shop::strategy::STRATEGIES;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::time::Instant;

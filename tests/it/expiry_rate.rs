@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use holdfast::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
 
 use crate::common::Shop;
 use crate::order_expiry::JOBS_ON;

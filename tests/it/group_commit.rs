@@ -1,5 +1,5 @@
-//! `batched`: writes of several items, or payments of several users, that are ready at the same time
-//! share a statement.
+//! `batched`: writes of several items, or payments of several users, that are ready at the same
+//! time share a statement.
 
 use futures_util::future::join_all;
 use reqwest::{RequestBuilder, Response};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use holdfast::jobs::runs::{self, JobRun, RunState};
-use holdfast::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
-use holdfast::probe::Probe;
-use holdfast::shop::{Error, Shop as Domain};
+use holdfast_shop::jobs::runs::{self, JobRun, RunState};
+use holdfast_shop::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
+use holdfast_shop::probe::Probe;
+use holdfast_shop::{Error, Shop as Domain};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -56,7 +56,7 @@ pub fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
 }
 
 pub fn replica_over(shop: &Shop, name: &str, job: &'static Job, database_url: &str) -> Scheduler {
-    let pool = holdfast::db::pool(database_url, 4).unwrap();
+    let pool = holdfast_shop::db::pool(database_url, 4).unwrap();
     let domain = Domain { pool, ..shop.in_process("batched") };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job])
 }

@@ -1,7 +1,7 @@
 //! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result
 //! of the audit.
 
-use holdfast::jobs::runs::{self, JobRun, RunState};
+use holdfast_shop::jobs::runs::{self, JobRun, RunState};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use time::OffsetDateTime;

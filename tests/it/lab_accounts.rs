@@ -1,8 +1,8 @@
 //! Money of the lab stays in the lab: its orders are paid from an account of their own.
 
 use futures_util::future::join_all;
-use holdfast::shop::store::purge_lab_item;
-use holdfast::shop::{Sku, UserId};
+use holdfast_shop::store::purge_lab_item;
+use holdfast_shop::{Sku, UserId};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
@@ -155,6 +155,6 @@ async fn lab_account_cannot_sign_in() {
     shop.http.post(shop.url(0, "/api/users")).json(&taken).refuses(422, "invalid-request").await;
     let pool = shop.pool.clone().into();
     let password = "a password of mine".to_owned();
-    assert!(holdfast::shop::users::set_password(&pool, &name, password, 8).await.is_err());
-    assert!(holdfast::shop::users::enable(&pool, &name).await.is_err());
+    assert!(holdfast_shop::users::set_password(&pool, &name, password, 8).await.is_err());
+    assert!(holdfast_shop::users::enable(&pool, &name).await.is_err());
 }

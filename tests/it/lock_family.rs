@@ -1,7 +1,7 @@
 //! A replica starts only beside replicas that its lock excludes, and under an unsafe lock only if
 //! that is allowed.
 
-use holdfast::shop::strategy::STRATEGIES;
+use holdfast_shop::strategy::STRATEGIES;
 use serde_json::json;
 
 use crate::common::{Shop, services, until};

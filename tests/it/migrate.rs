@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use holdfast::db::Error;
+use holdfast_shop::db::Error;
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::process::Command;
 
@@ -67,8 +67,8 @@ async fn database_of_another_build_is_rejected() {
         assert_eq!(stderr.trim_end(), format!("holdfast: {}", Error::OtherBuild));
         assert!(stderr.contains("use an empty database"), "{stderr}");
 
-        let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
-        let checked = holdfast::db::check_server(&pool).await;
+        let pool = holdfast_shop::db::pool(&shop.database_url(), 1).unwrap();
+        let checked = holdfast_shop::db::check_server(&pool).await;
         assert!(matches!(checked, Err(Error::OtherBuild)), "{checked:?}");
         assert_eq!(contents(&shop.pool).await, before);
     }

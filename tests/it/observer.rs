@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
-use holdfast::shop::{OrderId, UserId};
 use holdfast_lock::clock;
+use holdfast_shop::{OrderId, UserId};
 use reqwest::{Method, RequestBuilder};
 use uuid::Uuid;
 

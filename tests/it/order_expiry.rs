@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::order_expiry::failures;
-use holdfast::jobs::purge::{PurgeLimits, purge};
-use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
+use holdfast_shop::jobs::order_expiry::failures;
+use holdfast_shop::jobs::purge::{PurgeLimits, purge};
+use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
-use holdfast::shop::{IdempotencyKey, UserId};
+use holdfast_shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use holdfast_shop::{IdempotencyKey, UserId};
 use reqwest::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use futures_util::future::join_all;
-use holdfast::db::{self, Error};
+use holdfast_shop::db::{self, Error};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::common::{Shop, options, services};

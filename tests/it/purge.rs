@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast::db::Pool;
-use holdfast::jobs::purge::{self, PurgeLimits, PurgeResult};
-use holdfast::jobs::{Job, RunOutcome};
-use holdfast::shop::Sku;
-use holdfast::shop::model::{Item, ItemKind};
-use holdfast::shop::store::{items, oldest_kept, purge_lab_item};
+use holdfast_shop::Sku;
+use holdfast_shop::db::Pool;
+use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
+use holdfast_shop::jobs::{Job, RunOutcome};
+use holdfast_shop::model::{Item, ItemKind};
+use holdfast_shop::store::{items, oldest_kept, purge_lab_item};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -172,7 +172,7 @@ async fn purge_stops_in_time_and_resumes() {
 
 /// Runs `work` on its own connection, and returns when Postgres has counted its reads.
 async fn on_own_connection(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
-    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    let pool = holdfast_shop::db::pool(&shop.database_url(), 1).unwrap();
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
         .fetch_one(&mut *pool.acquire().await.unwrap())
         .await

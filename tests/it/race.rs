@@ -10,7 +10,7 @@ use crate::common::requests::Answer as _;
 use crate::common::{Shop, until};
 use crate::pause_points::with_pause;
 use crate::purge::order_and;
-use holdfast::lab::race::runner::prune;
+use holdfast_lab::race::runner::prune;
 
 fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::checker::{RecordedEntry, RecordedOrder, RecordedState};
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::{OrderId, UserId};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 

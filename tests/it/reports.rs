@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use holdfast::shop::Sku;
-use holdfast::shop::audit::{self, AuditStatus};
+use holdfast_shop::Sku;
+use holdfast_shop::audit::{self, AuditStatus};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};

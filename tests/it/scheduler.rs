@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::lab::interleaving::{
+use holdfast_lab::interleaving::{
     Game, GameError, GameRules, GameView, Games, Level, Refusal, playable_named,
 };
-use holdfast::probe::{PauseBoard, Point};
+use holdfast_shop::probe::{PauseBoard, Point};
 
 use crate::common::{Shop, until};
 

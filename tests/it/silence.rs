@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::db;
-use holdfast::jobs::{Job, RunOutcome, Scheduler};
-use holdfast::probe::Probe;
-use holdfast::shop::Error;
+use holdfast_shop::Error;
+use holdfast_shop::db;
+use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
+use holdfast_shop::probe::Probe;
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;

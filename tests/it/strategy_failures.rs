@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdfast::shop::strategy::STRATEGIES;
+use holdfast_shop::strategy::STRATEGIES;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;

@@ -3,8 +3,8 @@
 //!
 //! The first order is paused between its read and its write, and the second one is sent then.
 
-use holdfast::shop::Strategy;
-use holdfast::shop::strategy::{Family, Guarantee, STRATEGIES};
+use holdfast_shop::Strategy;
+use holdfast_shop::strategy::{Family, Guarantee, STRATEGIES};
 use reqwest::StatusCode;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Every kind of forged history violates the invariant that covers it.
 
-use holdfast::shop::OrderId;
+use holdfast_shop::OrderId;
 use uuid::Uuid;
 
 use crate::checker::Invariant::*;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::{OrderId, UserId};
 use uuid::Uuid;
 
 use crate::checker::*;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use holdfast::shop::UserId;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
+use holdfast_shop::UserId;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Judged locks: the list, a judgement that a visitor opens, and one that is saved as a page.
 
-use holdfast::judge::report::Judgement;
+use holdfast_judge::report::Judgement;
 use serde_json::Value;
 use thirtyfour::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

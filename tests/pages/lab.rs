@@ -1,8 +1,8 @@
 //! The lab's pages: the map, a lesson, a run, errors beside fields.
 
-use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
-use holdfast::lab::store;
-use holdfast::messages::Message;
+use holdfast_base::messages::Message;
+use holdfast_lab::run::{LabRun, LabRunState, RunProgress};
+use holdfast_lab::store;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ async fn lesson_takes_a_guess_before_it_explains() {
     assert!(map.contains("Why a lock 0 of 4 done 1 The lost update"), "{map}");
     let lesson = visitor.get("/lab/lessons/lost-update").await;
     let screen = lesson.text.split("class=\"handout\"").next().unwrap();
-    for shown in ["src/shop/strategy/none.rs", "pub async fn read("] {
+    for shown in ["crates/holdfast-shop/src/strategy/none.rs", "pub async fn read("] {
         assert!(lesson.words().contains(shown), "{shown}: {}", lesson.words());
     }
     for early in ["both read 10", "is two steps", "answers so far"] {

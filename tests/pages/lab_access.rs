@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast::lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
+use holdfast_lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
 use reqwest::Version;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

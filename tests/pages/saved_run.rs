@@ -1,6 +1,6 @@
 //! A run saved as one HTML file: opened again by a lab, and played in a browser from a disk.
 
-use holdfast::lab::run::{LabRun, LabRunState};
+use holdfast_lab::run::{LabRun, LabRunState};
 use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;

@@ -1,7 +1,7 @@
 //! What a page does while it loads and while its connection breaks: no layout shift, nothing wider
 //! than the screen, and a run that is followed again after its event stream was lost.
 
-use holdfast::lab::run::{LabRun, LabRunState, RunResult};
+use holdfast_lab::run::{LabRun, LabRunState, RunResult};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -123,7 +123,7 @@ async fn lost_event_stream_is_reported_and_recovered() {
     let address = format!("127.0.0.1:{}", free_ports(1));
     let mut shop = Shop::without_replicas().await;
     shop.add_replica(&[("HOLDFAST_LISTEN", &address)]);
-    assert!(holdfast::lab::store::import(&shop.pool.clone().into(), &running()).await.unwrap());
+    assert!(holdfast_lab::store::import(&shop.pool.clone().into(), &running()).await.unwrap());
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("/lab/runs/{ID}")).await;
     browser.until_text("#run-steps", "A has read 57.").await;

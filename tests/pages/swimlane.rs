@@ -138,7 +138,7 @@ async fn lab_pages_fit_a_small_screen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_page_updates_until_the_end() {
     let mut run = oversold();
-    run.state = holdfast::lab::run::LabRunState::Running;
+    run.state = holdfast_lab::run::LabRunState::Running;
     let outcome = std::mem::take(&mut run.outcome);
     let shop = with_run(&run).await;
     for javascript in [true, false] {

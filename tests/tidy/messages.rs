@@ -63,6 +63,7 @@ fn sources(folder: &str, text: &mut String) {
 fn program() -> String {
     let mut text = String::new();
     sources("src", &mut text);
+    sources("crates", &mut text);
     sources("templates", &mut text);
     text
 }
@@ -116,7 +117,7 @@ fn every_used_message_exists() {
 /// Pages show the rules of the audit in every language: the catalogue has those of `checks.sql`.
 #[test]
 fn catalogue_has_every_audit_rule() {
-    let checks = fs::read_to_string("src/shop/audit/checks.sql").unwrap();
+    let checks = fs::read_to_string("crates/holdfast-shop/src/audit/checks.sql").unwrap();
     let english = fs::read_to_string("locales/en/admin.ftl").unwrap();
     let rules: Vec<(&str, &str)> = checks
         .lines()
@@ -132,9 +133,10 @@ fn catalogue_has_every_audit_rule() {
 /// A page shows a fault or a violation without a text by its name alone.
 #[test]
 fn catalogue_has_every_fault_and_violation() {
-    let judge = |file: &str| fs::read_to_string(format!("src/judge/{file}.rs")).unwrap();
+    let judge =
+        |file: &str| fs::read_to_string(format!("crates/holdfast-judge/src/{file}.rs")).unwrap();
     let violations = judge("violations");
-    let help = fs::read_to_string("src/judge/args.rs").unwrap();
+    let help = fs::read_to_string("crates/holdfast-judge/src/args.rs").unwrap();
     let faults =
         help.split_once("Faults: none (always), ").unwrap().1.split_once(".\\n").unwrap().0;
     let faults = faults.split(',').map(|name| name.trim_matches([' ', '\\', '\n']).to_owned());

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast::metrics::{MetricDefinition, MetricType, SECONDS};
 use holdfast::recorder::all_metrics;
+use holdfast_base::metrics::{MetricDefinition, MetricType, SECONDS};
 
 use crate::{relative, rust_files};
 

@@ -6,8 +6,8 @@ use crate::{code, relative, sources};
 fn statements_lock_rows_in_order() {
     let mut ordered = 0;
     // This file shows statements in parts, and does not execute them.
-    let shown = "src/lab/timeline/statement.rs";
-    for (_, path, text) in sources().into_iter().filter(|(_, path, _)| !path.ends_with(shown)) {
+    let shown = "crates/holdfast-lab/src/timeline/statement.rs";
+    for (path, text) in sources().into_iter().filter(|(path, _)| !path.ends_with(shown)) {
         let code = code(&text);
         let locks =
             code.match_indices(" for update").chain(code.match_indices(" for no key update"));

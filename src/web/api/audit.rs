@@ -9,10 +9,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::responses::json;
-use crate::shop::Error;
-use crate::shop::audit::{AuditProgress, AuditReport, AuditStatus};
 use crate::web::middleware::AdminUser;
 use crate::web::{HttpResult, State};
+use holdfast_shop::Error;
+use holdfast_shop::audit::{AuditProgress, AuditReport, AuditStatus};
 
 /// A held lock in Redis.
 #[derive(Debug, Serialize, ToSchema)]

@@ -3,11 +3,11 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
-use crate::metrics::define_metrics;
-use crate::shop::passwords;
 use crate::telemetry::process;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+use holdfast_base::metrics::define_metrics;
+use holdfast_shop::passwords;
 
 define_metrics! {
     POOL_CONNECTIONS: "holdfast_pool_connections", Gauge ["state"] &[],

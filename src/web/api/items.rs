@@ -6,18 +6,18 @@ use serde::Deserialize;
 
 use super::lists::{Page, page};
 use super::responses::{command_response, json, stored_response, with_location};
-use crate::shop::audit::ItemAudit;
-use crate::shop::command::restock::RestockRequest;
-use crate::shop::command::set_limit::deserialize_limit;
-use crate::shop::model::{Item, ItemKind, LedgerEntry};
-use crate::shop::query::{catalog, ledger};
-use crate::shop::store::items;
-use crate::shop::{Sku, engine};
 use crate::web::middleware::{
     AdminUser, DefaultOptions, Json, KeyParameters, ListParameters, body, idempotency_key,
     lab_options, list_query,
 };
 use crate::web::{HttpResult, State};
+use holdfast_shop::audit::ItemAudit;
+use holdfast_shop::command::restock::RestockRequest;
+use holdfast_shop::command::set_limit::deserialize_limit;
+use holdfast_shop::model::{Item, ItemKind, LedgerEntry};
+use holdfast_shop::query::{catalog, ledger};
+use holdfast_shop::store::items;
+use holdfast_shop::{Sku, engine};
 
 /// Lists the items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters<Sku>),

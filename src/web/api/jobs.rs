@@ -8,11 +8,11 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::responses::{json, no_content};
-use crate::jobs::lab_tick::{self, OncePolicy};
-use crate::jobs::order_expiry::failures;
-use crate::jobs::{JobsStatus, RunOutcome};
 use crate::web::middleware::{AdminUser, Json, LabAdmin, body, lab_options};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+use holdfast_shop::jobs::lab_tick::{self, OncePolicy};
+use holdfast_shop::jobs::order_expiry::failures;
+use holdfast_shop::jobs::{JobsStatus, RunOutcome};
 
 /// Returns the state of all scheduled jobs and of order expiry (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof",
@@ -53,7 +53,7 @@ pub struct TickResult {
     /// The probe points that were passed, if a trace was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
-    pub trace: Option<Vec<crate::probe::TraceEvent>>,
+    pub trace: Option<Vec<holdfast_shop::probe::TraceEvent>>,
 }
 
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).

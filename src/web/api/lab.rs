@@ -11,17 +11,17 @@ use uuid::Uuid;
 
 use super::orders::OrderRequest;
 use super::responses::{command_response, json, no_content, stored_response, with_location};
-use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
-use crate::probe::{PausedRequest, Point};
-use crate::shop::command::set_limit::deserialize_limit;
-use crate::shop::model::{Item, ItemKind, Order};
-use crate::shop::store::items;
-use crate::shop::{Strategy, UserId, engine};
 use crate::web::middleware::{
     DefaultOptions, Json, KeyParameters, LabAdmin, SignedInUser, idempotency_key, lab_options,
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
+use holdfast_shop::command::set_limit::deserialize_limit;
+use holdfast_shop::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
+use holdfast_shop::model::{Item, ItemKind, Order};
+use holdfast_shop::probe::{PausedRequest, Point};
+use holdfast_shop::store::items;
+use holdfast_shop::{Strategy, UserId, engine};
 
 const DEFAULT_PRICE_CENTS: i64 = 100;
 

@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use super::lists::{Page, page};
 use super::responses::json;
-use crate::lab::run::{LabRun, RunRequest};
-use crate::lab::store::{
-    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
-};
-use crate::messages::{Language, message};
 use crate::web::middleware::{
     Json, LabAdmin, LabReader, ListParameters, Query, begin_command, list_query,
 };
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
+use holdfast_base::messages::{Language, message};
+use holdfast_lab::run::{LabRun, RunRequest};
+use holdfast_lab::store::{
+    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
+};
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const QUEUE_INTERVAL: Duration = Duration::from_millis(500);

@@ -6,15 +6,15 @@ use utoipa::ToSchema;
 
 use super::lists::{Page, page};
 use super::responses::{creation_response, json, no_content};
-use crate::shop::engine;
-use crate::shop::model::LedgerEntry;
-use crate::shop::query::ledger;
-use crate::shop::users::{self, PasswordChange};
 use crate::web::middleware::{
     DefaultOptions, Json, KeyParameters, ListParameters, SignedInUser, begin_command,
     idempotency_key, list_query,
 };
 use crate::web::{HttpResult, State};
+use holdfast_shop::engine;
+use holdfast_shop::model::LedgerEntry;
+use holdfast_shop::query::ledger;
+use holdfast_shop::users::{self, PasswordChange};
 
 /// The caller's name and balances.
 #[derive(Debug, Serialize, ToSchema)]

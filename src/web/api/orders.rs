@@ -8,17 +8,17 @@ use utoipa::ToSchema;
 
 use super::lists::{Page, page};
 use super::responses::{command_response, creation_response, json, with_location};
-use crate::shop::idempotency::RETENTION_HOURS;
-use crate::shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
-use crate::shop::query::orders;
-use crate::shop::{
-    Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
-};
 use crate::web::middleware::{
     DefaultOptions, Json, KeyParameters, ListParameters, OptionalKeyParameters, SignedInUser, body,
     idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
+use holdfast_shop::idempotency::RETENTION_HOURS;
+use holdfast_shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
+use holdfast_shop::query::orders;
+use holdfast_shop::{
+    Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
+};
 
 /// An order request.
 #[derive(Debug, Deserialize, ToSchema)]

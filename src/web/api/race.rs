@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 use super::lab;
 use super::responses::json;
-use crate::lab::race::model::{Race, RaceRequest};
-use crate::lab::run::LabRunState;
-use crate::lab::store;
-use crate::messages::message;
-use crate::probe::PausedRequest;
 use crate::web::middleware::{Json, SignedInUser, begin_command, csrf};
 use crate::web::{AppState, HttpResult, Problem, State};
+use holdfast_base::messages::message;
+use holdfast_lab::race::model::{Race, RaceRequest};
+use holdfast_lab::run::LabRunState;
+use holdfast_lab::store;
+use holdfast_shop::probe::PausedRequest;
 
 /// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
 ///

@@ -6,9 +6,9 @@ use actix_web::http::header::{HeaderName, HeaderValue, LOCATION};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::probe::Probe;
-use crate::shop::{Execution, Failure, StoredResponse};
 use crate::web::{HttpResult, Problem};
+use holdfast_shop::probe::Probe;
+use holdfast_shop::{Execution, Failure, StoredResponse};
 
 pub(super) fn json(body: impl Serialize) -> HttpResult {
     Ok(HttpResponse::Ok().json(body))

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::lists::{Page, page};
 use super::responses::{no_content, stored_response, with_location};
-use crate::messages::message;
-use crate::shop::sessions::{self, Session, SessionId, SessionToken};
-use crate::shop::users::{self, CreatedUser, Credentials};
 use crate::web::middleware::{Json, ListParameters, SignedInUser, begin_command, list_query};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+use holdfast_base::messages::message;
+use holdfast_shop::sessions::{self, Session, SessionId, SessionToken};
+use holdfast_shop::users::{self, CreatedUser, Credentials};
 
 /// Creates a user, with a welcome credit of 100.00 on the account.
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),

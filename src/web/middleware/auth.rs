@@ -11,9 +11,9 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use futures_util::future::LocalBoxFuture;
 
 use super::cookies::SESSION_COOKIE;
-use crate::shop::Error;
-use crate::shop::sessions::Caller;
 use crate::web::{Problem, ProblemType, app_state};
+use holdfast_shop::Error;
+use holdfast_shop::sessions::Caller;
 
 const CSRF_HEADER: &str = "X-CSRF-Token";
 

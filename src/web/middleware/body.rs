@@ -14,9 +14,9 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
-use crate::messages::message;
-use crate::shop::{IdempotencyKey, OrderId, Sku};
 use crate::web::{Problem, ProblemType};
+use holdfast_base::messages::message;
+use holdfast_shop::{IdempotencyKey, OrderId, Sku};
 
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub const MAX_LIST_LENGTH: i64 = 1_000;
@@ -242,8 +242,8 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
-    use crate::lab::run::RunRequest;
     use crate::web::api::orders::OrderRequest;
+    use holdfast_lab::run::RunRequest;
 
     fn order_problem(body: &str) -> (u16, String) {
         let problem = parse::<OrderRequest>(body.as_bytes()).unwrap_err();

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use socket2::SockRef;
 
 use super::address::{TrustedProxies, rate_limit_key};
-use crate::metrics::define_metrics;
 use crate::web::log_limit;
+use holdfast_base::metrics::define_metrics;
 
 /// Time after which the kernel closes a connection whose client does not receive what was sent:
 /// it is gone, or does not read. Longer than any pause of a network that still works.

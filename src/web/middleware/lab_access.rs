@@ -11,9 +11,9 @@ use actix_web::http::uri::Authority;
 
 use super::auth::{ensure_admin, find_caller, unauthenticated};
 use super::csrf::{check_origin, check_public_form};
-use crate::shop::UserId;
-use crate::shop::sessions::Caller;
 use crate::web::{AppState, Problem, ProblemType, app_state};
+use holdfast_shop::UserId;
+use holdfast_shop::sessions::Caller;
 
 /// How the names of headers that proxies add begin.
 const PROXY_HEADERS: [&str; 10] = [

@@ -16,8 +16,8 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
-use crate::shop::users::is_valid_name;
 use crate::web::{Problem, ProblemType};
+use holdfast_shop::users::is_valid_name;
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
 /// removed at the user's next sign-in after that, or when the user has not signed in for as long.

@@ -29,7 +29,7 @@ use super::body::{MAX_BODY_BYTES, wrong_media_type};
 use crate::web::client_stream::{ConnectionPhase, RequestInProgress};
 use crate::web::{Problem, ProblemType, State};
 
-/// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
+/// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](holdfast_shop::REQUEST_TIMEOUT),
 /// so that the rest is enough for most commands; the longest body needs 13 kB/s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Additional time for a process that was paused: its timers expire before it reads what arrived.

@@ -23,10 +23,10 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, error_span, field};
 use uuid::Uuid;
 
-use crate::metrics::{SECONDS, define_metrics};
-use crate::shop::REQUEST_TIMEOUT;
 use crate::telemetry;
 use crate::web::{AppState, Problem, ProblemType, State};
+use holdfast_base::metrics::{SECONDS, define_metrics};
+use holdfast_shop::REQUEST_TIMEOUT;
 
 define_metrics! {
     HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",

@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use super::auth::known_caller;
 use super::request_context::RequestContext;
-use crate::lab::{LabHeaderError, LabHeaders};
-use crate::shop::{IdempotencyKey, RequestOptions};
 use crate::web::{Problem, ProblemType, app_state};
+use holdfast_lab::{LabHeaderError, LabHeaders};
+use holdfast_shop::{IdempotencyKey, RequestOptions};
 
 /// Extracts the replica's own options, whatever the request's lab headers.
 #[derive(Debug)]

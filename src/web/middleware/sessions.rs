@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use moka::future::Cache;
 
-use crate::shop::sessions::{self, Caller};
-use crate::shop::{Error, Shop, UserId};
+use holdfast_shop::sessions::{self, Caller};
+use holdfast_shop::{Error, Shop, UserId};
 
 /// Lifetime of a cached session. The contract allows 5 s.
 const SESSION_CACHE_TTL: Duration = Duration::from_secs(4);

@@ -13,15 +13,15 @@ use super::place_order::submit;
 use super::rejection::FormErrors;
 use super::respond::html;
 use super::sign_in::password_rule;
-use crate::shop::query::ledger;
-use crate::shop::sessions::{self, Session, SessionId};
-use crate::shop::users::{self, PasswordChange};
-use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
 use crate::web::middleware::{
     DefaultOptions, FormFields, Query, SignedInUser, begin_command, csrf,
 };
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_shop::query::ledger;
+use holdfast_shop::sessions::{self, Session, SessionId};
+use holdfast_shop::users::{self, PasswordChange};
+use holdfast_shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
 
 const LISTED_SESSIONS: i64 = 25;
 const AMOUNT: &str = "amount_cents";

@@ -13,12 +13,12 @@ use time::OffsetDateTime;
 use super::format::FormatTime as _;
 use super::layout::Layout;
 use super::respond::html;
-use crate::messages::Message;
-use crate::shop::Error;
-use crate::shop::audit::{AuditCheck, AuditProgress, AuditReport, AuditStatus};
 use crate::web::middleware::AdminUser;
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{HttpResult, State};
+use holdfast_base::messages::Message;
+use holdfast_shop::Error;
+use holdfast_shop::audit::{AuditCheck, AuditProgress, AuditReport, AuditStatus};
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]

@@ -14,12 +14,12 @@ use super::item;
 use super::layout::{Layout, language_of};
 use super::rejection::RejectionNotice;
 use super::respond::{html, set_cookie};
-use crate::shop::command::place_order::MAX_QUANTITY;
-use crate::shop::model::Item;
-use crate::shop::query::{catalog, ledger};
-use crate::shop::{Cents, Sku};
 use crate::web::middleware::{FormFields, body, csrf};
 use crate::web::{HttpResult, Problem, app_state, see_other};
+use holdfast_shop::command::place_order::MAX_QUANTITY;
+use holdfast_shop::model::Item;
+use holdfast_shop::query::{catalog, ledger};
+use holdfast_shop::{Cents, Sku};
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]

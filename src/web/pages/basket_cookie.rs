@@ -11,11 +11,11 @@ use actix_web::cookie::Cookie;
 use uuid::Uuid;
 
 use super::format::format_count;
-use crate::messages::Language;
-use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
-use crate::shop::model::RequestedLine;
-use crate::shop::{IdempotencyKey, Sku};
 use crate::web::middleware::BASKET_COOKIE;
+use holdfast_base::messages::Language;
+use holdfast_shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
+use holdfast_shop::model::RequestedLine;
+use holdfast_shop::{IdempotencyKey, Sku};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basket {

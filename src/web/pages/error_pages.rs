@@ -18,11 +18,11 @@ use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::html;
 use super::sign_in::sign_in_url;
-use crate::messages::message;
 use crate::web::middleware::SESSION_COOKIE;
 use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, see_other};
+use holdfast_base::messages::message;
 
 const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
 

@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::messages::{FluentValue, Language, is_chinese};
-use crate::shop::Cents;
+use holdfast_base::messages::{FluentValue, Language, is_chinese};
+use holdfast_shop::Cents;
 
 pub fn equals_sign(holds: bool) -> &'static str {
     if holds { "=" } else { "≠" }

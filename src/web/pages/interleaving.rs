@@ -14,17 +14,17 @@ use uuid::Uuid;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::lab::interleaving::{
-    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
-    playable, playable_named,
-};
-use crate::lab::timeline::{Detail, Value, statement};
-use crate::messages::{Language, message};
-use crate::probe::Point;
-use crate::shop::model::LedgerEntry;
 use crate::web::middleware::lab_access::check_run_form;
 use crate::web::middleware::{FormFields, LabReader, Query};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
+use holdfast_base::messages::{Language, message};
+use holdfast_lab::interleaving::{
+    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
+    playable, playable_named,
+};
+use holdfast_lab::timeline::{Detail, Value, statement};
+use holdfast_shop::model::LedgerEntry;
+use holdfast_shop::probe::Point;
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]

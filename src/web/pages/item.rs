@@ -9,13 +9,13 @@ use serde::Deserialize;
 use super::basket_cookie::QuantityError;
 use super::layout::Layout;
 use super::respond::html;
-use crate::shop::command::place_order::MAX_QUANTITY;
-use crate::shop::model::Item;
-use crate::shop::query::catalog;
-use crate::shop::{Cents, Sku};
 use crate::web::middleware::{Query, body};
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, app_state, see_other};
+use holdfast_shop::command::place_order::MAX_QUANTITY;
+use holdfast_shop::model::Item;
+use holdfast_shop::query::catalog;
+use holdfast_shop::{Cents, Sku};
 
 const PAGE_LENGTH: i64 = 60;
 

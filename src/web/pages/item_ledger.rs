@@ -11,15 +11,15 @@ use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
 use super::place_order::submit;
 use super::rejection::FormErrors;
 use super::respond::html;
-use crate::shop::audit::item::MAX_RECENT_ENTRIES;
-use crate::shop::audit::{self, ItemSummary};
-use crate::shop::command::restock::RestockRequest;
-use crate::shop::command::set_limit::MAX_LIMIT;
-use crate::shop::model::Item;
-use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, engine};
 use crate::web::middleware::{DefaultOptions, FormFields, Query, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_shop::audit::item::MAX_RECENT_ENTRIES;
+use holdfast_shop::audit::{self, ItemSummary};
+use holdfast_shop::command::restock::RestockRequest;
+use holdfast_shop::command::set_limit::MAX_LIMIT;
+use holdfast_shop::model::Item;
+use holdfast_shop::query::{catalog, ledger, orders};
+use holdfast_shop::{IdempotencyKey, OrderId, Shop, Sku, engine};
 
 const LIMIT: &str = "limit_per_user";
 

@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::format::{FormatTime as _, format_count};
 use super::layout::Layout;
 use super::respond::html;
-use crate::jobs::audit::AuditResult;
-use crate::jobs::order_expiry::failures;
-use crate::jobs::runs::{JobRun, RunState};
-use crate::jobs::{JobStatus, JobsStatus};
-use crate::messages::Language;
 use crate::web::middleware::{AdminUser, FormFields, body, csrf};
 use crate::web::{HttpResult, State, see_other};
+use holdfast_base::messages::Language;
+use holdfast_shop::jobs::audit::AuditResult;
+use holdfast_shop::jobs::order_expiry::failures;
+use holdfast_shop::jobs::runs::{JobRun, RunState};
+use holdfast_shop::jobs::{JobStatus, JobsStatus};
 
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]

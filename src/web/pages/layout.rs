@@ -15,14 +15,14 @@ use time::OffsetDateTime;
 use super::basket_cookie::Basket;
 use super::format::format_relative;
 use super::respond::{html, set_cookie};
-use crate::lab::source;
-use crate::messages::{FluentValue, Language, Message};
-use crate::shop::audit::StockConservation;
-use crate::shop::model::Item;
-use crate::shop::sessions::Caller;
-use crate::shop::strategy::Strategy;
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
 use crate::web::{AppState, HttpResult, Problem, app_state, log_limit, see_other};
+use holdfast_base::messages::{FluentValue, Language, Message};
+use holdfast_lab::source;
+use holdfast_shop::audit::StockConservation;
+use holdfast_shop::model::Item;
+use holdfast_shop::sessions::Caller;
+use holdfast_shop::strategy::Strategy;
 
 #[derive(Debug)]
 pub struct Layout {

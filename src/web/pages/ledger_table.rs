@@ -4,11 +4,11 @@
 use serde::Deserialize;
 
 use super::format::{format_change, short_id};
-use crate::messages::Language;
-use crate::shop::audit::LedgerFork;
-use crate::shop::model::LedgerEntry;
-use crate::shop::{Cents, OrderId};
 use crate::web::paging::cut_page;
+use holdfast_base::messages::Language;
+use holdfast_shop::audit::LedgerFork;
+use holdfast_shop::model::LedgerEntry;
+use holdfast_shop::{Cents, OrderId};
 
 pub(super) const PAGE_LENGTH: i64 = 50;
 

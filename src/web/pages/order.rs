@@ -17,15 +17,15 @@ use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
 use super::rejection::RejectionNotice;
 use super::respond::html;
-use crate::messages::Language;
-use crate::shop::model::{Item, Order, OrderLine, OrderStatus};
-use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{
+use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_base::messages::Language;
+use holdfast_shop::model::{Item, Order, OrderLine, OrderStatus};
+use holdfast_shop::query::{catalog, ledger, orders};
+use holdfast_shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
     Sku, UserId, engine,
 };
-use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf};
-use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 const PAGE_LENGTH: i64 = 25;
 

@@ -16,13 +16,13 @@ use super::basket::{self, BasketRejection};
 use super::basket_cookie::Basket;
 use super::rejection::FormErrors;
 use super::respond::set_cookie;
-use crate::shop::model::{Order, RequestedLine};
-use crate::shop::query::orders;
-use crate::shop::{
-    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
-};
 use crate::web::middleware::{BASKET_COOKIE, DefaultOptions, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
+use holdfast_shop::model::{Order, RequestedLine};
+use holdfast_shop::query::orders;
+use holdfast_shop::{
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+};
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
 const DUPLICATE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::timeline::TimelineView;
-use crate::lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
-use crate::lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
-use crate::messages::{FluentValue, Language};
-use crate::output::grouped;
-use crate::shop::Strategy;
-use crate::shop::strategy::ReadMethod;
+use holdfast_base::messages::{FluentValue, Language};
+use holdfast_base::output::grouped;
+use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
+use holdfast_lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
+use holdfast_shop::Strategy;
+use holdfast_shop::strategy::ReadMethod;
 
 const PLAY_MS: u64 = 5_200;
 /// The part of the playback that a crowd takes.

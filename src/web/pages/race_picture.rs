@@ -8,8 +8,8 @@ use super::outlined_text::outline_texts;
 use super::race_film::{RaceCell, RaceView, server};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
-use crate::lab::race::model::Race;
-use crate::messages::Language;
+use holdfast_base::messages::Language;
+use holdfast_lab::race::model::Race;
 
 const WIDTH: u32 = 1_200;
 const HEIGHT: u32 = 630;

@@ -4,9 +4,9 @@ use actix_web::http::StatusCode;
 use serde_json::Value;
 
 use super::format::sentence;
-use crate::messages::{FluentValue, Language};
-use crate::shop::{Cents, FieldName, Rejection};
 use crate::web::Problem;
+use holdfast_base::messages::{FluentValue, Language};
+use holdfast_shop::{Cents, FieldName, Rejection};
 
 #[derive(Debug)]
 pub struct RejectionNotice {

@@ -9,12 +9,12 @@ use serde::Deserialize;
 use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
-use crate::messages::Language;
-use crate::shop::sessions;
-use crate::shop::users::{self, Credentials, WELCOME_CENTS};
-use crate::shop::{Cents, Failure, Rejection};
 use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_base::messages::Language;
+use holdfast_shop::sessions;
+use holdfast_shop::users::{self, Credentials, WELCOME_CENTS};
+use holdfast_shop::{Cents, Failure, Rejection};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]

@@ -14,10 +14,10 @@ use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use crate::db::ErrorClass;
-use crate::messages::{Language, Message, message};
-use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
+use holdfast_base::messages::{Language, Message, message};
+use holdfast_shop::db::ErrorClass;
+use holdfast_shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";

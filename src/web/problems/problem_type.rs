@@ -3,7 +3,7 @@
 
 use actix_web::http::StatusCode;
 
-use crate::messages::{Language, Message};
+use holdfast_base::messages::{Language, Message};
 
 #[derive(Debug, Clone, Copy)]
 pub struct ProblemDefinition {

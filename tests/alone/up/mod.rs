@@ -17,7 +17,7 @@ use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use holdfast::embedded::{RunningUp, read_env};
+use holdfast_services::{RunningUp, read_env};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

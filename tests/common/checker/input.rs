@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::{OrderId, UserId};
 use uuid::Uuid;
 
 /// One request as its client saw it. Two requests with one key are two observations. All attempts

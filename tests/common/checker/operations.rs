@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::{OrderId, UserId};
 
 use super::{
     Findings, Invariant, ObservedChange, ObservedOperation, ObservedOutcome, ObservedRequest,

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{ObservedChange, ObservedOperation, ObservedOutcome};
-use holdfast::shop::model::{Order, PaidOrder, ValueChange};
-use holdfast::shop::{OrderId, UserId};
+use holdfast_shop::model::{Order, PaidOrder, ValueChange};
+use holdfast_shop::{OrderId, UserId};
 
 /// The fields of a problem that the outcome depends on.
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use holdfast::shop::OrderId;
+use holdfast_shop::OrderId;
 
 use super::operations::{Bounds, MatchedEntries};
 use super::{Findings, Invariant, ObservedOutcome, ObservedRequest, RecordedEntry, RecordedState};

@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
-use holdfast::probe::Probe;
 use holdfast_lock::{
     AcquireOutcome, Error, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey,
 };
 use holdfast_lock::{Redis, Released, Settings};
+use holdfast_shop::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
+use holdfast_shop::probe::Probe;
 
 use crate::common::cut::Cut;
 use crate::server::{Server, until};

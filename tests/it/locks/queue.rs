@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::poll;
-use holdfast::locks::queue::{KeyQueues, QueueGuard};
-use holdfast::locks::{Priority, QueueDeadlines, QueueOptions, WhenFull};
 use holdfast_lock::{LockKey, Wait};
+use holdfast_shop::locks::queue::{KeyQueues, QueueGuard};
+use holdfast_shop::locks::{Priority, QueueDeadlines, QueueOptions, WhenFull};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::Instant;

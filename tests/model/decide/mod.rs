@@ -7,11 +7,11 @@ mod memory_shop;
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast::shop::Rejection;
-use holdfast::shop::command::changes::{Changes, CommandResponse};
-use holdfast::shop::command::state::ShopState;
-use holdfast::shop::command::{Command, MAX_AMOUNT};
-use holdfast::shop::model::OrderStatus;
+use holdfast_shop::Rejection;
+use holdfast_shop::command::changes::{Changes, CommandResponse};
+use holdfast_shop::command::state::ShopState;
+use holdfast_shop::command::{Command, MAX_AMOUNT};
+use holdfast_shop::model::OrderStatus;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

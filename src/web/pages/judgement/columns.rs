@@ -1,7 +1,7 @@
 //! The columns of a judgement's tables.
 
-use crate::judge::report::FaultReport;
-pub use crate::output::grouped as count;
+pub use holdfast_base::output::grouped as count;
+use holdfast_judge::report::FaultReport;
 
 pub struct Column {
     /// Its name in messages.

@@ -15,9 +15,9 @@ use time::format_description::well_known::Rfc3339;
 use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
-use crate::judge::report::{self, ClientId, FaultReport, Judgement, UNDISTURBED, Violation};
-use crate::lab::timeline::{Detail, Event, EventKind, Timeline, TimelineLane, Value};
-use crate::messages::{Language, Message};
+use holdfast_base::messages::{Language, Message};
+use holdfast_judge::report::{self, ClientId, FaultReport, Judgement, UNDISTURBED, Violation};
+use holdfast_lab::timeline::{Detail, Event, EventKind, Timeline, TimelineLane, Value};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),

@@ -9,7 +9,6 @@ use actix_web::web::{Path, Payload};
 use askama::Template;
 
 use super::upload;
-use crate::judge::report::Judgement;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
@@ -17,6 +16,7 @@ use crate::web::pages::judgement::{self, JudgementView};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, app_state};
+use holdfast_judge::report::Judgement;
 
 macro_rules! judged_files {
     ($($name:literal),* $(,)?) => {

@@ -8,16 +8,16 @@ use askama::Template;
 use super::progress::{Guesses, Progress};
 use super::run::{self, start_run, stored_runs};
 use super::run_form::{self, RunForm, lesson_numbers};
-use crate::lab::lessons::{self, GUESSES, Lesson};
-use crate::lab::source::{self, Source};
-use crate::lab::store::{NewRun, RunSummary};
-use crate::messages::message;
 use crate::web::middleware::lab_access::{RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{html, set_cookie};
 use crate::web::{HttpResult, Problem, State, app_state};
+use holdfast_base::messages::message;
+use holdfast_lab::lessons::{self, GUESSES, Lesson};
+use holdfast_lab::source::{self, Source};
+use holdfast_lab::store::{NewRun, RunSummary};
 
 const MAX_LISTED_RUNS: usize = 5;
 

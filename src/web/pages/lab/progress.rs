@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use actix_web::HttpRequest;
 use actix_web::cookie::Cookie;
 
-use crate::lab::lessons::{self, GUESSES, Lesson};
-use crate::lab::store;
-use crate::messages::Language;
 use crate::web::middleware::LESSONS_COOKIE;
 use crate::web::{AppState, Problem};
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons::{self, GUESSES, Lesson};
+use holdfast_lab::store;
 
 /// Lessons by name, each with the index of the visitor's newest guess.
 #[derive(Debug, Default)]

@@ -9,10 +9,6 @@ use super::progress::Guesses;
 use super::run_form;
 use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
 use super::views;
-use crate::lab::lessons::{self, GUESSES, Lesson};
-use crate::lab::run::{Journey, LabRun, LabRunState, RunRequest};
-use crate::lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
-use crate::messages::{Language, Text};
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::LabReader;
 use crate::web::pages::format::{self, FormatTime as _};
@@ -20,6 +16,10 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::pages::timeline::TimelineView;
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
+use holdfast_base::messages::{Language, Text};
+use holdfast_lab::lessons::{self, GUESSES, Lesson};
+use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
+use holdfast_lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]

@@ -1,11 +1,11 @@
 //! The form of a run: its input, its fields, and the request that it becomes.
 
-use crate::lab::lessons::Lesson;
-use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
-use crate::lab::validate::{describe_range, invalid_number, range_of};
-use crate::messages::{Language, Message, message};
 use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
+use holdfast_base::messages::{Language, Message, message};
+use holdfast_lab::lessons::Lesson;
+use holdfast_lab::run::{Fault, FaultKind, Journey, RunRequest};
+use holdfast_lab::validate::{describe_range, invalid_number, range_of};
 
 pub const LOAD_NUMBERS: [(&str, &str); 6] = [
     ("stock", "100"),
@@ -130,7 +130,7 @@ pub fn fault_name(name: &str, language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::lessons;
+    use holdfast_lab::lessons;
 
     fn input(pairs: &[(&str, &str)]) -> FormFields {
         let field = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());

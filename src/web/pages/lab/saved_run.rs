@@ -13,9 +13,6 @@ use super::run::{self, run_address};
 use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
 use super::upload;
 use super::views;
-use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::LabRun;
-use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::lab_access::{check_file_access, check_run_form};
@@ -23,6 +20,9 @@ use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{hash_source, without_fonts};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
+use holdfast_lab::lessons::{self, Lesson};
+use holdfast_lab::run::LabRun;
+use holdfast_lab::store;
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),

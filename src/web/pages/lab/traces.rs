@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
-use crate::lab::timeline::{Timeline, TracedRequest, format_ms};
-use crate::messages::Language;
-use crate::shop::Strategy;
 use crate::web::pages::format::short_id;
 use crate::web::pages::timeline::TimelineView;
+use holdfast_base::messages::Language;
+use holdfast_lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
+use holdfast_lab::timeline::{Timeline, TracedRequest, format_ms};
+use holdfast_shop::Strategy;
 
 /// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
 pub const MAX_DRAWN_FORKS: usize = 8;

@@ -22,7 +22,7 @@ use crate::web::{Problem, ProblemType};
 
 /// Upper bound of the form, a file of 4 MiB and its fields; `deploy/nginx.conf` has the same.
 const MAX_FORM_BYTES: usize = 4 * 1024 * 1024 + MAX_BODY_BYTES;
-/// Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT), with [`PERMIT_TIMEOUT`].
+/// Less than [`REQUEST_TIMEOUT`](holdfast_shop::REQUEST_TIMEOUT), with [`PERMIT_TIMEOUT`].
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
 /// Upper bound of the forms that are read or shown at a time; others wait, unread.
 const MAX_UPLOADS: usize = 4;

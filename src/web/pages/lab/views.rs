@@ -1,11 +1,11 @@
 //! The verdict of a run, which is one number and what it counts, and the figures of its arms for
 //! tables.
 
-use crate::lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
-use crate::messages::Language;
-pub use crate::output::grouped as count;
-use crate::shop::{Cents, Strategy};
 use crate::web::pages::format::format_count;
+use holdfast_base::messages::Language;
+pub use holdfast_base::output::grouped as count;
+use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
+use holdfast_shop::{Cents, Strategy};
 
 /// Upper bounds: rows of a table of samples, points of a curve.
 const MAX_TABLE_ROWS: usize = 40;

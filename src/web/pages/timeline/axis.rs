@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::lab::timeline::{Event, format_ms};
-use crate::messages::is_chinese;
+use holdfast_base::messages::is_chinese;
+use holdfast_lab::timeline::{Event, format_ms};
 
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.

@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use askama::Template;
 
 use self::axis::{Axis, Percent, label_width};
-use crate::lab::timeline::{Activity, Event, EventKind, Overlap, Timeline};
-use crate::messages::Language;
+use holdfast_base::messages::Language;
+use holdfast_lab::timeline::{Activity, Event, EventKind, Overlap, Timeline};
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
 const MAX_LABELLED_LANES: usize = 4;
@@ -319,7 +319,7 @@ fn is_main(event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::timeline::{Detail, TimelineLane, Value};
+    use holdfast_lab::timeline::{Detail, TimelineLane, Value};
 
     fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };

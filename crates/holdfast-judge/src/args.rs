@@ -1,0 +1,68 @@
+//! Options of `holdfast judge`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use holdfast_base::flags::{seconds, whole_number};
+
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
+    It starts a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \
+    change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
+    Faults: none (always), pause, long-work, kill-holder, redis-flush, redis-restart, redis-failover, \
+    redis-slow, redis-away, partition, clock-jump, slow-commit.\n\n\
+    Exit code 0: no update was lost under any fault that ran. 1: one was. 2: it could not judge; \
+    stderr says why.")]
+pub struct JudgeArgs {
+    /// Faults to run besides none, separated by commas; or all
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "all")]
+    pub faults: Vec<String>,
+    /// Lease that the adapter is asked for, in milliseconds
+    #[arg(long, default_value_t = 1_000, value_parser = whole_number::<u64>(200..=60_000))]
+    pub ttl_ms: u64,
+    /// Length of the work under each fault in seconds; a fault that lasts longer prolongs it
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Seed of the random choices [default: a random one]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Number of worker processes; the faults strike one of them
+    #[arg(long, default_value_t = 2, value_parser = whole_number::<u32>(2..=16))]
+    pub workers: u32,
+    /// Number of clients of each worker; at most 200 of all workers
+    #[arg(long, default_value_t = 8, value_parser = whole_number::<u32>(1..=64))]
+    pub clients: u32,
+    /// Work of a client between its read and its write, in milliseconds
+    #[arg(long, default_value_t = 2, value_parser = whole_number::<u64>(0..=10_000))]
+    pub work_ms: u64,
+    /// Pause of a client between two turns, in milliseconds, with ± 50 % jitter
+    #[arg(long, default_value_t = 1, value_parser = whole_number::<u64>(0..=10_000))]
+    pub think_ms: u64,
+    /// Time for which a client waits for the lock, in milliseconds
+    #[arg(long, default_value_t = 5_000, value_parser = whole_number::<u64>(0..=60_000))]
+    pub wait_ms: u64,
+    /// Time within which the adapter must answer, besides that wait, in seconds
+    #[arg(long, default_value_t = 30, value_parser = whole_number::<u64>(1..=600))]
+    pub answer_timeout_s: u64,
+    /// Environment variable for the adapter, as NAME=VALUE; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Also write the judgement as JSON; with -, print it instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write the judgement as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Program and arguments of the adapter, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+fn variable(setting: &str) -> Result<(String, String), &'static str> {
+    match setting.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it must be NAME=VALUE"),
+    }
+}

@@ -1,0 +1,77 @@
+//! Judges any lock behind an adapter: does it keep two changes apart under load and faults?
+//!
+//! The judge gives the lock the work of this shop, a read and a write computed from it, disturbs
+//! it, and decides from a ledger in Postgres. A lost update that it reports is in the ledger, and
+//! two holders that it reports overlapped. Servers and workers are its own; it leaves no process
+//! running, however it ends (on Linux, also after a SIGKILL, and also what an adapter detached).
+//!
+//! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
+//! `tests/alone/judge/mod.rs`.
+
+mod adapter;
+mod args;
+mod events;
+mod faults;
+mod holds;
+mod ledger;
+mod plan;
+mod processes;
+mod protocol;
+mod proxy;
+pub mod report;
+mod run;
+mod servers;
+mod stage;
+mod table;
+mod violations;
+mod worker;
+mod worker_process;
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+
+use self::plan::JudgePlan;
+use self::report::Judgement;
+use holdfast_base::output::{self, ProgressLine, ResultFile};
+use holdfast_base::signals;
+use holdfast_services::TempFolder;
+
+pub use self::args::JudgeArgs;
+pub use self::worker::run_worker;
+
+/// Judges a lock. Must be called from the main thread, with which its processes end.
+pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
+    let plan = JudgePlan::new(args)?;
+    let mut signals = signals::listen()?;
+    let folder = TempFolder::create()?;
+    let mut line = ProgressLine::new(Duration::ZERO);
+    let faults = plan.faults.len();
+    let progress = |number: usize, fault: &str| {
+        line.draw(|| {
+            let done = "█".repeat(number) + &"░".repeat(faults - number);
+            format!("{done} fault {} of {faults}: {fault}", number + 1)
+        });
+    };
+    let judgement = tokio::select! {
+        judgement = Box::pin(run::run(&plan, &folder, progress)) => judgement,
+        Some(name) = signals.recv() => Err(anyhow!(name)),
+    };
+    line.clear();
+    // After an interruption there are more than those that `run` ends.
+    processes::end_orphans(None).await;
+    drop(folder);
+    judgement
+}
+
+/// Writes JSON if asked for; prints the table unless the JSON is on stdout.
+pub fn print(judgement: &Judgement, json: Option<ResultFile>) -> anyhow::Result<()> {
+    let is_printed = json.as_ref().is_some_and(ResultFile::is_stdout);
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(judgement)? + "\n"))?;
+    }
+    if !is_printed {
+        output::print(&table::format_judgement(judgement))?;
+    }
+    Ok(())
+}

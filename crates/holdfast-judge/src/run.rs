@@ -1,0 +1,281 @@
+//! A judgement from start to end: one pass per fault, and the report of each.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::time::{Instant, sleep};
+
+use super::events::Recording;
+use super::faults;
+use super::holds;
+use super::ledger::Ledger;
+use super::plan::{Fault, JudgePlan};
+use super::processes::{adopt_orphans, end_orphans};
+use super::protocol::TurnOutcome;
+use super::report::{Adapter, FaultReport, Judgement};
+use super::stage::Stage;
+use super::violations::{Evidence, MAX_BLOCKED_TTLS};
+use holdfast_services::{TempFolder, TempPostgres};
+
+/// Time over which the commands of idle adapters are counted.
+const IDLE_PERIOD: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Characters of an error that a report quotes.
+const MAX_WHY: usize = 500;
+/// Work after a fault, in TTLs: long enough to see that a lock is blocked.
+const RECOVERY_TTLS: f64 = MAX_BLOCKED_TTLS as f64 + 0.5;
+
+/// Runs all faults in servers below `folder`, and returns the judgement. `progress` is called with
+/// the number of the fault among all, and its name.
+pub(super) async fn run(
+    plan: &JudgePlan,
+    folder: &TempFolder,
+    progress: impl FnMut(usize, &str),
+) -> anyhow::Result<Judgement> {
+    adopt_orphans();
+    let started_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
+    let postgres = TempPostgres::start(folder).await?;
+    let judged = judge_all(plan, &postgres, progress).await;
+    end_orphans(postgres.pid()).await;
+    postgres.stop().await;
+    let (adapter, faults) = judged?;
+    let lost = |fault: &FaultReport| fault.ran && fault.lost_updates > 0;
+    let safe = !faults.iter().any(lost);
+    Ok(Judgement { adapter, safe, ttl_ms: plan.args.ttl_ms, seed: plan.seed, started_at, faults })
+}
+
+async fn judge_all(
+    plan: &JudgePlan,
+    postgres: &TempPostgres,
+    mut progress: impl FnMut(usize, &str),
+) -> anyhow::Result<(Adapter, Vec<FaultReport>)> {
+    let mut ledger = Ledger::connect(&postgres.url(), 0).await?;
+    ledger.create().await?;
+    let mut judge = Judge {
+        plan,
+        postgres,
+        ledger,
+        adapter: None,
+        idle_commands_per_s: 0.0,
+        undisturbed_grants: 0,
+        usual_keys: BTreeSet::new(),
+        clock: postgres.socket().with_file_name("clock"),
+    };
+    let mut reports = Vec::new();
+    for (number, fault) in plan.faults.iter().enumerate() {
+        progress(number, &fault.name());
+        let report = Box::pin(judge.run_fault(*fault)).await;
+        reports.push(report.with_context(|| format!("under the fault `{}`", fault.name()))?);
+    }
+    Ok((judge.adapter.context("no adapter has answered `init`")?, reports))
+}
+
+struct Judge<'a> {
+    plan: &'a JudgePlan,
+    postgres: &'a TempPostgres,
+    ledger: Ledger,
+    adapter: Option<Adapter>,
+    idle_commands_per_s: f64,
+    undisturbed_grants: u64,
+    /// Keys that remain in Redis without a fault, as they would be in any pass: counters, and the
+    /// like.
+    usual_keys: BTreeSet<String>,
+    /// The file from which libfaketime reads the clock's offset.
+    clock: PathBuf,
+}
+
+/// What is read from the servers of a pass before they end.
+struct ServerFigures {
+    commands: u64,
+    leftover_keys: u64,
+    unusual_keys: BTreeSet<String>,
+}
+
+impl Judge<'_> {
+    async fn run_fault(&mut self, fault: Fault) -> anyhow::Result<FaultReport> {
+        let why_not = match self.try_fault(fault).await {
+            Ok(Ok(report)) => return Ok(report),
+            Ok(Err(why_not)) => why_not,
+            // Some programs don't work under libfaketime, which is no fault of the lock.
+            Err(error) if fault == Fault::ClockJump => {
+                let why = format!("{error:#}");
+                let why = why.lines().next().unwrap_or_default().chars().take(MAX_WHY);
+                format!("the adapter fails under libfaketime: {}", why.collect::<String>())
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(FaultReport { name: fault.name(), why_not: Some(why_not), ..FaultReport::default() })
+    }
+
+    /// Runs a pass; `Err` of the inner result says why there was no fault.
+    async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, String>> {
+        let mut env = Vec::new();
+        if fault == Fault::ClockJump {
+            let Some(library) = faults::find_faketime() else {
+                return Ok(Err("libfaketime is not installed".to_owned()));
+            };
+            env = clock_environment(&self.clock, &library)?;
+        }
+        let pass = self.ledger.begin_pass().await?;
+        let mut stage = Stage::set_up(self.plan, fault, pass, env, self.postgres).await?;
+        let ran = self.run_pass(&mut stage).await;
+        let adapter = stage.adapter.clone();
+        let recording = stage.take_down().await;
+        end_orphans(self.postgres.pid()).await;
+        let figures = match ran? {
+            Ok(figures) => figures,
+            Err(why_not) => return Ok(Err(why_not)),
+        };
+        self.adapter = self.adapter.take().or(adapter);
+        let report = self.report(fault, &recording, &figures).await?;
+        if fault == Fault::Undisturbed {
+            self.undisturbed_grants = report.acquired;
+        }
+        if fault == Fault::ClockJump && is_crippled(&report, self.undisturbed_grants) {
+            let grants = report.acquired;
+            return Ok(Err(format!("the adapter hardly works under libfaketime: {grants} grants")));
+        }
+        Ok(Ok(report))
+    }
+
+    /// Runs the work with the fault; `Err` of the inner result says why there was no fault.
+    async fn run_pass(
+        &mut self,
+        stage: &mut Stage<'_>,
+    ) -> anyhow::Result<Result<ServerFigures, String>> {
+        let undisturbed = stage.fault == Fault::Undisturbed;
+        if undisturbed {
+            let before = stage.redis.commands().await?;
+            stage.work_for(IDLE_PERIOD).await?;
+            let idle = stage.redis.commands().await?.saturating_sub(before);
+            self.idle_commands_per_s = idle as f64 / IDLE_PERIOD.as_secs_f64();
+        }
+        let before = stage.redis.commands().await?;
+        let since = Instant::now();
+        stage.begin().await?;
+        let mut random = StdRng::seed_from_u64(self.plan.seed);
+        let worker = random.random_range(0..self.plan.args.workers);
+        if let Err(why_not) = faults::place(stage, worker, &self.clock).await? {
+            return Ok(Err(why_not));
+        }
+        if !undisturbed {
+            stage.work_for(self.plan.ttl(RECOVERY_TTLS)).await?;
+        }
+        stage.work_for(self.plan.work().saturating_sub(since.elapsed())).await?;
+        stage.end().await?;
+
+        let idle = self.idle_commands_per_s * since.elapsed().as_secs_f64();
+        let used = stage.redis.commands().await?.saturating_sub(before);
+        let (leftover_keys, unusual_keys) = self.wait_for_expiry(stage).await?;
+        let commands = used.saturating_sub(idle as u64);
+        Ok(Ok(ServerFigures { commands, leftover_keys, unusual_keys }))
+    }
+
+    /// Waits two TTLs, or until no key is left that is not left without a fault either. Returns the
+    /// number of all keys, and the names of those.
+    async fn wait_for_expiry(
+        &mut self,
+        stage: &Stage<'_>,
+    ) -> anyhow::Result<(u64, BTreeSet<String>)> {
+        let until = Instant::now() + self.plan.ttl(2.0);
+        // Not the whole key, as some locks write it in another way.
+        let unique = self.plan.unique_part(stage.pass);
+        loop {
+            let (count, names) = stage.redis.keys().await?;
+            let in_any_pass = |name: &String| name.replace(&unique, "0");
+            let is_usual = |name: &&String| self.usual_keys.contains(&in_any_pass(name));
+            let unusual: BTreeSet<String> =
+                names.iter().filter(|name| !is_usual(name)).cloned().collect();
+            if !unusual.is_empty() && Instant::now() < until {
+                sleep(POLL_INTERVAL).await;
+                continue;
+            }
+            if stage.fault != Fault::Undisturbed {
+                return Ok((count, unusual));
+            }
+            self.usual_keys = names.iter().map(in_any_pass).collect();
+            return Ok((count, BTreeSet::new()));
+        }
+    }
+
+    async fn report(
+        &mut self,
+        fault: Fault,
+        recording: &Recording,
+        figures: &ServerFigures,
+    ) -> anyhow::Result<FaultReport> {
+        let holds = holds::holds(recording);
+        if fault == Fault::Undisturbed && holds.is_empty() {
+            let why = match &recording.last_error {
+                Some(error) => format!("the adapter's last error was: {error}"),
+                None => "the adapter answered busy or timeout to each request".to_owned(),
+            };
+            bail!("no client got the lock; {why}");
+        }
+        let errors = recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Error);
+        let report = FaultReport {
+            name: fault.name(),
+            ran: true,
+            errors: errors.count() as u64,
+            leftover_keys: figures.leftover_keys,
+            acquired: holds.len() as u64,
+            redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
+            ..FaultReport::default()
+        };
+        let has_fences = self.adapter.as_ref().is_some_and(|adapter| adapter.fencing);
+        let mut evidence = Evidence { plan: self.plan, recording, holds: &holds, report };
+        evidence.lost_updates(&mut self.ledger).await?;
+        if has_fences {
+            evidence.lost_with_fence(&mut self.ledger).await?;
+        }
+        evidence.overlaps();
+        evidence.wrong_releases();
+        evidence.fence_regressions();
+        evidence.misreported();
+        evidence.held_times();
+        evidence.grants();
+        evidence.leftover_keys(&figures.unusual_keys);
+        Ok(evidence.report)
+    }
+}
+
+/// Returns whether libfaketime, not the jump, keeps the adapter from its work.
+fn is_crippled(clock_jump: &FaultReport, undisturbed_grants: u64) -> bool {
+    let with_fence = clock_jump.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
+    clock_jump.lost_updates + with_fence == 0 && clock_jump.acquired < undisturbed_grants / 10
+}
+
+/// Sets the clock in this file right, and returns the environment of a process that has it. Its
+/// monotonic clock jumps, too: libfaketime 0.9.10 can't spare that one without breaking the sleeps
+/// of Python 3.11.
+fn clock_environment(clock: &Path, library: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    std::fs::write(clock, "+0s")?;
+    let settings = [
+        ("LD_PRELOAD", library.display().to_string()),
+        ("FAKETIME_TIMESTAMP_FILE", clock.display().to_string()),
+        ("FAKETIME_NO_CACHE", "1".to_owned()),
+    ];
+    Ok(settings.map(|(name, value)| (name.to_owned(), value)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_that_loses_is_not_crippled() {
+        let report = |acquired, lost_updates| FaultReport {
+            acquired,
+            lost_updates,
+            ..FaultReport::default()
+        };
+        assert!(is_crippled(&report(9, 0), 100));
+        assert!(!is_crippled(&report(10, 0), 100) && !is_crippled(&report(9, 1), 100));
+    }
+}

@@ -1,0 +1,162 @@
+//! The Redis of a pass: a primary, for the failover a replica that can lag, and their counters.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use tokio::time::{Instant, sleep};
+
+use super::proxy::{Proxy, Traffic};
+use holdfast_services::TempRedis;
+
+const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_NAMED_KEYS: usize = 50;
+/// Commands of the judge itself, of replication, and of connections that are opened.
+const UNCOUNTED: [&str; 12] = [
+    "info",
+    "dbsize",
+    "flushall",
+    "config",
+    "scan",
+    "replconf",
+    "psync",
+    "replicaof",
+    "auth",
+    "hello",
+    "client",
+    "ping",
+];
+
+#[derive(Debug)]
+pub(super) struct RedisServers {
+    pub(super) primary: TempRedis,
+    /// With the link over which it replicates.
+    replica: Option<(TempRedis, Proxy)>,
+    /// Commands of servers that were killed.
+    past_commands: u64,
+}
+
+impl RedisServers {
+    /// Starts an empty Redis, if asked for with a replica that is in sync.
+    pub(super) async fn start(with_replica: bool) -> anyhow::Result<Self> {
+        let primary = TempRedis::start().await?;
+        let mut replica = None;
+        if with_replica {
+            let link = Proxy::start(&primary.socket()).await?;
+            let server = TempRedis::start_with(&primary.password, Some(link.port)).await?;
+            wait_in_sync(&server).await?;
+            replica = Some((server, link));
+        }
+        Ok(Self { primary, replica, past_commands: 0 })
+    }
+
+    pub(super) async fn flush(&self) -> anyhow::Result<()> {
+        Ok(cmd("FLUSHALL").exec_async(&mut connect(&self.primary).await?).await?)
+    }
+
+    /// Kills the server and starts an empty one. Returns its socket.
+    pub(super) async fn restart(&mut self) -> anyhow::Result<PathBuf> {
+        let password = self.primary.password.clone();
+        self.kill_primary().await?;
+        self.primary = TempRedis::start_with(&password, None).await?;
+        Ok(self.primary.socket())
+    }
+
+    /// Withholds from the replica what is written from now on.
+    pub(super) fn let_replica_lag(&self) {
+        if let Some((_, link)) = &self.replica {
+            link.set(Traffic::Withheld);
+        }
+    }
+
+    /// Kills the primary and promotes the replica. Returns its socket.
+    pub(super) async fn fail_over(&mut self) -> anyhow::Result<PathBuf> {
+        self.kill_primary().await?;
+        let (server, _) = self.replica.take().context("there is no replica to promote")?;
+        self.primary = server;
+        let mut promote = cmd("REPLICAOF");
+        promote.arg("NO").arg("ONE").exec_async(&mut connect(&self.primary).await?).await?;
+        Ok(self.primary.socket())
+    }
+
+    async fn kill_primary(&mut self) -> anyhow::Result<()> {
+        self.past_commands += self.count_current().await?;
+        self.primary.kill().await
+    }
+
+    /// Returns the number of commands of clients so far. Those of scripts are counted, too.
+    pub(super) async fn commands(&self) -> anyhow::Result<u64> {
+        Ok(self.past_commands + self.count_current().await?)
+    }
+
+    async fn count_current(&self) -> anyhow::Result<u64> {
+        let mut ask = cmd("INFO");
+        let stats: String =
+            ask.arg("commandstats").query_async(&mut connect(&self.primary).await?).await?;
+        Ok(count_commands(&stats))
+    }
+
+    /// Returns the names of the keys, of very many only some, and their number.
+    pub(super) async fn keys(&self) -> anyhow::Result<(u64, BTreeSet<String>)> {
+        let mut connection = connect(&self.primary).await?;
+        let mut names = BTreeSet::new();
+        let mut cursor = 0_u64;
+        loop {
+            let (next, found): (u64, Vec<Vec<u8>>) =
+                cmd("SCAN").arg(cursor).query_async(&mut connection).await?;
+            names.extend(found.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
+            cursor = next;
+            if cursor == 0 || names.len() >= MAX_NAMED_KEYS {
+                break;
+            }
+        }
+        // Afterwards, as it also counts expired keys, which the scan deletes.
+        let count = cmd("DBSIZE").query_async(&mut connection).await?;
+        Ok((count, names))
+    }
+}
+
+async fn connect(server: &TempRedis) -> anyhow::Result<MultiplexedConnection> {
+    let client = redis::Client::open(server.url.as_str())?;
+    let connection = client.get_multiplexed_async_connection().await;
+    connection.context("the judge's Redis does not respond")
+}
+
+async fn wait_in_sync(replica: &TempRedis) -> anyhow::Result<()> {
+    let mut connection = connect(replica).await?;
+    let until = Instant::now() + SYNC_TIMEOUT;
+    while Instant::now() < until {
+        let info: String = cmd("INFO").arg("replication").query_async(&mut connection).await?;
+        if info.contains("master_link_status:up") {
+            return Ok(());
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+    bail!("the replica of the judge's Redis does not get into sync")
+}
+
+fn count_commands(stats: &str) -> u64 {
+    let calls = stats.lines().filter_map(|line| {
+        let (name, counters) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        let command = name.split('|').next()?;
+        let calls = counters.strip_prefix("calls=")?.split(',').next()?;
+        if UNCOUNTED.contains(&command) { None } else { calls.parse::<u64>().ok() }
+    });
+    calls.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_the_judge_are_not_counted() {
+        let stats = "# Commandstats\r\ncmdstat_set:calls=12,usec=4\r\ncmdstat_info:calls=9,usec=1\
+                     \r\ncmdstat_client|setinfo:calls=4,usec=1\r\ncmdstat_evalsha:calls=3,usec=2";
+        assert_eq!(count_commands(stats), 15);
+    }
+}

@@ -1,0 +1,257 @@
+//! The figures of a pass, with a sentence for each violation and its evidence.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::events::{Recording, events_between, ms};
+use super::holds::{self, HoldPair};
+use super::ledger::{Ledger, LedgerEntry};
+use super::plan::JudgePlan;
+use super::protocol::{Turn, TurnOutcome};
+use super::report::{ClientId, FaultReport, Violation, WithFence};
+use holdfast_base::output::grouped;
+use holdfast_base::stats;
+
+/// Sentences of each kind.
+const MAX_OF_KIND: usize = 3;
+/// A blocked time is a violation if it is longer than this many TTLs.
+pub(super) const MAX_BLOCKED_TTLS: u64 = 3;
+/// Names that a sentence lists.
+const MAX_NAMES: usize = 8;
+
+/// The record of a pass, and the report that is made from it.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    pub(super) plan: &'a JudgePlan,
+    pub(super) recording: &'a Recording,
+    /// All turns with a grant, by its time.
+    pub(super) holds: &'a [Turn],
+    pub(super) report: FaultReport,
+}
+
+impl Evidence<'_> {
+    fn add(&mut self, kind: &str, text: String, from_us: u64, until_us: u64, of: &[ClientId]) {
+        let mut events = events_between(self.recording, from_us, until_us, of);
+        // The write without the fence took effect; the other row's is not in question here.
+        events.retain(|event| kind != "lost-update" || event.event != "refused");
+        self.report.violations.push(Violation { kind: kind.to_owned(), text, events });
+    }
+
+    fn add_pair(&mut self, kind: &str, text: String, (first, second): &HoldPair) {
+        let until = first.release_us.max(second.release_us);
+        self.add(kind, text, first.answered_us, until, &[first.id, second.id]);
+    }
+
+    /// Formats a time as milliseconds since the start of the work.
+    fn at(&self, us: u64) -> String {
+        let since = us.saturating_sub(self.recording.began_us) / 1_000;
+        format!("{} ms", grouped(since))
+    }
+
+    pub(super) async fn lost_updates(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
+        let lost = ledger.lost_updates(false).await?;
+        self.report.lost_updates = lost;
+        let breaks = ledger.breaks(false).await?;
+        for (early, late) in &breaks {
+            let from_us = early.granted_us.min(late.granted_us);
+            let text = self.describe(early, late);
+            self.add("lost-update", text, from_us, late.sent_us, &[early.id, late.id]);
+        }
+        if lost > 0 && breaks.is_empty() {
+            let text = format!("the ledger has {} units more than the stock lost", grouped(lost));
+            self.add("lost-update", text, 0, 0, &[]);
+        }
+        Ok(())
+    }
+
+    /// The values in a drawing would be those of the row without the fence, so it has none.
+    pub(super) async fn lost_with_fence(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
+        let refused = self.holds.iter().filter(|turn| turn.refused).count() as u64;
+        let lost_updates = ledger.lost_updates(true).await?;
+        self.report.with_fence = Some(WithFence { lost_updates, refused });
+        for (early, late) in ledger.breaks(true).await? {
+            let fence = late.fence.unwrap_or_default();
+            let text = format!("with fence {fence}, {}", self.describe(&early, &late));
+            self.add("lost-with-fence", text, 0, 0, &[]);
+        }
+        Ok(())
+    }
+
+    fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> String {
+        let number = |stock: i64| grouped(stock.unsigned_abs());
+        let (first, second, read) = (early.id, late.id, number(late.before));
+        let who = if first == second {
+            format!("{first} read {read} twice")
+        } else {
+            format!("{first} and {second} both read {read}")
+        };
+        format!(
+            "{who}: {first} wrote {after} at {}, and {second} wrote {after} over {} at {}, so both \
+             took a unit, and the stock shows one",
+            self.at(early.sent_us),
+            number(late.stock_before),
+            self.at(late.sent_us),
+            after = number(late.before - 1),
+        )
+    }
+
+    pub(super) fn overlaps(&mut self) {
+        let pairs = holds::overlaps(self.holds);
+        self.report.overlaps = pairs.len() as u64;
+        for pair in spread(&pairs) {
+            let (first, second) = &pair;
+            let until = first.release_us.min(second.release_us);
+            let text = format!(
+                "{} held the lock from {} to {}, and {} was granted it at {}: both held it for {} \
+                 ms",
+                first.id,
+                self.at(first.answered_us),
+                self.at(first.release_us),
+                second.id,
+                self.at(second.answered_us),
+                grouped(until.saturating_sub(second.answered_us) / 1_000),
+            );
+            self.add_pair("overlap", text, &pair);
+        }
+    }
+
+    pub(super) fn wrong_releases(&mut self) {
+        let pairs = holds::wrong_releases(self.holds);
+        self.report.release_ok_when_lost = pairs.len() as u64;
+        for pair in spread(&pairs) {
+            let (first, second) = &pair;
+            let text = format!(
+                "{} released the lock at {} and was answered ok, although {} had been granted it \
+                 at {}",
+                first.id,
+                self.at(first.release_us),
+                second.id,
+                self.at(second.answered_us),
+            );
+            self.add_pair("release-ok-when-lost", text, &pair);
+        }
+    }
+
+    pub(super) fn fence_regressions(&mut self) {
+        let pairs = holds::fence_regressions(self.holds, self.recording);
+        self.report.fence_regressions = pairs.len() as u64;
+        for pair in spread(&pairs) {
+            let (before, later) = &pair;
+            let text = format!(
+                "{} was granted the lock with fence {} at {}, after {} had it with fence {} at {}",
+                later.id,
+                later.fence.unwrap_or_default(),
+                self.at(later.answered_us),
+                before.id,
+                before.fence.unwrap_or_default(),
+                self.at(before.answered_us),
+            );
+            self.add_pair("fence-regression", text, &pair);
+        }
+    }
+
+    pub(super) fn misreported(&mut self) {
+        let turns = holds::misreported(self.holds, self.recording);
+        self.report.misreported_busy = turns.len() as u64;
+        for turn in turns.iter().take(MAX_OF_KIND) {
+            let answer = if turn.outcome == TurnOutcome::Busy { "busy" } else { "timeout" };
+            let text = format!(
+                "{} asked for the lock at {} and was answered {answer} at {}, while Redis was away \
+                 and no client held the lock: the answer should have been error",
+                turn.id,
+                self.at(turn.asked_us),
+                self.at(turn.answered_us),
+            );
+            self.add("misreported-busy", text, turn.asked_us, turn.answered_us, &[turn.id]);
+        }
+    }
+
+    /// The share of time held, and the longest time in which the lock was free and not granted.
+    pub(super) fn held_times(&mut self) {
+        let times = holds::held_times(self.holds, self.recording);
+        let held: u64 = times.iter().map(|(from, until)| until - from).sum();
+        self.report.held_share = held as f64 / self.recording.work_us().max(1) as f64;
+        let Some((from, length)) = holds::longest_block(&times, self.recording) else { return };
+        self.report.blocked_ms_max = length / 1_000;
+        let ttl_ms = self.plan.args.ttl_ms;
+        if length / 1_000 <= MAX_BLOCKED_TTLS * ttl_ms {
+            return;
+        }
+        let ended = from + length >= self.recording.ended_us;
+        let until = if ended { ", until the work ended" } else { "" };
+        let text = format!(
+            "from {} on, no client got the lock for {} ms{until}, although none held it; the TTL \
+             is {} ms",
+            self.at(from),
+            grouped(length / 1_000),
+            grouped(ttl_ms),
+        );
+        self.add("blocked", text, from.saturating_sub(10_000), from + length, &[]);
+    }
+
+    /// The waits for grants, and how they are shared between the clients.
+    pub(super) fn grants(&mut self) {
+        let args = &self.plan.args;
+        let clients = (0..args.workers)
+            .flat_map(|worker| (0..args.clients).map(move |client| ClientId { worker, client }));
+        let mut grants: BTreeMap<ClientId, u64> = clients.map(|id| (id, 0)).collect();
+        let mut waits = Vec::new();
+        for hold in self.holds {
+            *grants.entry(hold.id).or_default() += 1;
+            waits.push(hold.answered_us.saturating_sub(hold.asked_us));
+        }
+        waits.sort_unstable();
+        let percentile = |percent: usize| {
+            let at = (waits.len() * percent).div_ceil(100).saturating_sub(1);
+            ms(waits.get(at).copied().unwrap_or(0))
+        };
+        // In a fair queue, each client waits for one turn of every other.
+        let turn_ms = ms(self.recording.work_us()) / self.holds.len().max(1) as f64;
+        let fair_ms = turn_ms * grants.len() as f64;
+        self.report.wait_p50_ms = percentile(50);
+        self.report.wait_p99_ms = percentile(99);
+        self.report.wait_ratio = percentile(99) / fair_ms.max(f64::MIN_POSITIVE);
+        self.report.jain = stats::jain(grants.values().copied()).unwrap_or(0.0);
+
+        let starved: Vec<String> =
+            grants.iter().filter(|(_, n)| **n == 0).map(|(id, _)| id.to_string()).collect();
+        self.report.waiters_starved = starved.len() as u64;
+        if !starved.is_empty() {
+            let text = format!(
+                "{} of {} clients never got the lock, which was granted {} times: {}",
+                starved.len(),
+                grants.len(),
+                grouped(self.holds.len() as u64),
+                list(starved.iter()),
+            );
+            self.add("starved", text, 0, 0, &[]);
+        }
+    }
+
+    /// `names` are keys that a pass without a fault does not leave.
+    pub(super) fn leftover_keys(&mut self, names: &BTreeSet<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let text = format!(
+            "keys left in Redis {} ms after the work, beyond those that remain without a fault: \
+             {}: {}",
+            grouped(2 * self.plan.args.ttl_ms),
+            names.len(),
+            list(names.iter()),
+        );
+        self.add("leftover-key", text, 0, 0, &[]);
+    }
+}
+
+/// Returns a few pairs, of different clients where there are.
+fn spread(pairs: &[HoldPair]) -> Vec<HoldPair> {
+    let mut seen = BTreeSet::new();
+    let other = pairs.iter().filter(|(first, second)| seen.insert((first.id, second.id)));
+    other.take(MAX_OF_KIND).copied().collect()
+}
+
+fn list<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let named = names.take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more") }
+}

@@ -1,0 +1,286 @@
+//! A worker: a process with clients and an adapter, which a fault stops and kills as a whole. It
+//! speaks with the judge by lines of JSON on stdin and stdout. At the end of stdin it kills its
+//! descendants and its group: without the judge, nothing of it remains (on Linux, also not what the
+//! adapter has detached).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use holdfast_lock::clock::monotonic_us;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::adapter::AdapterProcess;
+use super::ledger::Ledger;
+use super::processes::{adopt_orphans, end_orphans};
+use super::protocol::{
+    AdapterAnswer, AdapterOp, ReleaseAnswer, Turn, TurnOutcome, WorkerOrder, WorkerReport,
+    WorkerSetup,
+};
+use super::report::{Adapter, ClientId};
+use holdfast_base::output;
+
+/// Pause of a client after an answer *error* or *busy*, with ± 50 % jitter.
+const RETRY_DELAY_MS: f64 = 20.0;
+
+/// The clients' common state.
+#[derive(Debug)]
+struct WorkerState {
+    setup: WorkerSetup,
+    adapter: AdapterProcess,
+    fencing: bool,
+    running: watch::Sender<bool>,
+    hold: Mutex<HoldState>,
+    /// The reason of the last answer *error* to a request for the lock.
+    last_error: Mutex<Option<String>>,
+    failures: mpsc::UnboundedSender<String>,
+}
+
+#[derive(Debug)]
+enum HoldState {
+    Idle,
+    /// The next client that is granted the lock after this time is to be held.
+    Armed {
+        since_us: u64,
+    },
+    Held(oneshot::Sender<u64>),
+}
+
+/// Runs the worker until the end of stdin. Fails only if it was not started by a judge.
+pub async fn run_worker() -> anyhow::Result<()> {
+    adopt_orphans();
+    // The kernel sends it to a stopped group whose parent has died; by default it would end the
+    // worker before its descendants.
+    let _hang_up = signal(SignalKind::hangup())?;
+    let (sender, mut lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let mut lines = std::io::stdin().lines();
+        while let Some(Ok(line)) = lines.next()
+            && sender.send(line).is_ok()
+        {}
+    });
+    let first = lines.recv().await.unwrap_or_default();
+    let setup: WorkerSetup =
+        serde_json::from_str(&first).context("`judge-worker` is started by `holdfast judge`")?;
+    if let Err(why) = serve(setup, &mut lines).await {
+        report(&WorkerReport::Failed { why: format!("{why:#}") });
+        while lines.recv().await.is_some() {}
+    }
+    // Among them the adapter, which may be stopped, and in another group.
+    end_orphans(None).await;
+    if getpgrp() == getpid() {
+        let _ = kill_process_group(getpgrp(), Signal::KILL);
+    }
+    Ok(())
+}
+
+/// Follows the judge's orders until the end of stdin.
+async fn serve(
+    setup: WorkerSetup,
+    orders: &mut mpsc::UnboundedReceiver<String>,
+) -> anyhow::Result<()> {
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let adapter = AdapterProcess::start(&setup, failures.clone()).map_err(anyhow::Error::msg)?;
+    let introduced = tokio::select! {
+        introduced = introduce(&adapter, &setup) => introduced?,
+        Some(why) = failed.recv() => bail!(why),
+        None = orders.recv() => return Ok(()),
+    };
+
+    let state = Arc::new(WorkerState {
+        adapter,
+        fencing: introduced.fencing,
+        running: watch::Sender::new(true),
+        hold: Mutex::new(HoldState::Idle),
+        last_error: Mutex::default(),
+        failures,
+        setup,
+    });
+
+    let mut ledgers = Vec::new();
+    for _ in 0..state.setup.args.clients {
+        let setup = &state.setup;
+        ledgers.push(Ledger::connect(&setup.ledger_url, setup.pass).await?);
+    }
+    report(&WorkerReport::Ready(introduced));
+
+    let mut clients = JoinSet::new();
+    loop {
+        let line = tokio::select! {
+            line = orders.recv() => line,
+            Some(why) = failed.recv() => bail!(why),
+            Some(ended) = clients.join_next() => {
+                ended.context("a client of the worker panicked")?;
+                if clients.is_empty() {
+                    let last_error = state.last_error.lock().clone();
+                    report(&WorkerReport::Ended { last_error });
+                }
+                continue;
+            }
+        };
+
+        let Some(line) = line else { return Ok(()) };
+        match serde_json::from_str(&line).context("an order of the judge")? {
+            WorkerOrder::Begin => {
+                for (client, ledger) in (0..).zip(ledgers.drain(..)) {
+                    clients.spawn(run_client(Arc::clone(&state), client, ledger));
+                }
+            }
+            WorkerOrder::Hold => {
+                *state.hold.lock() = HoldState::Armed { since_us: monotonic_us() };
+            }
+            WorkerOrder::Go { commit_ms } => {
+                let held = std::mem::replace(&mut *state.hold.lock(), HoldState::Idle);
+                if let HoldState::Held(go) = held {
+                    let _ = go.send(commit_ms);
+                }
+            }
+            WorkerOrder::End => {
+                state.running.send_replace(false);
+            }
+        }
+    }
+}
+
+async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Result<Adapter> {
+    let init = AdapterOp::Init {
+        worker: setup.worker,
+        redis_url: &setup.redis_url,
+        database_url: &setup.database_url,
+        ttl_ms: setup.args.ttl_ms,
+    };
+    let answer = adapter.call(init, Duration::ZERO).await;
+    if !answer.ok {
+        bail!("the adapter answered `init` with an error: {}", describe(&answer));
+    }
+    let name = answer.name.filter(|name| !name.trim().is_empty());
+    Ok(Adapter {
+        name: name.context("the adapter's answer to `init` has no `name`")?,
+        fencing: answer.fencing.unwrap_or_default(),
+        renews: answer.renews.unwrap_or_default(),
+    })
+}
+
+fn describe(answer: &AdapterAnswer) -> &str {
+    answer.detail.as_deref().or(answer.reason.as_deref()).unwrap_or("without a reason")
+}
+
+fn report(report: &WorkerReport) {
+    if let Ok(line) = serde_json::to_string(report) {
+        // Without the judge, stdin ends as well.
+        let _ = output::print(&(line + "\n"));
+    }
+}
+
+/// Takes turns until the work ends.
+async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
+    let setup = &state.setup;
+    let id = ClientId { worker: setup.worker, client };
+    let stream = u64::from(setup.worker) << 32 | u64::from(client);
+    let mut random = StdRng::seed_from_u64(setup.seed ^ stream.rotate_left(16));
+    while *state.running.borrow() {
+        let turn = Turn { id, asked_us: monotonic_us(), ..Turn::default() };
+        let turn = match take_turn(&state, turn, &mut ledger).await {
+            Ok(turn) => turn,
+            Err(error) => {
+                let _ = state.failures.send(format!("{error:#}"));
+                return std::future::pending().await;
+            }
+        };
+        report(&WorkerReport::Turn(turn));
+        let pause = match turn.outcome {
+            TurnOutcome::Granted | TurnOutcome::Timeout => setup.args.think_ms as f64,
+            TurnOutcome::Busy | TurnOutcome::Error => RETRY_DELAY_MS,
+        };
+        if pause > 0.0 {
+            sleep(Duration::from_secs_f64(pause * random.random_range(0.5..1.5) / 1_000.0)).await;
+        }
+    }
+}
+
+/// Acquires the lock, reads, works, writes, releases.
+async fn take_turn(
+    state: &WorkerState,
+    mut turn: Turn,
+    ledger: &mut Ledger,
+) -> anyhow::Result<Turn> {
+    let setup = &state.setup;
+    let key = setup.key.as_str();
+    let wait_ms = setup.args.wait_ms;
+    let acquire = AdapterOp::Acquire { key, wait_ms };
+    let answer = state.adapter.call(acquire, Duration::from_millis(wait_ms)).await;
+    turn.answered_us = monotonic_us();
+    if !answer.ok {
+        turn.outcome = match answer.reason.as_deref() {
+            Some("busy") => TurnOutcome::Busy,
+            Some("timeout") => TurnOutcome::Timeout,
+            Some("error") => {
+                *state.last_error.lock() = Some(describe(&answer).to_owned());
+                TurnOutcome::Error
+            }
+            other => bail!(
+                "the adapter answered `acquire` with the reason {other:?}; it is `busy`, \
+                 `timeout` or `error`"
+            ),
+        };
+        return Ok(turn);
+    }
+
+    turn.outcome = TurnOutcome::Granted;
+    turn.fence = if state.fencing {
+        let lie = "the adapter said `fencing: true` and granted a lock without a `fence`";
+        Some(answer.fence.context(lie)?)
+    } else {
+        None
+    };
+    let lease = answer.lease.unwrap_or_default();
+
+    turn.read_us = monotonic_us();
+    let row = ledger.read(turn.fence).await?;
+    turn.value = row.stock;
+    let commit_ms = match held(state, &turn) {
+        Some(go) => go.await.unwrap_or_default(),
+        None => {
+            sleep(Duration::from_millis(setup.args.work_ms)).await;
+            0
+        }
+    };
+
+    turn.wrote_us = monotonic_us();
+    turn.refused = ledger.write(&turn, row, commit_ms).await?;
+
+    turn.release_us = monotonic_us();
+    let release = AdapterOp::Release { key, lease: &lease };
+    let answer = state.adapter.call(release, Duration::ZERO).await;
+    turn.released_us = monotonic_us();
+    turn.release = match (answer.ok, answer.reason.as_deref()) {
+        (true, _) => ReleaseAnswer::Ok,
+        (false, Some("lost")) => ReleaseAnswer::Lost,
+        (false, Some("error")) => ReleaseAnswer::Error,
+        (false, other) => bail!(
+            "the adapter answered `release` with the reason {other:?}; it is `lost` or `error`"
+        ),
+    };
+    Ok(turn)
+}
+
+/// Reports that this client is held if that was ordered before its grant. It may write when the
+/// returned channel says so.
+fn held(state: &WorkerState, turn: &Turn) -> Option<oneshot::Receiver<u64>> {
+    let mut hold = state.hold.lock();
+    match *hold {
+        HoldState::Armed { since_us } if turn.answered_us >= since_us => {}
+        _ => return None,
+    }
+    let (go, may_write) = oneshot::channel();
+    *hold = HoldState::Held(go);
+    report(&WorkerReport::Holding(*turn));
+    Some(may_write)
+}

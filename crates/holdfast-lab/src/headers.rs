@@ -1,0 +1,231 @@
+//! The lab's request headers, which set the conditions of one request: one table that documents
+//! them, the server reads and a lesson sends.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_lock::Wait;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use holdfast_shop::locks::{DEFAULT_CAPACITY as MAX_PLACES, Priority, QueueOptions, WhenFull};
+use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
+use holdfast_shop::{RequestOptions, Shop, Strategy, UserId};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabHeader {
+    pub name: &'static str,
+    /// Its valid values and its effect, for people.
+    pub values: &'static str,
+    pub meaning: &'static str,
+}
+
+/// Declares each header as a constant, and [`LAB_HEADERS`].
+macro_rules! lab_headers {
+    ($($id:ident: $name:literal, $values:literal, $meaning:literal;)*) => {
+        $(pub const $id: LabHeader =
+            LabHeader { name: $name, values: $values, meaning: $meaning };)*
+        pub const LAB_HEADERS: &[LabHeader] = &[$($id),*];
+    };
+}
+
+lab_headers! {
+    LOCK: "Holdfast-Lock", "a strategy", "strategy of the request; default: the server's";
+    WAIT: "Holdfast-Wait", "try, retry, notify",
+        "when the lock is held: return 423 at once; poll; or join the queue";
+    OFFER: "Holdfast-Offer", "add, offer, put, offer-for, offer-for:MS",
+        "under `queue`, when the queue is full: fail with 503 (default); return 423; wait for a \
+         place; wait for at most MS (0 to 7,000; default: the lock timeout)";
+    PLACES: "Holdfast-Places", "1 to 1,024",
+        "under `queue`: capacity per priority, if the request creates the queue";
+    PRIORITY: "Holdfast-Priority", "high, normal",
+        "under `queue`: default high for commands that return units or money, otherwise normal";
+    WORK_MS: "Holdfast-Work-Ms", "0 to 5,000", "extra work between read and write";
+    TTL_MS: "Holdfast-Ttl-Ms", "10 to 60,000", "lease of the lock";
+    TRACE: "Holdfast-Trace", "on, off",
+        "adds `trace` to the response: each probe point with time, replica, key, value and fence";
+    PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
+        "pauses the request at a probe point, for at most MS (0 to 8,000), until it is resumed";
+    PAYMENT_WINDOW_MS: "Holdfast-Pay-Within-Ms", "1 to 3,600,000",
+        "time for which the order keeps its units unpaid";
+}
+
+pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct LabHeaders(Vec<(&'static str, String)>);
+
+/// An invalid header: its name and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabHeaderError(pub &'static str, pub String);
+
+impl LabHeaders {
+    /// Returns the headers of a lab's own request: traced, under a strategy.
+    pub fn under(strategy: &str) -> Self {
+        Self::default().with(LOCK, strategy).with(TRACE, "on")
+    }
+
+    #[must_use]
+    pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
+        self.0.push((header.name, value.to_string()));
+        self
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
+    }
+
+    pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
+        let mut present = Vec::new();
+        for header in LAB_HEADERS {
+            present.extend(text(header.name)?.map(|value| (header.name, value)));
+        }
+        Ok(Self(present))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn value(&self, header: LabHeader) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == header.name).map(|(_, value)| value.as_str())
+    }
+
+    fn number(
+        &self,
+        header: LabHeader,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, LabHeaderError> {
+        self.value(header).map(|text| header.number(text, range)).transpose()
+    }
+
+    pub fn options(
+        &self,
+        shop: &Shop,
+        replica: &str,
+        board: &PauseBoard,
+        request_id: Uuid,
+        owner: Option<UserId>,
+    ) -> Result<RequestOptions, LabHeaderError> {
+        let mut options = RequestOptions::new(shop, request_id);
+
+        if let Some(name) = self.value(LOCK) {
+            options.strategy = Strategy::named(name).ok_or_else(|| {
+                LabHeaderError(LOCK.name, format!("one of {}", Strategy::names()))
+            })?;
+            if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
+                let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
+                return Err(LabHeaderError(LOCK.name, why));
+            }
+        }
+
+        options.wait = self.wait(options.strategy)?;
+        options.queue_options = self.queue_options()?;
+        options.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
+        if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
+            options.payment_window = Duration::from_millis(period_ms);
+        }
+
+        options.probe = self.probe(replica, board, &options, owner)?;
+        Ok(options)
+    }
+
+    fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, LabHeaderError> {
+        let Some(name) = self.value(WAIT) else { return Ok(None) };
+        let wait = Wait::named(name).ok_or_else(|| WAIT.invalid())?;
+        if strategy.waits().contains(&wait) {
+            Ok(Some(wait))
+        } else {
+            let why = format!("{} has no waiting mode {name}", strategy.name);
+            Err(LabHeaderError(WAIT.name, why))
+        }
+    }
+
+    fn queue_options(&self) -> Result<QueueOptions, LabHeaderError> {
+        if self.value(WAIT) == Some("try") && self.value(OFFER).is_some() {
+            return Err(LabHeaderError(OFFER.name, "has no effect with Holdfast-Wait: try".into()));
+        }
+
+        let places = self.number(PLACES, 1..=MAX_PLACES as u64)?;
+        Ok(QueueOptions {
+            when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
+            priority: self.value(PRIORITY).map(priority).transpose()?,
+            capacity: places.and_then(|places| usize::try_from(places).ok()),
+        })
+    }
+
+    fn probe(
+        &self,
+        replica: &str,
+        board: &PauseBoard,
+        options: &RequestOptions,
+        owner: Option<UserId>,
+    ) -> Result<Probe, LabHeaderError> {
+        let work = self.number(WORK_MS, 0..=5_000)?;
+        let record = match self.value(TRACE) {
+            None | Some("off") => false,
+            Some("on") => true,
+            Some(_) => return Err(TRACE.invalid()),
+        };
+        let pause = self.value(PAUSE).map(|value| pause(value, options.deadline)).transpose()?;
+        if work.is_none() && !record && pause.is_none() {
+            return Ok(Probe::Off);
+        }
+
+        let owner = owner.map(|owner| owner.0);
+        let permit = pause.and_then(|_| board.permit(owner.unwrap_or_default()));
+        Ok(Probe::Lab(Arc::new(RequestProbe {
+            work: Duration::from_millis(work.unwrap_or(0)),
+            record,
+            pause,
+            is_refused: pause.is_some() && permit.is_none(),
+            permit,
+            owner,
+            ..RequestProbe::new(replica, options.request_id, board)
+        })))
+    }
+}
+
+impl LabHeader {
+    fn invalid(self) -> LabHeaderError {
+        LabHeaderError(self.name, format!("valid values: {}", self.values))
+    }
+
+    fn number(self, text: &str, range: RangeInclusive<u64>) -> Result<u64, LabHeaderError> {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| self.invalid())
+    }
+}
+
+fn priority(name: &str) -> Result<Priority, LabHeaderError> {
+    Priority::named(name).ok_or_else(|| PRIORITY.invalid())
+}
+
+/// Parses the names of Java's `BlockingQueue`.
+fn when_full(value: &str) -> Result<WhenFull, LabHeaderError> {
+    match value.split_once(':').unwrap_or((value, "")) {
+        ("add", "") => Ok(WhenFull::Fail),
+        ("offer", "") => Ok(WhenFull::Reject),
+        ("put", "") => Ok(WhenFull::Wait),
+        ("offer-for", "") => Ok(WhenFull::WaitFor(None)),
+        ("offer-for", ms) => {
+            let ms = OFFER.number(ms, 0..=7_000)?;
+            Ok(WhenFull::WaitFor(Some(Duration::from_millis(ms))))
+        }
+        _ => Err(OFFER.invalid()),
+    }
+}
+
+/// Parses `commit`, `commit:300` (for at most 300 ms) or `every` (paused at every point).
+fn pause(value: &str, deadline: Instant) -> Result<Pause, LabHeaderError> {
+    let (name, bound) = match value.split_once(':') {
+        Some((name, ms)) => (name, Some(PAUSE.number(ms, 0..=8_000)?)),
+        None => (value, None),
+    };
+    let at = Point::named(name);
+    if at.is_none() && name != "every" {
+        return Err(LabHeaderError(PAUSE.name, format!("every, or one of {}", Point::names())));
+    }
+    Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
+}

@@ -1,0 +1,426 @@
+//! The visitor chooses the interleaving of two or three real orders that compete for the last
+//! units: each is paused at every probe point until the visitor resumes it.
+//!
+//! The orders use the shop's own locks, with longer timeouts, and hold no connection while they are
+//! paused; under a row lock each has a transaction, of which there are few. They live in the
+//! process that started them, and end after [`GAME_DURATION`]. A real request cannot be undone:
+//! [`Games::undo`] replays the steps before in a new game. A game that is not used for
+//! [`IDLE_TIMEOUT`] ends when another one needs its place.
+//! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
+
+mod game;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use holdfast_base::messages::message;
+use holdfast_shop::audit;
+use holdfast_shop::budget::Budget;
+use holdfast_shop::db::ErrorClass;
+use holdfast_shop::model::{Item, ItemKind, RequestedLine};
+use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
+use holdfast_shop::query::ledger;
+use holdfast_shop::store::items;
+use holdfast_shop::users::{self, LAB_NAME_PREFIX};
+use holdfast_shop::{
+    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
+};
+
+pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, Refusal};
+use game::{GameOrder, SharedOrderResult, order_result};
+pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
+
+const STEP_TIMEOUT: Duration = Duration::from_millis(400);
+/// In which other orders react to a step, for example to a released lock.
+const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
+/// Shorter than the time limit of a request.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
+/// Per replica: two classes.
+const MAX_GAMES: usize = 64;
+/// A class may share its address.
+const MAX_GAMES_PER_PLAYER: usize = 32;
+/// Upper bound of the orders per replica that hold a transaction.
+const MAX_TRANSACTIONS: usize = 6;
+/// For these transactions and those of a replay, in addition to the replica's own connections.
+const CONNECTIONS: u32 = 9;
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+const MAX_ENTRIES: i64 = 20;
+
+#[derive(Debug)]
+pub struct Games {
+    shop: Shop,
+    /// The same with sessions that a person may keep waiting.
+    shop_of_transactions: Shop,
+    board: PauseBoard,
+    games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
+    /// One game begins at a time, so that the bounds are exact.
+    begin_turn: tokio::sync::Mutex<()>,
+    /// One undo at a time: its orders use connections beside those of the permitted games.
+    undo_turn: tokio::sync::Mutex<()>,
+}
+
+impl Games {
+    pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
+        let mut shop = shop.clone();
+        shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);
+        // A visitor may think for longer than a request may hold its lock.
+        let locks = shop.locks.with_max_hold(GAME_DURATION);
+        shop.locks = locks.with_acquire_timeout(GAME_DURATION);
+        let pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
+        Self {
+            shop_of_transactions: Shop { pool, ..shop.clone() },
+            shop,
+            board: board.clone(),
+            games: Mutex::default(),
+            begin_turn: tokio::sync::Mutex::default(),
+            undo_turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
+    /// game `previous`. Rejected if too many games are in progress here, or of this player.
+    pub async fn begin(
+        &self,
+        player: &str,
+        rules: GameRules,
+        previous: Option<Uuid>,
+    ) -> Result<Arc<Game>, Failure> {
+        let game = {
+            let _turn = self.begin_turn.lock().await;
+            self.make_room(player, rules, previous)?;
+            let game = self.start(player, rules).await?;
+            self.games.lock().insert(game.id, Arc::clone(&game));
+            game
+        };
+
+        self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
+        Ok(game)
+    }
+
+    /// Ends games that are over, and if necessary abandoned ones, to make room for one more.
+    fn make_room(
+        &self,
+        player: &str,
+        rules: GameRules,
+        previous: Option<Uuid>,
+    ) -> Result<(), Rejection> {
+        self.end(|game| {
+            Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
+        });
+
+        let of_player = |game: &Game| usize::from(game.player == player);
+        let has_room = self.has_room(MAX_GAMES_PER_PLAYER, 1, of_player)
+            && self.has_room(MAX_GAMES, 1, |_| 1)
+            && self
+                .has_room(MAX_TRANSACTIONS, rules.transactions(), |game| game.rules.transactions());
+        if has_room {
+            return Ok(());
+        }
+
+        let detail = "too many games are in progress from your address, or under this lock at this \
+                      replica; go on with one of them, or try again in a minute";
+        Err(Rejection::Exists(detail.to_owned()))
+    }
+
+    /// Returns whether `needed` more are at most `max`; ends abandoned games for that.
+    fn has_room(&self, max: usize, needed: usize, share: impl Fn(&Game) -> usize) -> bool {
+        loop {
+            let used: usize = self.games.lock().values().map(|game| share(game)).sum();
+            if needed == 0 || used + needed <= max {
+                return true;
+            }
+            if !self.end_longest_idle(|game| share(game) > 0) {
+                return false;
+            }
+        }
+    }
+
+    async fn start(&self, player: &str, rules: GameRules) -> Result<Arc<Game>, Failure> {
+        let name = format!("{LAB_NAME_PREFIX}scheduler");
+        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
+        let user = user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))?;
+
+        let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
+        let item = Item::throw_away("The last units", 100, stock);
+        let sku = item.sku.clone();
+        items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
+
+        let orders =
+            ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));
+        Ok(Arc::new(Game {
+            // Knowing the id is the permission to play, so it must not be guessable.
+            id: Uuid::new_v4(),
+            rules,
+            sku: sku.clone(),
+            stock,
+            player: player.to_owned(),
+            begun: Instant::now(),
+            last_used: Mutex::new(Instant::now()),
+            orders: orders.collect(),
+            steps: Mutex::default(),
+            reached_at: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    pub fn game(&self, id: Uuid) -> Option<Arc<Game>> {
+        self.games.lock().get(&id).cloned()
+    }
+
+    /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
+    /// names an earlier pause: a second click is not a second step.
+    pub async fn step(
+        &self,
+        game: &Game,
+        who: char,
+        since_us: Option<u64>,
+    ) -> Result<bool, GameError> {
+        let _turn = game.turn.lock().await;
+        let Some(order) = game.orders.iter().find(|order| order.name == who) else {
+            return Ok(false);
+        };
+        let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
+        game.check_step()?;
+        if !self.board.resume(order.probe.request_id, Some(since_us.unwrap_or(since))) {
+            return Ok(false);
+        }
+
+        self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
+        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
+
+        let position = self.position(order);
+        let step = GameStep {
+            who: Some(who),
+            from: Some(from),
+            at: position.held,
+            read: position.last_read(),
+            result: position.result,
+            all: Vec::new(),
+        };
+        self.finish_step(game, step).await?;
+        Ok(true)
+    }
+
+    /// Ends the lease of the item's lock now: Redis deletes its key, as when a lease expires.
+    pub async fn expire_lease(&self, game: &Game) -> Result<(), GameError> {
+        let _turn = game.turn.lock().await;
+        game.check_step()?;
+        self.delete_lock(game).await?;
+        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
+        Ok(self.finish_step(game, GameStep::default()).await?)
+    }
+
+    async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
+        Ok(self.shop.locks.leases().force_release(&game.sku.lock_key()).await?)
+    }
+
+    /// Begins another game, repeats all steps but the last, and puts it in the place of this one.
+    /// If the steps do not have the same effects within [`UNDO_TIMEOUT`], this one goes on.
+    pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
+        let _turn = game.turn.lock().await;
+        self.game(game.id).ok_or_else(game_has_ended)?;
+        *game.last_used.lock() = Instant::now();
+
+        let mut steps = game.steps.lock().clone();
+        steps.pop();
+        // If it is not completed, dropping the new game releases its orders.
+        let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps)).await {
+            // A row that stays locked keeps the new game from its item.
+            Err(_)
+            | Ok(Err(GameError::Failed(Failure::Error(Error::Postgres(
+                ErrorClass::LockTimeout,
+                _,
+            ))))) => {
+                return Err(Refusal::NotReplayed.into());
+            }
+            Ok(replayed) => replayed?,
+        };
+
+        // This game may have ended meanwhile; then the other one must not take a place either.
+        let mut games = self.games.lock();
+        games.remove(&game.id).ok_or_else(game_has_ended)?;
+        games.insert(again.id, Arc::clone(&again));
+        game.release();
+        Ok(again)
+    }
+
+    async fn replay_all(&self, game: &Game, steps: Vec<GameStep>) -> Result<Arc<Game>, GameError> {
+        let _turn = self.undo_turn.lock().await;
+        let again = self.start(&game.player, game.rules).await?;
+        self.wait_until_all_settled(&again, STEP_TIMEOUT).await;
+        for step in steps {
+            self.replay(&again, step).await?;
+        }
+        Ok(again)
+    }
+
+    async fn replay(&self, game: &Game, step: GameStep) -> Result<(), GameError> {
+        match game.orders.iter().find(|order| Some(order.name) == step.who) {
+            Some(order) => {
+                self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
+                let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
+                let _ = self.board.resume(order.probe.request_id, Some(since));
+                // An order that waits does not settle: it gets as long as it needs to ask.
+                let waits = step.at.is_none() && step.result.is_none();
+                let timeout = if waits { REACTION_TIMEOUT } else { UNDO_TIMEOUT };
+                self.wait_until_settled(order, Some(since), timeout).await;
+            }
+            None => self.delete_lock(game).await?,
+        }
+
+        // An order that waited for a lock may have it earlier than in the first game.
+        while !self.are_paused_at(game, &step.all) {
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(self.finish_step(game, step).await?)
+    }
+
+    /// Returns whether each order is paused at its point, if it has one.
+    fn are_paused_at(&self, game: &Game, points: &[Option<Point>]) -> bool {
+        let positions = self.positions(game);
+        positions.iter().zip(points).all(|(now, point)| point.is_none() || now.held == *point)
+    }
+
+    async fn finish_step(&self, game: &Game, step: GameStep) -> Result<(), Error> {
+        let positions = self.positions(game);
+        let all = positions.iter().map(|position| position.held).collect();
+        let steps = {
+            let mut steps = game.steps.lock();
+            steps.push(GameStep { all, ..step });
+            steps.len()
+        };
+        *game.last_used.lock() = Instant::now();
+
+        let has_stale_write =
+            positions.iter().any(|order| order.result == Some(OrderResult::StaleWrite));
+        let is_reached = game.rules.is_reached(&self.audit(game).await?, has_stale_write);
+        let mut reached_at = game.reached_at.lock();
+        if is_reached && reached_at.is_none() {
+            *reached_at = Some(steps);
+        }
+        Ok(())
+    }
+
+    pub async fn view(&self, game: &Game) -> Result<GameView, Error> {
+        *game.last_used.lock() = Instant::now();
+        Ok(GameView {
+            positions: self.positions(game),
+            audit: self.audit(game).await?,
+            entries: ledger::latest_stock_entries(&self.shop, &game.sku, None, MAX_ENTRIES).await?,
+            steps: game.steps.lock().clone(),
+            reached_at: *game.reached_at.lock(),
+            left: GAME_DURATION.saturating_sub(game.begun.elapsed()),
+        })
+    }
+
+    async fn audit(&self, game: &Game) -> Result<audit::ItemAudit, Error> {
+        let audit = audit::check_item(&self.shop.pool, &game.sku).await?;
+        audit.ok_or_else(|| Error::Bug("the game's item has gone".to_owned()))
+    }
+
+    fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
+        let request_id = Uuid::now_v7();
+        let deadline = Instant::now() + GAME_DURATION;
+        let probe = Arc::new(RequestProbe {
+            record: true,
+            yields_connection: true,
+            pause: Some(Pause { at: None, length: None, until: deadline }),
+            ..RequestProbe::new(name, request_id, &self.board)
+        });
+        let options = RequestOptions {
+            strategy: rules.strategy,
+            ttl: rules.lease(),
+            probe: Probe::Lab(Arc::clone(&probe)),
+            deadline,
+            ..RequestOptions::new(&self.shop, request_id)
+        };
+
+        let shop = match rules.is_autocommit() {
+            true => self.shop.clone(),
+            false => self.shop_of_transactions.clone(),
+        };
+        let lines = [RequestedLine { sku: sku.clone(), quantity: 1 }];
+        let result = SharedOrderResult::default();
+        let shared = Arc::clone(&result);
+        self.shop.tasks.spawn(async move {
+            let key = IdempotencyKey::generate();
+            let result = engine::place_order(&shop, &options, user, key, &lines).await;
+            *shared.lock() = Some(result);
+        });
+        GameOrder { name, probe, result }
+    }
+
+    pub fn end_all(&self) {
+        self.end(|_| true);
+    }
+
+    /// Ends the games that `which` selects: their orders pause no more, and run to completion.
+    fn end(&self, which: impl Fn(&Game) -> bool) {
+        self.games
+            .lock()
+            .extract_if(.., |_, game| which(game))
+            .for_each(|(_, game)| game.release());
+    }
+
+    /// Ends, of the games selected, the one that was abandoned first; `false` if none was.
+    fn end_longest_idle(&self, which: impl Fn(&Game) -> bool) -> bool {
+        let idle = {
+            let games = self.games.lock();
+            let abandoned = games.values().filter(|game| which(game) && game.idle() > IDLE_TIMEOUT);
+            abandoned.max_by_key(|game| game.idle()).map(|game| game.id)
+        };
+        self.end(|game| Some(game.id) == idle);
+        idle.is_some()
+    }
+
+    fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
+        let paused = self.board.paused(None);
+        let paused = paused.iter().find(|paused| paused.request_id == order.probe.request_id)?;
+        Some((paused.point, paused.since_us))
+    }
+
+    async fn wait_until_all_settled(&self, game: &Game, timeout: Duration) {
+        for order in &game.orders {
+            self.wait_until_settled(order, None, timeout).await;
+        }
+    }
+
+    /// Waits until the order ends or is paused by another pause than `since`, up to `timeout`.
+    async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>, timeout: Duration) {
+        let end = Instant::now() + timeout;
+        while Instant::now() < end && !order.is_over() {
+            match self.paused_at(order) {
+                Some((_, since_us)) if Some(since_us) != since => return,
+                _ => sleep(POLL_INTERVAL).await,
+            }
+        }
+    }
+
+    fn positions(&self, game: &Game) -> Vec<OrderPosition> {
+        game.orders.iter().map(|order| self.position(order)).collect()
+    }
+
+    fn position(&self, order: &GameOrder) -> OrderPosition {
+        let result = order.result.lock();
+        let events = order.probe.events.lock().clone();
+        let (held, since_us) = self.paused_at(order).unzip();
+        OrderPosition {
+            name: order.name,
+            held,
+            since_us,
+            result: result.as_ref().map(order_result),
+            events,
+        }
+    }
+}
+
+fn game_has_ended() -> Rejection {
+    Rejection::NotFound(message!("problem-missing-game"))
+}

@@ -1,0 +1,143 @@
+//! The rules of a game, and the levels, whose goals the item's ledger decides.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use strum::{EnumString, IntoStaticStr};
+
+use holdfast_shop::Strategy;
+use holdfast_shop::audit::ItemAudit;
+use holdfast_shop::locks::Lock;
+use holdfast_shop::probe::Point;
+use holdfast_shop::strategy::{Isolation, ReadMethod};
+
+pub const GAME_DURATION: Duration = Duration::from_mins(10);
+/// An undo repeats them all.
+pub(super) const MAX_STEPS: usize = 100;
+/// The lease of a lock that is renewed: the renewal is how its holder learns of a loss.
+const RENEWED_LEASE: Duration = Duration::from_secs(4);
+
+/// Strategies that can be played; each shows a different result. Each statement commits itself, so
+/// that a game needs no connection while nobody moves; only a row lock is a transaction's.
+static PLAYABLE: LazyLock<Vec<Strategy>> = LazyLock::new(|| {
+    let strategies =
+        ["none", "owner", "fenced", "row-lock"].into_iter().filter_map(Strategy::named);
+    let playable = strategies.map(|strategy| match strategy.read {
+        ReadMethod::RowLock => strategy.clone(),
+        _ => Strategy { transaction: Isolation::Autocommit, ..strategy.clone() },
+    });
+    playable.collect()
+});
+
+pub fn playable() -> &'static [Strategy] {
+    &PLAYABLE
+}
+
+pub fn playable_named(name: &str) -> Option<&'static Strategy> {
+    PLAYABLE.iter().find(|strategy| strategy.name == name)
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct GameRules {
+    pub strategy: &'static Strategy,
+    /// Number of orders: 2 or 3. There is one unit less.
+    pub orders: usize,
+    /// The level that is played; `None` in a free game, whose goal is to oversell.
+    pub level: Option<Level>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Level {
+    /// Sell the last unit twice without a lock.
+    Oversell,
+    /// Sell it twice although each order has the lock.
+    UselessLock,
+    /// Make the fence reject a write after the lease was lost.
+    Fence,
+}
+
+impl Level {
+    pub const ALL: [Self; 3] = [Self::Oversell, Self::UselessLock, Self::Fence];
+
+    pub fn named(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    pub fn next(self) -> Option<Self> {
+        let at = Self::ALL.iter().position(|level| *level == self)?;
+        Self::ALL.get(at + 1).copied()
+    }
+
+    pub fn rules(self) -> Option<GameRules> {
+        let name = match self {
+            Self::Oversell => "none",
+            Self::UselessLock => "owner",
+            Self::Fence => "fenced",
+        };
+        let strategy = playable_named(name)?;
+        Some(GameRules { strategy, orders: 2, level: Some(self) })
+    }
+
+    /// In which the goal can be reached: `tests/it/scheduler.rs` plays them.
+    pub fn best_steps(self) -> usize {
+        match self {
+            Self::Oversell => 6,
+            Self::UselessLock => 9,
+            Self::Fence => 10,
+        }
+    }
+
+    pub fn stars(self, steps: usize) -> usize {
+        match steps.saturating_sub(self.best_steps()) {
+            0 => 3,
+            1..=2 => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl GameRules {
+    /// Returns whether the write commits itself: the commit is then before the write.
+    pub fn is_autocommit(self) -> bool {
+        self.strategy.transaction == Isolation::Autocommit
+    }
+
+    pub(super) fn transactions(self) -> usize {
+        if self.is_autocommit() { 0 } else { self.orders }
+    }
+
+    pub fn has_lock(self) -> bool {
+        self.strategy.lock.is_some()
+    }
+
+    pub fn points(self) -> Vec<Point> {
+        let write = match self.is_autocommit() {
+            true => [Point::Commit, Point::Write],
+            false => [Point::Write, Point::Commit],
+        };
+        let mut points = vec![Point::Wait];
+        points.extend(self.has_lock().then_some(Point::Held));
+        points.push(Point::Read);
+        points.extend(write);
+        points.extend([Point::Committed, Point::Release]);
+        points
+    }
+
+    /// As long as the game, unless it is renewed.
+    pub(super) fn lease(self) -> Option<Duration> {
+        let is_renewed = self.strategy.lock == Some(Lock::Fenced);
+        self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
+    }
+
+    pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
+        match self.level {
+            Some(Level::Fence) => audit.ok && audit.sold == 1 && has_stale_write,
+            _ => audit.oversold > 0,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
+//! same load runs under the five strategies that need no Redis.
+
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs, wait_until};
+use holdfast_base::messages::message;
+use holdfast_shop::Sku;
+use holdfast_shop::db::Pool;
+
+pub(super) const LOAD: DefaultLoad =
+    DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let past = same_statement(lab).await?;
+    let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
+
+    lab.say(message!("run-database-step-1"));
+    let specs = LOAD.under(lab, &strategies);
+    let arms = lab.run_arms(&specs).await?;
+
+    let sound = arms.iter().all(ArmResult::is_sound);
+    lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
+    lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
+    Ok(LessonResult::of_load(
+        specs[0].hindrance(Supply::Any),
+        sound && past == (10, 8),
+        message!(
+            "run-database-verdict",
+            throughputs = throughputs(&arms),
+            one_statement = past.0,
+            two_statements = past.1
+        ),
+    ))
+}
+
+/// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
+/// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
+/// Returns both values.
+async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
+    let sku = lab.item(10).await?;
+    lab.say(message!("run-database-step-2"));
+    let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
+    let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
+    wait_until_lock_waited(lab).await?;
+    lab.say(message!("run-database-step-3"));
+    lab.finish(first).await?.require_placed()?;
+    let one_statement = one_statement.await??;
+    lab.say(message!("run-database-step-4", one_statement));
+
+    let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
+    let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
+    wait_until_lock_waited(lab).await?;
+    lab.finish(second).await?.require_placed()?;
+    let two_statements = two_statements.await??;
+    lab.say(message!("run-database-step-5", two_statements));
+    Ok((one_statement, two_statements))
+}
+
+async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
+    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
+    let key = sku.lock_key().to_string();
+    if two_statements {
+        let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
+        lock.bind(&key).execute(&mut *tx).await?;
+        let read = sqlx::query_scalar("select stock from items where sku = $1");
+        return Ok(read.bind(sku.as_str()).fetch_one(&mut *tx).await?);
+    }
+
+    let both = sqlx::query_as::<_, (i64, String)>(
+        "select stock, pg_advisory_xact_lock(hashtextextended($2, 0))::text
+           from items where sku = $1",
+    );
+    let (stock, _) = both.bind(sku.as_str()).bind(&key).fetch_one(&mut *tx).await?;
+    Ok(stock)
+}
+
+async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
+    wait_until("a session waits for the lock", async || {
+        let waits = sqlx::query_scalar(
+            "select exists (select from pg_locks where locktype = 'advisory' and not granted)",
+        );
+        Ok(waits.fetch_one(&mut *lab.connection().await?).await?)
+    })
+    .await
+}

@@ -1,0 +1,138 @@
+//! Lesson `fence`: the paused holder of lesson `watchdog`, now with fences. Then Redis loses its
+//! counter. Last, a check of the fence alone loses an update.
+
+use anyhow::Context as _;
+use sqlx::PgConnection;
+
+use super::{LessonResult, Scenario};
+use holdfast_base::messages::{Text, message};
+use holdfast_shop::Sku;
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let paused = paused_holder(lab).await?;
+    let flushed = flushed_redis(lab).await?;
+    let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
+
+    let lost = sold - left;
+    let lost_with_version = sold_with_version - left_with_version;
+    lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
+    lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
+    Ok(LessonResult::new(
+        paused && flushed && lost == 1 && lost_with_version == 0,
+        message!("run-fence-verdict", sold, left),
+    ))
+}
+
+/// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
+async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    lab.say(message!("run-fence-step-1"));
+    let first = lab.order(message!("run-label-a-paused"), 0, &sku, "fenced").lease_ms(300);
+    let mut first = first.pause_at("read").await?;
+    lab.pause_replica(&mut first).await;
+    lab.wait_until_free(&sku).await?;
+
+    let second = lab.order("B", 1, &sku, "fenced").placed().await?;
+    lab.say(message!("run-fence-step-2"));
+    lab.resume_replica(&mut first).await;
+
+    let first = lab.finish(first).await?;
+    let audit = lab.audit(&sku).await?;
+    let rejected = first.problem() == Some("lock-lost");
+    let what = first.rejection();
+    lab.say(message!("run-fence-step-3", what));
+    lab.evidence(message!("run-fence-fact-3"), what, rejected);
+
+    let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
+    Ok(rejected && second == 10 && sound)
+}
+
+/// Redis loses its counter while A holds the lock. Returns whether the fences still increased and
+/// no update was lost.
+async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    for number in 1..=3 {
+        let label = message!("run-label-before", number);
+        lab.order(label, number, &sku, "fenced").placed().await?;
+    }
+
+    let before = stored_fence(lab, &sku).await?;
+    lab.say(message!("run-fence-step-4", before));
+
+    let first = lab.order(message!("run-label-a-before-the-flush"), 0, &sku, "fenced");
+    let first = first.pause_at("read").await?;
+    let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
+    let of_a = of_a.context("A's lock has no fence")?;
+
+    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.say(message!("run-fence-step-5"));
+    let second = lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced");
+    let second = second.placed().await?;
+
+    let number = stored_fence(lab, &sku).await?;
+    lab.say(message!("run-fence-step-6", number, second));
+
+    let first = lab.resume_until_done(first).await?;
+    let audit = lab.audit(&sku).await?;
+    let sold = 4 + i64::from(first.is_success());
+    let result = match first.stock_before() {
+        Some(stock) => message!("run-fence-wrote", stock, written = stock - 1).into(),
+        None => Text::from(first.rejection()),
+    };
+    lab.say(message!("run-fence-step-7", of_a, result));
+
+    let numbers = format!("{before}, {number}");
+    lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
+    let grew = before > 1 && number > before && of_a >= number && second == 7;
+    let once = first.stock_before().is_none_or(|stock| stock == 6);
+    let sound = audit.ok && audit.forks.is_empty();
+    Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
+}
+
+/// Parses the fence in a lock's value: `OWNER NUMBER@SINCE`.
+fn parse_fence(value: &str) -> Option<i64> {
+    value.split_once(' ')?.1.split('@').next()?.parse().ok()
+}
+
+async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
+    let fence = sqlx::query_scalar("select fence from items where sku = $1");
+    Ok(fence.bind(sku.as_str()).fetch_one(&mut *lab.connection().await?).await?)
+}
+
+/// Executes read 1, read 2, write 1, write 2 on a temporary table: with a check of the fence alone,
+/// and of the version too. Returns, of each, how many units were sold and how many left the shelf.
+async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
+    lab.say(message!("run-fence-step-8"));
+    let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
+
+    let by_fence = write_twice(&mut tx, false).await?;
+    let by_version = write_twice(&mut tx, true).await?;
+    tx.rollback().await?;
+    let (sold, left) = by_fence;
+    lab.say(message!("run-fence-step-9", sold, left = 10 - left));
+    Ok((by_fence, by_version))
+}
+
+/// Executes two writes whose reads both returned 10 at version 1.
+async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Result<(i64, i64)> {
+    sqlx::raw_sql(
+        "drop table if exists shelf;
+         create temp table shelf as select 10::bigint as stock, 0::bigint as fence, 1::bigint as version",
+    )
+    .execute(&mut *tx)
+    .await?;
+
+    let mut sold = 0;
+    for fence in [1_i64, 2] {
+        let write = sqlx::query(
+            "update shelf set stock = 9, fence = $1, version = version + 1
+              where fence <= $1 and (version = 1 or not $2)",
+        );
+        let written = write.bind(fence).bind(checks_version).execute(&mut *tx).await?;
+        sold += i64::try_from(written.rows_affected())?;
+    }
+
+    let left = sqlx::query_scalar("select 10 - stock from shelf").fetch_one(&mut *tx).await?;
+    Ok((sold, left))
+}

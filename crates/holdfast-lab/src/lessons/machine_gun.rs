@@ -1,0 +1,90 @@
+//! Lesson `machine-gun`: a paused request is sent many times more while other clients buy the same
+//! item. Then the client sends orders one after the other.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{LessonResult, Scenario};
+use holdfast_base::messages::message;
+use holdfast_shop::Sku;
+
+const SHOTS: usize = 40;
+const OTHERS: usize = 8;
+const STRATEGY: &str = "row-lock";
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(1_000).await?;
+    let others = &lab.cluster.buyers[1..=OTHERS];
+    let key = Uuid::now_v7();
+    lab.say(message!("run-machine-gun-step-1"));
+    let first = lab.order(message!("run-label-the-first"), 0, &sku, STRATEGY).with_key(key);
+    let first = first.pause_at("wait").await?;
+
+    lab.say(message!("run-machine-gun-step-2", shots = SHOTS, others = OTHERS));
+    let sku = &sku;
+    let began = Instant::now();
+    let shots = (0..SHOTS).map(|shot| {
+        let order = lab.order(message!("run-label-duplicate"), shot, sku, STRATEGY);
+        order.with_key(key).send().unrecorded_response()
+    });
+    let buying = others.iter().enumerate().map(|(at, other)| async move {
+        let order = lab.order(message!("run-label-another-client"), at, sku, STRATEGY).by(other);
+        anyhow::Ok((order.response().await?.is_success(), began.elapsed()))
+    });
+
+    let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
+    let took = began.elapsed();
+
+    let mut turned_away = 0;
+    for shot in shots {
+        turned_away += usize::from(shot?.problem() == Some("idempotency-key-in-flight"));
+    }
+
+    let mut served = 0;
+    let mut slowest = Duration::ZERO;
+    for one in buying {
+        let (done, after) = one?;
+        served += usize::from(done);
+        slowest = slowest.max(after);
+    }
+
+    lab.say(message!("run-machine-gun-step-3", turned_away, ms = took.as_millis()));
+    let first = lab.finish(first).await?;
+
+    lab.say(message!("run-machine-gun-step-4", shots = SHOTS));
+    let began = Instant::now();
+    let patient = order_in_turn(lab, sku).await?;
+    let a_second = patient as f64 / began.elapsed().as_secs_f64();
+    lab.say(message!("run-machine-gun-step-5", a_second = format!("{a_second:.0}")));
+
+    let audit = lab.audit(sku).await?;
+    let slowest = format!("{} ms", slowest.as_millis());
+    lab.evidence(message!("run-machine-gun-fact-1"), &slowest, served == OTHERS);
+
+    let sold = i64::try_from(1 + OTHERS + SHOTS)?;
+    let shown = turned_away == SHOTS && patient == SHOTS && audit.sold == sold;
+    Ok(LessonResult::new(
+        shown && first.is_success(),
+        message!(
+            "run-machine-gun-verdict",
+            turned_away,
+            shots = SHOTS,
+            served,
+            others = OTHERS,
+            slowest,
+            patient
+        ),
+    ))
+}
+
+async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {
+    let mut placed = 0;
+    for shot in 0..SHOTS {
+        let order = lab.order(message!("run-label-in-turn"), shot, sku, STRATEGY).send();
+        placed += usize::from(order.unrecorded_response().await?.is_success());
+    }
+    Ok(placed)
+}

@@ -1,0 +1,181 @@
+//! What a lesson is, and what several lessons share.
+
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks};
+use holdfast_lock::{Redis, Settings, Wait};
+use strum::IntoStaticStr;
+use tokio::time::Instant;
+
+use super::super::arm_spec::{DefaultLoad, Supply};
+use super::super::run::ArmResult;
+use super::super::scenario::Scenario;
+use holdfast_base::messages::{Language, Message, message};
+use holdfast_shop::audit::ItemAudit;
+
+pub const GUESSES: usize = 4;
+const TAKEAWAYS: usize = 3;
+
+/// The chapters, in teaching order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Chapter {
+    Why,
+    Writing,
+    Failures,
+    Costs,
+    Beyond,
+    Redis,
+}
+
+impl Chapter {
+    pub const ALL: [Self; 6] =
+        [Self::Why, Self::Writing, Self::Failures, Self::Costs, Self::Beyond, Self::Redis];
+
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    pub fn title(self, language: Language) -> String {
+        language.text(&format!("lesson-chapter-{}", self.name()))
+    }
+}
+
+/// A lesson. Its texts are in the catalogue, `locales/*/lessons.ftl`.
+#[derive(Debug)]
+pub struct Lesson {
+    /// Name in the URL and in `holdfast lesson NAME`.
+    pub name: &'static str,
+    pub chapter: Chapter,
+    /// Index of the right answer among the guesses.
+    pub right: usize,
+    /// Default load, if the lesson ends with one; the visitor may change it.
+    pub load: Option<DefaultLoad>,
+    /// Names of the sources that it shows ([`super::source`]).
+    pub shows: &'static [&'static str],
+    pub(crate) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
+}
+
+impl Lesson {
+    pub fn title(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-title", self.name))
+    }
+
+    pub fn claim(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-claim", self.name))
+    }
+
+    pub fn question(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-question", self.name))
+    }
+
+    pub fn guesses(&self, language: Language) -> Vec<String> {
+        self.numbered("guess", GUESSES, language)
+    }
+
+    pub fn answer(&self, language: Language) -> String {
+        self.guesses(language).swap_remove(self.right)
+    }
+
+    pub fn takeaways(&self, language: Language) -> Vec<String> {
+        self.numbered("takeaway", TAKEAWAYS, language)
+    }
+
+    fn numbered(&self, what: &str, count: usize, language: Language) -> Vec<String> {
+        let ids = (1..=count).map(|number| format!("lesson-{}-{what}-{number}", self.name));
+        ids.map(|id| language.text(&id)).collect()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LessonResult {
+    /// Whether the claim was shown; `None` without a claim.
+    pub shown: Option<bool>,
+    pub verdict: Message,
+}
+
+impl LessonResult {
+    pub fn new(shown: bool, verdict: Message) -> Self {
+        Self { shown: Some(shown), verdict }
+    }
+
+    /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
+    /// why this load cannot show the claim.
+    pub fn of_load(hindrance: Option<Message>, shown: bool, verdict: Message) -> Self {
+        match hindrance {
+            Some(why) => Self::new(false, message!("run-not-shown", why)),
+            None => Self::new(shown, verdict),
+        }
+    }
+}
+
+pub(crate) fn sales(audit: &ItemAudit) -> Message {
+    message!("run-sales", sold = audit.sold, reduced = audit.opening - audit.stock)
+}
+
+pub(crate) fn yes_or_no(answer: bool) -> Message {
+    if answer { message!("run-yes") } else { message!("run-no") }
+}
+
+/// Lists the successful orders per second of each arm.
+pub(crate) fn throughputs(arms: &[ArmResult]) -> String {
+    let of_arms = arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s));
+    of_arms.collect::<Vec<_>>().join(" / ")
+}
+
+/// Executes the same load at one replica and at all of them. Returns why the load cannot show that
+/// a lock of one process fails, whether it shows it, and a description of both.
+pub(crate) async fn compare_replicas(
+    lab: &Scenario,
+    load: DefaultLoad,
+    strategy: &str,
+) -> anyhow::Result<(Option<Message>, bool, Message)> {
+    lab.say(message!("run-replicas-step"));
+    let mut specs = load.under(lab, &[strategy, strategy]);
+    specs[0].replicas = 1;
+    let arms = lab.run_arms(&specs).await?;
+
+    let is_safe = arms[0].ok && arms[0].oversold == 0;
+    let is_broken = !arms[1].ok && arms[1].forks > 0;
+    let one = sold_and_forks(&arms[0]);
+    let all = sold_and_forks(&arms[1]);
+    lab.evidence(message!("run-replicas-one"), &one, is_safe);
+    lab.evidence(message!("run-replicas-all"), &all, is_broken);
+
+    let description = message!("run-replicas-verdict", one, all, replicas = specs[1].replicas);
+    Ok((specs[1].hindrance(Supply::Any), is_safe && is_broken, description))
+}
+
+fn sold_and_forks(arm: &ArmResult) -> Message {
+    message!("run-replicas-sold", sold = arm.sold, opening = arm.stock_opening, forks = arm.forks)
+}
+
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// Creates the lock client of a separate process on the Redis at `url`, with keys under `prefix`.
+pub(crate) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
+    let settings = Settings {
+        key_prefix: prefix.to_owned(),
+        name: Some(name.to_owned()),
+        acquire_timeout: ACQUIRE_TIMEOUT,
+        ..Settings::default()
+    };
+    Ok(Locks::new(Redis::open(url)?, settings)?)
+}
+
+/// Acquires a lock of `kind`; returns `None` if another owner held it during the whole wait.
+pub(crate) async fn acquire(
+    locks: &Locks,
+    kind: LockKind,
+    wait: Wait,
+    key: &LockKey,
+    ttl: Option<Duration>,
+) -> anyhow::Result<Option<Guards>> {
+    let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+    let keys = std::slice::from_ref(key);
+    match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
+        AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
+        AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),
+    }
+}

@@ -1,0 +1,84 @@
+//! Lesson `reentrant`: a caller that holds a lock acquires it again: with a plain lock, with the
+//! guard passed down, and with a lock that counts.
+
+use anyhow::Context as _;
+use holdfast_lock::{LockKey, LockKind, Wait};
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
+
+use super::{LessonResult, Scenario, acquire, lock_client};
+use holdfast_base::messages::message;
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let prefix = lab.unique_key("reentrant:");
+    let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
+    let key = LockKey::new("{sku:tea}")?;
+    lab.say(message!("run-reentrant-step-1"));
+
+    let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
+    let held = held.context("the lock is busy")?;
+
+    let began = Instant::now();
+    let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
+    let waited = began.elapsed().as_millis();
+
+    let holder = locks.holder(&key).await?.process.unwrap_or_default();
+    let itself = again.is_none() && holder == "lesson";
+    lab.say(message!("run-reentrant-step-2", waited, holder));
+    lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
+    held.release().await;
+
+    lab.say(message!("run-reentrant-step-3"));
+    let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
+    let held = held.context("the lock is busy")?;
+    let handed_down = held.get(&key).is_some_and(|guard| guard.key() == &key);
+    held.release().await;
+
+    let mut redis = lab.redis().await?;
+    let key = lab.unique_key("counted");
+    lab.say(message!("run-reentrant-step-4"));
+    let twice = lock(&mut redis, &key, "request 1").await? == 1
+        && lock(&mut redis, &key, "request 1").await? == 2;
+    let other = lock(&mut redis, &key, "request 2").await? == 0;
+    let kept = unlock(&mut redis, &key, "request 1").await? == 1
+        && lock(&mut redis, &key, "request 2").await? == 0;
+    let free = unlock(&mut redis, &key, "request 1").await? == 0
+        && lock(&mut redis, &key, "request 2").await? == 1;
+    let counts = twice && other && kept && free;
+
+    let key = lab.unique_key("shared-name");
+    let first = lock(&mut redis, &key, "replica 8080").await?;
+    let second = lock(&mut redis, &key, "replica 8080").await?;
+    let both_in = (first, second) == (1, 2);
+    lab.say(message!("run-reentrant-step-5"));
+    lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
+
+    Ok(LessonResult::new(
+        itself && handed_down && counts && both_in,
+        message!("run-reentrant-verdict", waited, second),
+    ))
+}
+
+/// Acquires a reentrant lock, a hash of the owner's name and its count. Returns the count, or 0 if
+/// another owner holds it.
+async fn lock(redis: &mut MultiplexedConnection, key: &str, owner: &str) -> anyhow::Result<i64> {
+    let script = Script::new(
+        "if redis.call('exists', KEYS[1]) == 1
+            and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+         local count = redis.call('hincrby', KEYS[1], ARGV[1], 1)
+         redis.call('pexpire', KEYS[1], 10000)
+         return count",
+    );
+    Ok(script.key(key).arg(owner).invoke_async(redis).await?)
+}
+
+/// Releases the lock once. Returns the owner's remaining count; at 0 the lock is free.
+async fn unlock(redis: &mut MultiplexedConnection, key: &str, owner: &str) -> anyhow::Result<i64> {
+    let script = Script::new(
+        "local count = redis.call('hincrby', KEYS[1], ARGV[1], -1)
+         if count <= 0 then redis.call('del', KEYS[1]) end
+         return count",
+    );
+    Ok(script.key(key).arg(owner).invoke_async(redis).await?)
+}

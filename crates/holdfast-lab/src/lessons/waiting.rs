@@ -1,0 +1,54 @@
+//! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
+//! queue for a handoff.
+
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply};
+use holdfast_base::messages::message;
+
+pub(super) const LOAD: DefaultLoad =
+    DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
+    for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
+        spec.wait = Some(wait.to_owned());
+    }
+    lab.say(message!("run-waiting-step-1"));
+    let arms = lab.run_arms(&specs).await?;
+
+    let tried = &arms[0];
+    let again = &arms[1];
+    let line = &arms[2];
+    let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
+    let orders = i64::try_from(specs[0].orders)?;
+    let shorter = spread(line) < spread(again);
+    let shown = arms.iter().all(ArmResult::is_sound)
+        && turned_away > 0
+        && tried.sold + i64::try_from(turned_away)? == orders
+        && line.sold == orders
+        && shorter;
+
+    lab.evidence(message!("run-waiting-fact-1"), turned_away, turned_away > 0);
+    let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
+    lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
+
+    Ok(LessonResult::of_load(
+        specs[0].hindrance(Supply::Ample),
+        shown,
+        message!(
+            "run-waiting-verdict",
+            turned_away,
+            orders,
+            retry_p50 = format!("{:.0}", again.wait_p50_ms),
+            retry_p99 = format!("{:.0}", again.wait_p99_ms),
+            retry_ratio = format!("{:.1}", spread(again)),
+            queue_p50 = format!("{:.0}", line.wait_p50_ms),
+            queue_p99 = format!("{:.0}", line.wait_p99_ms),
+            queue_ratio = format!("{:.1}", spread(line))
+        ),
+    ))
+}
+
+/// Returns p99 as a multiple of the median, which a slow machine changes least.
+fn spread(arm: &ArmResult) -> f64 {
+    arm.wait_p99_ms / arm.wait_p50_ms.max(1.0)
+}

@@ -1,0 +1,156 @@
+//! Requests of the lab over HTTP: how they are sent, one in flight, and its response.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::headers::LabHeaders;
+use super::run::{Lane, LaneEvent};
+use holdfast_base::messages::Text;
+use holdfast_shop::Sku;
+
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
+
+pub(super) fn format_request(
+    host: &str,
+    target: (&str, &str),
+    token: &str,
+    headers: &[String],
+    body: &str,
+) -> Vec<u8> {
+    let (method, path) = target;
+    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+pub(super) fn command_headers(headers: &LabHeaders, id: Uuid, key: Uuid) -> Vec<String> {
+    let mut lines = headers.lines();
+    lines.push(format!("X-Request-Id: {id}"));
+    lines.push(format!("Idempotency-Key: {key}"));
+    lines
+}
+
+pub(super) fn order_of(lines: &[(&Sku, u32)]) -> String {
+    let lines = lines.iter().map(|(sku, quantity)| json!({ "sku": sku, "quantity": quantity }));
+    json!({ "lines": lines.collect::<Vec<_>>() }).to_string()
+}
+
+#[derive(Debug)]
+pub struct InFlightRequest {
+    pub(super) replica: usize,
+    /// Its times are those of the monotonic clock.
+    pub(super) lane: Lane,
+    pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
+}
+
+impl InFlightRequest {
+    pub(super) async fn unrecorded_response(self) -> anyhow::Result<LabResponse> {
+        let response = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
+        Ok(LabResponse::new(Some(response)))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct LabResponse {
+    /// HTTP status; `None` if the connection broke.
+    pub status: Option<u16>,
+    pub body: Value,
+}
+
+impl LabResponse {
+    pub(super) fn new(response: Option<(u16, Vec<u8>)>) -> Self {
+        let body = response.as_ref().and_then(|(_, body)| serde_json::from_slice(body).ok());
+        Self { status: response.map(|(status, _)| status), body: body.unwrap_or_default() }
+    }
+
+    pub fn is_success(&self) -> bool {
+        matches!(self.status, Some(200 | 201))
+    }
+
+    pub fn stock_before(&self) -> Option<i64> {
+        self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
+    }
+
+    pub fn require_placed(&self) -> anyhow::Result<i64> {
+        self.stock_before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
+    }
+
+    pub fn order(&self) -> Option<Uuid> {
+        self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
+    }
+
+    /// Returns the name of the problem type, for example `sold-out`.
+    pub fn problem(&self) -> Option<&str> {
+        let name = self.body.get("type").and_then(Value::as_str)?;
+        name.rsplit('/').next()
+    }
+
+    pub fn rejection(&self) -> &str {
+        self.problem().unwrap_or("nothing")
+    }
+
+    pub(super) fn trace(&self) -> Vec<LaneEvent> {
+        let trace = self.body.get("trace").cloned().unwrap_or_default();
+        serde_json::from_value(trace).unwrap_or_default()
+    }
+}
+
+impl Lane {
+    /// Returns the lane of a request that was sent individually.
+    pub(super) fn new(
+        request_id: Uuid,
+        label: impl Into<Text>,
+        replica: impl Into<String>,
+        sent_us: u64,
+    ) -> Self {
+        Self {
+            request_id,
+            label: label.into(),
+            replica: replica.into(),
+            arm: None,
+            sent_us,
+            answered_us: None,
+            status: None,
+            problem: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Adds the response, with the trace, and the replica if the trace names it.
+    pub(super) fn answered(mut self, response: &LabResponse, at_us: u64) -> Self {
+        self.answered_us = response.status.map(|_| at_us);
+        self.status = response.status;
+        self.problem = response.problem().map(str::to_owned);
+        if let Some(replica) = response.body.pointer("/trace/0/replica").and_then(Value::as_str) {
+            replica.clone_into(&mut self.replica);
+        }
+
+        self.events.extend(response.trace());
+        self.events.sort_by_key(|event| event.t_us);
+        self
+    }
+
+    /// Converts times of the monotonic clock to those since `began_us`.
+    pub(super) fn since(mut self, began_us: u64) -> Self {
+        let times = self.events.iter_mut().map(|event| &mut event.t_us);
+        for t_us in times.chain([&mut self.sent_us]).chain(&mut self.answered_us) {
+            *t_us = t_us.saturating_sub(began_us);
+        }
+        self
+    }
+}
+
+impl LaneEvent {
+    pub(super) fn new(t_us: u64, event: &str) -> Self {
+        Self { t_us, event: event.to_owned(), key: String::new(), value: None, fence: None }
+    }
+}

@@ -1,0 +1,387 @@
+//! Drives a lesson: sends requests, pauses and resumes them at probe points, records the result.
+//! Their order is certain, and every wait bounded.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use holdfast_lock::clock::monotonic_us;
+use parking_lot::Mutex;
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use serde_json::{Value, json};
+use sqlx::{Decode, Postgres, Type};
+use tokio::time::{Instant, interval, sleep};
+use uuid::Uuid;
+
+use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster, connect};
+use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
+use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
+use super::store;
+use holdfast_base::messages::{Text, message};
+use holdfast_services::load;
+use holdfast_shop::Sku;
+use holdfast_shop::audit::{self, ItemAudit};
+use holdfast_shop::probe::PausedRequest;
+
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub struct PausedWorker {
+    replica: usize,
+    lane: Lane,
+}
+
+#[derive(Debug)]
+pub struct Scenario {
+    pub(super) cluster: Arc<ManagedCluster>,
+    run: Uuid,
+    pub(super) request: RunRequest,
+    pub(super) progress: Mutex<RunProgress>,
+    pub(super) outcome: Mutex<RunResult>,
+    began_us: u64,
+    items: Mutex<Vec<Sku>>,
+}
+
+impl Scenario {
+    pub(super) fn new(cluster: Arc<ManagedCluster>, run: Uuid, request: RunRequest) -> Self {
+        Self {
+            cluster,
+            run,
+            request,
+            progress: Mutex::default(),
+            outcome: Mutex::default(),
+            began_us: monotonic_us(),
+            items: Mutex::default(),
+        }
+    }
+
+    pub(super) fn into_outcome(self) -> RunResult {
+        let steps = self.progress.into_inner().steps;
+        RunResult { steps, ..self.outcome.into_inner() }
+    }
+
+    pub(super) fn replica_count(&self) -> usize {
+        self.cluster.replicas.len()
+    }
+
+    /// Returns the index of a lesson's replica. Lessons count from the last one: faults spare the
+    /// first, whose pages the visitor is likely to look at.
+    pub(super) fn replica_index(&self, replica: usize) -> usize {
+        let replicas = self.cluster.replicas.len();
+        replicas - 1 - replica % replicas
+    }
+
+    pub(super) async fn connection(&self) -> anyhow::Result<holdfast_shop::db::Connection> {
+        Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
+    }
+
+    pub fn say(&self, step: impl Into<Text>) {
+        self.progress.lock().steps.push(step.into());
+    }
+
+    /// Records a measurement; `ok` is false if it contradicts the claim.
+    pub fn evidence(&self, name: impl Into<Text>, value: impl Into<Text>, ok: bool) {
+        let evidence = Evidence { name: name.into(), value: value.into(), ok };
+        self.outcome.lock().evidence.push(evidence);
+    }
+
+    /// Waits for the response, and records the request's lane.
+    pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        let label = request.lane.label.english();
+        let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
+        let joined = joined.with_context(|| format!("{label} received no response"))?;
+
+        // A connection that broke is a result, too: replicas are killed on purpose.
+        let response = LabResponse::new(joined?.ok());
+        self.record_lane(request.lane.answered(&response, monotonic_us()));
+        Ok(response)
+    }
+
+    /// Waits until the request is paused at its probe point; fails if it is answered before.
+    pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
+        let label = request.lane.label.english();
+        wait_until(&format!("{label} is paused at its point"), async || {
+            let paused = self.paused_requests(request.replica).await?;
+            let id = request.lane.request_id;
+            let is_paused = paused.iter().any(|paused| paused.request_id == id);
+            let is_over = !is_paused && request.response.is_finished();
+            ensure!(!is_over, "{label} received its response before it was paused");
+            Ok(is_paused)
+        })
+        .await
+    }
+
+    pub(super) async fn paused_requests(
+        &self,
+        replica: usize,
+    ) -> anyhow::Result<Vec<PausedRequest>> {
+        let paused = self.call(replica, "GET", "/api/lab/paused", "").await?;
+        Ok(serde_json::from_slice(&paused)?)
+    }
+
+    pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
+        self.resume(request.replica, &request.lane).await
+    }
+
+    pub(super) async fn resume(&self, replica: usize, lane: &Lane) -> anyhow::Result<()> {
+        let path = format!("/api/lab/paused/{}", lane.request_id);
+        let resumed = self.call(replica, "POST", &path, "").await;
+        resumed.map(drop).with_context(|| lane.label.english())
+    }
+
+    pub async fn finish(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        self.resume_request(&request).await?;
+        self.response(request).await
+    }
+
+    pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
+        let body = format!("{{\"stock\":{stock}}}");
+        let item = self.call(0, "POST", "/api/lab/items", &body).await?;
+
+        let item: Value = serde_json::from_slice(&item)?;
+        let sku: Sku = serde_json::from_value(item["sku"].clone())?;
+        self.items.lock().push(sku.clone());
+        Ok(sku)
+    }
+
+    pub(super) fn items(&self) -> Vec<Sku> {
+        self.items.lock().clone()
+    }
+
+    /// Returns the value that a query on `id`, its `$1`, selects.
+    pub async fn select<T>(&self, query: &'static str, id: Uuid) -> anyhow::Result<T>
+    where
+        T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin,
+    {
+        let value = sqlx::query_scalar(query).bind(id);
+        Ok(value.fetch_one(&mut *self.connection().await?).await?)
+    }
+
+    pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
+        audit::check_item(&self.cluster.pool, sku).await?.context("the item was deleted")
+    }
+
+    pub async fn pause_replica(&self, request: &mut InFlightRequest) {
+        self.cluster.processes.replicas[request.replica].pause().await;
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "paused"));
+    }
+
+    pub async fn resume_replica(&self, request: &mut InFlightRequest) {
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        self.cluster.processes.replicas[request.replica].resume().await;
+    }
+
+    /// Kills the replica that executes the request, which the supervisor restarts.
+    pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
+        self.cluster.processes.replicas[request.replica].kill().await;
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        // The connection breaks when the process ends.
+        let response = self.response(request).await?;
+        let is_broken = response.status.is_none();
+        ensure!(is_broken, "it received a response although its replica was killed");
+        Ok(())
+    }
+
+    pub fn require_two_replicas(&self) -> anyhow::Result<()> {
+        let has_two = self.replica_count() >= 2;
+        ensure!(has_two, "this lesson needs two replicas: `holdfast up --replicas 2`");
+        Ok(())
+    }
+
+    pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
+        connect(&self.cluster.redis_url).await
+    }
+
+    /// Returns a unique Redis key, which is deleted after the run.
+    pub fn unique_key(&self, name: &str) -> String {
+        format!("{LESSON_KEY_PREFIX}{}:{name}", Uuid::now_v7().simple())
+    }
+
+    pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
+        self.query_lock("GET", sku).await
+    }
+
+    /// Returns the answer of Redis to a command on an item's lock key.
+    pub async fn query_lock<T: FromRedisValue>(
+        &self,
+        command: &str,
+        sku: &Sku,
+    ) -> anyhow::Result<T> {
+        let key = format!("holdfast:lock:{}", sku.lock_key());
+        Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
+    }
+
+    pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
+        wait_until("the lease expires", async || Ok(self.holder(sku).await?.is_none())).await
+    }
+
+    /// Waits until the item's queue has `inside` waiters, and `outside` wait for a place in it.
+    pub async fn wait_until_queued(
+        &self,
+        beside: &InFlightRequest,
+        sku: &Sku,
+        (inside, outside): (usize, usize),
+    ) -> anyhow::Result<()> {
+        let key = sku.lock_key();
+        wait_until("the requests are in the queue", async || {
+            let queues = self.call(beside.replica, "GET", "/api/lab/queues", "").await?;
+            let queues: Vec<Value> = serde_json::from_slice(&queues)?;
+            let mut queues = queues.iter().filter(|queue| queue["key"] == key.as_str());
+            Ok(queues.any(|queue| queue["inside"] == inside && queue["outside"] == outside))
+        })
+        .await
+    }
+
+    /// Resumes a request at its point as often as it retries, and waits for its response.
+    pub async fn resume_until_done(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        while !request.response.is_finished() {
+            // An error between two attempts, when the request is not paused.
+            let _ = self.resume_request(&request).await;
+            sleep(POLL_INTERVAL).await;
+        }
+        self.response(request).await
+    }
+
+    pub async fn restore(&self) -> anyhow::Result<()> {
+        for step in self.cluster.restore().await? {
+            self.say(step);
+        }
+        Ok(())
+    }
+
+    /// Closes the connection of a paused request, and resumes it.
+    pub async fn disconnect(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
+        request.response.abort();
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "hung up"));
+        self.resume_request(&request).await?;
+        self.record_lane(request.lane);
+        Ok(())
+    }
+
+    /// Makes a replica's order expiry worker idle for `length`, from now on.
+    pub async fn idle_worker(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
+        self.control_worker(replica, &json!({ "rest_ms": u64::try_from(length.as_millis())? }))
+            .await
+    }
+
+    /// Pauses a replica's worker at `point` the next time it has work, which it then does under
+    /// `strategy`.
+    pub async fn pause_worker(
+        &self,
+        replica: usize,
+        point: &str,
+        strategy: &str,
+    ) -> anyhow::Result<()> {
+        self.control_worker(replica, &json!({ "pause": point, "lock": strategy })).await
+    }
+
+    /// Waits for that. The lock key of `sku` joins the worker's lane to those of its orders.
+    pub async fn wait_until_worker_paused(
+        &self,
+        replica: usize,
+        point: &str,
+        sku: &Sku,
+    ) -> anyhow::Result<PausedWorker> {
+        let replica = self.replica_index(replica);
+        let paused = poll("the worker is paused at its point", async || {
+            let mut paused = self.paused_requests(replica).await?.into_iter();
+            Ok(paused.find(|paused| paused.point.name() == point))
+        })
+        .await?;
+
+        let port = self.cluster.replicas[replica].port().to_string();
+        let label = message!("run-label-the-worker");
+        let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
+        let event = LaneEvent::new(paused.since_us, point);
+        lane.events.push(LaneEvent { key: sku.lock_key().to_string(), ..event });
+        Ok(PausedWorker { replica, lane })
+    }
+
+    pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
+        self.resume(worker.replica, &worker.lane).await?;
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        self.record_lane(worker.lane);
+        Ok(())
+    }
+
+    pub async fn kill_worker(&self, mut worker: PausedWorker) {
+        self.cluster.processes.replicas[worker.replica].kill().await;
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        self.record_lane(worker.lane);
+    }
+
+    async fn control_worker(&self, replica: usize, instruction: &Value) -> anyhow::Result<()> {
+        let replica = self.replica_index(replica);
+        self.call(replica, "POST", "/api/lab/worker", &instruction.to_string()).await.map(drop)
+    }
+
+    /// Sends a request to `cluster.replicas[replica]` as the lab's admin, which must succeed;
+    /// returns the response's body.
+    pub(super) async fn call(
+        &self,
+        replica: usize,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<Vec<u8>> {
+        let admin = &self.cluster.admin;
+        let request = format_request("localhost", (method, path), admin, &[], body);
+        let (status, body) = load::send(self.cluster.replicas[replica], &request).await?;
+        let text = String::from_utf8_lossy(&body);
+        ensure!((200..300).contains(&status), "{method} {path}: {status} {text}");
+        Ok(body)
+    }
+
+    /// Records a lane with times of the monotonic clock.
+    pub(super) fn record_lane(&self, lane: Lane) {
+        self.outcome.lock().lanes.push(lane.since(self.began_us));
+    }
+
+    /// Writes the progress to Postgres, where every replica reads it, whenever it has changed.
+    pub(super) async fn publish_progress(&self) -> Infallible {
+        let mut ticks = interval(PUBLISH_INTERVAL);
+        let mut published = RunProgress::default();
+
+        loop {
+            ticks.tick().await;
+            let progress = self.progress.lock().clone();
+            if progress == published {
+                continue;
+            }
+
+            if let Err(error) = store::save_progress(&self.cluster.pool, self.run, &progress).await
+            {
+                tracing::warn!(%error, "a run's progress can't be shown");
+            }
+            published = progress;
+        }
+    }
+}
+
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error,
+/// “timed out waiting until …”.
+pub async fn poll<T>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + WAIT_TIMEOUT;
+
+    loop {
+        if let Some(value) = attempt().await? {
+            return Ok(value);
+        }
+        ensure!(Instant::now() < end, "timed out waiting until {what}");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+pub async fn wait_until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    poll(what, async || Ok(condition().await?.then_some(()))).await
+}

@@ -1,0 +1,320 @@
+//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it. One
+//! runs at a time, by a unique index. A run with a `replica` is a race, which that one executes.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::postgres::PgConnection;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
+use holdfast_base::messages::{Text, message};
+use holdfast_shop::db::Pool;
+use holdfast_shop::{Error, UserId};
+
+pub const MAX_KEPT_RUNS: i64 = 200;
+/// Requests that arrive at the same instant may exceed it.
+pub const MAX_QUEUED_RUNS: i64 = 20;
+pub const MAX_OPEN_RUNS_OF_USER: i64 = 3;
+/// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
+const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnqueueResult {
+    Queued(Uuid),
+    QueueFull,
+    UserLimit,
+    NoRunner,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct NewRun<'a> {
+    /// Must be valid.
+    pub request: &'a RunRequest,
+    /// Index of the visitor's guess.
+    pub guess: Option<usize>,
+    /// The visitor, if signed in and subject to [`MAX_OPEN_RUNS_OF_USER`].
+    pub user: Option<UserId>,
+}
+
+/// The state of a run, cheap enough to poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunRevision {
+    /// Raised by every change of the progress.
+    pub number: i64,
+    pub is_over: bool,
+    pub position: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct RunSummary {
+    pub id: Uuid,
+    pub state: LabRunState,
+    #[serde(rename = "wanted")]
+    pub request: RunRequest,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    #[schema(value_type = Option<String>)]
+    pub verdict: Option<Text>,
+    pub claim_shown: Option<bool>,
+}
+
+pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
+    let mut connection = pool.acquire().await?;
+    if !runner_is_alive(&mut connection).await? {
+        return Ok(EnqueueResult::NoRunner);
+    }
+
+    let user = run.user.map(|user| user.0);
+    let open = sqlx::query!(
+        r#"select count(*) filter (where state = 'queued') as "queued!",
+                  count(*) filter (where user_id = $1) as "of_user!"
+             from lab_runs where state in ('queued', 'running') and replica is null"#,
+        user,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if open.queued >= MAX_QUEUED_RUNS {
+        return Ok(EnqueueResult::QueueFull);
+    }
+    if open.of_user >= MAX_OPEN_RUNS_OF_USER {
+        return Ok(EnqueueResult::UserLimit);
+    }
+
+    let id = Uuid::now_v7();
+    sqlx::query!(
+        "insert into lab_runs (id, wanted, guess, user_id) values ($1, $2, $3, $4)",
+        id,
+        json(run.request)?,
+        run.guess.map(|guess| guess.to_string()),
+        user,
+    )
+    .execute(&mut *connection)
+    .await?;
+
+    prune(&mut connection).await?;
+    Ok(EnqueueResult::Queued(id))
+}
+
+/// Deletes all but the newest runs. A run from a file counts from when the file was opened.
+async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
+    sqlx::query!(
+        "delete from lab_runs where state in ('done', 'failed') and id in
+             (select id from lab_runs where replica is null
+               order by greatest(created_at, ended_at) desc offset $1)",
+        MAX_KEPT_RUNS,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Stores a run that was executed elsewhere; returns `false` if its id exists.
+pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
+    let mut connection = pool.acquire().await?;
+    let imported = sqlx::query!(
+        "insert into lab_runs
+             (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
+         values ($1, $2, $3, $4, $5, $6, $7, now(), true)
+         on conflict (id) do nothing",
+        run.id,
+        json(&run.request)?,
+        run.state as LabRunState,
+        json(&run.progress)?,
+        json(&run.outcome)?,
+        run.guess,
+        run.created_at,
+    )
+    .execute(&mut *connection)
+    .await?;
+
+    prune(&mut connection).await?;
+    Ok(imported.rows_affected() == 1)
+}
+
+pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
+    let row = sqlx::query!(
+        r#"select wanted, lab_run_state(run) as "state!: LabRunState", progress, outcome, guess,
+                  created_at, from_file, replica, lab_queue_position(run) as position
+             from lab_runs run where id = $1"#,
+        id,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+
+    Ok(Some(LabRun {
+        id,
+        state: row.state,
+        replica: row.replica,
+        request: read(row.wanted)?,
+        progress: read(row.progress)?,
+        position: row.position,
+        guess: row.guess,
+        from_file: row.from_file,
+        created_at: row.created_at,
+        outcome: row.outcome.map(read).transpose()?.unwrap_or_default(),
+    }))
+}
+
+pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Error> {
+    let row = sqlx::query!(
+        r#"select frame, lab_run_state(run) in ('done', 'failed') as "is_over!",
+                  lab_queue_position(run) as position
+             from lab_runs run where id = $1"#,
+        id,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+
+    Ok(row.map(|row| RunRevision {
+        number: row.frame,
+        is_over: row.is_over,
+        position: row.position,
+    }))
+}
+
+/// Counts the guesses of the visitors in the stored runs of a lesson.
+pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<Vec<i64>, Error> {
+    let rows = sqlx::query!(
+        r#"select guess as "guess!", count(*) as "count!" from lab_runs
+            where wanted ->> 'lesson' = $1 and guess is not null and not from_file
+            group by guess"#,
+        lesson,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    let mut counts = vec![0; guesses];
+    for row in rows {
+        let place: Option<usize> = row.guess.parse().ok();
+        if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
+            *count = row.count;
+        }
+    }
+    Ok(counts)
+}
+
+/// Returns the runs older than `after`, newest first; none if that run was deleted meanwhile.
+pub async fn newest(
+    pool: &Pool,
+    after: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<RunSummary>, Error> {
+    let rows = sqlx::query!(
+        r#"select id, wanted, state, created_at, outcome -> 'verdict' as verdict,
+                  (outcome ->> 'claim_shown')::boolean as claim_shown
+             from lab_runs
+            where replica is null and ($1::uuid is null
+               or (created_at, id) < (select created_at, id from lab_runs where id = $1))
+            order by created_at desc, id desc limit $2"#,
+        after,
+        limit,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    rows.into_iter()
+        .map(|row| {
+            Ok(RunSummary {
+                id: row.id,
+                state: read(row.state.into())?,
+                request: read(row.wanted)?,
+                created_at: row.created_at,
+                verdict: row.verdict.map(read).transpose()?.flatten(),
+                claim_shown: row.claim_shown,
+            })
+        })
+        .collect()
+}
+
+/// Claims the run that was queued first, unless one is marked as running.
+pub(super) async fn claim(pool: &Pool) -> Result<Option<(Uuid, RunRequest)>, Error> {
+    let row = sqlx::query!(
+        "update lab_runs set state = 'running', frame = frame + 1
+          where id = (select id from lab_runs where state = 'queued' and replica is null
+                       order by created_at, id limit 1)
+            and not exists (select from lab_runs where state = 'running' and replica is null)
+         returning id, wanted"
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
+}
+
+pub(super) async fn save_progress(
+    pool: &Pool,
+    id: Uuid,
+    progress: &RunProgress,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_runs set progress = $2, frame = frame + 1 where id = $1",
+        id,
+        json(progress)?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn finish(
+    pool: &Pool,
+    id: Uuid,
+    state: LabRunState,
+    outcome: &RunResult,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_runs
+            set state = $2, outcome = $3, frame = frame + 1, ended_at = now() where id = $1",
+        id,
+        state as LabRunState,
+        json(outcome)?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn heartbeat(pool: &Pool) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into lab_runner (seen_at) values (now())
+         on conflict (only_one) do update set seen_at = now()"
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Marks `running` runs as failed. The runner calls it only while it executes none.
+pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
+    let verdict = Some(message!("run-abandoned").into());
+    let outcome = RunResult { verdict, ..RunResult::default() };
+    sqlx::query!(
+        "update lab_runs
+            set state = 'failed', frame = frame + 1, ended_at = now(), outcome = $1
+          where state = 'running' and replica is null",
+        json(&outcome)?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"select exists (select from lab_runner
+                           where seen_at > now() - make_interval(secs => $1)) as "there!""#,
+        HEARTBEAT_TIMEOUT_S,
+    )
+    .fetch_one(connection)
+    .await?)
+}
+
+pub(super) fn json(value: &impl Serialize) -> Result<serde_json::Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Bug(format!("no JSON to store: {error}")))
+}
+
+fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| Error::Bug(format!("stored JSON: {error}")))
+}

@@ -1,0 +1,88 @@
+//! What a strategy sends to Postgres or Redis at a probe point, as far as strategies differ in it.
+
+use super::event::{Detail, Value};
+use holdfast_shop::Strategy;
+use holdfast_shop::probe::Point;
+use holdfast_shop::strategy::{Isolation, ReadMethod, WriteGuard};
+
+/// Returns the row's table, its value and key, the ledger, and what is done with the order.
+fn tables(detail: &Detail) -> [&'static str; 5] {
+    match detail.value {
+        Some(Value::Money(_)) => [
+            "accounts",
+            "balance_cents",
+            "user_id",
+            "balance_ledger",
+            "update orders set status = …",
+        ],
+        _ => ["items", "stock", "sku", "stock_ledger", "insert into orders …"],
+    }
+}
+
+pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
+    let is_leased = matches!(strategy.name, "owner" | "watchdog");
+    let is_fenced = matches!(strategy.name, "fenced" | "batched");
+
+    match point {
+        Point::Held if is_leased => Some("SET lock owner NX PX lease".to_owned()),
+        Point::Held if is_fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
+        Point::Release if is_leased || is_fenced => {
+            Some("if GET lock = owner\nthen DEL lock".to_owned())
+        }
+        Point::Read => Some(read_statement(strategy, detail)),
+        Point::Write => Some(write_statement(strategy, detail)),
+        Point::Commit if strategy.transaction != Isolation::Autocommit => Some("commit".to_owned()),
+        _ => None,
+    }
+}
+
+fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
+    let [row, column, key, ..] = tables(detail);
+    let select = format!("select {column}, version from {row}\n where {key} = $1");
+
+    match strategy.read {
+        ReadMethod::Plain => select,
+        ReadMethod::RowLock => format!("{select}\n   for no key update"),
+        ReadMethod::Advisory => {
+            format!("select pg_advisory_xact_lock(hashtextextended($1, 0));\n{select}")
+        }
+        ReadMethod::ConditionalUpdate => format!(
+            "update {row} set {column} = {column} + $2\n where {key} = $1 and {column} + $2 >= \
+             0\nreturning {column} - $2, version"
+        ),
+    }
+}
+
+/// Returns the one statement that writes everything: row, ledger entry, order and key record.
+fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
+    let [row, column, key, ledger, order] = tables(detail);
+    let value = match detail.value {
+        Some(Value::Units(value)) => value.to_string(),
+        Some(Value::Money(cents)) => cents.0.to_string(),
+        Some(Value::Status(_)) | None => "$2".to_owned(),
+    };
+
+    let fence = detail.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
+    let (set, guard) = match strategy.guard {
+        WriteGuard::None => (String::new(), String::new()),
+        WriteGuard::Version => (String::new(), " and version = $3".to_owned()),
+        WriteGuard::VersionAndFence => {
+            (format!(", fence = {fence}"), format!(" and version = $3 and fence <= {fence}"))
+        }
+    };
+
+    // A conditional update has changed the row at the read already.
+    let changed = if strategy.read == ReadMethod::ConditionalUpdate {
+        String::new()
+    } else {
+        format!(
+            "changed as (update {row} set {column} = {value}{set}\n where {key} = $1{guard} \
+             returning …),\n"
+        )
+    };
+
+    format!(
+        "with {changed}entered as (insert into {ledger} …),\n\
+         recorded as (insert into idempotency …)\n{order}"
+    )
+}

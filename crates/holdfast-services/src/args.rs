@@ -1,0 +1,68 @@
+//! Options of `holdfast up`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use holdfast_base::flags::{address, quorum_nodes, whole_number};
+
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The replicas also read the environment variables of `holdfast serve --help`, \
+    such as HOLDFAST_LOCK_TTL_MS."
+)]
+pub struct UpArgs {
+    /// Number of replicas; they listen on the listen port and the ports after it
+    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole_number::<u16>(1..=16))]
+    pub replicas: u16,
+    /// Address of the first replica
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub listen: SocketAddr,
+    /// Folder that keeps the data between runs
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Use a data folder that is a copy of another one: the copy of a running shop may be damaged
+    #[arg(long)]
+    pub adopt: bool,
+    /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = quorum_nodes)]
+    pub redlock: u16,
+    /// Allow a listen address other than loopback; the demo users' passwords are their names
+    #[arg(long)]
+    pub demo_users_on_network: bool,
+    /// Whether the lab is on: its headers, throw-away items and broken locks; with public, every
+    /// signed-in user may run its lessons
+    #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
+    pub lab: LabMode,
+    /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
+    /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
+    /// version, serializable, advisory, queue or batched
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
+    pub lock: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LabMode {
+    /// Visitors on this machine run lessons; others need an admin's session.
+    On,
+    /// No lab.
+    Off,
+    /// Visitors on this machine and all signed-in users run lessons.
+    Public,
+}
+
+impl LabMode {
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+
+    /// Returns its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Public => "public",
+        }
+    }
+}

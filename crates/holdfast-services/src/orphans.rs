@@ -1,0 +1,201 @@
+//! Finds the processes that a killed `up` left running, and ends them.
+//!
+//! Guarantees that only processes that an `up` on this folder started are signalled. The file
+//! `pids` names its data folder by inode, so that it proves nothing in a copy. A process is proven
+//! by its start time (a reused pid has another one, or the machine another boot), and by its own
+//! data folder or argument; not by its program file, which an upgrade may have replaced. Does not
+//! find a child whose `up` was killed between starting and recording it; on Linux that child ended
+//! with its parent (`process.rs`).
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+
+use super::identity::FolderId;
+use super::owned::{file, read_if_exists, write_private};
+use super::process_info::{has_argument, start_of, uses_folder};
+use super::sockets;
+use holdfast_base::output::print_progress;
+
+/// Grace period after a signal: Postgres writes a checkpoint.
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
+const FOLDER: &str = "folder ";
+const SOCKETS: &str = "sockets ";
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A process; its start time distinguishes it from others with the same pid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RegisteredChild {
+    role: String,
+    pid: i32,
+    start: String,
+}
+
+/// The running children, recorded in the file `pids` of the data folder for the next `up`.
+#[derive(Debug)]
+pub(super) struct ChildRegistry {
+    path: PathBuf,
+    sockets: PathBuf,
+    head: String,
+    children: RefCell<Vec<RegisteredChild>>,
+}
+
+impl ChildRegistry {
+    /// Records the sockets' folder; call [`terminate_all`] first.
+    pub(super) fn new(data: &Path, sockets: &Path) -> Result<Self> {
+        let [data_id, sockets_id] = [FolderId::of(data)?, FolderId::of(sockets)?];
+        let head = format!("{FOLDER}{data_id}\n{SOCKETS}{sockets_id} {}\n", sockets.display());
+        let (path, sockets) = (data.join("pids"), sockets.to_owned());
+        let registry = Self { path, sockets, head, children: RefCell::default() };
+        registry.write()?;
+        Ok(registry)
+    }
+
+    /// Records a child that was just started, in place of its predecessor.
+    pub(super) fn record_child(&self, role: &str, pid: u32) -> Result<()> {
+        let pid = i32::try_from(pid).unwrap_or_default();
+        // Without a start time it has exited already, which its supervisor reports.
+        let Some(start) = start_of(pid) else { return Ok(()) };
+        let child = RegisteredChild { role: role.to_owned(), pid, start };
+        self.children.borrow_mut().retain(|other| other.role != role);
+        self.children.borrow_mut().push(child);
+        self.write()
+    }
+
+    pub(super) fn clear(&self) {
+        sockets::remove(&self.sockets);
+        let _ = fs::remove_file(&self.path);
+    }
+
+    fn write(&self) -> Result<()> {
+        let mut text = self.head.clone();
+        for RegisteredChild { role, pid, start } in &*self.children.borrow() {
+            text += &format!("{role} {pid} {start}\n");
+        }
+        write_private(&self.path, text.as_bytes())
+    }
+}
+
+/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each. Then
+/// `services` is free for new services, or the error says why not.
+pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
+    let path = data.join("pids");
+    if let Some(contents) = read_if_exists(&path)? {
+        let text = String::from_utf8_lossy(&contents);
+        if line(&text, FOLDER).and_then(FolderId::parse) == Some(FolderId::of(data)?) {
+            terminate_recorded(&text, services).await?;
+        }
+        let _ = fs::remove_file(data.join("env"));
+        fs::remove_file(&path).map_err(file("cannot remove", &path))?;
+    }
+    check_pid_file(&services.join("postgres"))
+}
+
+async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
+    let Some((sockets_id, sockets)) = line(text, SOCKETS).and_then(|line| line.split_once(' '))
+    else {
+        return Ok(());
+    };
+    let sockets = Path::new(sockets);
+    // Recorded in the order of starting, so ended in reverse.
+    for child in text.lines().rev().filter_map(RegisteredChild::parse) {
+        let RegisteredChild { role, pid, .. } = &child;
+        let is_ours = has_argument(*pid, sockets) || uses_folder(*pid, &services.join(role));
+        if child.is_alive() && is_ours {
+            print_progress(&format!("ending {role} (pid {pid}), left by a killed `up`"));
+            child.end().await?;
+        }
+    }
+    let created = FolderId::parse(sockets_id);
+    if created.is_some() && FolderId::of(sockets).ok() == created {
+        sockets::remove(sockets);
+    }
+    Ok(())
+}
+
+/// Removes a `postmaster.pid` whose pid belongs to another process: Postgres refuses to start while
+/// any process of its user has that pid. Fails if it is a Postgres of this cluster. Sessions that
+/// outlive their postmaster still prevent a start: Postgres finds their shared memory by the inode
+/// of the cluster.
+fn check_pid_file(cluster: &Path) -> Result<()> {
+    let path = cluster.join("postmaster.pid");
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let Some(pid) = text.lines().next().and_then(|line| line.trim().parse().ok()) else {
+        return Ok(());
+    };
+    if start_of(pid).is_none() {
+        return Ok(());
+    }
+    ensure!(
+        !uses_folder(pid, cluster),
+        "a Postgres that this `up` has not started runs on {} (pid {pid}). Stop it with `kill -INT \
+         {pid}`",
+        cluster.display()
+    );
+    print_progress(&format!("removing {}: pid {pid} is another process", path.display()));
+    fs::remove_file(&path).map_err(file("cannot remove", &path))
+}
+
+fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(prefix))
+}
+
+impl RegisteredChild {
+    /// Parses a line of `pids`; `None` if it names no child.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        let (role, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+        Some(Self { role, pid, start })
+    }
+
+    fn is_alive(&self) -> bool {
+        start_of(self.pid).is_some_and(|start| start == self.start)
+    }
+
+    /// Resumes the process if it is paused, asks it to exit, and kills it after a grace period.
+    async fn end(&self) -> Result<()> {
+        let Self { role, pid, .. } = self;
+        // On TERM Postgres waits for its clients; INT closes them.
+        let polite = if role == "postgres" { Signal::INT } else { Signal::TERM };
+        for signals in [[Signal::CONT, polite], [Signal::CONT, Signal::KILL]] {
+            for signal in signals.into_iter().filter(|_| self.is_alive()) {
+                let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, signal));
+            }
+            let until = Instant::now() + GRACE_PERIOD;
+            while self.is_alive() && Instant::now() < until {
+                sleep(POLL_INTERVAL).await;
+            }
+            if !self.is_alive() {
+                return Ok(());
+            }
+        }
+        bail!("{role} (pid {pid}), left by a killed `up`, does not end. Was it started as root?")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_the_pid_file_is_parsed() {
+        let child = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
+        assert_eq!(RegisteredChild::parse("redis 12 boot 34"), Some(child));
+        assert_eq!(RegisteredChild::parse("sockets 1:2:3 /tmp/holdfast-1"), None);
+    }
+
+    #[test]
+    fn reused_pid_is_not_alive() {
+        let pid = i32::try_from(std::process::id()).expect("pids are small");
+        let start = start_of(pid).expect("we are alive");
+        let own = RegisteredChild { role: "us".into(), pid, start };
+        assert!(own.is_alive());
+        let other = RegisteredChild { start: "another boot 1".into(), ..own };
+        assert!(!other.is_alive());
+    }
+}

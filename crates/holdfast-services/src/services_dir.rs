@@ -1,0 +1,232 @@
+//! The folder of the services' data: the data folder, or one in `/var/lib`.
+//!
+//! For root with a data folder that is closed to the account that Postgres runs as, e.g. in
+//! `/root`, the services' data is in `/var/lib/holdfast-ID`. Guarantees that it is used only with
+//! the data folder of that id (`identity.rs`), by one `up` at a time, and never created anew once
+//! it has existed. What is not provably of this shop is neither used nor removed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::process::Command;
+use uuid::Uuid;
+
+use super::account::Account;
+use super::identity::{FolderId, Identity, Origin};
+use super::owned::{check_folder, create_folder, try_lock};
+use super::process::tied_command;
+use holdfast_base::output::print_progress;
+
+const IDENTITY: &str = "id";
+/// Name of the same record beside external data.
+const OWNER: &str = "owner";
+/// Name of the file there that a running `up` locks.
+const LOCK: &str = "lock";
+/// Files of a running shop, besides Postgres' own. In a copy, they show that it may be torn.
+const TRACES: [&str; 2] = ["pids", "env"];
+
+/// Folder of the services' data, and the account they run as.
+#[derive(Debug)]
+pub(super) struct ServicesDir {
+    pub(super) path: PathBuf,
+    pub(super) account: Option<Account>,
+    /// Of external data.
+    _lock: Option<File>,
+}
+
+impl ServicesDir {
+    /// A folder that exists and belongs to the account.
+    pub(super) fn new(path: PathBuf, account: Option<Account>) -> Self {
+        Self { path, account, _lock: None }
+    }
+
+    /// Finds or creates the folder for this data folder, which is locked. `adopt` accepts a copy.
+    pub(super) fn open(data: &Path, adopt: bool) -> Result<Self> {
+        let record = data.join(IDENTITY);
+        let Some(mut identity) = Identity::read(&record)? else { return Self::create_new(data) };
+        let mut services_dir = data.to_owned();
+        let mut records = vec![record];
+        let (mut lock, mut is_restored) = (None, false);
+        if identity.external.is_some() {
+            services_dir = external_path(identity.id);
+            records.insert(0, services_dir.join(OWNER));
+            (lock, identity) = lock_external(&services_dir, &identity, data)?;
+            let external = FolderId::of(&services_dir)?;
+            is_restored = identity.external.is_none_or(|known| !external.is_recorded(known, true));
+            identity.external = Some(external);
+        }
+
+        let origin = identity.origin(FolderId::of(data)?, data);
+        let is_copied = is_restored || origin == (Origin::Moved { is_copy: true });
+        let is_torn = is_torn(data, &services_dir);
+        if origin == Origin::CopyOfPresent {
+            ensure!(
+                adopt,
+                "{} is a copy of {}, which is still there{}. Start that one, or make the copy of \
+                 a stopped shop a shop of its own with --adopt",
+                data.display(),
+                identity.path.display(),
+                if is_torn { ", and was made while its shop ran" } else { "" }
+            );
+            identity.id = Uuid::new_v4();
+            if identity.external.is_some() {
+                // Of a killed `up`, Postgres may run on without the lock.
+                ensure!(
+                    !services_dir.join("postgres/postmaster.pid").exists(),
+                    "{} is in use, or its shop was killed: start and stop that shop, then use \
+                     --adopt again",
+                    services_dir.display()
+                );
+                services_dir = copy_external(&services_dir, identity.id)?;
+                identity.external = Some(FolderId::of(&services_dir)?);
+                records[0] = services_dir.join(OWNER);
+                lock = try_lock(&services_dir.join(LOCK))?;
+            }
+        }
+        ensure!(
+            !(is_copied && is_torn) || adopt,
+            "{} is a copy that was made while its shop ran, so that its database may be damaged. \
+             Restore a copy of a stopped shop, or use this one as it is with --adopt",
+            data.display()
+        );
+        if identity.path != data || is_copied {
+            let (data, before) = (data.display(), identity.path.display());
+            print_progress(&format!("{data} was moved or copied from {before}, and is used now"));
+        }
+        let claimed = Identity { folder: FolderId::of(data)?, path: data.to_owned(), ..identity };
+        records.iter().try_for_each(|record| claimed.write(record))?;
+        Self::prepare(services_dir, lock)?.check_open()
+    }
+
+    /// Gives an identity to a data folder without data.
+    fn create_new(data: &Path) -> Result<Self> {
+        for of_other_build in ["postgres/PG_VERSION", "services"] {
+            ensure!(
+                fs::symlink_metadata(data.join(of_other_build)).is_err(),
+                "{} has data of another build of Holdfast, which this one cannot upgrade: use \
+                 another folder: --data FOLDER",
+                data.display()
+            );
+        }
+        let (id, folder) = (Uuid::new_v4(), FolderId::of(data)?);
+        let mut identity = Identity { id, folder, external: None, path: data.to_owned() };
+        let mut services_dir = Self::prepare(data.to_owned(), None)?;
+        if !services_dir.is_open()? {
+            let _ = fs::remove_dir(data.join("redis"));
+            let path = external_path(id);
+            print_progress(&format!(
+                "{} is closed to the user that Postgres runs as: its data is kept in {}",
+                data.display(),
+                path.display()
+            ));
+            // Root's, so that the services' user can replace nothing in it that root trusts.
+            create_folder(&path, 0o711)?;
+            identity.external = Some(FolderId::of(&path)?);
+            identity.write(&path.join(OWNER))?;
+            let lock = try_lock(&path.join(LOCK))?;
+            services_dir = Self::prepare(path, lock)?.check_open()?;
+        }
+        // Last: it says that the data exists.
+        identity.write(&data.join(IDENTITY))?;
+        Ok(services_dir)
+    }
+
+    fn prepare(path: PathBuf, lock: Option<File>) -> Result<Self> {
+        let cluster = path.join("postgres");
+        let account = Account::for_services(&cluster)?;
+        let services_dir = Self { path, account, _lock: lock };
+        services_dir.create("redis")?;
+        if cluster.exists() {
+            services_dir.create("postgres")?;
+        }
+        Ok(services_dir)
+    }
+
+    fn is_open(&self) -> Result<bool> {
+        let Some(account) = &self.account else { return Ok(true) };
+        account.can_write_to(&self.path.join("redis"))
+    }
+
+    fn check_open(self) -> Result<Self> {
+        ensure!(
+            self.is_open()?,
+            "{} is closed to the user that Postgres runs as. Permit that user to pass through the \
+             folders above it with `chmod o+x`, or move the data folder",
+            self.path.display()
+        );
+        Ok(self)
+    }
+
+    /// Returns the command of a service, which runs as the services' account in an environment that
+    /// is the same on every machine: a `PGDATA` or a locale of the user must not reach it.
+    pub(super) fn command(&self, program: &Path, death_signal: &str) -> Command {
+        let mut command = tied_command(program, death_signal);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC").current_dir("/");
+        if let Some(account) = &self.account {
+            // The standard library also drops the supplementary groups when root becomes a user.
+            command.uid(account.uid).gid(account.gid);
+        }
+        command
+    }
+
+    /// Creates the data folder of a service, if necessary, and gives it to the services' account;
+    /// also what root owns in it: a copy without owners (`cp -r`).
+    pub(super) fn create(&self, name: &str) -> Result<()> {
+        let folder = self.path.join(name);
+        create_folder(&folder, 0o700)?;
+        self.account.as_ref().map_or(Ok(()), |account| account.take_over(&folder))
+    }
+}
+
+fn external_path(id: Uuid) -> PathBuf {
+    PathBuf::from(format!("/var/lib/holdfast-{id}"))
+}
+
+/// Returns whether the files are those of a shop that ran when they were copied.
+fn is_torn(data: &Path, services: &Path) -> bool {
+    let postgres = services.join("postgres/postmaster.pid");
+    TRACES.map(|name| data.join(name)).iter().chain([&postgres]).any(|trace| trace.exists())
+}
+
+fn lock_external(
+    external: &Path,
+    identity: &Identity,
+    data: &Path,
+) -> Result<(Option<File>, Identity)> {
+    let missing = || {
+        format!(
+            "the database of {} was in {}, which is missing or not of this shop. Restore that \
+             folder, too, or start anew with another folder: --data FOLDER",
+            data.display(),
+            external.display()
+        )
+    };
+    fs::symlink_metadata(external).with_context(missing)?;
+    check_folder(external)?;
+    // Before the record is read: the holder may change it.
+    let lock = try_lock(&external.join(LOCK))?;
+    let owner = Identity::read(&external.join(OWNER))?;
+    let owner = owner.filter(|owner| owner.id == identity.id).with_context(missing)?;
+    ensure!(
+        lock.is_some(),
+        "{} is in use by the `holdfast up` that was started on {}. Stop that one first",
+        external.display(),
+        owner.path.display()
+    );
+    Ok((lock, owner))
+}
+
+/// Copies external data, which no other process uses, for the shop with this id.
+fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
+    let target = external_path(id);
+    print_progress(&format!("copying {} to {} …", source.display(), target.display()));
+    let copied = std::process::Command::new("cp").arg("-a").args([source, &target]).output()?;
+    if !copied.status.success() {
+        // `cp` has created it.
+        let _ = fs::remove_dir_all(&target);
+        bail!("cannot copy {}: {}", source.display(), String::from_utf8_lossy(&copied.stderr));
+    }
+    Ok(target)
+}

@@ -1,0 +1,203 @@
+//! All checks of the shop's books, one statement each: `checks.sql`.
+//!
+//! A check is a query for violations, and holds if there are none. Those that look at the rows of a
+//! table one by one are executed in steps of [`BLOCKS_PER_STEP`], so that each statement ends long
+//! before its timeout, whatever the size of the table. The others pass once over the items, or over
+//! a ledger.
+//!
+//! `tests/it/forgeries.rs` forges every column of every table.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sqlx::{AssertSqlSafe, PgConnection};
+use utoipa::ToSchema;
+
+use super::super::Error;
+use crate::db::ErrorClass;
+use holdfast_base::messages::{Message, message};
+use holdfast_base::output::grouped;
+
+/// Timeout of one statement of an audit, for long ledgers.
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditCheck {
+    pub name: String,
+    /// True if the check holds.
+    pub ok: bool,
+    /// The rule if it holds, otherwise the first violations.
+    pub detail: String,
+}
+
+/// The number of checks that are done, of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuditProgress {
+    pub done: usize,
+    pub total: usize,
+    pub check: &'static str,
+}
+
+impl AuditProgress {
+    pub(super) fn start() -> Self {
+        Self::before(0, checks().next().map_or("", |check| check.name))
+    }
+
+    fn before(done: usize, check: &'static str) -> Self {
+        Self { done, total: checks().count(), check }
+    }
+}
+
+/// Upper bound of the violations that are fetched and listed: forged books may have millions.
+const MAX_LISTED: usize = 5;
+
+/// Blocks of a table that one statement checks: 64 MB, about half a million orders.
+const BLOCKS_PER_STEP: usize = 8_192;
+
+const CHECKS: &str = include_str!("checks.sql");
+
+struct Check {
+    name: &'static str,
+    rule: &'static str,
+    query: &'static str,
+    stepped: Option<&'static str>,
+}
+
+fn checks() -> impl Iterator<Item = Check> {
+    CHECKS.split("\n-- check ").skip(1).filter_map(|check| {
+        let (header, query) = check.split_once('\n')?;
+        let (name, rule) = header.split_once(": ")?;
+        let first_line = query.split('\n').next()?;
+        let stepped = first_line.strip_prefix("-- blocks of ");
+        Some(Check { name, rule, query: query.trim_end().trim_end_matches(';'), stepped })
+    })
+}
+
+impl Check {
+    async fn statements(&self, tx: &mut PgConnection) -> Result<Vec<String>, Error> {
+        let Some(table) = self.stepped else { return Ok(vec![self.query.to_owned()]) };
+        let size = "select pg_relation_size($1::regclass) / current_setting('block_size')::bigint";
+        let blocks: i64 = sqlx::query_scalar(size).bind(table).fetch_one(tx).await?;
+        // Later blocks have no row of this snapshot. An empty table has one step, too.
+        let steps = (0..blocks.max(1).unsigned_abs()).step_by(BLOCKS_PER_STEP);
+        Ok(steps.map(|from| self.query_of_blocks(from)).collect())
+    }
+
+    fn query_of_blocks(&self, from: u64) -> String {
+        let to = from + BLOCKS_PER_STEP as u64;
+        self.query
+            .replace(":from", &format!("'({from},0)'::tid"))
+            .replace(":to", &format!("'({to},0)'::tid"))
+    }
+
+    /// Returns the settings under which its statements are planned, whether or not the tables have
+    /// been analyzed: a step looks up each row by an index, and costs the same in a table of any
+    /// size; a pass over whole tables would take half a minute by nested loops.
+    fn planner_settings(&self) -> &'static str {
+        if self.stepped.is_some() {
+            "set local enable_nestloop = on; set local enable_hashjoin = off;
+             set local enable_mergejoin = off; set local enable_seqscan = off"
+        } else {
+            "set local enable_nestloop = off; set local enable_hashjoin = on;
+             set local enable_mergejoin = on; set local enable_seqscan = on"
+        }
+    }
+}
+
+pub(super) async fn run(
+    tx: &mut PgConnection,
+    mut report: impl FnMut(AuditProgress),
+) -> Result<Vec<AuditCheck>, Error> {
+    let mut results = Vec::new();
+    for (done, check) in checks().enumerate() {
+        report(AuditProgress::before(done, check.name));
+        sqlx::raw_sql(check.planner_settings()).execute(&mut *tx).await?;
+        let mut violations = Violations::default();
+
+        for query in check.statements(tx).await? {
+            violations.add(tx, &query).await.map_err(|error| explain(check.name, error))?;
+        }
+        results.push(AuditCheck {
+            name: check.name.to_owned(),
+            ok: violations.number == 0,
+            detail: violations.detail(check.rule),
+        });
+    }
+    Ok(results)
+}
+
+/// Names the bound that a cancelled statement met.
+fn explain(check: &str, error: Error) -> Error {
+    let Error::Postgres(ErrorClass::Cancelled, cause) = error else { return error };
+    let bound = STATEMENT_TIMEOUT.as_secs();
+    let cause = format!("a step of the check {check} took longer than {bound} s: {cause}");
+    Error::Postgres(ErrorClass::Cancelled, cause)
+}
+
+#[derive(Default)]
+struct Violations {
+    listed: Vec<String>,
+    number: i64,
+}
+
+impl Violations {
+    async fn add(&mut self, tx: &mut PgConnection, query: &str) -> Result<(), Error> {
+        // Materialized: to find a few rows, and without statistics, Postgres chooses a merge join
+        // by sku alone, which is quadratic in the orders of an item.
+        let sql = format!(
+            "with v (violation) as materialized ({query}\n)
+             select violation, count(*) over () from v limit {MAX_LISTED}"
+        );
+        let found: Vec<(String, i64)> = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(tx).await?;
+        self.number += found.first().map_or(0, |(_, number)| *number);
+        self.listed.extend(found.into_iter().map(|(violation, _)| violation));
+        self.listed.truncate(MAX_LISTED);
+        Ok(())
+    }
+
+    fn detail(&self, rule: &str) -> String {
+        let listed = self.listed.join("; ");
+        match self.number.unsigned_abs().saturating_sub(self.listed.len() as u64) {
+            _ if self.number == 0 => rule.to_owned(),
+            0 => listed,
+            more => format!("{listed}; and {more} more"),
+        }
+    }
+}
+
+pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> {
+    let shop = sqlx::query!(
+        r#"select (select count(*) from items where kind = 'shop') as "items!",
+                  (select count(*) from orders) as "orders!",
+                  (select count(*) from stock_ledger) + (select count(*) from balance_ledger)
+                      as "entries!",
+                  to_char(now() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS') as "at!""#
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    let lab = sqlx::query!(
+        r#"select (select count(*) from items where kind = 'lab') as "items!",
+                  (select count(*) from accounts where kind = 'lab') as "accounts!",
+                  (select count(*) from (
+                       select from stock_ledger l join items i on i.sku = l.sku and i.kind = 'lab'
+                        group by l.sku, l.version having count(*) > 1) forks) as "forks!""#
+    )
+    .fetch_one(tx)
+    .await?;
+    let count = |number: i64| grouped(number.unsigned_abs());
+    Ok(vec![
+        message!(
+            "admin-audit-note-checked",
+            at = shop.at,
+            items = count(shop.items),
+            orders = count(shop.orders),
+            entries = count(shop.entries)
+        ),
+        message!(
+            "admin-audit-note-apart",
+            items = count(lab.items),
+            forks = count(lab.forks),
+            accounts = count(lab.accounts)
+        ),
+    ])
+}

@@ -1,0 +1,115 @@
+//! The changes of a command: a value that [`super::Command::decide`] returns and the store writes.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use time::OffsetDateTime;
+
+use crate::failure::{Error, StoredResponse};
+use crate::model::{Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange};
+use crate::{OrderId, Sku, UserId};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    pub order: Option<NewOrder>,
+    pub transitions: Vec<StatusTransition>,
+    /// Changes of stock, in the order of the ledger.
+    pub stock: Vec<StockChange>,
+    pub balance: Option<BalanceChange>,
+    pub limit: Option<(Sku, Option<i64>)>,
+    pub top_up_cents: Option<i64>,
+    pub response: CommandResponse,
+}
+
+impl Changes {
+    pub fn none(response: CommandResponse) -> Self {
+        Self {
+            order: None,
+            transitions: Vec::new(),
+            stock: Vec::new(),
+            balance: None,
+            limit: None,
+            top_up_cents: None,
+            response,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_none()
+            && self.transitions.is_empty()
+            && self.stock.is_empty()
+            && self.balance.is_none()
+            && self.limit.is_none()
+    }
+
+    /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
+    pub fn stored_response(&self) -> Result<StoredResponse, Error> {
+        match &self.response {
+            CommandResponse::Placed => {
+                StoredResponse::json(201, &self.order.as_ref().map(|new| &new.order))
+            }
+            CommandResponse::Paid(paid) => StoredResponse::json(200, paid),
+            CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
+            CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
+            CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
+            CommandResponse::LimitSet(item) => StoredResponse::json(200, item),
+            CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewOrder {
+    pub user: UserId,
+    /// The response. Its lines are in the order of the stock changes.
+    pub order: Order,
+    /// The limit under which each line is sold.
+    pub limits: Vec<Option<i64>>,
+}
+
+/// A change of an order's status, by compare-and-set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusTransition {
+    pub order: OrderId,
+    pub from: OrderStatus,
+    pub to: OrderStatus,
+    pub paid_at: Option<OffsetDateTime>,
+}
+
+pub type StockChange = LedgerChange<Sku>;
+pub type BalanceChange = LedgerChange<UserId>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerChange<K> {
+    pub key: K,
+    pub before: i64,
+    pub delta: i64,
+    pub version: i64,
+    pub reason: Cow<'static, str>,
+    pub order: Option<OrderId>,
+    pub seq: Option<i64>,
+}
+
+impl<K> LedgerChange<K> {
+    pub fn after(&self) -> i64 {
+        self.before + self.delta
+    }
+}
+
+impl<K> From<&LedgerChange<K>> for ValueChange {
+    fn from(change: &LedgerChange<K>) -> Self {
+        Self { before: change.before, delta: change.delta, after: change.after() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandResponse {
+    /// [`Changes::order`].
+    Placed,
+    Paid(PaidOrder),
+    Returned(ReturnedOrder),
+    Restocked(LedgerEntry),
+    ToppedUp(LedgerEntry),
+    LimitSet(Item),
+    Expired(BTreeSet<OrderId>),
+}

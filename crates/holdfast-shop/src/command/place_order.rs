@@ -1,0 +1,161 @@
+//! Places an order: takes its units from stock, and keeps them until it is paid or expires.
+//!
+//! Rejects, in this order: an unknown item; a total that overflows; insufficient stock; more units
+//! than the item's limit per customer allows.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use holdfast_lock::LockKey;
+use uuid::Uuid;
+
+use super::changes::{Changes, CommandResponse, NewOrder};
+use super::state::ShopState;
+use super::{Command, ConditionalUpdate, ReadSet};
+use crate::failure::Rejection;
+use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
+use crate::{IdempotencyKey, OrderId, Sku, UserId};
+
+pub const MAX_LINES: usize = 50;
+pub const MAX_QUANTITY: i64 = 1_000;
+
+#[derive(Debug, Clone)]
+pub struct PlaceOrder {
+    idempotency: IdempotencyRequest,
+    order: OrderId,
+    lines: BTreeMap<Sku, i64>,
+    payment_window: Duration,
+}
+
+impl PlaceOrder {
+    pub fn new(
+        user: UserId,
+        key: IdempotencyKey,
+        requested: &[RequestedLine],
+        payment_window: Duration,
+    ) -> Result<Self, Rejection> {
+        if requested.is_empty() || requested.len() > MAX_LINES {
+            return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
+        }
+
+        let mut lines = BTreeMap::new();
+        for (place, line) in requested.iter().enumerate() {
+            if !(1..=MAX_QUANTITY).contains(&line.quantity) {
+                let field = format!("lines[{place}].quantity");
+                return Err(Rejection::Invalid(field.into(), format!("1 to {MAX_QUANTITY}")));
+            }
+            *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
+        }
+
+        // Sorted and added up: the same order in other lines is the same request.
+        let mut content = String::new();
+        for (sku, quantity) in &lines {
+            let _ = writeln!(content, "{sku} {quantity}");
+        }
+        let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
+        Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, payment_window })
+    }
+
+    pub fn single_line(&self) -> Option<(&Sku, i64)> {
+        let (sku, quantity) = self.lines.first_key_value()?;
+        (self.lines.len() == 1).then_some((sku, *quantity))
+    }
+
+    fn user(&self) -> UserId {
+        self.idempotency.user
+    }
+
+    /// Returns the order to place. Checks the total, stock and limits.
+    fn pending(&self, state: &ShopState) -> Result<Order, Rejection> {
+        let mut total_cents = 0_i64;
+        let mut lines = Vec::with_capacity(self.lines.len());
+        for (sku, &quantity) in &self.lines {
+            let item = state.item(sku)?;
+            let line_cents = item.price_cents.checked_mul(quantity);
+            let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
+            total_cents = sum.ok_or_else(|| {
+                Rejection::Invalid("lines".into(), "it costs too much".to_owned())
+            })?;
+            let before = item.stock;
+            lines.push(OrderLine {
+                sku: sku.clone(),
+                quantity,
+                unit_price_cents: item.price_cents,
+                stock: ValueChange { before, delta: -quantity, after: before - quantity },
+            });
+        }
+
+        // Stock first: it is the same for every customer, and needs no count.
+        for OrderLine { sku, quantity, stock, .. } in &lines {
+            if stock.after < 0 {
+                return Err(Rejection::SoldOut {
+                    sku: sku.clone(),
+                    requested: *quantity,
+                    available: stock.before,
+                });
+            }
+        }
+        for OrderLine { sku, quantity, .. } in &lines {
+            let Some(limit) = state.items[sku].limit_per_user else { continue };
+            if let Some(&already) = state.purchased.get(&(sku.clone(), self.user()))
+                && already + quantity > limit
+            {
+                let sku = sku.clone();
+                return Err(Rejection::LimitReached { sku, limit, already, requested: *quantity });
+            }
+        }
+
+        Ok(Order {
+            id: self.order,
+            status: OrderStatus::Pending,
+            total_cents,
+            lines,
+            expires_at: state.now + self.payment_window,
+            created_at: state.now,
+            paid_at: None,
+            expired: false,
+        })
+    }
+}
+
+impl Command for PlaceOrder {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> ReadSet {
+        let items = self.lines.keys().cloned().collect();
+        ReadSet { items, buyer: Some(self.user()), ..ReadSet::default() }
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        Some(self.order)
+    }
+
+    fn batch_key(&self) -> Option<LockKey> {
+        self.single_line().map(|(sku, _)| sku.lock_key())
+    }
+
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
+        let stock = self.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
+        Some(ConditionalUpdate { stock, ..ConditionalUpdate::default() })
+    }
+
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
+        let order = self.pending(state)?;
+        let limits = self.lines.keys().map(|sku| state.items[sku].limit_per_user).collect();
+
+        let mut stock = Vec::with_capacity(self.lines.len());
+        for (sku, quantity) in &self.lines {
+            stock.push(state.change_stock(sku, -quantity, "order", Some(self.order))?);
+            // The next order of this customer in the batch must count these units too.
+            if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
+                *purchased += quantity;
+            }
+        }
+        let order = Some(NewOrder { user: self.user(), order, limits });
+        Ok(Changes { order, stock, ..Changes::none(CommandResponse::Placed) })
+    }
+}

@@ -1,0 +1,127 @@
+//! Changes an item's stock on behalf of an admin: adds units, or writes units off.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+
+use super::changes::{Changes, CommandResponse};
+use super::state::ShopState;
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
+use crate::failure::Rejection;
+use crate::idempotency::IdempotencyRequest;
+use crate::locks::Priority;
+use crate::{IdempotencyKey, Sku, UserId};
+
+const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestockRequest {
+    /// Units added (or, below zero, removed).
+    #[schema(schema_with = delta_schema)]
+    pub delta: i64,
+    /// Why: 1 to 64 characters on one line; not a reason of the shop's own entries (`order`, …).
+    #[schema(
+        example = "restock",
+        max_length = 64,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
+    pub reason: String,
+}
+
+/// Any whole number of the range but 0.
+fn delta_schema() -> Schema {
+    let most = isize::try_from(MAX_AMOUNT).unwrap_or(isize::MAX);
+    let parts = OneOfBuilder::new()
+        .description(Some("Units added, or below zero: removed; not 0."))
+        .item(integers(-most, -1))
+        .item(integers(1, most));
+    Schema::OneOf(parts.build())
+}
+
+fn integers(minimum: isize, maximum: isize) -> ObjectBuilder {
+    let integers = ObjectBuilder::new().schema_type(Type::Integer);
+    integers.minimum(Some(minimum)).maximum(Some(maximum))
+}
+
+#[derive(Debug, Clone)]
+pub struct Restock {
+    idempotency: IdempotencyRequest,
+    sku: Sku,
+    delta: i64,
+    reason: String,
+}
+
+impl Restock {
+    /// Validates the request. [`Rejection::Invalid`] if the delta is 0 or too large, or the reason
+    /// is empty, too long or reserved.
+    pub fn new(
+        admin: UserId,
+        sku: Sku,
+        what: &RestockRequest,
+        key: IdempotencyKey,
+    ) -> Result<Self, Rejection> {
+        let delta = what.delta;
+        if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
+            let why =
+                format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
+            return Err(Rejection::Invalid("delta".into(), why));
+        }
+
+        let reason = what.reason.trim();
+        if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
+            let why = "1 to 64 characters on one line".to_owned();
+            return Err(Rejection::Invalid("reason".into(), why));
+        }
+        if RESERVED.contains(&reason) {
+            let why =
+                format!("“{reason}” is reserved for the shop's own entries; use another word");
+            return Err(Rejection::Invalid("reason".into(), why));
+        }
+
+        let path = format!("/api/items/{sku}/stock");
+        let content = format!("{delta} {reason}");
+        let idempotency = IdempotencyRequest::post(admin, path, Some(key), &content);
+        Ok(Self { idempotency, sku, delta, reason: reason.to_owned() })
+    }
+}
+
+impl Command for Restock {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> ReadSet {
+        ReadSet { items: vec![self.sku.clone()], next_entry: true, ..ReadSet::default() }
+    }
+
+    /// High if it adds units: behind a queue of buyers, it would be too late for all of them.
+    fn priority(&self) -> Priority {
+        if self.delta > 0 { Priority::High } else { Priority::Normal }
+    }
+
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
+        let stock = vec![(self.sku.clone(), self.delta)];
+        Some(ConditionalUpdate { stock, restocks: true, balance: None })
+    }
+
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
+        let delta = self.delta;
+        let before = state.item(&self.sku)?.stock;
+        let after = before + delta;
+        // Refunds may have raised the stock above the maximum: only an addition is rejected.
+        if delta > 0 && after > MAX_AMOUNT {
+            let why = format!("{before} units are in stock; the maximum is {MAX_AMOUNT}");
+            return Err(Rejection::Invalid("delta".into(), why));
+        }
+        if after < 0 {
+            let why = format!("only {before} units are in stock");
+            return Err(Rejection::Invalid("delta".into(), why));
+        }
+
+        let next = state.next_entry.ok_or_else(|| Rejection::no_item(&self.sku))?;
+        let mut change = state.change_stock(&self.sku, delta, self.reason.clone(), None)?;
+        let entry = next.number(&mut change, state.now);
+        Ok(Changes { stock: vec![change], ..Changes::none(CommandResponse::Restocked(entry)) })
+    }
+}

@@ -1,0 +1,71 @@
+//! Adds money to the user's own account.
+
+use super::changes::{Changes, CommandResponse};
+use super::state::ShopState;
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
+use crate::failure::Rejection;
+use crate::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
+use crate::locks::Priority;
+use crate::{IdempotencyKey, UserId};
+
+#[derive(Debug, Clone)]
+pub struct TopUp {
+    idempotency: IdempotencyRequest,
+    amount_cents: i64,
+}
+
+impl TopUp {
+    pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
+        if !(1..=MAX_AMOUNT).contains(&amount_cents) {
+            return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));
+        }
+        let content = amount_cents.to_string();
+        let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), &content);
+        Ok(Self { idempotency, amount_cents })
+    }
+}
+
+/// Rejects an amount that would raise the balance above the maximum.
+pub(super) fn check_balance(state: &ShopState, user: UserId, cents: i64) -> Result<(), Rejection> {
+    match state.balance_cents(user)?.checked_add(cents) {
+        Some(after) if after <= MAX_BALANCE => Ok(()),
+        _ => {
+            let why = format!("no account holds more than {MAX_BALANCE}");
+            Err(Rejection::Invalid("amount_cents".into(), why))
+        }
+    }
+}
+
+impl Command for TopUp {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> ReadSet {
+        let account = Some(self.idempotency.user);
+        ReadSet { account, next_entry: true, ..ReadSet::default() }
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::High
+    }
+
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
+        let balance = Some((self.idempotency.user, self.amount_cents));
+        Some(ConditionalUpdate { balance, ..ConditionalUpdate::default() })
+    }
+
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
+        let user = self.idempotency.user;
+        let cents = self.amount_cents;
+        check_balance(state, user, cents)?;
+        let next = state.next_entry.ok_or_else(Rejection::no_account)?;
+        let mut balance = state.change_balance(user, cents, "top-up", None)?;
+        let entry = next.number(&mut balance, state.now);
+        Ok(Changes {
+            balance: Some(balance),
+            top_up_cents: Some(cents),
+            ..Changes::none(CommandResponse::ToppedUp(entry))
+        })
+    }
+}

@@ -1,0 +1,500 @@
+//! The way of a batch under its locks, in order: read, decide, write. A single command is a batch
+//! of one.
+//!
+//! Each attempt takes the whole way, and another follows only if nothing was written. Locks are
+//! acquired before and released after it, by the [`leader`](super::leader) of a queue or, for a
+//! single command, by [`direct`](super::direct).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_lock::LockKey;
+use rand::RngExt as _;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{Span, debug_span};
+
+use super::decide::{Decision, Undecided, decide, values};
+use super::entry::{BatchEntry, EntryResult};
+use super::group_commit;
+use super::locks::{AcquiredLocks, LockState};
+use super::resolve::resolve_outcome;
+use super::session::DatabaseSession;
+use crate::budget::BudgetPermit;
+use crate::command::state::ShopState;
+use crate::failure::{Error, Failure, Rejection};
+use crate::probe::{Point, Probe, ProbedValue};
+use crate::store::read::{self, ReadSnapshot};
+use crate::store::{BatchWrite, WriteResult};
+use crate::strategy::{Mistake, Strategy};
+use crate::{Shop, Sku, UserId};
+use holdfast_base::metrics::define_metrics;
+
+/// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
+const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+define_metrics! {
+    STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
+        "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
+}
+
+/// Commands that are executed together, under the same locks, with one read and one write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch<'a> {
+    pub(super) shop: &'a Shop,
+    pub(super) strategy: &'static Strategy,
+    pub(super) entries: &'a [BatchEntry<'a>],
+    /// True for the batch of a leader: no other write of its key is under way in this process, so
+    /// its write may share a statement with those of other keys.
+    pub(super) has_leader: bool,
+}
+
+/// An attempt that has read.
+pub(super) struct BegunAttempt {
+    session: DatabaseSession,
+    pub(super) snapshot: ReadSnapshot,
+    _lab_permit: Option<BudgetPermit>,
+}
+
+pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
+
+pub(super) enum AttemptError {
+    /// Nothing was written; or rejected, by a rule that only the write could check.
+    Failed(Failure),
+    /// The rows with higher fences than their locks: their keys and fences.
+    StaleFences(Vec<(LockKey, i64)>),
+    /// The write was sent, and its result did not arrive. With the result of each command if the
+    /// write is done.
+    UnknownOutcome(Error, Arc<BatchWrite>, Vec<EntryResult>),
+}
+
+impl<E: Into<Failure>> From<E> for AttemptError {
+    fn from(failure: E) -> Self {
+        AttemptError::Failed(failure.into())
+    }
+}
+
+/// Begins the batch of a leader with the read, while Redis sets the locks of its keys. The rest is
+/// [`complete`]'s.
+pub(super) async fn begin(batch: Batch<'_>, locks: &AcquiredLocks) -> ReadResult {
+    pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
+    read(batch).await
+}
+
+/// Completes a batch that has begun; some of its commands may have been taken out since.
+pub(super) async fn complete(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+    begun: ReadResult,
+) -> (Vec<EntryResult>, LockState) {
+    let executed = run(batch, locks, Some(begun)).await;
+    pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
+    executed
+}
+
+/// Ends a batch whose commands were all taken out since it began.
+pub(super) async fn abandon(begun: ReadResult) -> LockState {
+    match begun {
+        Ok(begun) => {
+            begun.session.end_without_commit().await;
+            LockState::Held
+        }
+        Err(AttemptError::Failed(Failure::Error(error))) if error.is_outage() => {
+            LockState::HeldInOutage(error)
+        }
+        Err(_) => LockState::Held,
+    }
+}
+
+/// Executes the commands under their `locks`, and returns one result per command.
+pub(super) async fn execute(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+) -> (Vec<EntryResult>, LockState) {
+    run(batch, locks, None).await
+}
+
+/// Makes attempts until there are results. The first continues with `begun`, if given.
+async fn run(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+    mut begun: Option<ReadResult>,
+) -> (Vec<EntryResult>, LockState) {
+    let mut attempts = 1;
+    loop {
+        let begun = match begun.take() {
+            Some(begun) => begun,
+            None => read(batch).await,
+        };
+
+        let failure = match attempt(batch, locks, begun).await {
+            Ok(results) => return (results, LockState::Held),
+            Err(AttemptError::StaleFences(stale)) => {
+                metrics::counter!(STALE_FENCES).increment(1);
+                // Not an attempt of the strategy: the locks bound how often it is tried.
+                match locks.raise_fences(stale).await {
+                    Ok(()) => continue,
+                    Err(error @ Error::LockLost(_)) => {
+                        return (batch.fail_all(error), LockState::Lost);
+                    }
+                    Err(error) => return (batch.fail_all(error), LockState::Held),
+                }
+            }
+            Err(AttemptError::UnknownOutcome(error, write, results)) => {
+                // Never another attempt: the write may be done.
+                return resolve_outcome(&batch.shop.pool, error, &write, results).await;
+            }
+            Err(AttemptError::Failed(failure)) => failure,
+        };
+
+        match failure {
+            Failure::Error(Error::Conflict(_)) if attempts < batch.strategy.attempts => {
+                // Random and growing, so that those who met once do not meet again.
+                let pause_ms: u32 = rand::rng().random_range(2..=20 * attempts);
+                sleep(Duration::from_millis(pause_ms.into())).await;
+                attempts += 1;
+            }
+            Failure::Error(Error::Conflict(cause)) => {
+                let conflicts = Error::Conflicts { attempts, cause };
+                return (batch.fail_all(conflicts), LockState::Held);
+            }
+            // A bug in one command must not fail the others.
+            Failure::Error(error @ Error::Bug(_)) if batch.entries.len() > 1 => {
+                let commands = batch.entries.len();
+                tracing::warn!(%error, commands, "a batch failed; trying halves");
+                return run_halves(batch, locks).await;
+            }
+            Failure::Error(error) if error.is_outage() => {
+                return (batch.fail_all(error.clone()), LockState::HeldInOutage(error));
+            }
+            failure => return (batch.fail_all(failure), LockState::Held),
+        }
+    }
+}
+
+async fn run_halves(batch: Batch<'_>, locks: &mut AcquiredLocks) -> (Vec<EntryResult>, LockState) {
+    let (front, back) = batch.entries.split_at(batch.entries.len() / 2);
+    let front = Batch { entries: front, ..batch };
+    let back = Batch { entries: back, ..batch };
+
+    let (mut results, state) = Box::pin(run(front, locks, None)).await;
+    let unexecuted = match &state {
+        LockState::Held => None,
+        LockState::HeldInOutage(outage) | LockState::LeaveToExpire(outage) => Some(outage.clone()),
+        LockState::Lost => Some(Error::GivenUp("the first half of its batch lost the lock")),
+    };
+    if let Some(error) = unexecuted {
+        results.extend(back.fail_all(error));
+        return (results, state);
+    }
+
+    let (more, state) = Box::pin(run(back, locks, None)).await;
+    results.extend(more);
+    (results, state)
+}
+
+/// Reads within the deadline, once the lab may use one more connection if the batch is the lab's.
+async fn read(batch: Batch<'_>) -> ReadResult {
+    let _step = begin_step(batch, |held| debug_span!(parent: held, "read"));
+    let reading = async {
+        let _lab_permit = if batch.is_in_lab() { Some(lab_permit(batch).await?) } else { None };
+        let Batch { shop, strategy, entries, .. } = batch;
+        let (session, snapshot) =
+            DatabaseSession::read(&shop.pool, strategy, entries, batch.deadline()).await?;
+        Ok(BegunAttempt { session, snapshot, _lab_permit })
+    };
+    batch.in_time(reading).await?
+}
+
+async fn lab_permit(batch: Batch<'_>) -> Result<BudgetPermit, AttemptError> {
+    let shop = batch.shop;
+    // The others of a batch wait for its first user's permit, as they would during its pause.
+    let user = batch.entries.first().map(|entry| entry.command.idempotency().user.0);
+    tokio::select! {
+        Some(permit) = shop.lab_connections.acquire(user.unwrap_or_default()) => Ok(permit),
+        () = shop.pool.silence() => Err(Error::postgres_timeout().into()),
+        () = sleep(LAB_CONNECTION_TIMEOUT) => Err(Rejection::LabBusy.into()),
+    }
+}
+
+/// One attempt, from the end of its read: decides, and writes what was decided.
+async fn attempt(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+    begun: ReadResult,
+) -> Result<Vec<EntryResult>, AttemptError> {
+    let BegunAttempt { mut session, snapshot, _lab_permit } = begun?;
+    if Instant::now() >= batch.deadline() {
+        // The deadline passed since the read, e.g. while the idempotency locks were acquired.
+        session.end_without_commit().await;
+        return Err(Error::deadline_passed().into());
+    }
+
+    let step = begin_step(batch, |held| debug_span!(parent: held, "decide"));
+    let decided = batch.in_time(decide_in(&mut session, batch, locks, snapshot)).await?;
+    drop(step);
+    let Decision { before, write, results } = match decided {
+        Ok(decided) => decided,
+        Err(AttemptError::Failed(failure)) => return Err(ended(session, failure).await),
+        Err(stop) => {
+            session.end_without_commit().await;
+            return Err(stop);
+        }
+    };
+    let Some(write) = write else {
+        session.end_without_commit().await;
+        return Ok(results);
+    };
+
+    let _step = begin_step(batch, |held| debug_span!(parent: held, "write"));
+    let write = Arc::new(write);
+    match session {
+        DatabaseSession::Autocommit(_) => {
+            write_autocommitted(batch, session, locks, write, results).await
+        }
+        DatabaseSession::Explicit(_) => {
+            write_and_commit(batch, session, locks, before, write, results).await
+        }
+    }
+}
+
+async fn decide_in(
+    session: &mut DatabaseSession,
+    batch: Batch<'_>,
+    locks: &AcquiredLocks,
+    snapshot: ReadSnapshot,
+) -> Result<Decision, AttemptError> {
+    let mut replayed = vec![None; batch.entries.len()];
+    if !snapshot.known_keys.is_empty() {
+        session.replay(batch.entries, &snapshot.known_keys, &mut replayed).await?;
+    }
+
+    let Batch { strategy, entries, .. } = batch;
+    let decided = match decide(entries, strategy, &locks.guards, snapshot.state, replayed) {
+        Ok(decided) => decided,
+        Err(Undecided::StaleFences(stale)) => return Err(AttemptError::StaleFences(stale)),
+        Err(Undecided::Failed(error)) => return Err(error.into()),
+    };
+
+    if batch.yields_connection() {
+        // A paused request must not keep a connection from the shop where no transaction is open.
+        session.return_to_pool();
+    }
+    pass_point(batch.positions(), Point::Read, locks, |at, key| decided.value_before(at, key))
+        .await;
+    Ok(decided)
+}
+
+/// Writes in one statement that commits itself: no row is locked while this process computes.
+async fn write_autocommitted(
+    batch: Batch<'_>,
+    mut session: DatabaseSession,
+    locks: &AcquiredLocks,
+    write: Arc<BatchWrite>,
+    results: Vec<EntryResult>,
+) -> Result<Vec<EntryResult>, AttemptError> {
+    let shop = batch.shop;
+    // Sending the statement is the commit.
+    let passed = pass_point(batch.written(&write), Point::Commit, locks, |_, _| None);
+    batch.in_time(passed).await?;
+    if batch.yields_connection() {
+        session.reopen(&shop.pool).await?;
+    }
+
+    // Not within the deadline: once it is sent, it may be done. It has a timeout of its own.
+    let sent = if batch.has_leader {
+        let engine = &shop.engine;
+        let groups =
+            if batch.is_in_lab() { &engine.lab_group_commit } else { &engine.group_commit };
+        groups.write(&mut session, &write).await
+    } else {
+        group_commit::send(&shop.pool, &mut session, &[&write]).await
+    };
+    match sent {
+        // Before the points, at which the lab may pause.
+        Ok(WriteResult::Done) => session.end_without_commit().await,
+        Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
+        Err(Failure::Error(error @ Error::Unavailable { .. })) => {
+            return Err(AttemptError::UnknownOutcome(error, write, results));
+        }
+        Err(failure) => return Err(ended(session, failure).await),
+    }
+
+    pass_written(batch, &write, locks).await;
+    pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
+    Ok(results)
+}
+
+/// Writes in the transaction of the read, and commits it.
+async fn write_and_commit(
+    batch: Batch<'_>,
+    mut session: DatabaseSession,
+    locks: &mut AcquiredLocks,
+    before: ShopState,
+    write: Arc<BatchWrite>,
+    results: Vec<EntryResult>,
+) -> Result<Vec<EntryResult>, AttemptError> {
+    let batches = [&*write];
+    let writing = group_commit::write_batches(session.connection(), &batches);
+    match batch.in_time(writing).await? {
+        Ok(WriteResult::Done) => {}
+        Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
+        Err(failure) => return Err(ended(session, failure).await),
+    }
+
+    let committing = before_commit(batch, &mut session, locks, before, &write);
+    if let Err(failure) = batch.in_time(committing).await? {
+        return Err(ended(session, failure).await);
+    }
+    match session.commit().await {
+        Ok(()) => {}
+        // Postgres answered: the transaction is rolled back.
+        Err(error @ (Error::Conflict(_) | Error::Postgres(..))) => return Err(error.into()),
+        Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
+    }
+
+    pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
+    Ok(results)
+}
+
+/// Checks the limits that the decision could not check, and releases the locks if they are released
+/// before the commit.
+async fn before_commit(
+    batch: Batch<'_>,
+    session: &mut DatabaseSession,
+    locks: &mut AcquiredLocks,
+    before: ShopState,
+    write: &BatchWrite,
+) -> Result<(), Failure> {
+    if !batch.strategy.counts_with_read() {
+        check_limits(batch, session, before, write).await?;
+    }
+
+    pass_written(batch, write, locks).await;
+    // The mistake that this strategy is there to show.
+    if batch.strategy.mistake == Some(Mistake::EarlyRelease)
+        && let Some(entry) = batch.entries.first()
+    {
+        locks.end(entry.options, false).await;
+    }
+    pass_point(batch.written(write), Point::Commit, locks, |_, _| None).await;
+    Ok(())
+}
+
+/// Decides again with the customers' purchases, which are exact because the write has locked the
+/// rows. Subtracts the units of this write, which the count includes. Fails with the first
+/// rejection.
+async fn check_limits(
+    batch: Batch<'_>,
+    session: &mut DatabaseSession,
+    before: ShopState,
+    write: &BatchWrite,
+) -> Result<(), Failure> {
+    let limited = before.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
+    let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
+    let buyers = batch.entries.iter().filter_map(|entry| entry.command.reads().buyer);
+    let pairs: Vec<(Sku, UserId)> =
+        buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
+    if pairs.is_empty() {
+        return Ok(());
+    }
+
+    let mut purchased = read::count_purchases(session.connection(), &pairs).await?;
+    for new in write.orders() {
+        for line in &new.order.lines {
+            if let Some(count) = purchased.get_mut(&(line.sku.clone(), new.user)) {
+                *count -= line.quantity;
+            }
+        }
+    }
+
+    let mut state = ShopState { purchased, ..before };
+    for entry in batch.entries {
+        entry.command.decide(&mut state)?;
+    }
+    Ok(())
+}
+
+/// Ends the session of a statement that failed before it changed anything.
+async fn ended(session: DatabaseSession, failure: Failure) -> AttemptError {
+    match &failure {
+        Failure::Rejected(_) => session.end_without_commit().await,
+        Failure::Error(error) => session.end_failed(error).await,
+    }
+    AttemptError::Failed(failure)
+}
+
+async fn row_changed(session: DatabaseSession) -> AttemptError {
+    session.end_without_commit().await;
+    Error::Conflict("a row changed between read and write".to_owned()).into()
+}
+
+impl<'a> Batch<'a> {
+    fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
+        self.entries.iter().copied().enumerate()
+    }
+
+    fn written(&self, write: &BatchWrite) -> impl Iterator<Item = (usize, BatchEntry<'a>)> {
+        write.commands.iter().map(|command| (command.position, self.entries[command.position]))
+    }
+
+    /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
+    /// none.
+    fn is_in_lab(&self) -> bool {
+        self.entries.iter().any(|entry| entry.options.in_lab)
+    }
+
+    fn yields_connection(&self) -> bool {
+        self.entries.iter().any(|entry| entry.options.probe.yields_connection())
+    }
+
+    fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {
+        let failure = failure.into();
+        self.entries.iter().map(|_| Err(failure.clone())).collect()
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
+    }
+
+    fn deadline(&self) -> Instant {
+        let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
+        deadlines.max().unwrap_or_else(Instant::now)
+    }
+}
+
+/// Passes a probe point for each entry that the lab watches: for most batches there is none.
+pub(super) async fn pass_point<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    point: Point,
+    locks: &AcquiredLocks,
+    value: impl Fn(usize, &LockKey) -> Option<i64>,
+) {
+    let watched = entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)));
+    let passes = watched.map(|(at, entry)| {
+        let keys = entry.command.reads().lock_keys().into_iter();
+        let seen: Vec<ProbedValue> = keys
+            .map(|key| ProbedValue {
+                key: key.as_str().to_owned(),
+                value: value(at, &key),
+                fence: locks.guards.fence(&key),
+            })
+            .collect();
+        async move { entry.options.probe.at(point, seen).await }
+    });
+    join_all(passes).await;
+}
+
+async fn pass_written(batch: Batch<'_>, write: &BatchWrite, locks: &AcquiredLocks) {
+    pass_point(batch.written(write), Point::Write, locks, |position, key| {
+        let command = write.commands.iter().find(|command| command.position == position)?;
+        values(&command.changes, key).map(|(_, after)| after)
+    })
+    .await;
+}
+
+/// Begins a step of a batch: a span below the stage of each command, until the result is dropped.
+fn begin_step(batch: Batch<'_>, span_below: impl Fn(&Span) -> Span) -> Vec<Span> {
+    let spans = batch.entries.iter().map(|entry| span_below(entry.stage));
+    spans.filter(|span| !span.is_disabled()).collect()
+}

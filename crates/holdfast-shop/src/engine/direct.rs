@@ -1,0 +1,152 @@
+//! Executes a single command under the locks of its strategy.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use holdfast_lock::IdempotencyLocks;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tracing::{Instrument as _, debug_span};
+
+use super::batch::{self, Batch};
+use super::entry::BatchEntry;
+use super::in_flight::InFlightKey;
+use super::locks::{AcquiredLocks, LockState};
+use super::replay::LOOKUP_TIMEOUT;
+use super::respond::{acquire_idempotency_locks, keeps_idempotency_lock};
+use crate::command::Command;
+use crate::failure::{Error, Execution, Failure};
+use crate::{RequestOptions, Shop};
+
+const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
+
+struct PreparedCommand {
+    locks: AcquiredLocks,
+    idempotency_locks: IdempotencyLocks,
+    _in_flight: InFlightKey,
+}
+
+/// Executes a command in a task of its own, which outlives the request.
+pub(super) async fn execute(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Execution, Failure> {
+    // Dropped with this future: a command that still waits for its locks is then given up.
+    let (caller, caller_gone) = oneshot::channel::<()>();
+    let execution = execute_for(caller_gone, shop.clone(), options.clone(), command);
+    let result = shop.tasks.spawn(execution.in_current_span()).await;
+    drop(caller);
+    result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
+}
+
+async fn execute_for(
+    caller_gone: oneshot::Receiver<()>,
+    shop: Shop,
+    options: RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Execution, Failure> {
+    let command = command.as_ref();
+    let preparing = prepare(&shop, &options, command).instrument(debug_span!("wait"));
+    let prepared = tokio::select! {
+        prepared = preparing => prepared,
+        _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
+    };
+
+    // From here to its end, whether the caller waits or not: a write may be under way.
+    let failure = match prepared {
+        Ok(Either::Left(prepared)) => match run(&shop, &options, command, prepared).await {
+            Err(failure) if failure.precedes_read() => failure,
+            result => return result,
+        },
+        Ok(Either::Right(replayed)) => return Ok(replayed),
+        Err(failure) => failure,
+    };
+    // The key of a rejected command is looked up: an earlier request may have executed it.
+    shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
+}
+
+async fn prepare(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+) -> Result<Either<PreparedCommand, Execution>, Failure> {
+    let request = command.idempotency();
+    let in_flight = shop.engine.in_flight.register(request)?;
+
+    let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
+    if !request.is_generated {
+        // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
+        // another node may have the locks of the values.
+        let go_on = options.strategy.lock_in_redis().is_none() || shop.locks.redis().is_cluster();
+        let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
+        acquired.into_iter().collect::<Result<Vec<_>, _>>()?;
+    }
+
+    let acquired = acquire(shop, options, command).await;
+    if !matches!(acquired, Ok(Either::Left(_))) {
+        // Before the response, because the client may use the key again at once.
+        idempotency_locks.release(&[request.lock_name()]).await;
+    }
+
+    Ok(match acquired? {
+        Either::Left(locks) => {
+            Either::Left(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight })
+        }
+        Either::Right(replayed) => Either::Right(replayed),
+    })
+}
+
+/// Acquires the locks. After [`REPLAY_LOOKUP_DELAY`] it also looks up the key, so that a duplicate
+/// need not wait for the locks.
+async fn acquire(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+) -> Result<Either<AcquiredLocks, Execution>, Failure> {
+    let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
+    let lookup = pin!(async {
+        sleep(REPLAY_LOOKUP_DELAY).await;
+        shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
+    });
+
+    match select(acquiring, lookup).await {
+        Either::Left((acquired, _)) => Ok(Either::Left(acquired?)),
+        Either::Right((Some(replay), _)) => Ok(Either::Right(replay?)),
+        // The holder may have left its lock to expire because Postgres is unavailable.
+        Either::Right((None, acquiring)) => match shop.pool.recent_failure() {
+            Some(outage) => Err(Error::from(outage).into()),
+            None => Ok(Either::Left(acquiring.await?)),
+        },
+    }
+}
+
+async fn run(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+    prepared: PreparedCommand,
+) -> Result<Execution, Failure> {
+    let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
+    let stage = &debug_span!("held");
+    let entries = &[BatchEntry { command, options, stage }];
+
+    let batch = Batch { shop, strategy: options.strategy, entries, has_leader: false };
+    let (results, state) = batch::execute(batch, &mut locks).await;
+    let Some(result) = results.into_iter().next() else {
+        return Err(Error::Bug("a command got no result".to_owned()).into());
+    };
+
+    // The locks first, which others wait for.
+    locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
+
+    let name = command.idempotency().lock_name();
+    if keeps_idempotency_lock(&result) {
+        idempotency_locks.leave_to_expire(&name)
+    } else {
+        idempotency_locks.release(&[name]).await
+    }
+    result
+}

@@ -1,0 +1,234 @@
+//! The locks of one command or one batch: acquired before the read, released after the write. The
+//! strategies `wrong-key` and `early-release` show what happens otherwise.
+
+use std::time::Duration;
+
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Wait};
+use tokio::time::Instant;
+
+use crate::command::Command;
+use crate::failure::{Error, Failure, Rejection};
+use crate::locks::{Lock, LockRequest, QueueOptions};
+use crate::probe::{Point, Probe, ProbedValue};
+use crate::strategy::{Strategy, batched};
+use crate::{RequestOptions, Shop};
+use holdfast_base::metrics::{SECONDS, define_metrics};
+
+const MAX_RAISES: u32 = 3;
+
+/// The locks of a batch after it.
+#[derive(Debug)]
+pub(super) enum LockState {
+    Held,
+    /// Lost: another holder wrote.
+    Lost,
+    /// To be left to expire: Postgres is unavailable, and the write may still arrive and would undo
+    /// that of the next holder. Queued commands are rejected.
+    LeaveToExpire(Error),
+    /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
+    HeldInOutage(Error),
+}
+
+define_metrics! {
+    LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
+        "From the request for a command's locks (batched: a batch's) until acquired or denied";
+    LOCK_HOLD: "holdfast_lock_hold_seconds", Histogram ["strategy"] SECONDS,
+        "From the acquisition of a command's locks until they are released";
+    LOCK_WAITING_REQUESTS: "holdfast_lock_waiting_requests", Gauge ["strategy"] &[],
+        "Requests that wait for locks now; batched: leaders, each for all commands of its queue";
+}
+
+#[derive(Debug)]
+pub(super) struct AcquiredLocks {
+    pub(super) guards: Guards,
+    /// The locked keys; without a lock, the keys that a lock would be on.
+    keys: Vec<LockKey>,
+    /// Declared after the guards, so that a drop releases the locks first.
+    holding: Option<LockHold>,
+    released: bool,
+    raises: u32,
+}
+
+impl AcquiredLocks {
+    /// Acquires the locks of a single command, in the way of its strategy and its options.
+    pub(super) async fn acquire(
+        shop: &Shop,
+        options: &RequestOptions,
+        command: &dyn Command,
+    ) -> Result<Self, Failure> {
+        let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
+        let mut locks = Self::none(strategy.lock_keys(command));
+        probe.at(Point::Wait, locks.seen()).await;
+        // Without one, Postgres excludes others, or nothing does.
+        let Some(lock) = strategy.lock else { return Ok(locks) };
+
+        let wait = options.wait.unwrap_or(default_wait(lock));
+        let priority = options.queue_options.priority.unwrap_or(command.priority());
+        let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
+        let keys = &locks.keys;
+        let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
+        locks.guards = acquire_guards(shop, strategy, request).await?;
+        locks.holding = Some(LockHold::begin(strategy));
+
+        probe.at(Point::Held, locks.seen()).await;
+        Ok(locks)
+    }
+
+    /// Acquires the lease of a leader, with the settings of the server: its commands have none of
+    /// their own.
+    pub(super) async fn acquire_lease(shop: &Shop, key: LockKey) -> Result<Self, Failure> {
+        let lock = Lock::Fenced;
+        let mut locks = Self::none(vec![key]);
+        let request = LockRequest {
+            lock,
+            wait: default_wait(lock),
+            ttl: None,
+            deadline: Instant::now() + shop.locks.leases().settings().acquire_timeout,
+            keys: &locks.keys,
+            queue: QueueOptions::default(),
+            // Nobody's request: the commands pass their points themselves, once they are taken.
+            probe: &Probe::Off,
+        };
+
+        locks.guards = acquire_guards(shop, &batched::STRATEGY, request).await?;
+        locks.holding = Some(LockHold::begin(&batched::STRATEGY));
+        Ok(locks)
+    }
+
+    fn none(keys: Vec<LockKey>) -> Self {
+        Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 }
+    }
+
+    fn seen(&self) -> impl Iterator<Item = ProbedValue> {
+        self.keys.iter().map(|key| ProbedValue::key(key.as_str()).under(self.guards.fence(key)))
+    }
+
+    /// Raises the fences of the locks above those of the rows. A row has a higher fence because a
+    /// later holder wrote, or because Redis lost its counter. Fails with [`Error::LockLost`] if
+    /// Redis reports a lost lock, or after [`MAX_RAISES`].
+    pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
+        self.raises += 1;
+        for (key, floor) in stale {
+            // Bounded, so that a Redis that keeps losing its counter does not keep the command.
+            if self.raises > MAX_RAISES || self.guards.raise_fence(&key, floor).await?.is_none() {
+                return Err(Error::LockLost(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the guard of a leader's lease.
+    pub(super) fn lease(&self) -> Option<&FencedGuard> {
+        self.guards.get(self.keys.first()?).and_then(Guard::as_fenced)
+    }
+
+    pub(super) fn held_for(&self) -> Duration {
+        self.holding.as_ref().map_or(Duration::ZERO, |holding| holding.since.elapsed())
+    }
+
+    /// Releases the lease of a leader, whose commands have passed the probe point.
+    pub(super) async fn release(self) {
+        let AcquiredLocks { guards, holding, .. } = self;
+        guards.release().await;
+        // Not sooner: until then, nobody else can have the lock.
+        drop(holding);
+    }
+
+    /// Leaves the lease of a leader to expire: the write may still arrive.
+    pub(super) fn leave_to_expire(self) {
+        self.guards.leave_to_expire();
+    }
+
+    /// Releases the locks of a single command; or leaves them to expire, because the write may
+    /// still arrive.
+    pub(super) async fn end(&mut self, options: &RequestOptions, leaves: bool) {
+        // Before the release, which removes their fences.
+        let seen: Vec<ProbedValue> =
+            if options.probe.records() { self.seen().collect() } else { Vec::new() };
+
+        let guards = std::mem::take(&mut self.guards);
+        if leaves {
+            guards.leave_to_expire();
+        } else {
+            let released = guards.release().await;
+            tracing::trace!(?released, "locks released");
+        }
+        self.holding = None;
+        // Once: `early-release` has passed the point before its commit.
+        if !std::mem::replace(&mut self.released, true) {
+            options.probe.at(Point::Release, seen).await;
+        }
+    }
+}
+
+/// Returns the wait mode of a request that names none.
+fn default_wait(lock: Lock) -> Wait {
+    lock.wait_modes().first().copied().unwrap_or(Wait::Try)
+}
+
+async fn acquire_guards(
+    shop: &Shop,
+    strategy: &Strategy,
+    request: LockRequest<'_>,
+) -> Result<Guards, Failure> {
+    let waiting = LockWait::begin(strategy);
+    let outcome = shop.locks.acquire(request).await?;
+    waiting.record();
+    match outcome {
+        AcquireOutcome::Acquired(guards) => Ok(guards),
+        AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
+        AcquireOutcome::TimedOut { waited, holder } => {
+            Err(Rejection::LockTimeout { waited, holder }.into())
+        }
+    }
+}
+
+/// A request that waits for its locks; counted until dropped. By strategy, never by key or user, so
+/// that the number of series is bounded.
+#[derive(Debug)]
+pub(super) struct LockWait {
+    strategy: &'static str,
+    since: Instant,
+}
+
+impl LockWait {
+    pub(super) fn begin(strategy: &Strategy) -> Self {
+        let strategy = strategy.name;
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => strategy).increment(1.0);
+        Self { strategy, since: Instant::now() }
+    }
+
+    /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
+    /// and errors of Redis are not recorded.
+    pub(super) fn record(self) {
+        metrics::histogram!(LOCK_WAIT, "strategy" => self.strategy)
+            .record(self.since.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for LockWait {
+    fn drop(&mut self) {
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => self.strategy).decrement(1.0);
+    }
+}
+
+/// A request that holds its locks; measured until dropped, however it ends. If a lock is left to
+/// expire, the time after the drop does not count, because no work is done under it.
+#[derive(Debug)]
+pub(super) struct LockHold {
+    strategy: &'static str,
+    since: Instant,
+}
+
+impl LockHold {
+    pub(super) fn begin(strategy: &Strategy) -> Self {
+        Self { strategy: strategy.name, since: Instant::now() }
+    }
+}
+
+impl Drop for LockHold {
+    fn drop(&mut self) {
+        metrics::histogram!(LOCK_HOLD, "strategy" => self.strategy)
+            .record(self.since.elapsed().as_secs_f64());
+    }
+}

@@ -1,0 +1,87 @@
+//! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
+//!
+//! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
+//! waits for its locks, and before every rejection ([`replay`]).
+//!
+//! Guarantees: locks on values are acquired before a database connection; a started command
+//! completes in a task of its own, even if its caller disconnects; each retry repeats read,
+//! decision and write, a bounded number of times.
+
+mod batch;
+mod decide;
+mod direct;
+mod entry;
+mod group_commit;
+mod in_flight;
+mod known_items;
+mod leader;
+mod locks;
+mod prepare;
+mod queue_limit;
+pub mod replay;
+mod resolve;
+mod respond;
+mod session;
+mod sold_out;
+#[cfg(test)]
+mod tests;
+mod unpaid;
+
+use crate::UserId;
+use crate::db::Pool;
+use crate::tasks::Tasks;
+use group_commit::GroupCommit;
+use holdfast_base::metrics::MetricDefinition;
+use in_flight::InFlightKeys;
+use known_items::KnownItems;
+use leader::CommandQueues;
+use moka::future::Cache;
+pub use prepare::{
+    cancel_order, expire_orders, noop_order, pay_order, place_order, refund_order, restock,
+    set_limit, top_up,
+};
+use replay::ReplayLookup;
+use sold_out::SoldOutCache;
+use unpaid::UnpaidOrders;
+
+/// The metrics that the engine records.
+pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
+    [batch::METRICS, group_commit::METRICS, leader::METRICS, locks::METRICS, prepare::METRICS]
+        .into_iter()
+        .flatten()
+}
+
+// A cache: an account that it forgot is found open.
+const MAX_LAB_ACCOUNTS: u64 = 10_000;
+
+#[derive(Debug, Clone)]
+pub struct Engine {
+    queues: CommandQueues,
+    in_flight: InFlightKeys,
+    group_commit: GroupCommit,
+    // Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
+    // holders of some.
+    lab_group_commit: GroupCommit,
+    pub replays: ReplayLookup,
+    sold_out: SoldOutCache,
+    known_items: KnownItems,
+    /// The users whose lab accounts are known to be open.
+    lab_accounts: Cache<UserId, ()>,
+    unpaid: UnpaidOrders,
+}
+
+impl Engine {
+    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        Self {
+            queues: CommandQueues::default(),
+            in_flight: InFlightKeys::default(),
+            group_commit: GroupCommit::new(pool, tasks),
+            lab_group_commit: GroupCommit::new(pool, tasks),
+            replays: ReplayLookup::new(pool, tasks),
+            sold_out: SoldOutCache::new(pool, tasks),
+            known_items: KnownItems::new(pool, tasks),
+            lab_accounts: Cache::new(MAX_LAB_ACCOUNTS),
+            unpaid: UnpaidOrders::new(pool, tasks),
+        }
+    }
+}

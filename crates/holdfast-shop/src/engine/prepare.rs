@@ -1,0 +1,364 @@
+//! The functions that handlers call, one per command. Each loads the immutable data of its order or
+//! item, checks whether the request is admitted, and executes the command: in the queue of its key,
+//! or directly. Errors and cancel safety are those of [`execute`].
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_lock::LockKey;
+use time::OffsetDateTime;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::{Span, debug_span};
+
+use super::leader::QueueEntry;
+use super::replay::LOOKUP_TIMEOUT;
+use super::{direct, leader};
+use crate::command::Command;
+use crate::command::expire_orders::ExpireOrders;
+use crate::command::pay_order::PayOrder;
+use crate::command::place_order::PlaceOrder;
+use crate::command::restock::{Restock, RestockRequest};
+use crate::command::return_order::ReturnOrder;
+use crate::command::set_limit::{SetLimit, check_limit};
+use crate::command::state::{ShopState, StockSnapshot};
+use crate::command::top_up::TopUp;
+use crate::failure::{Error, Execution, Failure, Rejection};
+use crate::model::{ItemKind, Order, RequestedLine};
+use crate::probe::{Point, ProbedValue};
+use crate::query::{catalog, orders};
+use crate::store::accounts::{LAB_CENTS, open_lab_account};
+use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
+use holdfast_base::metrics::define_metrics;
+
+/// Timeout of the key lookup before a full queue rejects, which must be immediate.
+const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
+define_metrics! {
+    IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
+        "Stored responses that were found for a repeated idempotency key";
+}
+
+pub async fn place_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    key: IdempotencyKey,
+    lines: &[RequestedLine],
+) -> Result<Execution, Failure> {
+    let command = Arc::new(PlaceOrder::new(user, key, lines, options.payment_window)?);
+    let options = match admit_order(shop, options, &command).await {
+        Ok(options) => options,
+        // An earlier request with this key may have placed it, when it was still admitted.
+        Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
+    };
+
+    let batch_key = options.batch_key(command.as_ref());
+    let (Some(key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
+        return execute(shop, &options, command).await;
+    };
+
+    // A sold-out item attracts the most requests: they are rejected without its queue and its lock.
+    let cache = &shop.engine.sold_out;
+    if let Some(executed) = cache.check((sku, quantity), command.idempotency()).await? {
+        return Ok(executed);
+    }
+
+    let result = execute_by(shop, &options, command.clone(), Some(key)).await;
+    if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
+        cache.record(sku, *available);
+    }
+    result
+}
+
+async fn admit_order<'a>(
+    shop: &Shop,
+    options: &'a RequestOptions,
+    command: &PlaceOrder,
+) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let options = options_for_items(shop, options, &command.reads().items).await?;
+    if let Some(max) = shop.max_unpaid_orders {
+        let window = options.payment_window.max(shop.payment_window);
+        shop.engine.unpaid.admit(command.idempotency().user, max, window).await?;
+    }
+    Ok(options)
+}
+
+/// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
+pub fn noop_order(
+    user: UserId,
+    key: IdempotencyKey,
+    lines: &[RequestedLine],
+) -> Result<Execution, Failure> {
+    let command = PlaceOrder::new(user, key, lines, DEFAULT_PAYMENT_WINDOW)?;
+
+    let mut state = ShopState::at(OffsetDateTime::now_utc());
+    for sku in command.reads().items {
+        let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
+        state.items.insert(sku, item);
+    }
+
+    Ok(Execution::now(command.decide(&mut state)?.stored_response()?))
+}
+
+pub async fn pay_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: IdempotencyKey,
+) -> Result<Execution, Failure> {
+    let order = own_order(shop, user, order).await?;
+    let options = options_for_items(shop, options, &order.skus()).await;
+    let account = match &options {
+        Ok(options) if options.in_lab => lab_account(shop, user).await?,
+        // Of a request that is not admitted, only the key is looked up.
+        _ => user,
+    };
+
+    let command = Arc::new(PayOrder::new(user, account, order, key));
+    match options {
+        Ok(options) => execute(shop, &options, command).await,
+        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
+    }
+}
+
+pub async fn cancel_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
+    let order = own_order(shop, user, order).await?;
+    let options = options_for_items(shop, options, &order.skus()).await?;
+    let command = ReturnOrder::new(user, order, None, key);
+    execute(shop, &options, Arc::new(command)).await
+}
+
+pub async fn refund_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
+    let order = own_order(shop, user, order).await?;
+    let options = options_for_items(shop, options, &order.skus()).await?;
+    let account = if options.in_lab {
+        // The account that pays for lab items, even if the payment is still to come: lab money must
+        // not reach the shop.
+        lab_account(shop, user).await?
+    } else {
+        user
+    };
+    let command = ReturnOrder::new(user, order, Some(account), key);
+    execute(shop, &options, Arc::new(command)).await
+}
+
+pub async fn restock(
+    shop: &Shop,
+    options: &RequestOptions,
+    admin: UserId,
+    sku: Sku,
+    what: &RestockRequest,
+    key: IdempotencyKey,
+) -> Result<Execution, Failure> {
+    let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
+    match options_for_items(shop, options, &[sku]).await {
+        Ok(options) => execute(shop, &options, command).await,
+        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
+    }
+}
+
+pub async fn top_up(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    key: IdempotencyKey,
+    amount_cents: i64,
+) -> Result<Execution, Failure> {
+    execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
+}
+
+pub async fn set_limit(
+    shop: &Shop,
+    options: &RequestOptions,
+    admin: UserId,
+    sku: Sku,
+    limit: Option<i64>,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
+    check_limit(limit)?;
+    let Some(item) = catalog::item(shop, &sku).await? else {
+        return Err(Rejection::no_item(&sku).into());
+    };
+    execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
+}
+
+/// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
+/// means that a lock was not acquired.
+pub async fn expire_orders(
+    shop: &Shop,
+    options: &RequestOptions,
+    orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
+) -> Result<BTreeSet<OrderId>, Failure> {
+    let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
+    Ok(executed.response.read()?)
+}
+
+/// Returns the user's lab account, which is opened at the first payment in the lab.
+async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
+    let opening = open_lab_account(&shop.pool, user, LAB_CENTS);
+    // Payments of a user that come together wait for one opening.
+    let opened = shop.engine.lab_accounts.try_get_with(user, opening).await;
+    opened.map_err(|error| Error::clone(&error))?;
+    Ok(user.lab_account())
+}
+
+async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
+    let found = orders::order(shop, user, order).await?;
+    found.ok_or_else(|| Rejection::no_order(order).into())
+}
+
+/// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
+/// and the shop and, unless all are the lab's, options that could lose sales or money, keep units
+/// too long, or are not the user's to set.
+async fn options_for_items<'a>(
+    shop: &Shop,
+    options: &'a RequestOptions,
+    skus: &[Sku],
+) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let kinds = shop.engine.known_items.kinds(skus).await?;
+    let Some(own) = first_of(ItemKind::Shop, skus, &kinds) else {
+        return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
+    };
+
+    // One account, one share of the connections and one set of options apply to an order.
+    if let Some(lab) = first_of(ItemKind::Lab, skus, &kinds) {
+        let why = format!(
+            "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
+             {own} is the shop's own; place two orders"
+        );
+        return Err(Rejection::Invalid("lines".into(), why).into());
+    }
+    check_options(shop, options, own)?;
+    Ok(Cow::Borrowed(options))
+}
+
+fn first_of<'a>(kind: ItemKind, skus: &'a [Sku], kinds: &[ItemKind]) -> Option<&'a Sku> {
+    kinds.iter().position(|of| *of == kind).map(|at| &skus[at])
+}
+
+fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
+    let why = if options.lab_items_only {
+        "only the admin may send lab headers (Holdfast-*) with it".to_owned()
+    } else if !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some() {
+        let name = options.strategy.name;
+        let beside = shop.strategy.name;
+        format!(
+            "under Holdfast-Lock: {name} or with a Holdfast-Ttl-Ms, beside others under {beside}, \
+             sales could be lost. The admin makes a lab item with POST /api/lab/items"
+        )
+    } else if options.payment_window > shop.payment_window {
+        let max_ms = shop.payment_window.as_millis();
+        format!("it keeps its units unpaid for {max_ms} ms at most (Holdfast-Pay-Within-Ms)")
+    } else {
+        return Ok(());
+    };
+
+    let kept = format!("this is kept to lab items, and {sku} is the shop's own: {why}");
+    Err(Rejection::Forbidden(kept))
+}
+
+async fn replay_or(
+    shop: &Shop,
+    command: &dyn Command,
+    failure: Failure,
+) -> Result<Execution, Failure> {
+    let replays = &shop.engine.replays;
+    counted(replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await)
+}
+
+/// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,
+/// unless the error states an unknown outcome.
+///
+/// # Cancel safety
+/// Dropping the future before the command starts changes nothing. A started command completes, and
+/// a retry with the same key returns its response.
+async fn execute(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Execution, Failure> {
+    let key = options.batch_key(command.as_ref());
+    execute_by(shop, options, command, key).await
+}
+
+/// [`execute`], by the leader of the queue of `batch_key` if there is one.
+async fn execute_by(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+    batch_key: Option<LockKey>,
+) -> Result<Execution, Failure> {
+    // Before any lock: nobody waits for a request that is not executed.
+    if options.probe.is_refused() {
+        return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
+    }
+
+    counted(match batch_key {
+        Some(key) => execute_in_queue(shop, options, command, key).await,
+        None => direct::execute(shop, options, command).await,
+    })
+}
+
+/// Waits in the queue of `key` for the response of its leader. A caller that goes away before the
+/// batch begins leaves a dead entry, which is not executed.
+async fn execute_in_queue(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+    key: LockKey,
+) -> Result<Execution, Failure> {
+    let replays = &shop.engine.replays;
+    let request = command.idempotency();
+    // In this process first: a duplicate here costs no round trip and no place in the queue.
+    let in_flight = match shop.engine.in_flight.register(request) {
+        Ok(in_flight) => in_flight,
+        Err(rejection) => {
+            return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
+        }
+    };
+    options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+
+    let (reply, response) = oneshot::channel();
+    let entry = QueueEntry {
+        command: command.clone(),
+        options: options.clone(),
+        joined_at: Instant::now(),
+        key_lock_requested: false,
+        looked_up: false,
+        in_flight,
+        request: Span::current(),
+        stage: debug_span!("wait"),
+        reply,
+    };
+    if !leader::enqueue(shop, &key, entry) {
+        let full = Error::Overloaded(format!("too many requests wait for {key}"));
+        return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+    }
+
+    // No response: the leader's task has panicked, perhaps after its write was sent.
+    response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
+}
+
+/// Counts a response that was stored earlier.
+fn counted(executed: Result<Execution, Failure>) -> Result<Execution, Failure> {
+    if matches!(executed, Ok(Execution { replayed: true, .. })) {
+        metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
+    }
+    executed
+}

@@ -1,0 +1,202 @@
+//! What the commands of a leader get for a response, and the locks of their idempotency keys, which
+//! Redis has until then.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
+use tokio::time::Instant;
+
+use super::entry::EntryResult;
+use super::leader::{Leader, QueueEntry, TakenEntries};
+use super::replay::LOOKUP_TIMEOUT;
+use crate::failure::{Error, Failure, Rejection};
+use crate::idempotency::IdempotencyRequest;
+
+/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
+const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl QueueEntry {
+    pub(super) fn respond(self, result: EntryResult) {
+        // First, because a client with its response may use the key again at once.
+        drop(self.in_flight);
+        let _ = self.reply.send(result);
+    }
+}
+
+impl Leader {
+    /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
+    /// result per entry.
+    pub(super) async fn acquire_key_locks(
+        &mut self,
+        entries: &[QueueEntry],
+    ) -> Vec<Result<(), Failure>> {
+        let missing = entries.iter().filter(|entry| !entry.key_lock_requested);
+        let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
+        // In a Cluster another node may have the item's lock; one Redis that does not respond
+        // rejects every write under its locks.
+        let go_on = self.shop.locks.redis().is_cluster();
+        let mut acquired =
+            acquire_idempotency_locks(&mut self.key_locks, &requests, go_on).await.into_iter();
+
+        let mut results = Vec::with_capacity(entries.len());
+        for entry in entries {
+            results.push(if entry.key_lock_requested {
+                Ok(())
+            } else {
+                acquired.next().unwrap_or(Ok(()))
+            });
+        }
+        results
+    }
+
+    /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
+    /// because the client may use the key again at once.
+    pub(super) async fn respond(&mut self, done: Vec<(QueueEntry, EntryResult)>) {
+        let (kept, open): (Vec<_>, Vec<_>) =
+            done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
+        // At once: nothing of theirs is to be released.
+        for (entry, result) in kept {
+            self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
+            entry.respond(result);
+        }
+
+        let names: Vec<String> =
+            open.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
+        self.key_locks.release(&names).await;
+        let mut unread = Vec::new();
+        for (entry, result) in open {
+            match result {
+                Err(failure) if failure.precedes_read() => unread.push((entry, failure)),
+                result => entry.respond(result),
+            }
+        }
+        if !unread.is_empty() {
+            self.replay_or_reject(unread);
+        }
+    }
+
+    pub(super) async fn reject(
+        &mut self,
+        entries: impl IntoIterator<Item = QueueEntry>,
+        failure: impl Into<Failure>,
+    ) {
+        let failure = failure.into();
+        let rejected = entries.into_iter().map(|entry| (entry, Err(failure.clone())));
+        self.respond(rejected.collect()).await;
+    }
+
+    /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
+    pub(super) fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
+        let replays = self.shop.engine.replays.clone();
+        self.shop.tasks.spawn(async move {
+            let responses = rejected.into_iter().map(async |(entry, failure)| {
+                let request = entry.command.idempotency();
+                let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
+                entry.respond(result);
+            });
+            join_all(responses).await;
+        });
+    }
+
+    /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
+    /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
+    /// executed gets its response without waiting longer.
+    ///
+    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
+    /// and a wait for Postgres would follow.
+    pub(super) async fn prepare_waiting(&mut self, look_up: bool) {
+        if let Some(outage) = self.shop.pool.recent_failure() {
+            return self.reject_all(outage.into()).await;
+        }
+
+        // Borrowed, not taken: they keep their places, and count against the queue's limit.
+        let now = Instant::now();
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
+        self.reject(dead, Error::deadline_passed()).await;
+
+        let admitted = self.acquire_key_locks(&alive).await;
+        let waiting = self.retain_admitted(alive, admitted);
+        let (known, fresh): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
+        let fresh = self.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
+        self.queue.put_back(known.into_iter().chain(fresh).collect());
+    }
+
+    /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
+    /// Postgres again.
+    pub(super) async fn reject_all(&mut self, outage: Error) {
+        let TakenEntries { batch, dead } = self.queue.take(usize::MAX);
+        self.reject(dead.into_iter().chain(batch), outage).await;
+    }
+
+    /// Rejects the commands that joined by `until`; replays those whose key has a record.
+    pub(super) async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
+        let (early, later): (Vec<_>, Vec<_>) =
+            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
+        self.queue.put_back(later);
+        let early = self.replay(early, LOOKUP_TIMEOUT).await;
+        self.reject(early, failure).await;
+    }
+
+    /// Responds to the entries whose key has a record, and returns the others; all of them if
+    /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
+    async fn replay(&mut self, entries: Vec<QueueEntry>, within: Duration) -> Vec<QueueEntry> {
+        let replays = &self.shop.engine.replays;
+        let lookups = entries.iter().map(|entry| replays.find(entry.command.idempotency(), within));
+        let found = join_all(lookups).await;
+
+        let mut done = Vec::new();
+        let mut rest = Vec::new();
+        for (mut entry, replay) in entries.into_iter().zip(found) {
+            entry.looked_up = true;
+            match replay {
+                Some(replay) => done.push((entry, replay)),
+                None => rest.push(entry),
+            }
+        }
+        self.respond(done).await;
+        rest
+    }
+}
+
+/// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
+///
+/// If `go_on`, a key whose lock cannot be had goes on without: the lock only answers duplicates
+/// sooner. Of two commands with the same key, the second reads the record of the first, or fails to
+/// insert its own.
+pub(super) async fn acquire_idempotency_locks(
+    locks: &mut IdempotencyLocks,
+    requests: &[&IdempotencyRequest],
+    go_on: bool,
+) -> Vec<Result<(), Failure>> {
+    if requests.is_empty() {
+        return Vec::new();
+    }
+    let keys: Vec<(String, String)> =
+        requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
+
+    let mut results = Vec::with_capacity(keys.len());
+    for acquired in locks.acquire(&keys).await {
+        results.push(match acquired {
+            Ok(IdempotencyLockResult::Acquired) => Ok(()),
+            Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight.into()),
+            Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch.into()),
+            Err(_) if go_on => Ok(()),
+            Err(error) => Err(error.into()),
+        });
+    }
+    results
+}
+
+/// Returns whether the idempotency lock is left to expire, because its command was executed now or
+/// has an unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a
+/// place in a batch.
+pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
+    match result {
+        Ok(executed) => !executed.replayed,
+        Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
+        Err(_) => false,
+    }
+}

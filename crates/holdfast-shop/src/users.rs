@@ -1,0 +1,287 @@
+//! Users and their passwords.
+//!
+//! Guarantees: a password is stored only as its argon2id hash; rejecting an unknown name or a
+//! disabled user takes as long as rejecting a wrong password; a changed password ends the user's
+//! other sessions. Tests: `tests/it/passwords.rs`.
+
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use tokio::sync::OnceCell;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::failure::{Error, Failure, Rejection, StoredResponse};
+use super::sessions::{self, SessionToken};
+use super::store::accounts::open_balance;
+use super::{Shop, UserId, passwords};
+use crate::db::Pool;
+use holdfast_base::messages::message;
+
+const MAX_NAME_LENGTH: usize = 64;
+pub const MAX_PASSWORD_LENGTH: usize = 256;
+/// Credit of a user who signs up: enough for a first purchase.
+pub const WELCOME_CENTS: i64 = 10_000;
+pub const LAB_NAME_PREFIX: &str = "lab-";
+
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Credentials {
+    /// 1 to 64 of `a-z0-9._-`.
+    #[schema(example = "alice", pattern = "^[a-z0-9._-]{1,64}$")]
+    pub user: String,
+    /// A new one: 8 to 256 characters, unless the shop has another minimum.
+    #[schema(example = "alice", min_length = 3, max_length = 256)]
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// A change of a password. Not `Debug`: it contains passwords.
+#[derive(Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordChange {
+    /// The current password.
+    pub old: String,
+    /// The new password: 8 to 256 characters, unless the shop has another minimum.
+    pub new: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct CreatedUser {
+    pub id: UserId,
+    pub user: String,
+}
+
+/// Creates a user; one who signs up, by the request `welcome`, with [`WELCOME_CENTS`] on the
+/// account. The password has at least `min_length` characters.
+pub async fn create(
+    pool: &Pool,
+    credentials: Credentials,
+    admin: bool,
+    welcome: Option<Uuid>,
+    min_length: u16,
+) -> Result<StoredResponse, Failure> {
+    let hash = check_credentials(&credentials, min_length).await?;
+    let user = credentials.user;
+    let mut tx = pool.begin().await?;
+    let Some(id) = insert(&mut tx, &user, &hash, admin).await? else {
+        return Err(Rejection::Exists(format!("the user {user} already exists")).into());
+    };
+    if let Some(request_id) = welcome {
+        open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
+    }
+    tx.commit().await?;
+    Ok(StoredResponse::json(201, &CreatedUser { id, user })?)
+}
+
+async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result<String, Failure> {
+    if !is_valid_name(&credentials.user) {
+        let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
+        return Err(Rejection::Invalid("user".into(), why).into());
+    }
+    check_new_password("password", &credentials.password, min_length)?;
+    if credentials.user.starts_with(LAB_NAME_PREFIX) {
+        let why = format!("names that begin with {LAB_NAME_PREFIX} are reserved for the lab");
+        return Err(Rejection::Invalid("user".into(), why).into());
+    }
+    Ok(passwords::hash(credentials.password.clone()).await?)
+}
+
+pub async fn insert(
+    tx: &mut PgConnection,
+    name: &str,
+    password_hash: &str,
+    admin: bool,
+) -> Result<Option<UserId>, Error> {
+    let id = Uuid::now_v7();
+    // Not by the violated constraint, which Postgres would log as an error for each attempt.
+    let inserted = sqlx::query!(
+        "insert into users (id, name, password_hash, admin) values ($1, $2, $3, $4)
+         on conflict (name) do nothing",
+        id,
+        name,
+        password_hash,
+        admin,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        return Ok(None);
+    }
+    sqlx::query!("insert into accounts (user_id) values ($1)", id).execute(tx).await?;
+    Ok(Some(UserId(id)))
+}
+
+/// Returns the lab's user `name`, who has no known password; creates the user if there is none.
+/// `None` if a user of that name exists with a different `admin`.
+pub async fn find_or_create_lab_user(
+    pool: &Pool,
+    name: &str,
+    admin: bool,
+) -> Result<Option<UserId>, Error> {
+    /// Hash of a random password that is discarded.
+    static HASH: OnceCell<String> = OnceCell::const_new();
+    let hash = HASH.get_or_try_init(|| passwords::hash(Uuid::new_v4().to_string())).await?;
+    let mut tx = pool.begin().await?;
+    if let Some(id) = insert(&mut tx, name, hash, admin).await? {
+        tx.commit().await?;
+        return Ok(Some(id));
+    }
+    let user = sqlx::query!("select id, admin from users where name = $1", name)
+        .fetch_one(&mut *tx)
+        .await?;
+    tx.rollback().await?;
+    Ok((user.admin == admin).then_some(UserId(user.id)))
+}
+
+/// Begins a session; `None` if name or password is wrong or the user is disabled, without
+/// distinguishing them.
+pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
+    let Credentials { user, password } = credentials;
+    // An impossible name is replaced by null, and rejected as slowly as any other.
+    let is_possible = is_valid_name(&user) && password.chars().count() <= MAX_PASSWORD_LENGTH;
+    let user = sqlx::query!(
+        "select id, password_hash from users where name = $1 and disabled_at is null",
+        is_possible.then_some(user),
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    let (id, hash) = user.map(|user| (UserId(user.id), user.password_hash)).unzip();
+    let matches = passwords::verify(password, hash.clone()).await?;
+    let (Some(id), Some(hash), true) = (id, hash, matches) else { return Ok(None) };
+    sessions::insert(&mut *shop.connection().await?, id, Some(&hash)).await
+}
+
+pub async fn change_password(
+    shop: &Shop,
+    user: UserId,
+    token: &str,
+    change: PasswordChange,
+    min_length: u16,
+) -> Result<(), Failure> {
+    let wrong = || Rejection::Invalid("old".into(), "this is not the current password".to_owned());
+    check_new_password("new", &change.new, min_length)?;
+    let old_hash = sqlx::query_scalar!("select password_hash from users where id = $1", user.0)
+        .fetch_one(&mut *shop.connection().await?)
+        .await?;
+    if !passwords::verify(change.old, Some(old_hash.clone())).await? {
+        return Err(wrong().into());
+    }
+    let new_hash = passwords::hash(change.new).await?;
+    let mut tx = shop.pool.begin().await?;
+    let updated = sqlx::query!(
+        "update users set password_hash = $3 where id = $1 and password_hash = $2",
+        user.0,
+        old_hash,
+        new_hash,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if updated.rows_affected() == 0 {
+        // Changed by another request since it was read.
+        tx.rollback().await?;
+        return Err(wrong().into());
+    }
+    // A statement of its own, to see the sessions for which the update has waited.
+    sessions::end_all(&mut tx, user, Some(token)).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// Sets a user's password and ends the user's sessions. Returns whether the user is disabled, and
+/// stays so.
+pub async fn set_password(
+    pool: &Pool,
+    name: &str,
+    password: String,
+    min_length: u16,
+) -> Result<bool, Failure> {
+    check_new_password("password", &password, min_length)?;
+    let hash = passwords::hash(password).await?;
+    let mut tx = pool.begin().await?;
+    let user = sqlx::query!(
+        r#"update users set password_hash = $2 where name = $1 and lab_account_of is null
+           returning id, disabled_at is not null as "disabled!""#,
+        name,
+        hash,
+    )
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or_else(|| unknown_user(name))?;
+    sessions::end_all(&mut tx, UserId(user.id), None).await?;
+    tx.commit().await?;
+    Ok(user.disabled)
+}
+
+/// Disables a user and ends the user's sessions. Orders, account and ledgers stay.
+pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let mut tx = pool.begin().await?;
+    let id = sqlx::query_scalar!(
+        "update users set disabled_at = coalesce(disabled_at, now())
+          where name = $1 and lab_account_of is null returning id",
+        name,
+    )
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or_else(|| unknown_user(name))?;
+    sessions::end_all(&mut tx, UserId(id), None).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let mut connection = pool.acquire().await?;
+    let enabled = sqlx::query!(
+        "update users set disabled_at = null where name = $1 and lab_account_of is null",
+        name,
+    )
+    .execute(&mut *connection)
+    .await?;
+    if enabled.rows_affected() == 0 {
+        return Err(unknown_user(name).into());
+    }
+    Ok(())
+}
+
+fn unknown_user(name: &str) -> Rejection {
+    Rejection::NotFound(message!("problem-missing-user", name))
+}
+
+pub fn is_valid_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn check_new_password(
+    field: &'static str,
+    password: &str,
+    min_length: u16,
+) -> Result<(), Rejection> {
+    let lengths = usize::from(min_length)..=MAX_PASSWORD_LENGTH;
+    if lengths.contains(&password.chars().count()) {
+        Ok(())
+    } else {
+        let why = format!("{min_length} to {MAX_PASSWORD_LENGTH} characters");
+        Err(Rejection::Invalid(field.into(), why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_names_are_short_and_plain() {
+        let longest = "a".repeat(MAX_NAME_LENGTH);
+        for name in ["a", "lab-7", "dora.the_2nd", &longest] {
+            assert!(is_valid_name(name), "{name}");
+        }
+        for name in ["", "Dora", "dora smith", "dora@home", "dör", &format!("{longest}a")] {
+            assert!(!is_valid_name(name), "{name}");
+        }
+    }
+}
