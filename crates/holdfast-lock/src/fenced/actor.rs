@@ -150,7 +150,8 @@ impl KeyActor {
 
     pub(super) async fn request(&mut self, id: String, waits: bool, source: Source) {
         let ttl = self.ttl();
-        // Before the call: the lease in Redis ends later than the deadline that is computed from it.
+        // Before the call: the lease in Redis ends later than the deadline that is computed from
+        // it.
         let sent_us = monotonic_us();
 
         match self.shared.protocol.acquire(&self.key, &id, ttl, waits).await {
