@@ -115,6 +115,7 @@ impl Limiter {
         let rate = client.policy.rate;
         let mut bucket = client.bucket.lock().await;
         let now_us = monotonic_us();
+
         // Another request may have found it empty, or leased a permit for this one.
         if bucket.wait_us(now_us) == 0 {
             if !bucket.has_lease(now_us) {
@@ -124,6 +125,7 @@ impl Limiter {
                     None => bucket.take_alone(rate, now_us, 1),
                 }
             }
+
             if bucket.spend(rate, now_us) {
                 return LimitStatus { wait_us: 0, ..client.status(&bucket, now_us) };
             }
@@ -160,6 +162,8 @@ impl Limiter {
             Ok(Err(error)) => error.to_string(),
             Err(timeout) => timeout.to_string(),
         };
+
+        // Said once, by whoever finds it out first.
         if self.retry_at_us.swap(monotonic_us() + RETRY_AFTER_US, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 cause,

@@ -43,8 +43,11 @@ impl Rate {
     /// Returns this rate with `factor` times the permits and the burst, up to the maximum.
     #[must_use]
     pub fn times(self, factor: u64) -> Self {
-        let times = |permits: u64| permits.saturating_mul(factor).min(MAX_PERMITS);
-        Self { permits: times(self.permits), burst: times(self.burst), ..self }
+        Self {
+            permits: self.permits.saturating_mul(factor).min(MAX_PERMITS),
+            burst: self.burst.saturating_mul(factor).min(MAX_PERMITS),
+            ..self
+        }
     }
 
     pub fn burst(self) -> u64 {
@@ -77,23 +80,27 @@ impl FromStr for Rate {
     /// Parses `50/s`, `600/m` or `1000/h`, each with an optional `:BURST`, which defaults to the
     /// permits.
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || {
+        parse_rate(text).ok_or_else(|| {
             format!("“{text}” is not a rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off")
-        };
-        let number = |text: &str| {
-            let number = text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number));
-            number.ok_or_else(invalid)
-        };
-
-        let (rate, burst) =
-            text.split_once(':').map_or((text, None), |(rate, burst)| (rate, Some(burst)));
-        let (permits, period) = rate.split_once('/').ok_or_else(invalid)?;
-        let period = PERIODS.iter().find(|(short, ..)| *short == period);
-        let (.., period_us) = *period.ok_or_else(invalid)?;
-        let permits = number(permits)?;
-        let burst = burst.map_or(Ok(permits), number)?;
-        Ok(Self { permits, period_us, burst })
+        })
     }
+}
+
+fn parse_rate(text: &str) -> Option<Rate> {
+    let (rate, burst) = match text.split_once(':') {
+        Some((rate, burst)) => (rate, Some(burst)),
+        None => (text, None),
+    };
+    let (permits, period) = rate.split_once('/')?;
+
+    let (.., period_us) = *PERIODS.iter().find(|(short, ..)| *short == period)?;
+    let permits = parse_permits(permits)?;
+    let burst = burst.map_or(Some(permits), parse_permits)?;
+    Some(Rate { permits, period_us, burst })
+}
+
+fn parse_permits(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number))
 }
 
 /// What one replica knows of a bucket, and the permits that it leased from it.

@@ -115,16 +115,20 @@ impl Registration {
     pub async fn keep(mut self) -> Error {
         loop {
             sleep(INTERVAL).await;
+
             // A Redis that is away is reported elsewhere. It may lose its data while Postgres is
             // away.
             if let Some(mark) = &self.mark {
                 let _ = mark.set().await;
             }
+
             if let Some(session) = &mut self.session
                 && session.is_alive().await
             {
                 continue;
             }
+
+            // Closed first: the new session would find it among those of the others.
             self.session = None;
             match Self::new(self.candidate.clone(), false).await {
                 Ok(again) => {
@@ -158,7 +162,8 @@ impl Candidate {
 
         if let Some(recorded) = session.recorded().await? {
             if recorded.family != self.family() {
-                let (own, recorded) = (self.name(), recorded.strategy);
+                let own = self.name();
+                let recorded = recorded.strategy;
                 if !change_lock {
                     return Err(Error::OtherFamily { own, recorded });
                 }
@@ -176,6 +181,7 @@ impl Candidate {
                 return Err(Error::OtherRedis { own: self.name(), prefix, others });
             }
         }
+
         let mark = self.record(&mut session).await?;
         Ok(Some((session, mark)))
     }
@@ -192,11 +198,15 @@ impl Candidate {
     async fn record(&self, session: &mut ReplicaSession) -> Result<Option<RedisMark>, Error> {
         let id = Uuid::new_v4();
         let lock = self.lock_in_redis();
+
+        // The mark first: a recorded id without its mark would keep further replicas waiting.
         let mark = lock.map(|lock| RedisMark::new(&self.locks, lock, id));
         if let Some(mark) = &mark {
             mark.set().await?;
         }
-        let (family, strategy) = (self.family(), self.name());
+
+        let family = self.family();
+        let strategy = self.name();
         tracing::info!("the database records the lock {strategy} (family {family})");
         let redis_mark = mark.is_some().then_some(id);
         session.record(&RecordedFamily { family, strategy, redis_mark }).await?;

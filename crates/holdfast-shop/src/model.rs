@@ -25,8 +25,8 @@ pub struct Item {
 
 impl Item {
     pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {
-        let (sku, name) = (Sku::throw_away(), name.to_owned());
-        Self { sku, name, price_cents, stock, limit_per_user: None }
+        let sku = Sku::throw_away();
+        Self { sku, name: name.to_owned(), price_cents, stock, limit_per_user: None }
     }
 }
 
@@ -58,21 +58,11 @@ pub struct OrderLine {
     pub stock: ValueChange,
 }
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    ToSchema,
-    sqlx::Type,
-    strum::IntoStaticStr,
-)]
+#[derive(Serialize, Deserialize, ToSchema, sqlx::Type, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderStatus {
     /// Placed, not paid; its units are taken from stock.
     Pending,

@@ -47,8 +47,9 @@ impl HashMemory {
     }
 
     fn verify(&self, password: &str, hash: Option<&str>) -> bool {
-        let dummy = || self.hash("nobody's password").unwrap_or_default();
-        let hash = hash.unwrap_or_else(|| DUMMY_HASH.get_or_init(dummy));
+        let hash = hash.unwrap_or_else(|| {
+            DUMMY_HASH.get_or_init(|| self.hash("nobody's password").unwrap_or_default())
+        });
         PasswordHash::new(hash)
             .is_ok_and(|hash| self.verify_password(password.as_bytes(), &hash).is_ok())
     }
@@ -69,16 +70,20 @@ impl CustomizedPasswordHasher<PasswordHash> for HashMemory {
     ) -> password_hash::Result<PasswordHash> {
         let algorithm = algorithm.map(Algorithm::try_from).transpose()?.unwrap_or_default();
         let version = version.map(Version::try_from).transpose()?.unwrap_or_default();
+
         let mut output = [0; Output::MAX_LENGTH];
         let output = output
             .get_mut(..params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN))
             .ok_or(password_hash::Error::OutputSize)?;
+
+        // Only grows: zeroing 19 MiB for each password would cost more than it protects.
         let mut blocks = self.0.borrow_mut();
         if blocks.len() < params.block_count() {
             blocks.resize(params.block_count(), Block::new());
         }
         let argon2 = Argon2::new(algorithm, version, params.clone());
         argon2.hash_password_into_with_memory(password, salt, output, blocks.as_mut_slice())?;
+
         Ok(PasswordHash {
             algorithm: algorithm.ident(),
             version: Some(version.into()),
@@ -114,6 +119,7 @@ async fn run<T: Send + 'static>(
         Error::Overloaded(format!("{waiting} other passwords wait to be hashed"))
     })?;
     let hasher = RUNNING.acquire().await.map_err(|error| bug(&error))?;
+
     // The permits move into the task: a hash whose caller has left still occupies its hasher.
     let hashing = tokio::task::spawn_blocking(move || {
         let _permits = (place, hasher);

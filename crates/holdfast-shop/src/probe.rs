@@ -21,20 +21,10 @@ use holdfast_lock::clock;
 
 use crate::budget::{Budget, BudgetPermit};
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    EnumString,
-    IntoStaticStr,
-    VariantNames,
-)]
+#[derive(Serialize, Deserialize, EnumString, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
     Claimed,
@@ -148,9 +138,11 @@ impl Probe {
     pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
         let Probe::Lab(probe) = self else { return };
         probe.record(point, seen);
+
         if point == Point::Read && !probe.work.is_zero() {
             tokio::time::sleep(probe.work).await;
         }
+
         if let Some(pause) = probe.pause
             && !self.is_refused()
             && pause.at.is_none_or(|place| place == point)
@@ -225,7 +217,9 @@ impl PauseBoard {
     /// released, or if a request of the same id is paused.
     async fn pause(&self, probe: &RequestProbe, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
-        let (request_id, since_us) = (probe.request_id, clock::monotonic_us());
+        let request_id = probe.request_id;
+        let since_us = clock::monotonic_us();
+
         {
             let mut entries = self.entries.lock();
             // Under the lock, so that `release` either is seen here or finds the entry.
@@ -236,6 +230,7 @@ impl PauseBoard {
             let owner = probe.owner;
             entries.insert(request_id, BoardEntry { owner, point, since_us, go });
         }
+
         // `resume` removes the entry; so does this guard, on timeout or cancellation.
         let _entry = BoardRemoval { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
@@ -308,6 +303,7 @@ impl RequestProbe {
         if !self.record {
             return;
         }
+
         let t_us = clock::monotonic_us();
         let mut events = self.events.lock();
         events.extend(seen.into_iter().map(|seen| TraceEvent {

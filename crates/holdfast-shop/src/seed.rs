@@ -42,29 +42,35 @@ impl SeedContents {
 pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
     let users = if contents.users { &USERS[..] } else { &[] };
     let catalogue = if contents.catalogue { &ITEMS[..] } else { &[] };
-    let mut hashes = Vec::with_capacity(users.len());
     if !is_empty(&mut *pool.acquire().await?).await? {
         return Ok(false);
     }
+
+    // Before the lock, behind which everybody who signs up would wait for them.
+    let mut hashes = Vec::with_capacity(users.len());
     for (name, _) in users {
         hashes.push(passwords::hash((*name).to_owned()).await?);
     }
+
     let mut tx = pool.begin().await?;
     sqlx::query!("lock table users in share row exclusive mode").execute(&mut *tx).await?;
     if !is_empty(&mut tx).await? {
         return Ok(false);
     }
+
     let request_id = Uuid::now_v7();
     for (&(name, admin), hash) in users.iter().zip(hashes) {
         let Some(user) = super::users::insert(&mut tx, name, &hash, admin).await? else { continue };
         open_balance(&mut tx, user, OPENING_BALANCE_CENTS, "top-up", request_id).await?;
     }
+
     for &(sku, price_cents, stock, limit_per_user) in catalogue {
         let name = Language::English.text(&format!("goods-{sku}"));
         let sku = Sku::stored(sku.to_owned())?;
         let item = Item { sku, name, price_cents, stock, limit_per_user };
         items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
+
     tx.commit().await?;
     Ok(true)
 }
@@ -85,6 +91,7 @@ async fn named_like_password(pool: &Pool, names: &[String]) -> Result<Vec<String
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
+
     let mut found = Vec::new();
     for user in users {
         if passwords::verify(user.name.clone(), Some(user.password_hash)).await? {

@@ -86,6 +86,7 @@ pub(super) async fn insert(
     verified_hash: Option<&str>,
 ) -> Result<Option<SessionToken>, Error> {
     let token = random_token()?;
+
     // `for share` waits for a change of the user, and such a change waits for this insert.
     let expires_at = sqlx::query_scalar!(
         "insert into sessions (token_hash, user_id, csrf, expires_at)
@@ -103,12 +104,14 @@ pub(super) async fn insert(
     )
     .fetch_optional(connection)
     .await?;
+
     Ok(expires_at.map(|expires_at| SessionToken { token, expires_at }))
 }
 
 /// Returns the user of a session; `None` if it is unknown or has expired, or its user is disabled.
 pub async fn find(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
     let hash = hash(token);
+
     let read = shop.pool.read(move |db| {
         let hash = hash.clone();
         async move {
@@ -137,6 +140,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Session>, Error> {
     let after = after.map(|id| id.0.as_bytes().to_vec());
+
     let rows = sqlx::query!(
         "select token_hash, created_at, expires_at from sessions
           where user_id = $1 and expires_at > clock_timestamp()
@@ -150,13 +154,18 @@ pub async fn list(
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
+
     let current = SessionId::of(token);
-    let session = rows.into_iter().map(|row| {
+    let sessions = rows.into_iter().map(|row| {
         let id = SessionId::from_hash(&row.token_hash);
-        let (created_at, expires_at) = (row.created_at, row.expires_at);
-        Session { id, created_at, expires_at, current: id == current }
+        Session {
+            id,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            current: id == current,
+        }
     });
-    Ok(session.collect())
+    Ok(sessions.collect())
 }
 
 pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
@@ -184,6 +193,7 @@ pub(super) async fn end_all(
     kept: Option<&str>,
 ) -> Result<(), Error> {
     let kept = kept.map(hash);
+
     sqlx::query!(
         "delete from sessions
           where user_id = $1 and ($2::bytea is null or token_hash <> $2)",

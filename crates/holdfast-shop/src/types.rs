@@ -56,21 +56,9 @@ impl fmt::Display for Sku {
     }
 }
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    ToSchema,
-    sqlx::Type,
-)]
+#[derive(Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[sqlx(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub Uuid);
 
 impl UserId {
@@ -93,21 +81,9 @@ impl UserId {
     }
 }
 
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    ToSchema,
-    sqlx::Type,
-)]
+#[derive(Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[sqlx(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderId(pub Uuid);
 
 impl OrderId {

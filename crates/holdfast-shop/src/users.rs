@@ -67,6 +67,7 @@ pub async fn create(
 ) -> Result<StoredResponse, Failure> {
     let hash = check_credentials(&credentials, min_length).await?;
     let user = credentials.user;
+
     let mut tx = pool.begin().await?;
     let Some(id) = insert(&mut tx, &user, &hash, admin).await? else {
         return Err(Rejection::Exists(format!("the user {user} already exists")).into());
@@ -75,6 +76,7 @@ pub async fn create(
         open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
     }
     tx.commit().await?;
+
     Ok(StoredResponse::json(201, &CreatedUser { id, user })?)
 }
 
@@ -98,6 +100,7 @@ pub async fn insert(
     admin: bool,
 ) -> Result<Option<UserId>, Error> {
     let id = Uuid::now_v7();
+
     // Not by the violated constraint, which Postgres would log as an error for each attempt.
     let inserted = sqlx::query!(
         "insert into users (id, name, password_hash, admin) values ($1, $2, $3, $4)
@@ -112,6 +115,7 @@ pub async fn insert(
     if inserted.rows_affected() == 0 {
         return Ok(None);
     }
+
     sqlx::query!("insert into accounts (user_id) values ($1)", id).execute(tx).await?;
     Ok(Some(UserId(id)))
 }
@@ -126,11 +130,13 @@ pub async fn find_or_create_lab_user(
     /// Hash of a random password that is discarded.
     static HASH: OnceCell<String> = OnceCell::const_new();
     let hash = HASH.get_or_try_init(|| passwords::hash(Uuid::new_v4().to_string())).await?;
+
     let mut tx = pool.begin().await?;
     if let Some(id) = insert(&mut tx, name, hash, admin).await? {
         tx.commit().await?;
         return Ok(Some(id));
     }
+
     let user = sqlx::query!("select id, admin from users where name = $1", name)
         .fetch_one(&mut *tx)
         .await?;
@@ -142,6 +148,7 @@ pub async fn find_or_create_lab_user(
 /// distinguishing them.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
     let Credentials { user, password } = credentials;
+
     // An impossible name is replaced by null, and rejected as slowly as any other.
     let is_possible = is_valid_name(&user) && password.chars().count() <= MAX_PASSWORD_LENGTH;
     let user = sqlx::query!(
@@ -150,9 +157,12 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
+
+    // Also without a user: the time of the response must not say which names exist.
     let (id, hash) = user.map(|user| (UserId(user.id), user.password_hash)).unzip();
     let matches = passwords::verify(password, hash.clone()).await?;
     let (Some(id), Some(hash), true) = (id, hash, matches) else { return Ok(None) };
+
     sessions::insert(&mut *shop.connection().await?, id, Some(&hash)).await
 }
 
@@ -163,14 +173,16 @@ pub async fn change_password(
     change: PasswordChange,
     min_length: u16,
 ) -> Result<(), Failure> {
-    let wrong = || Rejection::Invalid("old".into(), "this is not the current password".to_owned());
     check_new_password("new", &change.new, min_length)?;
+
     let old_hash = sqlx::query_scalar!("select password_hash from users where id = $1", user.0)
         .fetch_one(&mut *shop.connection().await?)
         .await?;
     if !passwords::verify(change.old, Some(old_hash.clone())).await? {
-        return Err(wrong().into());
+        return Err(wrong_password().into());
     }
+
+    // Two slow hashes, and no transaction open meanwhile: the update compares the old one instead.
     let new_hash = passwords::hash(change.new).await?;
     let mut tx = shop.pool.begin().await?;
     let updated = sqlx::query!(
@@ -184,12 +196,17 @@ pub async fn change_password(
     if updated.rows_affected() == 0 {
         // Changed by another request since it was read.
         tx.rollback().await?;
-        return Err(wrong().into());
+        return Err(wrong_password().into());
     }
+
     // A statement of its own, to see the sessions for which the update has waited.
     sessions::end_all(&mut tx, user, Some(token)).await?;
     tx.commit().await?;
     Ok(())
+}
+
+fn wrong_password() -> Rejection {
+    Rejection::Invalid("old".into(), "this is not the current password".to_owned())
 }
 
 /// Sets a user's password and ends the user's sessions. Returns whether the user is disabled, and
@@ -202,6 +219,7 @@ pub async fn set_password(
 ) -> Result<bool, Failure> {
     check_new_password("password", &password, min_length)?;
     let hash = passwords::hash(password).await?;
+
     let mut tx = pool.begin().await?;
     let user = sqlx::query!(
         r#"update users set password_hash = $2 where name = $1 and lab_account_of is null
@@ -212,6 +230,7 @@ pub async fn set_password(
     .fetch_optional(&mut *tx)
     .await?
     .ok_or_else(|| unknown_user(name))?;
+
     sessions::end_all(&mut tx, UserId(user.id), None).await?;
     tx.commit().await?;
     Ok(user.disabled)
@@ -252,8 +271,8 @@ fn unknown_user(name: &str) -> Rejection {
 }
 
 pub fn is_valid_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
+    (1..=MAX_NAME_LENGTH).contains(&name.len())
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
 }
 
 fn check_new_password(

@@ -60,6 +60,7 @@ impl Audits {
         let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
         let books_pool = shop_pool.clone();
+
         let books = Coalescer::new(tasks, move |(), requests: Vec<()>| {
             let pool = books_pool.clone();
             async move {
@@ -68,6 +69,7 @@ impl Audits {
                 Ok(vec![books; requests.len()])
             }
         });
+
         let items = Coalescer::new(tasks, move |sku, requests: Vec<()>| {
             let pool = items_pool.clone();
             async move {
@@ -75,6 +77,7 @@ impl Audits {
                 Ok(vec![audit; requests.len()])
             }
         });
+
         Self { books, items, audit_pool, locks: locks.clone(), audit: Arc::default() }
     }
 
@@ -94,12 +97,15 @@ impl Audits {
         if ended.is_ok_and(|state| state.is_err()) {
             return Err(Error::Bug("the task of an audit panicked".to_owned()));
         }
+
         let status = audit.borrow().clone();
+        // Its result has a reader, so the next call starts a new one; unless that has begun already.
         let mut current = self.audit.lock();
         if !is_running(&status) && current.as_ref().is_some_and(|other| other.same_channel(&audit))
         {
             *current = None;
         }
+
         status
     }
 
@@ -111,13 +117,15 @@ impl Audits {
 
     fn start_audit(&self) -> AuditReceiver {
         let (state, audit) = watch::channel(Ok(AuditStatus::Running(AuditProgress::start())));
-        let (pool, locks) = (self.audit_pool.clone(), self.locks.clone());
+        let pool = self.audit_pool.clone();
+        let locks = self.locks.clone();
+
         // It only reads: a shutdown does not wait for it.
         tokio::spawn(async move {
-            let report = |progress| {
+            let checking = check_all(&pool, Some(&locks), |progress| {
                 let _ = state.send_replace(Ok(AuditStatus::Running(progress)));
-            };
-            let result = check_all(&pool, Some(&locks), report).await;
+            });
+            let result = checking.await;
             let _ = state.send_replace(result.map(|report| AuditStatus::Done(Arc::new(report))));
             sleep(RESULT_LIFETIME).await;
         });

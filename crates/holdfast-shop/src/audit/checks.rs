@@ -112,11 +112,12 @@ pub(super) async fn run(
     for (done, check) in checks().enumerate() {
         report(AuditProgress::before(done, check.name));
         sqlx::raw_sql(check.planner_settings()).execute(&mut *tx).await?;
-        let mut violations = Violations::default();
 
+        let mut violations = Violations::default();
         for query in check.statements(tx).await? {
             violations.add(tx, &query).await.map_err(|error| explain(check.name, error))?;
         }
+
         results.push(AuditCheck {
             name: check.name.to_owned(),
             ok: violations.number == 0,
@@ -175,6 +176,8 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
     )
     .fetch_one(&mut *tx)
     .await?;
+
+    // Forks are what the lab's lessons are about: counted, and no violation.
     let lab = sqlx::query!(
         r#"select (select count(*) from items where kind = 'lab') as "items!",
                   (select count(*) from accounts where kind = 'lab') as "accounts!",
@@ -184,7 +187,7 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
     )
     .fetch_one(tx)
     .await?;
-    let count = |number: i64| grouped(number.unsigned_abs());
+
     Ok(vec![
         message!(
             "admin-audit-note-checked",
@@ -200,4 +203,8 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
             accounts = count(lab.accounts)
         ),
     ])
+}
+
+fn count(number: i64) -> String {
+    grouped(number.unsigned_abs())
 }

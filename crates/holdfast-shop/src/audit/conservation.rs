@@ -14,9 +14,7 @@ use crate::db::Pool;
 /// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockConservation {
-    /// Number of items.
     pub items: i64,
-    /// Opening stock of all items.
     pub opening: i64,
     /// Units restocked since, less units removed.
     pub restocked: i64,
@@ -68,6 +66,7 @@ pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error
         async move { figures.fetch_one(db).await }.boxed()
     });
     let (row, _) = read.await?;
+
     let deviations = row.skus.into_iter().zip(row.unaccounted);
     Ok(StockConservation {
         items: row.items,

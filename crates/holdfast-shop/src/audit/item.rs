@@ -77,6 +77,8 @@ impl ItemSummary {
 }
 
 pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSummary>, Error> {
+    // Any visitor may ask for it, so its cost is bounded: a longer ledger is not added up, and its
+    // first examined entry is taken as the beginning of the chain.
     let summary = sqlx::query_as!(
         ItemSummary,
         r#"with recent as (
@@ -113,6 +115,7 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
     )
     .fetch_optional(db)
     .await?;
+
     Ok(summary)
 }
 
@@ -139,6 +142,7 @@ pub async fn forks_near(
     )
     .fetch_all(db)
     .await?;
+
     Ok(forks)
 }
 
@@ -172,6 +176,8 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
     .fetch_optional(&mut *tx)
     .await?;
     let Some(row) = row else { return Ok(None) };
+
+    // Of the same snapshot as the figures.
     let forks = sqlx::query_as!(
         LedgerFork,
         r#"select version, min(before) as "before!", array_agg(seq order by seq) as "entries!"
@@ -181,6 +187,7 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
     )
     .fetch_all(tx)
     .await?;
+
     let drift = row.stock - row.total;
     Ok(Some(ItemAudit {
         sku: sku.clone(),

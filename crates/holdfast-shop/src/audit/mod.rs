@@ -59,9 +59,12 @@ pub async fn check_all(
         let cause = format!("the audit took longer than {} s", AUDIT_TIMEOUT.as_secs());
         Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
     })?;
+
+    // After the snapshot's end: a slow Redis keeps no transaction open.
     if let Some(locks) = locks {
         noted.push(redis_note(locks).await);
     }
+
     let notes = noted.iter().map(Message::english).collect();
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes, noted })
 }
@@ -73,6 +76,7 @@ async fn check_in_snapshot(
     let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
     // Compiling a statement takes longer than most steps.
     sqlx::raw_sql("set local jit = off").execute(&mut *tx).await?;
+
     let checks = checks::run(&mut tx, report).await?;
     let notes = checks::notes(&mut tx).await?;
     tx.rollback().await?;

@@ -38,6 +38,7 @@ pub struct AuditResult {
 pub(super) fn record_newest(runs: &[JobRun]) {
     let done = runs.iter().find(|run| run.job == JOB.name && run.state == RunState::Done);
     let Some(JobRun { result: Some(result), ended_at: Some(ended_at), .. }) = done else { return };
+
     let sound = result.get("sound").and_then(Value::as_bool).unwrap_or(false);
     metrics::gauge!(AUDIT_SOUND).set(f64::from(u8::from(sound)));
     metrics::gauge!(AUDIT_TIME).set(ended_at.unix_timestamp() as f64);
@@ -46,6 +47,7 @@ pub(super) fn record_newest(runs: &[JobRun]) {
 async fn work(context: JobContext) -> anyhow::Result<Value> {
     let status = context.shop.audits.whole_audit(AUDIT_TIMEOUT).await?;
     let AuditStatus::Done(audit) = status else { bail!("the audit did not end in time") };
+
     let failing: Vec<AuditCheck> = audit.checks.iter().filter(|check| !check.ok).cloned().collect();
     if !failing.is_empty() {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();

@@ -69,11 +69,15 @@ async fn under_lock(context: &JobContext) -> Result<RunOutcome, Error> {
     };
     let acquired = context.shop.locks.leases().acquire(request).await?;
     let AcquireOutcome::Acquired(guards) = acquired else { return Ok(RunOutcome::Busy) };
+
     let held = ProbedValue::key(KEY).under(guards.fence(&keys[0]));
     context.probe.at(Point::Held, [held]).await;
+    // Not identified by the tick: after a lost lock, a second holder inserts a second mark.
     let result = mark(context, None).await?;
+
     guards.release().await;
     context.probe.at(Point::Release, [ProbedValue::key(KEY)]).await;
+
     Ok(RunOutcome::Done(result))
 }
 

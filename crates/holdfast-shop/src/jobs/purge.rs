@@ -29,7 +29,6 @@ use crate::{Error, sessions};
 const RUNS_KEPT_DAYS: i32 = 30;
 /// Days after which an item of the lab is deleted, with its orders.
 const LAB_ITEMS_KEPT_DAYS: u64 = 30;
-const KINDS: u32 = 6;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
@@ -107,6 +106,8 @@ impl PurgeResult {
                 Ok(rows) => self.add(kind, rows),
                 Err(error) => return self.end(kind, Err(error)),
             }
+
+            // After a statement, so that each kind makes progress even in a run without time.
             if Instant::now() >= until {
                 self.all = false;
                 return;
@@ -127,20 +128,28 @@ pub async fn work(context: JobContext) -> anyhow::Result<Value> {
 
 /// Purges within these limits; reports failures in the result. Safe to drop and call again.
 pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
-    let began = Instant::now();
-    let until = |kind: u32| began + limits.time_per_kind * kind;
     let rows = limits.rows_per_statement;
     let mut result = PurgeResult { all: true, ..PurgeResult::default() };
-    // The small kinds first; orders, which have the most records, get the remaining time.
-    result.repeat("marks", until(1), || lab_tick::delete_old(pool, rows)).await;
-    result.repeat("runs", until(2), || runs::delete_old(pool, RUNS_KEPT_DAYS, rows)).await;
-    result.repeat("sessions", until(3), || sessions::purge(pool, rows)).await;
-    result.repeat("failures", until(4), || failures::delete_obsolete(pool, rows)).await;
 
-    let lab_items = purge_lab_items(pool, &mut result, until(5), rows).await;
+    // The small kinds first; orders, which have the most records, get the remaining time.
+    let mut until = Instant::now() + limits.time_per_kind;
+    result.repeat("marks", until, || lab_tick::delete_old(pool, rows)).await;
+
+    until += limits.time_per_kind;
+    result.repeat("runs", until, || runs::delete_old(pool, RUNS_KEPT_DAYS, rows)).await;
+
+    until += limits.time_per_kind;
+    result.repeat("sessions", until, || sessions::purge(pool, rows)).await;
+
+    until += limits.time_per_kind;
+    result.repeat("failures", until, || failures::delete_obsolete(pool, rows)).await;
+
+    until += limits.time_per_kind;
+    let lab_items = purge_lab_items(pool, &mut result, until, rows).await;
     result.end("lab_items", lab_items);
 
-    let keys = purge_keys(pool, &mut result, until(KINDS), limits).await;
+    until += limits.time_per_kind;
+    let keys = purge_keys(pool, &mut result, until, limits).await;
     result.end("keys", keys);
     result
 }
@@ -157,12 +166,15 @@ async fn purge_lab_items(
     loop {
         let items = lab_items_between(pool, &after, &before, rows).await?;
         let Some(last) = items.last() else { return ended };
+        // Behind those that must stay, or the next read would find the same ones for ever.
         last.as_str().clone_into(&mut after);
+
         for sku in items {
             if Instant::now() >= until {
                 result.all = false;
                 return ended;
             }
+
             match purge_lab_item(pool, &sku, &before).await {
                 Ok(was_deleted) => result.add("lab_items", was_deleted.into()),
                 // One item with too many orders for a statement's time keeps no other.
@@ -183,11 +195,13 @@ async fn purge_keys(
     let position = sqlx::query_scalar!("select next_block from purge_walk")
         .fetch_one(&mut *pool.acquire().await?)
         .await?;
+
     let mut part = next_part(position, blocks, limits);
     let mut responses = Ok(());
     while !part.is_empty() {
         let end = part.end.min(part.start + limits.blocks_per_statement);
         result.add("keys", purge::purge_records(pool, part.start..end, before).await?);
+
         // Deleting needs no disk space, and continues when removing responses fails for lack of it;
         // the next scan finds these again.
         if responses.is_ok() {
@@ -195,14 +209,18 @@ async fn purge_keys(
             responses = removed.map(|rows| result.add("responses", rows));
         }
         result.blocks += (end - part.start).unsigned_abs();
+
+        // After each part: a run that is interrupted leaves no block out, and repeats one part.
         sqlx::query!("update purge_walk set next_block = $1", end)
             .execute(&mut *pool.acquire().await?)
             .await?;
         part.start = end;
+
         if Instant::now() >= until {
             break;
         }
     }
+
     result.all &= part.is_empty();
     result.end("responses", responses);
     Ok(())
@@ -220,6 +238,8 @@ fn next_part(position: i64, blocks: i64, limits: &PurgeLimits) -> Range<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KINDS: u32 = 6;
 
     #[test]
     fn all_kinds_fit_into_the_job_timeout() {

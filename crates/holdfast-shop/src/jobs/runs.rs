@@ -94,6 +94,7 @@ pub(super) async fn claim(
     replica: &str,
 ) -> Result<Result<Attempt, RunOutcome>, Error> {
     let mut connection = pool.acquire().await?;
+
     // A clock that is set back must not prolong a lease or a pause.
     let claimed = sqlx::query_as!(
         Attempt,
@@ -119,6 +120,8 @@ pub(super) async fn claim(
     if let Some(attempt) = claimed {
         return Ok(Ok(attempt));
     }
+
+    // Why not: the statement does not say. A run that is done stays so, so a second one may ask.
     let is_done = sqlx::query_scalar!(
         r#"select state = 'done' as "is_done!" from job_runs where job = $1 and due_at = $2"#,
         job,
@@ -155,9 +158,12 @@ pub(super) async fn record(
             let pause = RETRY_BACKOFF.after(attempt.attempt.unsigned_abs());
             (RunState::Failed, None, Some(cause.as_str()), Some(pause.as_secs_f64()))
         }
+        // No pause: the work is not known to fail, and another replica can do it.
         RunOutcome::Stopped => (RunState::Failed, None, Some("its replica was stopped"), Some(0.0)),
         RunOutcome::Stale | RunOutcome::Busy | RunOutcome::Already => return Ok(false),
     };
+
+    // The attempt's number is its fence: once a later holder has raised it, no row matches.
     let written = sqlx::query!(
         "update job_runs
             set state = $3, result = $4, error = $5, ended_at = clock_timestamp(),
@@ -172,6 +178,7 @@ pub(super) async fn record(
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
+
     Ok(written.rows_affected() == 1)
 }
 
@@ -196,6 +203,7 @@ pub(super) async fn newest_and_open(
     let mut connection = pool.acquire().await?;
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
     let now = now.fetch_one(&mut *connection).await?;
+
     let runs = job_runs!(
         "where state <> 'done'
             or id = any (array(select (select max(id) from job_runs
@@ -204,6 +212,7 @@ pub(super) async fn newest_and_open(
          order by id desc",
         jobs,
     );
+
     Ok((now, runs.fetch_all(&mut *connection).await?))
 }
 
@@ -229,5 +238,6 @@ pub(super) async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, 
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
+
     Ok(deleted.rows_affected())
 }

@@ -108,6 +108,8 @@ impl Scheduler {
     pub async fn run(self) {
         while self.0.on && !self.0.stop.is_cancelled() {
             self.poll().await;
+
+            // The replicas do not poll in step: each claim would meet those of all others.
             let pause = POLL_INTERVAL.mul_f64(0.75 + 0.25 * rand::random::<f64>());
             self.0.stop.run_until_cancelled(sleep(pause)).await;
         }
@@ -129,19 +131,7 @@ impl Scheduler {
         let (now, runs) = self.newest_and_open().await?;
         audit::record_newest(&runs);
         for job in &self.0.jobs {
-            let of_job: Vec<&JobRun> = runs.iter().filter(|run| run.job == job.name).collect();
-            let open: Vec<&JobRun> =
-                of_job.iter().copied().filter(|run| run.state != RunState::Done).collect();
-
-            let mut due: Vec<OffsetDateTime> =
-                open.iter().filter(|run| run.is_free(now)).map(|run| run.due_at).collect();
-            // An open run does the work of later ticks, too.
-            if open.is_empty() {
-                let newest = of_job.first().copied();
-                due.extend(job.timetable.and_then(|times| times.due_tick(now, newest)));
-            }
-
-            for due_at in due {
+            for due_at in due_ticks(job, &runs, now) {
                 if let Ok(attempt) = self.claim(job, due_at).await? {
                     drop(self.spawn(job, due_at, attempt, Probe::Off));
                 }
@@ -179,8 +169,9 @@ impl Scheduler {
                 last_done: of_job.find(|run| run.state == RunState::Done).cloned(),
             }
         });
-        let (jobs, unpaid) = (jobs.collect(), order_expiry::status(&self.0.shop).await?);
-        Ok(JobsStatus { on: self.0.on, jobs, unpaid })
+
+        let unpaid = order_expiry::status(&self.0.shop).await?;
+        Ok(JobsStatus { on: self.0.on, jobs: jobs.collect(), unpaid })
     }
 
     async fn newest_and_open(&self) -> Result<(OffsetDateTime, Vec<JobRun>), Error> {
@@ -207,15 +198,19 @@ impl Scheduler {
             error_span!(parent: None, "job", job = job.name, %due_at, outcome = field::Empty);
         let context = self.context(due_at, attempt.attempt, probe);
         let scheduler = self.clone();
+
         let execution = async move {
             let began = Instant::now();
             let outcome = scheduler.execute(job, attempt, context).await;
             metrics::histogram!(JOB_DURATION, "job" => job.name).record(began.elapsed());
+
             let outcome = scheduler.record(attempt, outcome).await;
             tracing::Span::current().record("outcome", outcome.into_str());
             count_and_log(job.name, &outcome, began.elapsed());
             outcome
         };
+
+        // A task of the shop: its shutdown waits for it.
         self.0.shop.tasks.spawn(execution.instrument(span))
     }
 
@@ -227,6 +222,7 @@ impl Scheduler {
     /// Runs the job in its own task, which isolates a panic, and renews the lease meanwhile.
     async fn execute(&self, job: &Job, attempt: Attempt, context: JobContext) -> RunOutcome {
         let mut task = self.0.shop.tasks.spawn((job.work)(context).in_current_span());
+
         let ended = tokio::select! {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {
@@ -236,6 +232,8 @@ impl Scheduler {
             () = self.keep_lease(attempt) => RunOutcome::Stale,
             () = self.0.stop.cancelled() => RunOutcome::Stopped,
         };
+
+        // Awaited, so that the next attempt does not run beside the rest of this one.
         task.abort();
         match timeout(CANCEL_TIMEOUT, task).await {
             // The job completed before the abort took effect.
@@ -273,8 +271,22 @@ impl Scheduler {
     }
 }
 
+/// Returns the ticks of a job whose runs may be claimed now.
+fn due_ticks(job: &Job, runs: &[JobRun], now: OffsetDateTime) -> Vec<OffsetDateTime> {
+    let mut of_job = runs.iter().filter(|run| run.job == job.name).peekable();
+    let newest = of_job.peek().copied();
+    let open: Vec<&JobRun> = of_job.filter(|run| run.state != RunState::Done).collect();
+
+    // An open run does the work of later ticks, too.
+    if open.is_empty() {
+        return job.timetable.and_then(|times| times.due_tick(now, newest)).into_iter().collect();
+    }
+    open.into_iter().filter(|run| run.is_free(now)).map(|run| run.due_at).collect()
+}
+
 fn count_and_log(job: &'static str, outcome: &RunOutcome, took: Duration) {
     metrics::counter!(JOB_ATTEMPTS, "job" => job, "outcome" => outcome.into_str()).increment(1);
+
     let ms = took.as_millis();
     match outcome {
         RunOutcome::Failed(cause) => tracing::error!(job, ms, cause, "a job failed; it is retried"),

@@ -37,8 +37,9 @@ impl Timetable {
         newest: Option<&JobRun>,
     ) -> Option<OffsetDateTime> {
         let tick = self.latest_tick(now);
-        let covers = |run: &JobRun| run.due_at == tick || (tick..=now).contains(&run.started_at);
-        (!newest.is_some_and(covers)).then_some(tick)
+        let is_covered =
+            newest.is_some_and(|run| run.due_at == tick || (tick..=now).contains(&run.started_at));
+        (!is_covered).then_some(tick)
     }
 }
 

@@ -29,6 +29,7 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
 /// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
 pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let skus = skus.to_vec();
+
     let read = shop.pool.read(move |db| {
         let skus = skus.clone();
         async move {
@@ -66,6 +67,7 @@ pub async fn purchased_by(
     if limited.is_empty() {
         return Ok(HashMap::new());
     }
+
     let counts = count_purchases(&mut *shop.connection().await?, &limited).await?;
     Ok(counts.into_iter().map(|((sku, _), count)| (sku, count)).collect())
 }

@@ -86,6 +86,8 @@ pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
 ) -> Result<Vec<(Sku, LedgerEntry)>, Error> {
+    // The entry of each line by the key that the line names: the ledger has no index on its orders
+    // but that of returns.
     let rows = sqlx::query!(
         r#"select e.sku as "sku!: Sku", seq as "seq!", before as "before!", delta as "delta!",
                   after as "after!", version as "version!", reason as "reason!",
@@ -100,6 +102,7 @@ pub async fn stock_entries_of_order(
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
+
     let entries = rows.into_iter().map(|row| {
         let entry = LedgerEntry {
             seq: row.seq,
@@ -115,6 +118,7 @@ pub async fn stock_entries_of_order(
         };
         (row.sku, entry)
     });
+
     Ok(entries.collect())
 }
 
@@ -147,5 +151,6 @@ pub async fn balances(shop: &Shop, user: UserId) -> Result<Balances, Error> {
     )
     .fetch_one(&mut *shop.connection().await?)
     .await?;
+
     Ok(Balances { own_cents: row.own.unwrap_or(0), lab_cents: row.lab.unwrap_or(LAB_CENTS) })
 }

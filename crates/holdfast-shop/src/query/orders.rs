@@ -55,6 +55,7 @@ pub async fn orders(
         async move {
             let newest = scan(db, user, after, limit).await?;
             let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
+
             select(db, user, &ids).await
         }
         .boxed()
@@ -78,6 +79,8 @@ pub async fn page(
             let listed = scanned.iter().filter(|(_, in_lab)| with_lab || !in_lab);
             let mut ids: Vec<OrderId> = listed.map(|(id, _)| *id).collect();
 
+            // What was looked through in vain is behind the cursor, too: a page may be short, even
+            // empty, and the next one still goes on.
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             let more = if ids.len() > length {
                 ids.truncate(length);
@@ -89,6 +92,7 @@ pub async fn page(
 
             let lab_orders = scanned.into_iter().filter(|(_, in_lab)| *in_lab).map(|(id, _)| id);
             let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
+
             let orders = select(db, user, &ids).await?;
             Ok(OrderPage { orders, lab_orders, more })
         }
@@ -145,6 +149,7 @@ async fn scan(
     after: Option<OrderId>,
     limit: i64,
 ) -> sqlx::Result<Vec<(OrderId, bool)>> {
+    // By id, which is minted by time: the index of a user's orders serves the page and its order.
     sqlx::query!(
         r#"select id as "id: OrderId",
                   not exists (select from order_lines l
@@ -175,6 +180,7 @@ async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::R
     )
     .fetch_all(&mut *db)
     .await?;
+
     let orders = rows.into_iter().map(|row| Order {
         id: row.id,
         status: row.status,
@@ -186,6 +192,7 @@ async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::R
         expired: row.expired,
     });
     let mut orders: Vec<Order> = orders.collect();
+
     fill_lines(db, &mut orders).await?;
     Ok(orders)
 }
@@ -207,6 +214,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
     )
     .fetch_all(db)
     .await?;
+
     for row in lines {
         let Some(order) = orders.iter_mut().find(|order| order.id == row.order_id) else {
             continue;
@@ -214,6 +222,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
         let (Some(before), Some(delta), Some(after)) = (row.before, row.delta, row.after) else {
             return Err(missing_entry(row.order_id, &row.sku));
         };
+
         order.lines.push(OrderLine {
             sku: row.sku,
             quantity: row.quantity,

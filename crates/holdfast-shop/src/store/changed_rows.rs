@@ -25,7 +25,9 @@ impl ChangedRows {
         guard: WriteGuard,
         exclusion: &Exclusion<'_>,
     ) -> Result<Self, Error> {
-        let (mut items, mut accounts) = (Vec::new(), Vec::new());
+        // By the version and not by the value: a new limit changes no stock, and must still make a
+        // concurrent order read again.
+        let mut items = Vec::new();
         for (sku, now) in &after.items {
             let was = before.items.get(sku).filter(|was| was.version != now.version);
             let Some(was) = was else { continue };
@@ -37,6 +39,8 @@ impl ChangedRows {
                 increment: now.version - was.version,
             });
         }
+
+        let mut accounts = Vec::new();
         for (user, now) in &after.accounts {
             let was = before.accounts.get(user).filter(|was| was.version != now.version);
             let Some(was) = was else { continue };
@@ -48,6 +52,7 @@ impl ChangedRows {
                 increment: now.version - was.version,
             });
         }
+
         Ok(Self { items, accounts })
     }
 
@@ -60,6 +65,7 @@ impl ChangedRows {
     /// Raises the version of one of the rows, so that a write that arrives later matches no row.
     /// Waits for a write or a transaction that has locked the row.
     pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        // One row is enough: a statement writes all of its rows, or none if one does not match.
         if let Some(item) = self.items.first() {
             sqlx::query!(
                 "update items set version = version + 1 where sku = $1",
@@ -73,8 +79,10 @@ impl ChangedRows {
                 .execute(db)
                 .await?;
         } else {
+            // Nothing could keep a late write from matching: its outcome stays unknown.
             return Err(Error::Bug("a write changed no row".to_owned()));
         }
+
         Ok(())
     }
 }
@@ -101,7 +109,9 @@ fn fence(
     guard: WriteGuard,
     exclusion: &Exclusion<'_>,
 ) -> Result<Option<i64>, Error> {
+    // Here at the latest: a write behind another row's lock would look like any other.
     exclusion.check(lock)?;
+
     match (guard, exclusion.fence(lock)) {
         (WriteGuard::VersionAndFence, None) => {
             Err(Error::Bug("a fenced write has no fence".to_owned()))

@@ -7,14 +7,15 @@ use super::read::{ReadRequest, ReadSnapshot, read};
 use crate::command::ConditionalUpdate;
 use crate::command::state::{BalanceSnapshot, StockSnapshot};
 
-/// Changes each value if the sum is allowed, in sorted order, and reads. The trigger raises the
-/// version.
+/// Changes each value if the sum is allowed, and reads. The trigger raises the version.
 pub async fn execute_and_read(
     tx: &mut PgConnection,
     update: &ConditionalUpdate,
     request: &ReadRequest,
 ) -> sqlx::Result<ReadSnapshot> {
-    let (mut items, mut account) = (Vec::new(), None);
+    // An update locks its row: sorted items, then the account, as every write locks them. The bounds
+    // are the domains', whose violation would be an error and abort the transaction.
+    let mut items = Vec::new();
     for (sku, delta) in &update.stock {
         let row = sqlx::query!(
             r#"update items
@@ -26,18 +27,20 @@ pub async fn execute_and_read(
             delta,
             update.restocks,
         );
-        if let Some(row) = row.fetch_optional(&mut *tx).await? {
-            let snapshot = StockSnapshot {
-                price_cents: row.price_cents,
-                stock: row.stock,
-                limit_per_user: row.limit_per_user,
-                version: row.version - 1,
-                fence: row.fence,
-                is_updated: true,
-            };
-            items.push((sku.clone(), snapshot));
-        }
+        let Some(row) = row.fetch_optional(&mut *tx).await? else { continue };
+
+        let before = StockSnapshot {
+            price_cents: row.price_cents,
+            stock: row.stock,
+            limit_per_user: row.limit_per_user,
+            version: row.version - 1,
+            fence: row.fence,
+            is_updated: true,
+        };
+        items.push((sku.clone(), before));
     }
+
+    let mut account = None;
     if let Some((user, delta)) = update.balance {
         let row = sqlx::query!(
             r#"update accounts set balance_cents = balance_cents + $2
@@ -46,12 +49,15 @@ pub async fn execute_and_read(
             user.0,
             delta,
         );
-        if let Some(row) = row.fetch_optional(&mut *tx).await? {
-            let (balance_cents, version, fence) = (row.balance_cents, row.version - 1, row.fence);
-            let snapshot = BalanceSnapshot { balance_cents, version, fence, is_updated: true };
-            account = Some((user, snapshot));
-        }
+        account = row.fetch_optional(&mut *tx).await?.map(|row| {
+            let version = row.version - 1;
+            let fence = row.fence;
+            let balance_cents = row.balance_cents;
+            (user, BalanceSnapshot { balance_cents, version, fence, is_updated: true })
+        });
     }
+
+    // The decision is on the values from before. A row that did not match explains its rejection.
     let mut snapshot = read(tx, request).await?;
     snapshot.state.items.extend(items);
     snapshot.state.accounts.extend(account);

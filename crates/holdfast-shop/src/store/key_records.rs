@@ -37,6 +37,7 @@ pub async fn look_up(
     if requests.is_empty() {
         return Ok(Vec::new());
     }
+
     let ids: Vec<Uuid> = requests.iter().map(|request| request.id).collect();
     let rows = sqlx::query!(
         r#"select asked.place as "place!", found.fingerprint as "fingerprint!", found.status,
@@ -49,25 +50,29 @@ pub async fn look_up(
     )
     .fetch_all(db)
     .await?;
+
     let mut found = HashMap::new();
     for row in rows {
         let place = usize::try_from(row.place - 1).unwrap_or(usize::MAX);
         let Some(request) = requests.get(place) else { continue };
-        let order_id = row.order_id.map(OrderId);
+
         let replay = match (row.status, row.body) {
-            (Some(status), Some(body)) if !row.old => {
-                if row.fingerprint == request.fingerprint {
-                    let status = u16::try_from(status).unwrap_or(200);
-                    let response = StoredResponse { status, body };
-                    Ok(Execution { response, replayed: true })
-                } else {
-                    Err(Rejection::KeyMismatch.into())
-                }
+            // The stored response would tell the client that this other payload was done.
+            (Some(_), Some(_)) if !row.old && row.fingerprint != request.fingerprint => {
+                Err(Rejection::KeyMismatch.into())
             }
-            _ => Err(Rejection::KeyUsed { order_id }.into()),
+            (Some(status), Some(body)) if !row.old => {
+                let status = u16::try_from(status).unwrap_or(200);
+                let response = StoredResponse { status, body };
+                Ok(Execution { response, replayed: true })
+            }
+            // An old response counts as purged: what a client is told about its key must not depend
+            // on when the purge job came by.
+            _ => Err(Rejection::KeyUsed { order_id: row.order_id.map(OrderId) }.into()),
         };
         found.insert(place, replay);
     }
+
     Ok((0..requests.len()).map(|place| found.remove(&place)).collect())
 }
 
@@ -76,6 +81,7 @@ pub async fn look_up_in(
     requests: Vec<IdempotencyRequest>,
 ) -> Result<Vec<Option<Replay>>, Error> {
     let reading = pool.read(move |db| {
+        // The read may be repeated, on another connection.
         let requests = requests.clone();
         async move { look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
     });

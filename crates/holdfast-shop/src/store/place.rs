@@ -26,11 +26,14 @@ struct PlacedLine<'a> {
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<WriteResult, Error> {
     let items = super::item_rows(batches);
-    let (mut orders, mut lines) = (Vec::new(), Vec::new());
+
+    let mut orders = Vec::new();
+    let mut lines = Vec::new();
     for batch in batches {
         for write in &batch.commands {
             let Some(new) = &write.changes.order else { continue };
             orders.push((write, new));
+
             let changes = new.order.lines.iter().zip(&new.limits).zip(&write.changes.stock);
             lines.extend(changes.map(|((line, limit), change)| PlacedLine {
                 new,
@@ -43,6 +46,9 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
         }
     }
 
+    // Postgres executes the parts of a statement in no given order, so each part selects from what
+    // it waits for: the timeout precedes the first row lock, and the guard all writes. Key records
+    // are inserted in sorted order, or two statements with the same two keys would deadlock.
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
              select case when $26::text is not null
@@ -56,6 +62,7 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
                 and (g.fence is null or i.fence <= g.fence)
               order by i.sku for no key update of i),
          guard as materialized (select count(*) = cardinality($1) as holds from locked_items),
+
          updated_items as (
              update items i
                 set stock = r.stock, version = i.version + r.increment,
@@ -64,6 +71,7 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
                                   $27::bigint[])
                            as r (sku, fence, stock, increment, sold)
               where guard.holds and i.sku = r.sku and r.stock is not null),
+
          new_orders as (
              select o.* from guard,
                     unnest($6::uuid[], $7::uuid[], $8::bigint[], $9::text[], $10::timestamptz[],
@@ -75,6 +83,7 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
              select id, user_id, 'pending', total_cents, token, created_at, expires_at
                from new_orders),
+
          new_lines as materialized (
              select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
                     unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
@@ -93,11 +102,13 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
              select seq, sku, before, -quantity, before - quantity, version, fence, 'order',
                     order_id, request_id
                from new_lines),
+
          inserted_keys as (
              insert into idempotency
                  (id, user_id, method, path, key, fingerprint, status, body, order_id)
              select record_id, user_id, 'POST', $24, token, fingerprint, 201, body, id
                from new_orders order by record_id)
+
          select holds as "holds!" from guard"#,
         &column(&items, |(_, row)| row.key.as_str()) as &[&str],
         &column(&items, |(_, row)| row.version) as &[Option<i64>],
@@ -130,5 +141,6 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
     .fetch_one(db)
     .await
     .map_err(super::key_records::duplicate_key_conflict)?;
+
     Ok(WriteResult::from_guard(holds))
 }

@@ -16,6 +16,7 @@ use crate::idempotency::{ORDERS_PATH, RETENTION_HOURS};
 
 /// Returns the number of the table's blocks, and the time before which responses may be purged.
 pub async fn purge_bounds(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
+    // The time is Postgres's, whose clock also wrote the age of each record.
     let bounds = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
                       as "blocks!",
@@ -24,9 +25,11 @@ pub async fn purge_bounds(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
     )
     .fetch_one(&mut *pool.acquire().await?)
     .await?;
+
     Ok((bounds.blocks, bounds.before))
 }
 
+/// Returns the first TID of a block, as text: the driver has no type for it.
 fn start_of(block: i64) -> String {
     format!("({block},0)")
 }
@@ -37,6 +40,7 @@ pub async fn purge_records(
     blocks: Range<i64>,
     before: OffsetDateTime,
 ) -> Result<u64, Error> {
+    // Not those of orders: a deleted key would order a second time.
     let purged = sqlx::query!(
         "delete from idempotency
           where ctid >= $1::text::tid and ctid < $2::text::tid
@@ -57,6 +61,7 @@ pub async fn purge_bodies(
     blocks: Range<i64>,
     before: OffsetDateTime,
 ) -> Result<u64, Error> {
+    // Those without a response stay untouched: an update would write each of them anew at every scan.
     let purged = sqlx::query!(
         "update idempotency set status = null, body = null
           where ctid >= $1::text::tid and ctid < $2::text::tid

@@ -56,6 +56,7 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
         tx.rollback().await?;
         return Ok(false);
     }
+
     // In the order of a command. An order locks its items' rows, so none is committed between the
     // check and the deletion; one that was committed before the locks shows below.
     sqlx::query!("select from orders where id = any($1) order by id for update", &found.orders)
@@ -64,10 +65,12 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
     sqlx::query!("select from items where sku = any($1) order by sku for update", &found.skus)
         .execute(&mut *tx)
         .await?;
+
     if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
         tx.rollback().await?;
         return Ok(false);
     }
+
     delete(&mut tx, &found).await?;
     tx.commit().await?;
     Ok(true)
@@ -87,12 +90,14 @@ async fn connected_items(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<Conne
     )
     .fetch_all(&mut *db)
     .await?;
+
     let orders = sqlx::query_scalar!(
         "select distinct order_id from order_lines where sku = any($1) order by order_id",
         &skus,
     )
     .fetch_all(db)
     .await?;
+
     Ok(ConnectedItems { skus, orders })
 }
 
@@ -113,7 +118,8 @@ async fn is_in_use(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Resul
 
 async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<()> {
     let ConnectedItems { skus, orders } = found;
-    // The id of a key record, as `idempotency::record_id` computes it.
+
+    // While the orders are there: the id of a record is computed from its order, as by `record_id`.
     sqlx::query!(
         "delete from idempotency where id in (
              select encode(substring(sha256(convert_to(
@@ -125,6 +131,8 @@ async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<(
     )
     .execute(&mut *db)
     .await?;
+
+    // What refers to a row goes before it: lines and payments, then orders, entries, the items.
     sqlx::query!("delete from order_lines where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
@@ -136,5 +144,6 @@ async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<(
     sqlx::query!("delete from items where sku = any($1) and kind = 'lab'", skus)
         .execute(db)
         .await?;
+
     Ok(())
 }

@@ -39,6 +39,8 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     let reads = &request.reads;
     let state = ShopState::at(OffsetDateTime::UNIX_EPOCH);
     let mut snapshot = ReadSnapshot { state, known_keys: Vec::new() };
+
+    // Orders, items, the account: a read that locks rows takes them as a write does.
     if !reads.orders.is_empty() {
         snapshot.state.orders = orders(db, request).await?;
     }
@@ -46,6 +48,7 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
         items(db, request, &mut snapshot).await?;
     }
     if let Some(user) = reads.account {
+        // The statement of the items has looked for the keys already.
         let keys = if reads.items.is_empty() { request.keys.as_slice() } else { &[] };
         account(db, user, keys, request, &mut snapshot).await?;
     }
@@ -54,11 +57,14 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
 
 impl ReadSnapshot {
     /// Sets the clock, the positions of keys that have a record, and the ledger's next number.
-    fn set_header(&mut self, now: OffsetDateTime, known: Vec<i64>, seq: Option<i64>) {
+    fn set_header(&mut self, now: OffsetDateTime, known: &[i64], seq: Option<i64>) {
         self.state.now = now;
         self.known_keys.extend(known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
-        let next = |seq| NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
-        self.state.next_entry = seq.map(next).or(self.state.next_entry);
+        if let Some(seq) = seq {
+            // The batch adds the fence of its lock and the id of its request.
+            let next = NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
+            self.state.next_entry = Some(next);
+        }
     }
 
     /// Removes the keys of commands that are not executed, and adjusts the positions of the others.
@@ -76,6 +82,7 @@ async fn orders(
 ) -> sqlx::Result<HashMap<OrderId, OrderSnapshot>> {
     let mut ids: Vec<OrderId> = request.reads.orders.clone();
     if request.reads.skip_locked_orders {
+        // Whoever has locked an order is about to settle it, and the others must not wait for that.
         let free = sqlx::query_scalar!(
             r#"select id as "id: OrderId" from orders where id = any($1)
                 order by id for no key update skip locked"#,
@@ -89,6 +96,7 @@ async fn orders(
         );
         lock.execute(&mut *db).await?;
     }
+
     // A statement of its own: its snapshot is from after the wait for locks.
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status as "status: OrderStatus", expires_at, paid_at,
@@ -100,11 +108,18 @@ async fn orders(
     )
     .fetch_all(db)
     .await?;
-    let found = rows.into_iter().map(|row| {
-        let (status, expires_at, paid_at) = (row.status, row.expires_at, row.paid_at);
-        (row.id, OrderSnapshot { status, expires_at, paid_at, expired: row.expired })
-    });
-    Ok(found.collect())
+
+    let mut found = HashMap::new();
+    for row in rows {
+        let order = OrderSnapshot {
+            status: row.status,
+            expires_at: row.expires_at,
+            paid_at: row.paid_at,
+            expired: row.expired,
+        };
+        found.insert(row.id, order);
+    }
+    Ok(found)
 }
 
 /// Of the buyers' purchases at most 2,001 lines are counted, which have more units than the largest
@@ -121,6 +136,8 @@ async fn items(
         );
         lock.execute(&mut *db).await?;
     }
+
+    // Rows, keys, purchases and clock in one statement: a second one is a round trip under the lock.
     let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
@@ -146,22 +163,30 @@ async fn items(
     )
     .fetch_all(db)
     .await?;
-    // One row at least: that of the header.
-    let header = rows.first().map(|row| (row.now, row.known.clone(), row.seq));
-    let (now, known, seq) = header.ok_or(sqlx::Error::RowNotFound)?;
-    snapshot.set_header(now, known, seq);
+
+    // One row at least, of the header alone if none of the items exists.
+    let header = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    snapshot.set_header(header.now, &header.known, header.seq);
+
     for row in rows {
         let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
         else {
             continue;
         };
         let (Some(version), Some(fence)) = (row.version, row.fence) else { continue };
+
         for (user, purchased) in request.buyers.iter().zip(row.purchased.unwrap_or_default()) {
             snapshot.state.purchased.insert((sku.clone(), *user), purchased);
         }
-        let limit_per_user = row.limit_per_user;
-        let is_updated = false;
-        let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, is_updated };
+
+        let item = StockSnapshot {
+            price_cents,
+            stock,
+            limit_per_user: row.limit_per_user,
+            version,
+            fence,
+            is_updated: false,
+        };
         snapshot.state.items.insert(sku, item);
     }
     Ok(())
@@ -179,6 +204,7 @@ async fn account(
             sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
         lock.execute(&mut *db).await?;
     }
+
     let row = sqlx::query!(
         r#"select clock_timestamp() as "now!",
                   array(
@@ -195,13 +221,14 @@ async fn account(
     )
     .fetch_one(db)
     .await?;
+    snapshot.set_header(row.now, &row.known, row.seq);
+
     if let (Some(balance_cents), Some(version), Some(fence)) =
         (row.balance_cents, row.version, row.fence)
     {
         let account = BalanceSnapshot { balance_cents, version, fence, is_updated: false };
         snapshot.state.accounts.insert(user, account);
     }
-    snapshot.set_header(row.now, row.known, row.seq);
     Ok(())
 }
 
@@ -213,6 +240,8 @@ pub async fn count_purchases(
 ) -> sqlx::Result<HashMap<(Sku, UserId), i64>> {
     let (skus, users): (Vec<&str>, Vec<UserId>) =
         limited.iter().map(|(sku, user)| (sku.as_str(), *user)).unzip();
+
+    // Bounded: somebody who had 100,000 units before the item got its limit costs no more than this.
     let counts = sqlx::query_scalar!(
         r#"select (select coalesce(sum(quantity), 0)::bigint from (
                        select quantity from order_lines
@@ -225,5 +254,6 @@ pub async fn count_purchases(
     )
     .fetch_all(db)
     .await?;
+
     Ok(limited.iter().cloned().zip(counts).collect())
 }

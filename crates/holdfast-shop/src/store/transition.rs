@@ -48,17 +48,24 @@ pub async fn transition(
     db: &mut PgConnection,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
+    // An entry whose number is in its response has the time of the read; there is one at most.
     let now = batches.first().map(|batch| batch.now);
+
     let writes: Vec<&CommandWrite> = batches.iter().flat_map(|batch| &batch.commands).collect();
     let transitions: Vec<&StatusTransition> =
         writes.iter().flat_map(|write| &write.changes.transitions).collect();
+
     let items = super::item_rows(batches);
     let accounts: Vec<_> = batches.iter().flat_map(|batch| &batch.rows.accounts).collect();
     let stock = entries(batches, |batch| &batch.rows.items, |write| &write.changes.stock);
     let balance = entries(batches, |batch| &batch.rows.accounts, |write| &write.changes.balance);
+
     let limit = writes.iter().find_map(|write| write.changes.limit.as_ref());
     let top_up = writes.iter().find(|write| write.changes.top_up_cents.is_some());
 
+    // Postgres executes the parts of a statement in no given order, so each part selects from what
+    // it waits for and counts its rows: no item is locked unless all orders are, and nothing is
+    // written unless all rows are (`guard`). A row without a value was updated at the read.
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
              select case when $48::text is not null
@@ -84,10 +91,12 @@ pub async fn transition(
                 and (g.version is null or a.version = g.version)
                 and (g.fence is null or a.fence <= g.fence)
               order by a.user_id for no key update of a),
+
          guard as materialized (
              select (select count(*) from locked_accounts) = cardinality($12)
                     and (select count(*) from locked_items) = cardinality($5)
                     and (select count(*) from locked_orders) = cardinality($1) as holds),
+
          updated_orders as (
              update orders o set status = t.new_status, paid_at = coalesce(t.paid_at, o.paid_at)
                from guard, unnest($1::uuid[], $3::text[], $4::timestamptz[])
@@ -111,6 +120,7 @@ pub async fn transition(
                from guard, unnest($12::uuid[], $14::bigint[], $15::bigint[], $16::bigint[])
                            as r (id, fence, cents, increment)
               where guard.holds and a.user_id = r.id and r.cents is not null),
+
          inserted_stock_entries as (
              insert into stock_ledger (seq, sku, before, delta, after, version, fence, reason,
                                        order_id, request_id, at)
@@ -146,6 +156,7 @@ pub async fn transition(
                            $45::bytea[], $46::smallint[], $47::bytea[])
                     as k (id, user_id, method, path, key, fingerprint, status, body)
               where guard.holds order by k.id)
+
          select holds as "holds!" from guard"#,
         &column(&transitions, |transition| transition.order.0),
         &column(&transitions, |transition| transition.from.name()) as &[&str],
@@ -201,11 +212,13 @@ pub async fn transition(
     .fetch_one(db)
     .await
     .map_err(|error| {
+        // Postgres rolled back the whole statement: none of the batch is written.
         if db::violates(&error, "top_ups_token_key") {
             Failure::Rejected(Rejection::KeyUsed { order_id: None })
         } else {
             key_records::duplicate_key_conflict(error).into()
         }
     })?;
+
     Ok(WriteResult::from_guard(holds))
 }

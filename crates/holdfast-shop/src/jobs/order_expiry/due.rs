@@ -35,6 +35,7 @@ pub(super) async fn read(
 ) -> Result<Vec<DueOrder>, Error> {
     let first = (OffsetDateTime::UNIX_EPOCH, OrderId(Uuid::nil()));
     let (expires_at, id) = after.unwrap_or(first);
+
     // One statement and no transaction, so that nothing is locked when a worker stops. Outside a
     // transaction `now()` is the start of the statement, and the index can be searched for it.
     let lines = sqlx::query!(
@@ -66,6 +67,7 @@ pub(super) async fn read(
     let now = Instant::now();
     let mut due: Vec<DueOrder> = Vec::new();
     for line in lines {
+        // Sorted by order: the lines of one follow each other.
         let unit = (line.sku, line.quantity);
         match due.last_mut().filter(|order| order.id == line.id) {
             Some(order) => order.units.push(unit),
@@ -85,6 +87,7 @@ pub(super) async fn read(
 
 /// Ends the lease of `holder`, if it has it: another worker takes over at its next read.
 pub(super) async fn release(shop: &Shop, holder: Uuid) -> Result<(), Error> {
+    // Not deleted: a read takes the lease over, and inserts none.
     sqlx::query!("update expiry_lease set lease_until = '-infinity' where holder = $1", holder)
         .execute(&mut *shop.connection().await?)
         .await?;

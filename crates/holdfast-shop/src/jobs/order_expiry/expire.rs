@@ -47,6 +47,7 @@ pub(super) async fn expire_group(
         let span = error_span!(parent: None, "expiry", orders = part.len());
         match expire(&shop, &part, &options).instrument(span).await {
             Ok(GroupOutcome::Expired) => {}
+            // The other parts would fail for the same reason; they stay due, and are read again.
             Ok(ended) => return ended,
             Err(cause) => {
                 outcome = GroupOutcome::Failed;
@@ -55,11 +56,14 @@ pub(super) async fn expire_group(
                 } else {
                     let orders = part.len();
                     tracing::warn!(cause, orders, "unpaid orders failed; trying halves");
+
                     parts.push(part.split_off(orders / 2));
                     parts.push(part);
                 }
             }
         }
+
+        // Each part has a deadline and a request id of its own, and the lab pauses only the first.
         options = default_options(&shop);
     }
     outcome
@@ -72,6 +76,7 @@ async fn expire(
     options: &RequestOptions,
 ) -> Result<GroupOutcome, String> {
     let units = orders.iter().map(|order| (order.id, order.units.clone())).collect();
+
     match engine::expire_orders(shop, options, units).await {
         // An order that is missing is locked, for example by a payment, or was settled.
         Ok(expired) => {
@@ -82,6 +87,7 @@ async fn expire(
             Ok(GroupOutcome::Expired)
         }
         Err(Failure::Error(Error::Bug(cause))) => Err(cause),
+        // A lock or a server, which says nothing about the orders: none has failed an attempt.
         Err(failure) => {
             tracing::debug!(%failure, "the expiry of unpaid orders is tried again");
             let is_outage = matches!(failure, Failure::Error(error) if error.is_outage());
@@ -92,6 +98,7 @@ async fn expire(
 
 async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
     metrics::counter!(EXPIRY_FAILURES).increment(1);
+
     match with_timeout(RECORD_TIMEOUT, failures::record(shop, order, cause)).await {
         Ok(false) => tracing::warn!(%order, cause, "an unpaid order could not be expired"),
         Ok(true) => tracing::error!(%order, cause, "an unpaid order is parked"),
@@ -104,6 +111,7 @@ async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
 
 pub(super) fn default_options(shop: &Shop) -> RequestOptions {
     let options = RequestOptions::new(shop, Uuid::now_v7());
+
     // A fenced write rejects a stale holder itself, so a short lease costs nothing.
     let is_fenced = options.strategy.lock == Some(Lock::Fenced);
     RequestOptions { ttl: is_fenced.then_some(LOCK_TTL).or(options.ttl), ..options }

@@ -29,7 +29,9 @@ pub struct ExpiryFailure {
 
 /// Records a failed expiry. Returns whether it is parked now.
 pub(super) async fn record(shop: &Shop, order: OrderId, cause: &str) -> Result<bool, Error> {
+    // A common cause fails many orders at a time: without jitter they would come back together.
     let jitter = rand::rng().random_range(0.75..1.25);
+
     let is_parked = sqlx::query_scalar!(
         r#"insert into unpaid_failures as f (order_id, attempts, cause, failed_at, next_at)
            values ($1, 1, $2, clock_timestamp(),
@@ -50,6 +52,7 @@ pub(super) async fn record(shop: &Shop, order: OrderId, cause: &str) -> Result<b
     )
     .fetch_one(&mut *shop.connection().await?)
     .await?;
+
     Ok(is_parked)
 }
 
@@ -67,6 +70,7 @@ pub async fn list(shop: &Shop, max: i64) -> Result<Vec<ExpiryFailure>, Error> {
 
 /// Retries a failed expiry now and resets its attempts. Returns `false` if there is none to retry.
 pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
+    // At least one, as of every failure: the row stays until its order is settled.
     let updated = sqlx::query!(
         "update unpaid_failures set attempts = 1, next_at = clock_timestamp()
           where order_id = $1

@@ -41,6 +41,7 @@ impl PendingGroups {
         let mut positions = BTreeMap::new();
         for order in due {
             let skus: BTreeSet<Sku> = order.units.iter().map(|(sku, _)| sku.clone()).collect();
+
             let position = *positions.entry(skus.clone()).or_insert(groups.len());
             match groups.get_mut(position) {
                 Some(group) => group.orders.push_back(order),
@@ -57,16 +58,20 @@ impl PendingGroups {
     /// Removes and returns the next group whose items are not busy; a slow one only if
     /// `admits_slow`. The remainder of a group that is too large goes to the end.
     pub(super) fn next(&mut self, busy: &BTreeSet<Sku>, admits_slow: bool) -> Option<ExpiryGroup> {
-        let is_admitted =
-            |group: &ExpiryGroup| group.skus.is_disjoint(busy) && (admits_slow || !group.is_slow);
-        let position = self.0.iter().position(is_admitted)?;
+        let position = self
+            .0
+            .iter()
+            .position(|group| group.skus.is_disjoint(busy) && (admits_slow || !group.is_slow))?;
         let mut group = self.0.remove(position)?;
 
         let max_orders = (MAX_LINES_PER_TRANSACTION / group.skus.len().max(1)).max(1);
         if group.orders.len() > max_orders {
+            // Behind the others: one item with very many orders must not delay all of them.
             let orders = group.orders.split_off(max_orders);
             self.0.push_back(ExpiryGroup { orders, skus: group.skus.clone(), ..group });
         }
+
+        // A transaction costs far more than an order, and many items may have one due order each.
         if !group.is_slow && group.orders.len() < MIN_UNMERGED_ORDERS {
             self.merge_small(&mut group, position, busy);
         }
@@ -81,6 +86,7 @@ impl PendingGroups {
                 && other.skus.is_disjoint(busy)
                 && group.orders.len() + other.orders.len() <= MAX_MERGED_ORDERS
                 && group.skus.union(&other.skus).count() <= MAX_LINES;
+
             if !fits {
                 position += 1;
             } else if let Some(other) = self.0.remove(position) {

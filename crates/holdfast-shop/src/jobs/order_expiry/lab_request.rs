@@ -11,6 +11,7 @@ use crate::probe::Point;
 
 /// Upper bound of the time for which a request of the lab applies: its sender may be gone.
 pub const LAB_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A request of the lab to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum LabRequest {
@@ -41,8 +42,9 @@ impl OrderExpiry {
 
     /// Takes the pause, if it has not ended.
     pub(super) fn take_pause(&self) -> Option<LabRequest> {
-        let is_pause = |(request, _): &mut _| matches!(request, LabRequest::Pause { .. });
-        let (pause, until) = self.0.lock().take_if(is_pause)?;
+        let mut request = self.0.lock();
+        let (pause, until) =
+            request.take_if(|(request, _)| matches!(request, LabRequest::Pause { .. }))?;
         (Instant::now() < until).then_some(pause)
     }
 }

@@ -60,12 +60,18 @@ impl OrderExpiry {
         board: &PauseBoard,
         stop: &CancellationToken,
     ) {
-        let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());
-        let (replica, stop) = (replica.to_owned(), stop.clone());
+        let expiry = self.clone();
+        let shop = shop.clone();
+        let board = board.clone();
+        let replica = replica.to_owned();
+        let stop = stop.clone();
+
+        // Worker after worker, each in a task of its own: a panic ends the task, and not the expiry.
         tokio::spawn(async move {
             while !stop.is_cancelled() {
                 let worker = ExpiryWorker::new(&shop, expiry.clone(), &replica, &board);
                 let work = stop.clone().run_until_cancelled_owned(worker.run());
+
                 if let Err(error) = tokio::spawn(work).await {
                     tracing::error!(%error, "the order expiry worker panicked");
                     tokio::time::sleep(RESTART_DELAY).await;

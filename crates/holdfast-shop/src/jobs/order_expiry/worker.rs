@@ -89,6 +89,7 @@ impl ExpiryWorker {
     /// Runs forever. When dropped, its lease ends; a transaction that has begun runs to its end.
     pub(super) async fn run(mut self) {
         loop {
+            // In one task, so that what is busy needs no lock; only the transactions are in others.
             tokio::select! {
                 () = sleep_until(self.poll_at) => self.poll().await,
                 Some(ended) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
@@ -106,6 +107,7 @@ impl ExpiryWorker {
             self.stand_back(REST_POLL_INTERVAL).await;
             return;
         }
+
         let read = with_timeout(QUERY_TIMEOUT, due::read(&self.shop, self.id, self.after)).await;
         self.log_changes(read.as_ref().err());
         let Ok(due) = read else {
@@ -113,24 +115,30 @@ impl ExpiryWorker {
             return;
         };
 
+        // Perhaps it is not: a read without the lease returns nothing, too. Releasing it is harmless.
         self.is_holder = true;
         self.poll_at = Instant::now() + POLL_INTERVAL;
+
         let last = due.last().map(|order| (order.expires_at, order.id));
+        // Nothing to expire for this worker: what failed before may work by the next time.
         if last.is_none() && self.after.is_none() {
             self.failed.clear();
         }
         self.after = last.filter(|_| due.len() == MAX_DUE);
+
         // What waited is due still, so it is read again.
         let due = due.into_iter().filter(|order| !self.busy_orders.contains(&order.id)).collect();
         self.process(due).await;
     }
 
     async fn process(&mut self, due: Vec<DueOrder>) {
+        // A pause that was taken for no orders would be lost.
         let watched = if due.is_empty() { None } else { self.lab_options() };
         if let Some(options) = &watched {
             let seen = due.iter().map(|order| ProbedValue::key(order.id.to_string()));
             options.probe.at(Point::Claimed, seen).await;
         }
+
         self.pending = PendingGroups::new(due, &self.failed);
         if let Some(options) = watched
             && let Some(group) = self.pending.next(&BTreeSet::new(), true)
@@ -145,11 +153,13 @@ impl ExpiryWorker {
         while self.in_flight.len() < MAX_GROUPS_IN_FLIGHT {
             let admits_slow = self.slow_in_flight < MAX_SLOW_GROUPS_IN_FLIGHT;
             let Some(group) = self.pending.next(&self.busy_skus, admits_slow) else {
+                // There is room, and all that is known is busy or slow: the next page may have more.
                 if self.after.is_some() {
                     self.poll_at = self.poll_at.min(Instant::now() + NEXT_PAGE_DELAY);
                 }
                 return;
             };
+
             let mut options = expire::default_options(&self.shop);
             if group.is_merged() {
                 options.deadline = options.deadline.min(Instant::now() + MERGED_TIMEOUT);
@@ -164,11 +174,12 @@ impl ExpiryWorker {
         self.busy_orders.extend(&ids);
         self.busy_skus.extend(skus.iter().cloned());
         self.slow_in_flight += usize::from(is_slow);
-        let expired = expire::expire_group(self.shop.clone(), orders.into(), options);
-        // Also after a panic, its items must be free again.
-        let expired = AssertUnwindSafe(expired).catch_unwind();
+
+        let expiring = expire::expire_group(self.shop.clone(), orders.into(), options);
         let task = async move {
-            let outcome = expired.await.unwrap_or(GroupOutcome::Failed);
+            // Also after a panic, its items must be free again.
+            let ended = AssertUnwindSafe(expiring).catch_unwind().await;
+            let outcome = ended.unwrap_or(GroupOutcome::Failed);
             EndedGroup { orders: ids, skus, is_slow, outcome }
         };
         self.in_flight.spawn(task);
@@ -180,9 +191,12 @@ impl ExpiryWorker {
             self.busy_orders.remove(order);
         }
         self.busy_skus.retain(|sku| !ended.skus.contains(sku));
+
         match ended.outcome {
             GroupOutcome::Expired => self.failed.retain(|sku| !ended.skus.contains(sku)),
+            // Slow from now on: they share no transaction with items that can be locked.
             GroupOutcome::Failed => self.failed.extend(ended.skus),
+            // Perhaps only this replica cannot reach a server: another worker can have the lease.
             GroupOutcome::Unavailable => self.stand_back(jittered(RETRY_DELAY)).await,
         }
         self.start_groups();
