@@ -9,6 +9,7 @@ use holdfast_shop::jobs::purge::{PurgeLimits, purge};
 use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::common::requests::Answer as _;
@@ -240,6 +241,49 @@ async fn failing_order_is_parked_alone() {
     assert_eq!(shop.stock(&alice, &bad).await, 100);
     assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.purged["failures"], 1);
     shop.assert_sound().await;
+}
+
+/// Its statement is cancelled each time, with those of the orders beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_order_delays_no_other_order() {
+    let shop = Shop::start_with(1, &[JOBS_ON]).await;
+    let alice = shop.promoted("alice").await;
+    let sku = shop.lab_item(100).await;
+    shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
+    let slow = shop.place_expiring_order(&alice, 0, &sku, 1).await;
+    join_all((0..3).map(|_| shop.place_expiring_order(&alice, 0, &sku, 1))).await;
+    let wait = format!(
+        "create function wait() returns trigger language plpgsql as
+         $$ begin if new.id = '{slow}' then perform pg_sleep(10); end if; return new; end $$"
+    );
+    sqlx::query(AssertSqlSafe(wait)).execute(&shop.pool).await.unwrap();
+    shop.execute(
+        "create trigger wait before update on orders for each row execute function wait()",
+    )
+    .await;
+    shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
+    until("the others have expired", async || shop.expiry_entries().await == 3).await;
+
+    let here = shop.in_process("batched");
+    until("its failure is recorded", async || {
+        let failures = failures::list(&here, 10).await.unwrap();
+        failures.iter().any(|failure| failure.order.to_string() == slow)
+    })
+    .await;
+    shop.execute("drop function wait cascade").await;
+    shop.until_no_order_is_pending().await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_lease_row_is_restored() {
+    let shop = Shop::start_with(1, &[JOBS_ON]).await;
+    let alice = shop.promoted("alice").await;
+    let sku = shop.lab_item(1).await;
+    shop.execute("delete from expiry_lease").await;
+    shop.place_expiring_order(&alice, 0, &sku, 1).await;
+    shop.until_no_order_is_pending().await;
+    assert_eq!(shop.number("select count(*) from expiry_lease").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

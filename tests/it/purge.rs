@@ -12,6 +12,7 @@ use holdfast_shop::model::{Item, ItemKind};
 use holdfast_shop::store::{items, oldest_kept, purge_lab_item};
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::common::requests::{Answer as _, send};
@@ -133,6 +134,36 @@ async fn old_lab_items_are_purged_with_orders() {
     assert_eq!(left, expected.join(" "), "{unused}");
     assert_eq!(shop.number("select count(*) from orders").await, 2);
     assert_eq!(shop.number("select count(*) from idempotency where path = '/api/orders'").await, 2);
+    shop.assert_sound().await;
+}
+
+/// All of its orders in one statement would take longer than a statement may.
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_item_of_many_orders_is_purged_in_parts() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = lab_item_of_age(&shop, 31).await;
+    for _ in 0..9 {
+        order_and(&shop, &alice, &[&sku], &["cancel"]).await;
+    }
+    shop.execute(
+        "create function wait() returns trigger language plpgsql as
+         $$ begin perform pg_sleep(0.5); return old; end $$",
+    )
+    .await;
+    shop.execute(
+        "create trigger wait before delete on orders for each row execute function wait()",
+    )
+    .await;
+    let limits = PurgeLimits { rows_per_statement: 3, ..PurgeLimits::default() };
+    let purged = purge::purge(&shop.pool.clone().into(), &limits).await;
+    assert_eq!((purged.purged["lab_items"], purged.failed), (1, Vec::new()));
+    let left = ["orders", "order_lines", "stock_ledger where sku like 'lab-%'"];
+    for rows in left {
+        let count = AssertSqlSafe(format!("select count(*) from {rows}"));
+        let count: i64 = sqlx::query_scalar(count).fetch_one(&shop.pool).await.unwrap();
+        assert_eq!(count, 0, "{rows}");
+    }
     shop.assert_sound().await;
 }
 

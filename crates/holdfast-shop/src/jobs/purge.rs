@@ -23,7 +23,7 @@ use super::order_expiry::failures;
 use super::timetable::Timetable;
 use super::{lab_tick, runs};
 use crate::db::Pool;
-use crate::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
+use crate::store::{LabItemPurge, lab_items_between, oldest_kept, purge, purge_lab_part};
 use crate::{Error, sessions};
 
 const RUNS_KEPT_DAYS: i32 = 30;
@@ -170,16 +170,23 @@ async fn purge_lab_items(
         last.as_str().clone_into(&mut after);
 
         for sku in items {
-            if Instant::now() >= until {
-                result.all = false;
-                return ended;
-            }
+            let mut purged = LabItemPurge::Part;
+            while purged == LabItemPurge::Part {
+                if Instant::now() >= until {
+                    result.all = false;
+                    return ended;
+                }
 
-            match purge_lab_item(pool, &sku, &before).await {
-                Ok(was_deleted) => result.add("lab_items", was_deleted.into()),
-                // One item with too many orders for a statement's time keeps no other.
-                Err(error) => ended = ended.and(Err(error)),
+                // An item whose orders cannot be deleted keeps no other.
+                purged = match purge_lab_part(pool, &sku, &before, rows).await {
+                    Ok(purged) => purged,
+                    Err(error) => {
+                        ended = ended.and(Err(error));
+                        LabItemPurge::Kept
+                    }
+                };
             }
+            result.add("lab_items", u64::from(purged == LabItemPurge::Done));
         }
     }
 }

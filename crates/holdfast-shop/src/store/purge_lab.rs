@@ -1,7 +1,7 @@
 //! Deletes throw-away items of the lab with their orders, payments, ledger and key records.
 //!
 //! Items that one order names belong together, and so do the items of further orders that name
-//! these: they are deleted together, or not at all, so that no order loses a line.
+//! these: none is deleted before all of their orders, so that no order loses a line.
 
 use std::time::Duration;
 
@@ -14,10 +14,23 @@ use crate::failure::Error;
 use crate::idempotency::ORDERS_PATH;
 use crate::types::Sku;
 
+/// Orders that a transaction deletes, if nothing else bounds them: about a second's work.
+const MAX_ORDERS: i64 = 5_000;
+
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectedItems {
     skus: Vec<String>,
+    /// The oldest ones, up to a maximum.
     orders: Vec<Uuid>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabItemPurge {
+    Done,
+    /// Some orders are deleted, and there may be more.
+    Part,
+    /// One of the items is too young, or one of their orders is in use.
+    Kept,
 }
 
 /// Returns the sku before which the lab's items of before `now - age` sort: each begins with its
@@ -47,14 +60,30 @@ pub async fn lab_items_between(
     Ok(skus.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Deletes a lab item and those that belong to it, in one transaction. Returns `false`, and deletes
-/// nothing, if one of them sorts behind `newest`, or while one of their orders is pending.
+/// Deletes a lab item and those that belong to it. Returns `false`, and keeps the items, if one of
+/// them sorts behind `newest`, or while one of their orders is pending.
 pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool, Error> {
+    loop {
+        match purge_lab_part(pool, sku, newest, MAX_ORDERS).await? {
+            LabItemPurge::Part => {}
+            ended => return Ok(ended == LabItemPurge::Done),
+        }
+    }
+}
+
+/// Deletes up to `max_orders` of these orders in one transaction, and the items with the last ones:
+/// an item may have more orders than a statement can delete in its time.
+pub async fn purge_lab_part(
+    pool: &Pool,
+    sku: &Sku,
+    newest: &str,
+    max_orders: i64,
+) -> Result<LabItemPurge, Error> {
     let mut tx = pool.begin().await?;
-    let found = connected_items(&mut tx, sku).await?;
+    let found = connected_items(&mut tx, sku, max_orders).await?;
     if found.skus.iter().any(|sku| sku.as_str() > newest) {
         tx.rollback().await?;
-        return Ok(false);
+        return Ok(LabItemPurge::Kept);
     }
 
     // In the order of a command. An order locks its items' rows, so none is committed between the
@@ -66,17 +95,26 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
         .execute(&mut *tx)
         .await?;
 
-    if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
+    let locked = connected_items(&mut tx, sku, max_orders).await?;
+    if locked != found || is_in_use(&mut tx, &found).await? {
         tx.rollback().await?;
-        return Ok(false);
+        return Ok(LabItemPurge::Kept);
     }
 
-    delete(&mut tx, &found).await?;
+    delete_orders(&mut tx, &found.orders).await?;
+    let has_more = i64::try_from(found.orders.len()) == Ok(max_orders);
+    if !has_more {
+        delete_items(&mut tx, &found.skus).await?;
+    }
     tx.commit().await?;
-    Ok(true)
+    Ok(if has_more { LabItemPurge::Part } else { LabItemPurge::Done })
 }
 
-async fn connected_items(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<ConnectedItems> {
+async fn connected_items(
+    db: &mut PgConnection,
+    sku: &Sku,
+    max_orders: i64,
+) -> sqlx::Result<ConnectedItems> {
     let skus = sqlx::query_scalar!(
         r#"with recursive connected (sku) as (
                select $1::text collate "C"
@@ -92,8 +130,9 @@ async fn connected_items(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<Conne
     .await?;
 
     let orders = sqlx::query_scalar!(
-        "select distinct order_id from order_lines where sku = any($1) order by order_id",
+        "select distinct order_id from order_lines where sku = any($1) order by order_id limit $2",
         &skus,
+        max_orders,
     )
     .fetch_all(db)
     .await?;
@@ -116,9 +155,7 @@ async fn is_in_use(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Resul
     .await
 }
 
-async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<()> {
-    let ConnectedItems { skus, orders } = found;
-
+async fn delete_orders(db: &mut PgConnection, orders: &[Uuid]) -> sqlx::Result<()> {
     // While the orders are there: the id of a record is computed from its order, as by `record_id`.
     sqlx::query!(
         "delete from idempotency where id in (
@@ -132,14 +169,34 @@ async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<(
     .execute(&mut *db)
     .await?;
 
-    // What refers to a row goes before it: lines and payments, then orders, entries, the items.
+    // What refers to a row goes before it. A line names the entry of its sale; those of a return
+    // are found by their index.
+    sqlx::query!(
+        "delete from stock_ledger e using order_lines l
+          where l.order_id = any($1) and e.sku = l.sku and e.seq = l.entry_seq",
+        orders,
+    )
+    .execute(&mut *db)
+    .await?;
+    sqlx::query!(
+        "delete from stock_ledger where order_id = any($1) and reason <> 'order'",
+        orders,
+    )
+    .execute(&mut *db)
+    .await?;
     sqlx::query!("delete from order_lines where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
     sqlx::query!("delete from balance_ledger where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("delete from orders where id = any($1)", orders).execute(&mut *db).await?;
+    sqlx::query!("delete from orders where id = any($1)", orders).execute(db).await?;
+
+    Ok(())
+}
+
+/// Deletes items without orders.
+async fn delete_items(db: &mut PgConnection, skus: &[String]) -> sqlx::Result<()> {
     sqlx::query!("delete from stock_ledger where sku = any($1)", skus).execute(&mut *db).await?;
     sqlx::query!("delete from items where sku = any($1) and kind = 'lab'", skus)
         .execute(db)

@@ -38,8 +38,13 @@ pub(super) async fn read(
 
     // One statement and no transaction, so that nothing is locked when a worker stops. Outside a
     // transaction `now()` is the start of the statement, and the index can be searched for it.
+    // A restored database may lack the row of the lease, which the next read takes.
     let lines = sqlx::query!(
-        r#"with lease as (
+        r#"with missing as (
+               insert into expiry_lease (holder, lease_until)
+               select $1, clock_timestamp() where not exists (select from expiry_lease)
+                   on conflict do nothing),
+           lease as (
                update expiry_lease
                   set holder = $1, lease_until = clock_timestamp() + make_interval(secs => $2)
                 where holder = $1 or lease_until <= clock_timestamp()
@@ -87,7 +92,6 @@ pub(super) async fn read(
 
 /// Ends the lease of `holder`, if it has it: another worker takes over at its next read.
 pub(super) async fn release(shop: &Shop, holder: Uuid) -> Result<(), Error> {
-    // Not deleted: a read takes the lease over, and inserts none.
     sqlx::query!("update expiry_lease set lease_until = '-infinity' where holder = $1", holder)
         .execute(&mut *shop.connection().await?)
         .await?;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::due::DueOrder;
 use super::failures;
+use crate::db::ErrorClass;
 use crate::locks::Lock;
 use crate::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
 use holdfast_base::metrics::{SECONDS, define_metrics};
@@ -86,7 +87,11 @@ async fn expire(
             }
             Ok(GroupOutcome::Expired)
         }
-        Err(Failure::Error(Error::Bug(cause))) => Err(cause),
+        // A statement that took too long is one, too: fewer orders may be done in time, and one
+        // that never is must pause.
+        Err(Failure::Error(Error::Bug(cause) | Error::Postgres(ErrorClass::Cancelled, cause))) => {
+            Err(cause)
+        }
         // A lock or a server, which says nothing about the orders: none has failed an attempt.
         Err(failure) => {
             tracing::debug!(%failure, "the expiry of unpaid orders is tried again");
