@@ -5,6 +5,7 @@
 
 mod configuration;
 mod cycles;
+mod documents;
 mod judge;
 mod messages;
 mod metrics;

@@ -1,0 +1,36 @@
+//! The tests that documents name as the proof of a claim exist.
+
+use std::fs;
+use std::path::Path;
+
+use super::rust_files;
+
+/// Returns the names of four words or more between code marks, as tests have them.
+fn named_tests(text: &str) -> impl Iterator<Item = &str> {
+    let is_name = |name: &&str| {
+        let words = name.split('_').count();
+        words >= 4 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    // A name of Postgres, not ours.
+    text.split('`').filter(is_name).filter(|name| !name.starts_with("pg_"))
+}
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["src", "tests", "crates"].map(|folder| rust_files(&root.join(folder)));
+    let sources: Vec<String> =
+        folders.concat().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let exists = |name: &str| sources.iter().any(|text| text.contains(&format!("fn {name}(")));
+
+    let mut named = 0;
+    for document in ["ARCHITECTURE", "CONCEPTS", "SECURITY"] {
+        let path = root.join("docs").join(document).with_extension("md");
+        let text = fs::read_to_string(path).unwrap();
+        for name in named_tests(&text) {
+            assert!(exists(name), "docs/{document}.md names {name}, which is not there");
+            named += 1;
+        }
+    }
+    assert!(named > 40, "only {named} tests are named");
+}
