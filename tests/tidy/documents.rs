@@ -1,9 +1,9 @@
-//! The tests that documents name as the proof of a claim exist.
+//! What documents refer to exists: headings, and the tests that prove a claim.
 
 use std::fs;
 use std::path::Path;
 
-use super::rust_files;
+use super::{documents, relative, rust_files};
 
 /// Returns the names of four words or more between code marks, as tests have them.
 fn named_tests(text: &str) -> impl Iterator<Item = &str> {
@@ -33,4 +33,30 @@ fn tests_that_documents_name_exist() {
         }
     }
     assert!(named > 40, "only {named} tests are named");
+}
+
+/// Returns the anchor that GitHub gives to a heading.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn anchors_in_documents_exist() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let Some((file, wanted)) = link.split_once('#') else { continue };
+            let target = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let target = fs::read_to_string(target).unwrap();
+            let mut headings = target.lines().filter(|line| line.starts_with('#'));
+            let name = relative(&document);
+            assert!(headings.any(|line| anchor(line) == wanted), "{name}: no heading for {link}");
+        }
+    }
 }
