@@ -73,6 +73,7 @@ impl AdapterProcess {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("can't start the adapter `{program}`: {error}"))?;
+
         let stdin = child.stdin.take().ok_or("the adapter has no stdin")?;
         let stdout = child.stdout.take().ok_or("the adapter has no stdout")?;
         let stderr = child.stderr.take().ok_or("the adapter has no stderr")?;
@@ -82,6 +83,7 @@ impl AdapterProcess {
         let failure = Failure { last_words: Arc::default(), failures };
         tokio::spawn(write_lines(stdin, queued));
         tokio::spawn(keep_last_lines(stderr, Arc::clone(&failure.last_words)));
+
         let process = Self {
             next_id: AtomicU64::new(1),
             pending: Arc::clone(&pending),
@@ -89,6 +91,7 @@ impl AdapterProcess {
             answer_timeout: setup.answer_timeout,
             failure: failure.clone(),
         };
+
         tokio::spawn(async move {
             let mut reading = Box::pin(read_answers(BufReader::new(stdout), &pending));
             let why = tokio::select! {
@@ -100,6 +103,7 @@ impl AdapterProcess {
                 Some(why) => why,
                 None => describe_exit(&mut child).await,
             };
+            // One that printed something else still runs.
             let _ = child.start_kill();
             failure.report(why).await;
         });
@@ -110,10 +114,12 @@ impl AdapterProcess {
     pub(super) async fn call(&self, op: AdapterOp<'_>, wait: Duration) -> AdapterAnswer {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
+        // Before the request, as the answer may be there at once.
         self.pending.lock().insert(id, sender);
         let request = AdapterRequest { id, op };
         // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
         let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
+
         let limit = self.answer_timeout + wait;
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => return answer,
@@ -124,6 +130,7 @@ impl AdapterProcess {
                 self.failure.report(why).await;
             }
         }
+        // Whatever was returned here would be judged.
         pending().await
     }
 }
@@ -157,6 +164,7 @@ async fn read_answers(
         if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
             return Some(format!("the adapter printed a line of more than {MAX_LINE_BYTES} bytes"));
         }
+
         let answer: AdapterAnswer = match serde_json::from_str(text) {
             Ok(answer) => answer,
             Err(error) => {
@@ -166,6 +174,7 @@ async fn read_answers(
                 ));
             }
         };
+
         let id = answer.id;
         let Some(caller) = pending.lock().remove(&id) else {
             return Some(format!("the adapter answered request {id}, which waits for no answer"));

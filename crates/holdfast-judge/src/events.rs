@@ -43,6 +43,16 @@ impl Recording {
     pub(super) fn work_us(&self) -> u64 {
         self.ended_us.saturating_sub(self.began_us)
     }
+
+    fn event(&self, at_us: u64, id: ClientId, event: &str) -> Event {
+        Event {
+            t_ms: ms(at_us.saturating_sub(self.began_us)),
+            id,
+            event: event.to_owned(),
+            value: None,
+            fence: None,
+        }
+    }
 }
 
 pub(super) fn ms(us: u64) -> f64 {
@@ -59,14 +69,8 @@ pub(super) fn events_between(
     if until_us == 0 {
         return Vec::new();
     }
-    let inside = |at_us: u64| (from_us..=until_us).contains(&at_us);
-    let event = |at_us: u64, id, event: &str| Event {
-        t_ms: ms(at_us.saturating_sub(recording.began_us)),
-        id,
-        event: event.to_owned(),
-        value: None,
-        fence: None,
-    };
+
+    let span = from_us..=until_us;
     let mut events = Vec::new();
     for turn in &recording.turns {
         let last_us = turn.answered_us.max(turn.release_us).max(turn.released_us);
@@ -75,20 +79,20 @@ pub(super) fn events_between(
         }
         let whole = clients.contains(&turn.id);
         for (at_us, name, value, fence) in points_of(turn) {
-            if at_us > 0 && (inside(at_us) || whole) {
-                events.push(Event { value, fence, ..event(at_us, turn.id, name) });
+            if at_us > 0 && (span.contains(&at_us) || whole) {
+                events.push(Event { value, fence, ..recording.event(at_us, turn.id, name) });
             }
         }
     }
-    let marks = recording.marks.iter().filter(|mark| inside(mark.at_us));
-    events.extend(marks.map(|mark| event(mark.at_us, mark.id, mark.event)));
+    let marks = recording.marks.iter().filter(|mark| span.contains(&mark.at_us));
+    events.extend(marks.map(|mark| recording.event(mark.at_us, mark.id, mark.event)));
     events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
 
-    let is_needed = |event: &Event| clients.contains(&event.id);
-    let needed = events.iter().filter(|event| is_needed(event)).count();
+    // Before some of them go: a page full of the clients in question has no room for others.
+    let needed = events.iter().filter(|event| clients.contains(&event.id)).count();
     let room = MAX_EVENTS.saturating_sub(needed);
-    keep_ends(&mut events, is_needed, MAX_NEEDED / 2);
-    keep_ends(&mut events, |event| !is_needed(event), room / 2);
+    keep_ends(&mut events, |event| clients.contains(&event.id), MAX_NEEDED / 2);
+    keep_ends(&mut events, |event| !clients.contains(&event.id), room / 2);
     events
 }
 
@@ -108,6 +112,7 @@ fn points_of(turn: &Turn) -> Vec<(u64, &'static str, Option<i64>, Option<i64>)> 
     if turn.outcome != TurnOutcome::Granted {
         return points;
     }
+
     points.push((turn.answered_us, "granted", None, turn.fence));
     points.push((turn.read_us, "read", Some(turn.value), None));
     points.push((turn.wrote_us, "write", Some(turn.value - 1), None));

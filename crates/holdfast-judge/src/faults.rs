@@ -1,6 +1,7 @@
 //! The faults: how each begins and ends while the clients work. Most hold a client between its read
 //! and its write, so that they strike a holder every time; without a holder they did not run.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,13 +17,23 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const SLOWNESS: Duration = Duration::from_millis(200);
 /// The jump of `clock-jump`, as libfaketime reads it.
 const CLOCK_JUMP: &str = "+3600s";
+/// The library for programs with several threads, in the folder of libraries.
+const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 
-/// Returns the library that moves the clock of an adapter, if it is installed.
-pub(super) fn find_faketime() -> Option<PathBuf> {
-    let of_debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let folders = [of_debian.as_str(), "/usr/lib", "/usr/lib64", "/usr/local/lib"];
-    let libraries = folders.map(|folder| Path::new(folder).join("faketime/libfaketimeMT.so.1"));
-    libraries.into_iter().find(|library| library.is_file())
+/// Returns the library that moves the clock of an adapter, if it is installed below `root`.
+pub(super) fn find_faketime(root: &Path) -> Option<PathBuf> {
+    let folders = ["usr/lib64", "usr/lib", "usr/local/lib64", "usr/local/lib"];
+    let mut folders: Vec<PathBuf> = folders.map(|folder| root.join(folder)).into();
+    folders.push(root.join("home/linuxbrew/.linuxbrew/lib"));
+
+    // Debian has a folder per architecture, and may have those of others, too: this one's is first.
+    let own = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let per_architecture = fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
+    let mut per_architecture: Vec<PathBuf> = per_architecture.map(|entry| entry.path()).collect();
+    per_architecture.sort_by_key(|folder| !folder.ends_with(&own));
+
+    let mut libraries = per_architecture.iter().chain(&folders).map(|folder| folder.join(FAKETIME));
+    libraries.find(|library| library.is_file())
 }
 
 /// Places the fault, and returns after its end; `Err` of the inner result says why it could not be
@@ -33,6 +44,7 @@ pub(super) async fn place(
     clock: &Path,
 ) -> anyhow::Result<Result<(), String>> {
     stage.work_for(WARM_UP).await?;
+
     let plan = stage.plan;
     match stage.fault {
         Fault::Undisturbed => return Ok(Ok(())),
@@ -79,8 +91,8 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
     // The time for others to acquire a lock whose holder's lease has not expired yet.
     let takeover = plan.ttl(0.5);
 
-    let mut commit = Duration::ZERO;
     let from_us = monotonic_us();
+    let mut commit = Duration::ZERO;
     match stage.fault {
         Fault::KillHolder => return stage.kill(holder).await,
         Fault::Pause => {
@@ -107,7 +119,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             stage.work_for(plan.ttl(2.5)).await?;
         }
         Fault::ClockJump => {
-            std::fs::write(clock, CLOCK_JUMP)?;
+            fs::write(clock, CLOCK_JUMP)?;
             stage.work_for(takeover).await?;
         }
         Fault::LongWork => stage.work_for(plan.ttl(2.5)).await?,
@@ -127,4 +139,24 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
     }
     stage.recording.stall = Some(Stall { worker, from_us, until_us: monotonic_us() });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faketime_is_found_where_distributions_have_it() {
+        let root = std::env::temp_dir().join(format!("hf-faketime-{}", std::process::id()));
+        let own = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        assert_eq!(find_faketime(&root), None);
+        // Each is preferred to those before it.
+        for folder in ["usr/local/lib64", "usr/lib64", "usr/lib/arm-linux-gnueabihf", &own] {
+            let library = root.join(folder).join(FAKETIME);
+            fs::create_dir_all(library.parent().expect("a folder")).expect("it is ours");
+            fs::write(&library, "").expect("it is ours");
+            assert_eq!(find_faketime(&root), Some(library));
+        }
+        fs::remove_dir_all(root).expect("it is ours");
+    }
 }

@@ -43,13 +43,6 @@ pub(super) fn wrong_releases(holds: &[Turn]) -> Vec<HoldPair> {
 /// of the highest fence. Grants whose answers were delayed by a fault are left out: their order is
 /// not known.
 pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<HoldPair> {
-    let is_delayed = |hold: &Turn| {
-        recording.stall.as_ref().is_some_and(|stall| {
-            stall.worker == hold.id.worker
-                && hold.asked_us < stall.until_us
-                && hold.answered_us > stall.from_us
-        })
-    };
     let mut regressions = Vec::new();
     let mut highest: Option<Turn> = None;
     for hold in holds {
@@ -58,9 +51,10 @@ pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<Ho
             highest = Some(*hold);
             continue;
         };
+
         let is_later = before.release_us <= hold.answered_us
             || before.answered_us + REORDERING_US <= hold.answered_us;
-        if before.fence >= Some(fence) && is_later && !is_delayed(hold) {
+        if before.fence >= Some(fence) && is_later && !is_delayed(hold, recording) {
             regressions.push((before, *hold));
         }
         if before.fence < Some(fence) {
@@ -70,6 +64,15 @@ pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<Ho
     regressions
 }
 
+/// Returns whether the answer arrived late because the worker was stopped or cut off.
+fn is_delayed(hold: &Turn, recording: &Recording) -> bool {
+    recording.stall.as_ref().is_some_and(|stall| {
+        stall.worker == hold.id.worker
+            && hold.asked_us < stall.until_us
+            && hold.answered_us > stall.from_us
+    })
+}
+
 /// Returns the refusals *busy* and *timeout* from times in which Redis was away and no client held
 /// the lock.
 pub(super) fn misreported(holds: &[Turn], recording: &Recording) -> Vec<Turn> {
@@ -77,20 +80,23 @@ pub(super) fn misreported(holds: &[Turn], recording: &Recording) -> Vec<Turn> {
     let refused = recording.turns.iter().filter(|turn| {
         let is_refused = matches!(turn.outcome, TurnOutcome::Busy | TurnOutcome::Timeout);
         let within = turn.asked_us > from_us && turn.answered_us < until_us;
-        let held = |hold: &Turn| {
-            let end_us = hold.release_us.max(hold.released_us);
-            hold.answered_us < turn.answered_us && end_us > turn.asked_us
-        };
-        is_refused && within && !holds.iter().any(held)
+        is_refused && within && !holds.iter().any(|hold| was_held_during(hold, turn))
     });
     refused.copied().collect()
+}
+
+fn was_held_during(hold: &Turn, turn: &Turn) -> bool {
+    // Until the answer to the release: the lock may have been held until then.
+    let end_us = hold.release_us.max(hold.released_us);
+    hold.answered_us < turn.answered_us && end_us > turn.asked_us
 }
 
 /// Returns the union of the holds within the work, as disjoint times.
 pub(super) fn held_times(holds: &[Turn], recording: &Recording) -> Vec<(u64, u64)> {
     let mut times: Vec<(u64, u64)> = Vec::new();
     for hold in holds {
-        let (from, until) = (hold.answered_us, hold.release_us.min(recording.ended_us));
+        let from = hold.answered_us;
+        let until = hold.release_us.min(recording.ended_us);
         match times.last_mut() {
             Some(last) if from <= last.1 => last.1 = last.1.max(until),
             _ if from < until => times.push((from, until)),
@@ -116,15 +122,18 @@ pub(super) fn longest_block(
     });
     let mut gaps: Vec<(u64, u64)> = gaps.filter(|(from, until)| from < until).collect();
     gaps.sort_by_key(|(from, until)| Reverse(until - from));
+
     let mut longest: Option<(u64, u64)> = None;
     for (from, until) in gaps {
         // The others are shorter, also before they are clipped.
         if longest.is_some_and(|(_, length)| length >= until - from) {
             break;
         }
+
         let waiters =
             recording.turns.iter().filter(|turn| turn.asked_us < until && turn.answered_us > from);
         let Some(asked_us) = waiters.map(|turn| turn.asked_us).min() else { continue };
+        // Until the first one asked, nobody missed the lock.
         let from = asked_us.max(from);
         if longest.is_none_or(|(_, length)| length < until - from) {
             longest = Some((from, until - from));

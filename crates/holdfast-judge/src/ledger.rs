@@ -151,8 +151,10 @@ impl Ledger {
         if commit_ms == 0 {
             return self.execute(turn, row).await;
         }
+
         sqlx::raw_sql("begin").execute(&mut self.connection).await?;
         let refused = self.execute(turn, row).await?;
+        // The write is done and not visible: that is what a slow commit is.
         sqlx::query("select pg_sleep($1)")
             .bind(commit_ms as f64 / 1_000.0)
             .execute(&mut self.connection)

@@ -47,21 +47,25 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let folder = TempFolder::create()?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let faults = plan.faults.len();
-    let progress = |number: usize, fault: &str| {
-        line.draw(|| {
-            let done = "█".repeat(number) + &"░".repeat(faults - number);
-            format!("{done} fault {} of {faults}: {fault}", number + 1)
-        });
-    };
+    let judging = Box::pin(run::run(&plan, &folder, |number, fault| {
+        line.draw(|| describe_progress(number, faults, fault));
+    }));
+
     let judgement = tokio::select! {
-        judgement = Box::pin(run::run(&plan, &folder, progress)) => judgement,
+        judgement = judging => judgement,
         Some(name) = signals.recv() => Err(anyhow!(name)),
     };
+
     line.clear();
     // After an interruption there are more than those that `run` ends.
     processes::end_orphans(None).await;
     drop(folder);
     judgement
+}
+
+fn describe_progress(number: usize, faults: usize, fault: &str) -> String {
+    let done = "█".repeat(number) + &"░".repeat(faults - number);
+    format!("{done} fault {} of {faults}: {fault}", number + 1)
 }
 
 /// Writes JSON if asked for; prints the table unless the JSON is on stdout.

@@ -42,11 +42,12 @@ impl Fault {
         if let Some(unknown) = names.iter().find(|name| *name != "all" && !all.contains(name)) {
             bail!("--faults {unknown}: the faults are all, or some of {}", all.join(", "));
         }
-        let is_selected = |fault: &Self| {
-            *fault == Self::Undisturbed
-                || names.iter().any(|name| name == "all" || *name == fault.name())
-        };
-        Ok(Self::value_variants().iter().copied().filter(is_selected).collect())
+        Ok(Self::value_variants().iter().copied().filter(|fault| fault.is_among(names)).collect())
+    }
+
+    fn is_among(self, names: &[String]) -> bool {
+        // Without a pass that is not disturbed, the others have nothing to be compared with.
+        self == Self::Undisturbed || names.iter().any(|name| name == "all" || *name == self.name())
     }
 }
 
@@ -71,6 +72,7 @@ impl JudgePlan {
                 args.clients
             );
         }
+
         Ok(Self {
             args: args.clone(),
             faults: Fault::select(&args.faults)?,

@@ -24,7 +24,6 @@ const LOAD_LOOKS: u32 = 4;
 /// Part of a program's file in which Go places its note.
 const NOTES_BYTES: u64 = 64 << 10;
 
-/// Makes this process the parent of its descendants' orphans.
 pub(super) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
@@ -51,6 +50,7 @@ pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<()> {
             |entry: &ProcessStat| signalled.contains(&entry.pid) && "TtDZX".contains(entry.state);
         let running = tree(leader).into_iter().filter(|entry| !is_stopped(entry));
         let running: Vec<i32> = running.map(|entry| entry.pid).collect();
+
         quiet_tables = if running.is_empty() { quiet_tables + 1 } else { 0 };
         if quiet_tables == 2 {
             return Ok(());
@@ -58,6 +58,7 @@ pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<()> {
         if Instant::now() > until {
             bail!("the processes {running:?} of a worker don't stop");
         }
+
         if !running.is_empty() {
             running.iter().for_each(|pid| signal_process(*pid, Signal::STOP));
             signalled.extend(running);
@@ -100,6 +101,7 @@ pub(super) async fn find_fixed_clock(leader: i32) -> Option<String> {
         }
         suspects = Some(fixed);
     }
+
     let pid = suspects?.pop_first()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim_end();
@@ -145,6 +147,7 @@ pub(super) async fn end_orphans(known: Option<u32>) {
             empty_tables += 1;
             continue;
         }
+
         empty_tables = 0;
         for pid in orphans.into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
@@ -162,11 +165,15 @@ fn tree(leader: i32) -> Vec<ProcessStat> {
 fn select_tree(table: &[ProcessStat], leader: i32) -> Vec<ProcessStat> {
     let mut pids = BTreeSet::new();
     loop {
-        let is_new = |entry: &&ProcessStat| {
-            let belongs = entry.pid == leader || entry.group == leader;
-            !pids.contains(&entry.pid) && (belongs || pids.contains(&entry.parent))
-        };
-        let found: Vec<i32> = table.iter().filter(is_new).map(|entry| entry.pid).collect();
+        let others = table.iter().filter(|entry| !pids.contains(&entry.pid));
+        let found: Vec<i32> = others
+            .filter(|entry| {
+                let belongs = entry.pid == leader || entry.group == leader;
+                belongs || pids.contains(&entry.parent)
+            })
+            .map(|entry| entry.pid)
+            .collect();
+        // Again and again, as a child may stand before its parent.
         if found.is_empty() {
             return table.iter().filter(|entry| pids.contains(&entry.pid)).copied().collect();
         }

@@ -47,6 +47,7 @@ impl Proxy {
         let target = target.to_owned();
         let link = Link { target, delay: Duration::ZERO, traffic: Traffic::Forwarded, epoch: 0 };
         let (link, links) = watch::channel(link);
+
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
@@ -95,6 +96,7 @@ impl Drop for Proxy {
 async fn carry(client: TcpStream, links: watch::Receiver<Link>) {
     let epoch = links.borrow().epoch;
     let mut epochs = links.clone();
+
     let forwarding = async {
         let target = wait_forwarded(&mut links.clone()).await?;
         let server = UnixStream::connect(target).await.ok()?;
@@ -106,6 +108,7 @@ async fn carry(client: TcpStream, links: watch::Receiver<Link>) {
         }
         Some(())
     };
+
     tokio::select! {
         _ = forwarding => {}
         // An error means that the proxy was dropped.
@@ -127,6 +130,7 @@ async fn forward(
 ) {
     let (queue, mut queued) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let delays = links.clone();
+
     let reading = async {
         loop {
             let mut chunk = vec![0; CHUNK_BYTES];
@@ -139,6 +143,7 @@ async fn forward(
         }
         drop(queue);
     };
+
     let writing = async {
         while let Some((due, chunk)) = queued.recv().await {
             // The timer's ticks of a millisecond would slow down a link without a delay.
@@ -150,6 +155,7 @@ async fn forward(
             }
         }
     };
+
     // Reading ends first; what it has read is still written.
     tokio::join!(reading, writing);
 }

@@ -31,8 +31,7 @@ impl Judgement {
     pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
         let strikes_redis = fault.name.starts_with("redis-") || fault.name == "partition";
         // A client library may ping.
-        let is_unused = |undisturbed: &FaultReport| undisturbed.redis_commands < 0.05;
-        strikes_redis && self.faults.first().is_some_and(is_unused)
+        strikes_redis && self.faults.first().is_some_and(|none| none.redis_commands < 0.05)
     }
 }
 

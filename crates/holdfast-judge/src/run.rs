@@ -41,17 +41,20 @@ pub(super) async fn run(
     adopt_orphans();
     let started_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
     let postgres = TempPostgres::start(folder).await?;
-    let judged = judge_all(plan, &postgres, progress).await;
+
+    let judged = judge_all(plan, folder, &postgres, progress).await;
+    // Before an error is returned: every way ends what was started.
     end_orphans(postgres.pid()).await;
     postgres.stop().await;
+
     let (adapter, faults) = judged?;
-    let lost = |fault: &FaultReport| fault.ran && fault.lost_updates > 0;
-    let safe = !faults.iter().any(lost);
+    let safe = !faults.iter().any(|fault| fault.ran && fault.lost_updates > 0);
     Ok(Judgement { adapter, safe, ttl_ms: plan.args.ttl_ms, seed: plan.seed, started_at, faults })
 }
 
 async fn judge_all(
     plan: &JudgePlan,
+    folder: &TempFolder,
     postgres: &TempPostgres,
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<(Adapter, Vec<FaultReport>)> {
@@ -65,14 +68,16 @@ async fn judge_all(
         idle_commands_per_s: 0.0,
         undisturbed_grants: 0,
         usual_keys: BTreeSet::new(),
-        clock: postgres.socket().with_file_name("clock"),
+        clock: folder.own_file("clock"),
     };
+
     let mut reports = Vec::new();
     for (number, fault) in plan.faults.iter().enumerate() {
         progress(number, &fault.name());
         let report = Box::pin(judge.run_fault(*fault)).await;
         reports.push(report.with_context(|| format!("under the fault `{}`", fault.name()))?);
     }
+
     Ok((judge.adapter.context("no adapter has answered `init`")?, reports))
 }
 
@@ -117,17 +122,20 @@ impl Judge<'_> {
     async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, String>> {
         let mut env = Vec::new();
         if fault == Fault::ClockJump {
-            let Some(library) = faults::find_faketime() else {
+            let Some(library) = faults::find_faketime(Path::new("/")) else {
                 return Ok(Err("libfaketime is not installed".to_owned()));
             };
             env = clock_environment(&self.clock, &library)?;
         }
+
         let pass = self.ledger.begin_pass().await?;
         let mut stage = Stage::set_up(self.plan, fault, pass, env, self.postgres).await?;
         let ran = self.run_pass(&mut stage).await;
         let adapter = stage.adapter.clone();
+        // Whether it ran or not: the next pass has the machine for itself.
         let recording = stage.take_down().await;
         end_orphans(self.postgres.pid()).await;
+
         let figures = match ran? {
             Ok(figures) => figures,
             Err(why_not) => return Ok(Err(why_not)),
@@ -156,14 +164,17 @@ impl Judge<'_> {
             let idle = stage.redis.commands().await?.saturating_sub(before);
             self.idle_commands_per_s = idle as f64 / IDLE_PERIOD.as_secs_f64();
         }
+
         let before = stage.redis.commands().await?;
         let since = Instant::now();
         stage.begin().await?;
+        // The same in every pass, and again with the same seed.
         let mut random = StdRng::seed_from_u64(self.plan.seed);
         let worker = random.random_range(0..self.plan.args.workers);
         if let Err(why_not) = faults::place(stage, worker, &self.clock).await? {
             return Ok(Err(why_not));
         }
+
         if !undisturbed {
             stage.work_for(self.plan.ttl(RECOVERY_TTLS)).await?;
         }
@@ -188,18 +199,19 @@ impl Judge<'_> {
         let unique = self.plan.unique_part(stage.pass);
         loop {
             let (count, names) = stage.redis.keys().await?;
-            let in_any_pass = |name: &String| name.replace(&unique, "0");
-            let is_usual = |name: &&String| self.usual_keys.contains(&in_any_pass(name));
-            let unusual: BTreeSet<String> =
-                names.iter().filter(|name| !is_usual(name)).cloned().collect();
+            let (usual, unusual): (BTreeSet<String>, BTreeSet<String>) = names
+                .into_iter()
+                .partition(|name| self.usual_keys.contains(&name.replace(&unique, "0")));
             if !unusual.is_empty() && Instant::now() < until {
                 sleep(POLL_INTERVAL).await;
                 continue;
             }
+
             if stage.fault != Fault::Undisturbed {
                 return Ok((count, unusual));
             }
-            self.usual_keys = names.iter().map(in_any_pass).collect();
+            let all = usual.iter().chain(&unusual);
+            self.usual_keys = all.map(|name| name.replace(&unique, "0")).collect();
             return Ok((count, BTreeSet::new()));
         }
     }
@@ -218,6 +230,7 @@ impl Judge<'_> {
             };
             bail!("no client got the lock; {why}");
         }
+
         let errors = recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Error);
         let report = FaultReport {
             name: fault.name(),
@@ -228,12 +241,14 @@ impl Judge<'_> {
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
             ..FaultReport::default()
         };
+
         let has_fences = self.adapter.as_ref().is_some_and(|adapter| adapter.fencing);
         let mut evidence = Evidence { plan: self.plan, recording, holds: &holds, report };
         evidence.lost_updates(&mut self.ledger).await?;
         if has_fences {
             evidence.lost_with_fence(&mut self.ledger).await?;
         }
+
         evidence.overlaps();
         evidence.wrong_releases();
         evidence.fence_regressions();

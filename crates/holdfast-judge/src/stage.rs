@@ -92,6 +92,7 @@ impl<'a> Stage<'a> {
         let mut args = plan.args.clone();
         args.env.extend(self.env.clone());
         args.wait_ms = self.wait_ms();
+
         // A proxy would add to the waits.
         let redis = match self.fault {
             Fault::Undisturbed => self.redis.primary.port,
@@ -111,6 +112,7 @@ impl<'a> Stage<'a> {
             seed: plan.seed,
             pass: self.pass,
         };
+
         self.processes += 1;
         WorkerProcess::start(&setup, self.processes, self.sender.clone()).await
     }
@@ -135,6 +137,7 @@ impl<'a> Stage<'a> {
     async fn next(&mut self, until: Instant) -> anyhow::Result<Option<WorkerMessage>> {
         let Ok(message) = timeout_at(until, self.messages.recv()).await else { return Ok(None) };
         let message = message.context("the workers have ended")?;
+
         match &message.report {
             Some(WorkerReport::Turn(turn)) => self.recording.turns.push(*turn),
             Some(WorkerReport::Ready(adapter)) => {
@@ -200,6 +203,7 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) fn resume(&mut self, holder: ClientId) {
+        // Before the signal: what the holder does next stands behind it.
         self.mark(holder, "continued");
         processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
     }
@@ -216,6 +220,7 @@ impl<'a> Stage<'a> {
         turn.release_us = monotonic_us();
         self.workers[worker as usize].kill().await;
         self.recording.turns.push(turn);
+
         self.workers[worker as usize] = self.start_worker(worker).await?;
         self.wait_ready().await?;
         self.workers[worker as usize].order(WorkerOrder::Begin).await
@@ -237,6 +242,8 @@ impl<'a> Stage<'a> {
         for worker in &mut self.workers {
             worker.order(WorkerOrder::End).await?;
         }
+
+        // A turn asks twice.
         let answer = self.plan.answer_timeout() + Duration::from_millis(self.wait_ms());
         let until = Instant::now() + END_TIMEOUT + 2 * answer;
         let mut running = self.workers.len();

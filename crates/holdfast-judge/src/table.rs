@@ -30,6 +30,7 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         grouped(judgement.ttl_ms),
         judgement.seed,
     );
+
     let width = judgement.faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0);
     let headings: String =
         COLUMNS.iter().map(|(heading, width)| format!("{heading:>width$}")).collect();
@@ -37,6 +38,7 @@ pub fn format_judgement(judgement: &Judgement) -> String {
     for fault in &judgement.faults {
         text += &format!("{:width$}{}\n", fault.name, line(fault));
     }
+
     if judgement.faults.iter().any(|fault| fault.ran && judgement.is_elsewhere(fault)) {
         text += "\nThe faults of Redis do not strike this lock, which sends no commands there.\n";
     }
@@ -53,7 +55,7 @@ fn line(fault: &FaultReport) -> String {
         let first = why_not.lines().next().unwrap_or_default();
         return format!("  did not run: {first}");
     }
-    let milliseconds = |ms: f64| format!("{} ms", grouped(ms.round() as u64));
+
     let fenced = fault.with_fence.as_ref();
     let cells = [
         grouped(fault.lost_updates),
@@ -69,8 +71,13 @@ fn line(fault: &FaultReport) -> String {
         format!("{:.0} %", 100.0 * fault.held_share),
         format!("{:.2}", fault.jain),
     ];
+
     let cells = cells.iter().zip(COLUMNS);
     cells.map(|(cell, (_, width))| format!("{cell:>width$}")).collect()
+}
+
+fn milliseconds(ms: f64) -> String {
+    format!("{} ms", grouped(ms.round() as u64))
 }
 
 fn verdict(judgement: &Judgement) -> String {

@@ -50,12 +50,14 @@ impl Evidence<'_> {
     pub(super) async fn lost_updates(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
         let lost = ledger.lost_updates(false).await?;
         self.report.lost_updates = lost;
+
         let breaks = ledger.breaks(false).await?;
         for (early, late) in &breaks {
             let from_us = early.granted_us.min(late.granted_us);
             let text = self.describe(early, late);
             self.add("lost-update", text, from_us, late.sent_us, &[early.id, late.id]);
         }
+
         if lost > 0 && breaks.is_empty() {
             let text = format!("the ledger has {} units more than the stock lost", grouped(lost));
             self.add("lost-update", text, 0, 0, &[]);
@@ -68,6 +70,7 @@ impl Evidence<'_> {
         let refused = self.holds.iter().filter(|turn| turn.refused).count() as u64;
         let lost_updates = ledger.lost_updates(true).await?;
         self.report.with_fence = Some(WithFence { lost_updates, refused });
+
         for (early, late) in ledger.breaks(true).await? {
             let fence = late.fence.unwrap_or_default();
             let text = format!("with fence {fence}, {}", self.describe(&early, &late));
@@ -77,26 +80,29 @@ impl Evidence<'_> {
     }
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> String {
-        let number = |stock: i64| grouped(stock.unsigned_abs());
-        let (first, second, read) = (early.id, late.id, number(late.before));
+        let first = early.id;
+        let second = late.id;
+        let read = units(late.before);
         let who = if first == second {
             format!("{first} read {read} twice")
         } else {
             format!("{first} and {second} both read {read}")
         };
+
         format!(
             "{who}: {first} wrote {after} at {}, and {second} wrote {after} over {} at {}, so both \
              took a unit, and the stock shows one",
             self.at(early.sent_us),
-            number(late.stock_before),
+            units(late.stock_before),
             self.at(late.sent_us),
-            after = number(late.before - 1),
+            after = units(late.before - 1),
         )
     }
 
     pub(super) fn overlaps(&mut self) {
         let pairs = holds::overlaps(self.holds);
         self.report.overlaps = pairs.len() as u64;
+
         for pair in spread(&pairs) {
             let (first, second) = &pair;
             let until = first.release_us.min(second.release_us);
@@ -117,6 +123,7 @@ impl Evidence<'_> {
     pub(super) fn wrong_releases(&mut self) {
         let pairs = holds::wrong_releases(self.holds);
         self.report.release_ok_when_lost = pairs.len() as u64;
+
         for pair in spread(&pairs) {
             let (first, second) = &pair;
             let text = format!(
@@ -134,6 +141,7 @@ impl Evidence<'_> {
     pub(super) fn fence_regressions(&mut self) {
         let pairs = holds::fence_regressions(self.holds, self.recording);
         self.report.fence_regressions = pairs.len() as u64;
+
         for pair in spread(&pairs) {
             let (before, later) = &pair;
             let text = format!(
@@ -152,6 +160,7 @@ impl Evidence<'_> {
     pub(super) fn misreported(&mut self) {
         let turns = holds::misreported(self.holds, self.recording);
         self.report.misreported_busy = turns.len() as u64;
+
         for turn in turns.iter().take(MAX_OF_KIND) {
             let answer = if turn.outcome == TurnOutcome::Busy { "busy" } else { "timeout" };
             let text = format!(
@@ -170,12 +179,14 @@ impl Evidence<'_> {
         let times = holds::held_times(self.holds, self.recording);
         let held: u64 = times.iter().map(|(from, until)| until - from).sum();
         self.report.held_share = held as f64 / self.recording.work_us().max(1) as f64;
+
         let Some((from, length)) = holds::longest_block(&times, self.recording) else { return };
         self.report.blocked_ms_max = length / 1_000;
         let ttl_ms = self.plan.args.ttl_ms;
         if length / 1_000 <= MAX_BLOCKED_TTLS * ttl_ms {
             return;
         }
+
         let ended = from + length >= self.recording.ended_us;
         let until = if ended { ", until the work ended" } else { "" };
         let text = format!(
@@ -185,6 +196,7 @@ impl Evidence<'_> {
             grouped(length / 1_000),
             grouped(ttl_ms),
         );
+        // From shortly before, with the last release.
         self.add("blocked", text, from.saturating_sub(10_000), from + length, &[]);
     }
 
@@ -200,16 +212,13 @@ impl Evidence<'_> {
             waits.push(hold.answered_us.saturating_sub(hold.asked_us));
         }
         waits.sort_unstable();
-        let percentile = |percent: usize| {
-            let at = (waits.len() * percent).div_ceil(100).saturating_sub(1);
-            ms(waits.get(at).copied().unwrap_or(0))
-        };
+
         // In a fair queue, each client waits for one turn of every other.
         let turn_ms = ms(self.recording.work_us()) / self.holds.len().max(1) as f64;
         let fair_ms = turn_ms * grants.len() as f64;
-        self.report.wait_p50_ms = percentile(50);
-        self.report.wait_p99_ms = percentile(99);
-        self.report.wait_ratio = percentile(99) / fair_ms.max(f64::MIN_POSITIVE);
+        self.report.wait_p50_ms = percentile_ms(&waits, 50);
+        self.report.wait_p99_ms = percentile_ms(&waits, 99);
+        self.report.wait_ratio = self.report.wait_p99_ms / fair_ms.max(f64::MIN_POSITIVE);
         self.report.jain = stats::jain(grants.values().copied()).unwrap_or(0.0);
 
         let starved: Vec<String> =
@@ -241,6 +250,16 @@ impl Evidence<'_> {
         );
         self.add("leftover-key", text, 0, 0, &[]);
     }
+}
+
+/// Returns a percentile of times in microseconds, which are in order.
+fn percentile_ms(times_us: &[u64], percent: usize) -> f64 {
+    let at = (times_us.len() * percent).div_ceil(100).saturating_sub(1);
+    ms(times_us.get(at).copied().unwrap_or(0))
+}
+
+fn units(stock: i64) -> String {
+    grouped(stock.unsigned_abs())
 }
 
 /// Returns a few pairs, of different clients where there are.

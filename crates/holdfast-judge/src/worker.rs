@@ -66,13 +66,16 @@ pub async fn run_worker() -> anyhow::Result<()> {
             && sender.send(line).is_ok()
         {}
     });
+
     let first = lines.recv().await.unwrap_or_default();
     let setup: WorkerSetup =
         serde_json::from_str(&first).context("`judge-worker` is started by `holdfast judge`")?;
     if let Err(why) = serve(setup, &mut lines).await {
         report(&WorkerReport::Failed { why: format!("{why:#}") });
+
         while lines.recv().await.is_some() {}
     }
+
     // Among them the adapter, which may be stopped, and in another group.
     end_orphans(None).await;
     if getpgrp() == getpid() {
@@ -109,6 +112,7 @@ async fn serve(
         let setup = &state.setup;
         ledgers.push(Ledger::connect(&setup.ledger_url, setup.pass).await?);
     }
+    // Not before all are connected: the work begins for all at once.
     report(&WorkerReport::Ready(introduced));
 
     let mut clients = JoinSet::new();
@@ -160,6 +164,7 @@ async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Res
     if !answer.ok {
         bail!("the adapter answered `init` with an error: {}", describe(&answer));
     }
+
     let name = answer.name.filter(|name| !name.trim().is_empty());
     Ok(Adapter {
         name: name.context("the adapter's answer to `init` has no `name`")?,
@@ -183,6 +188,7 @@ fn report(report: &WorkerReport) {
 async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
     let setup = &state.setup;
     let id = ClientId { worker: setup.worker, client };
+    // Clients that pause alike would meet at the lock again and again.
     let stream = u64::from(setup.worker) << 32 | u64::from(client);
     let mut random = StdRng::seed_from_u64(setup.seed ^ stream.rotate_left(16));
     while *state.running.borrow() {
@@ -194,7 +200,9 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
                 return std::future::pending().await;
             }
         };
+
         report(&WorkerReport::Turn(turn));
+
         let pause = match turn.outcome {
             TurnOutcome::Granted | TurnOutcome::Timeout => setup.args.think_ms as f64,
             TurnOutcome::Busy | TurnOutcome::Error => RETRY_DELAY_MS,
@@ -217,6 +225,7 @@ async fn take_turn(
     let acquire = AdapterOp::Acquire { key, wait_ms };
     let answer = state.adapter.call(acquire, Duration::from_millis(wait_ms)).await;
     turn.answered_us = monotonic_us();
+
     if !answer.ok {
         turn.outcome = match answer.reason.as_deref() {
             Some("busy") => TurnOutcome::Busy,
@@ -279,6 +288,7 @@ fn held(state: &WorkerState, turn: &Turn) -> Option<oneshot::Receiver<u64>> {
         HoldState::Armed { since_us } if turn.answered_us >= since_us => {}
         _ => return None,
     }
+
     let (go, may_write) = oneshot::channel();
     *hold = HoldState::Held(go);
     report(&WorkerReport::Holding(*turn));

@@ -49,6 +49,7 @@ impl WorkerProcess {
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).context("it has no id")?;
         let stdin = child.stdin.take().context("the worker has no stdin")?;
         let stdout = child.stdout.take().context("the worker has no stdout")?;
+
         tokio::spawn(read_reports(stdout, setup.worker, process, messages));
         let mut worker = Self { process, child, stdin, leader };
         worker.send_line(&serde_json::to_string(setup)?).await;
@@ -100,5 +101,6 @@ async fn read_reports(
             return;
         }
     }
+
     let _ = messages.send(WorkerMessage { worker, process, report: None });
 }
