@@ -25,10 +25,12 @@ impl Account {
             owner.map_or(Ok(()), |owner| check_owner(cluster, &owner))?;
             return Ok(None);
         }
+
         // A cluster keeps its owner, also if a user `postgres` was added since.
         if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
             return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
         }
+
         let found = ["postgres", "nobody"].iter().find_map(|name| Self::named(name));
         let found = found.context(
             "Postgres does not run as root, and there is neither a user `postgres` nor `nobody` \
@@ -37,14 +39,8 @@ impl Account {
         Ok(Some(found?))
     }
 
-    /// Looks a user up with `id`, which queries all user databases of the system.
     fn named(name: &str) -> Option<Self> {
-        let ask = |flag: &str| -> Option<u32> {
-            let output =
-                Command::new("id").args([flag, name]).stderr(Stdio::null()).output().ok()?;
-            String::from_utf8(output.stdout).ok()?.trim().parse().ok()
-        };
-        Some(Self { uid: ask("-u")?, gid: ask("-g")? })
+        Some(Self { uid: ask_id("-u", name)?, gid: ask_id("-g", name)? })
     }
 
     pub(super) fn take_over(&self, folder: &Path) -> Result<()> {
@@ -53,10 +49,17 @@ impl Account {
 
     /// Returns whether this user can reach and write to a folder: no parent is closed to it.
     pub(super) fn can_write_to(&self, folder: &Path) -> Result<bool> {
+        // The kernel answers as that user: the modes of the folders above are not all that counts.
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", r#"cd "$1" && test -w ."#, "sh"]).arg(folder).current_dir("/");
         probe.uid(self.uid).gid(self.gid).stdout(Stdio::null()).stderr(Stdio::null());
         let status = probe.status().context("cannot run /bin/sh as another user")?;
         Ok(status.success())
     }
+}
+
+fn ask_id(flag: &str, name: &str) -> Option<u32> {
+    // Not /etc/passwd, which is only one of a system's user databases.
+    let output = Command::new("id").args([flag, name]).stderr(Stdio::null()).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }

@@ -41,9 +41,11 @@ impl DataDir {
         let path = create_data_folder(path)?;
         let lock_path = path.join("up.lock");
         let mut lock = lock_exclusively(&lock_path, &path).await?;
+        // In place: a file that is renamed into it would be another one, which nobody has locked.
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
             .map_err(file("cannot write", &lock_path))?;
+
         create_folder(&path.join("log"), 0o700)?;
         check_folder(&path.join("log"))?;
         Ok(Self { path, _lock: lock })
@@ -72,6 +74,7 @@ impl DataDir {
     }
 
     pub(super) fn remove_env(&self) {
+        // One that can't be removed means nothing: the lock beside it is free.
         let _ = fs::remove_file(self.path.join("env"));
     }
 }
@@ -79,27 +82,29 @@ impl DataDir {
 /// Returns the addresses of the `up` of the current user that runs on this folder; `None` if none
 /// is ready.
 pub fn read_env(data: &Path) -> Option<RunningUp> {
-    let open = |name| open_own(&data.join(name), OpenOptions::new().read(true)).ok();
-    let lock = open("up.lock")?;
+    let lock = open_own(&data.join("up.lock"), OpenOptions::new().read(true)).ok()?;
     // If the lock is free, `env` was left by a killed `up`.
     if !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return None;
     }
-    parse_env(&io::read_to_string(open("env")?).ok()?)
+
+    let env = open_own(&data.join("env"), OpenOptions::new().read(true)).ok()?;
+    parse_env(&io::read_to_string(env).ok()?)
 }
 
 fn parse_env(text: &str) -> Option<RunningUp> {
-    let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
-        Some(line.strip_prefix('\'')?.strip_suffix('\'')?.to_owned())
-    };
     Some(RunningUp {
-        database_url: value("DATABASE_URL")?,
-        redis_url: value("REDIS_URL")?,
-        redlock_urls: split_list(&value("REDLOCK_URLS").unwrap_or_default()),
-        replicas: split_list(&value("HOLDFAST_REPLICAS")?),
-        lab: value("HOLDFAST_UP_LAB").is_none_or(|lab| lab == "on"),
+        database_url: value_of("DATABASE_URL", text)?.to_owned(),
+        redis_url: value_of("REDIS_URL", text)?.to_owned(),
+        redlock_urls: split_list(value_of("REDLOCK_URLS", text)?),
+        replicas: split_list(value_of("HOLDFAST_REPLICAS", text)?),
+        lab: value_of("HOLDFAST_UP_LAB", text)? == "on",
     })
+}
+
+fn value_of<'t>(name: &str, text: &'t str) -> Option<&'t str> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    value.strip_prefix('\'')?.strip_suffix('\'')
 }
 
 fn split_list(text: &str) -> Vec<String> {
@@ -113,9 +118,11 @@ async fn lock_exclusively(lock_path: &Path, data: &Path) -> Result<File> {
         }
         tokio::time::sleep(LOCK_RETRY_DELAY).await;
     }
-    let text = read_if_exists(lock_path)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let (pid, address) = text.trim().split_once('\n').unwrap_or(("unknown", "address unknown"));
+
+    let contents = read_if_exists(lock_path)?.unwrap_or_default();
+    let holder = String::from_utf8_lossy(&contents);
+    // It is empty for the moment in which its holder writes it.
+    let (pid, address) = holder.trim().split_once('\n').unwrap_or(("unknown", "address unknown"));
     bail!(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \
@@ -132,6 +139,7 @@ mod tests {
     fn env_file_is_parsed() {
         let text = "DATABASE_URL='postgres:///holdfast?host=/tmp/x&port=5432'\n\
                     REDIS_URL='redis+unix:///tmp/x/redis.sock'\n\
+                    REDLOCK_URLS=''\n\
                     HOLDFAST_REPLICAS='http://127.0.0.1:1,http://127.0.0.1:2'\n\
                     HOLDFAST_UP_LAB='off'\n";
         let read = parse_env(text).expect("it is whole");

@@ -53,8 +53,7 @@ impl FolderId {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         let born = meta.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let born = born.map(|since| since.as_nanos());
-        Ok(Self { device: meta.dev(), inode: meta.ino(), born })
+        Ok(Self { device: meta.dev(), inode: meta.ino(), born: born.map(|since| since.as_nanos()) })
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -106,8 +105,10 @@ impl Identity {
         let mut value = |name: &str| lines.next()?.strip_prefix(name.as_bytes());
         let id = Uuid::try_parse_ascii(value("id ")?).ok()?;
         let folder = FolderId::parse(std::str::from_utf8(value("folder ")?).ok()?)?;
-        let external = std::str::from_utf8(value("external ")?).ok()?;
-        let external = if external.is_empty() { None } else { Some(FolderId::parse(external)?) };
+        let external = match std::str::from_utf8(value("external ")?).ok()? {
+            "" => None,
+            recorded => Some(FolderId::parse(recorded)?),
+        };
         // Last, because a path may contain a line feed.
         let path = PathBuf::from(OsStr::from_bytes(value("path ")?));
         Some(Self { id, folder, external, path })

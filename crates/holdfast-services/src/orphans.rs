@@ -42,16 +42,19 @@ pub(super) struct ChildRegistry {
     path: PathBuf,
     sockets: PathBuf,
     head: String,
+    /// In the order in which they were first started.
     children: RefCell<Vec<RegisteredChild>>,
 }
 
 impl ChildRegistry {
     /// Records the sockets' folder; call [`terminate_all`] first.
     pub(super) fn new(data: &Path, sockets: &Path) -> Result<Self> {
-        let [data_id, sockets_id] = [FolderId::of(data)?, FolderId::of(sockets)?];
+        let data_id = FolderId::of(data)?;
+        let sockets_id = FolderId::of(sockets)?;
         let head = format!("{FOLDER}{data_id}\n{SOCKETS}{sockets_id} {}\n", sockets.display());
-        let (path, sockets) = (data.join("pids"), sockets.to_owned());
-        let registry = Self { path, sockets, head, children: RefCell::default() };
+        let path = data.join("pids");
+        let registry = Self { path, sockets: sockets.into(), head, children: RefCell::default() };
+        // Also without children: the next `up` removes the sockets of one that is killed from here.
         registry.write()?;
         Ok(registry)
     }
@@ -62,13 +65,19 @@ impl ChildRegistry {
         // Without a start time it has exited already, which its supervisor reports.
         let Some(start) = start_of(pid) else { return Ok(()) };
         let child = RegisteredChild { role: role.to_owned(), pid, start };
-        self.children.borrow_mut().retain(|other| other.role != role);
-        self.children.borrow_mut().push(child);
+
+        let mut children = self.children.borrow_mut();
+        match children.iter_mut().find(|other| other.role == role) {
+            Some(predecessor) => *predecessor = child,
+            None => children.push(child),
+        }
+        drop(children);
         self.write()
     }
 
     pub(super) fn clear(&self) {
         sockets::remove(&self.sockets);
+        // Last: until then the next `up` finds here what is left.
         let _ = fs::remove_file(&self.path);
     }
 
@@ -91,6 +100,7 @@ pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
             terminate_recorded(&text, services).await?;
         }
         let _ = fs::remove_file(data.join("env"));
+        // Not before all have ended: one that doesn't is still recorded at the next attempt.
         fs::remove_file(&path).map_err(file("cannot remove", &path))?;
     }
     check_pid_file(&services.join("postgres"))
@@ -102,6 +112,7 @@ async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
         return Ok(());
     };
     let sockets = Path::new(sockets);
+
     // Recorded in the order of starting, so ended in reverse.
     for child in text.lines().rev().filter_map(RegisteredChild::parse) {
         let RegisteredChild { role, pid, .. } = &child;
@@ -111,6 +122,8 @@ async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
             child.end().await?;
         }
     }
+
+    // A path alone proves nothing.
     let created = FolderId::parse(sockets_id);
     if created.is_some() && FolderId::of(sockets).ok() == created {
         sockets::remove(sockets);
@@ -128,9 +141,11 @@ fn check_pid_file(cluster: &Path) -> Result<()> {
     let Some(pid) = text.lines().next().and_then(|line| line.trim().parse().ok()) else {
         return Ok(());
     };
+    // Postgres itself removes the file of a process that has ended.
     if start_of(pid).is_none() {
         return Ok(());
     }
+
     ensure!(
         !uses_folder(pid, cluster),
         "a Postgres that this `up` has not started runs on {} (pid {pid}). Stop it with `kill -INT \
@@ -148,28 +163,39 @@ fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
 impl RegisteredChild {
     /// Parses a line of `pids`; `None` if it names no child.
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(3, ' ').map(str::to_owned);
-        let (role, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
-        Some(Self { role, pid, start })
+        let mut words = line.splitn(3, ' ');
+        Some(Self {
+            role: words.next()?.to_owned(),
+            pid: words.next()?.parse().ok()?,
+            start: words.next()?.to_owned(),
+        })
     }
 
     fn is_alive(&self) -> bool {
         start_of(self.pid).is_some_and(|start| start == self.start)
     }
 
-    /// Resumes the process if it is paused, asks it to exit, and kills it after a grace period.
+    /// Signals the process, unless it has ended: then its pid may be another's.
+    fn send(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
     async fn end(&self) -> Result<()> {
         let Self { role, pid, .. } = self;
         // On TERM Postgres waits for its clients; INT closes them.
         let polite = if role == "postgres" { Signal::INT } else { Signal::TERM };
-        for signals in [[Signal::CONT, polite], [Signal::CONT, Signal::KILL]] {
-            for signal in signals.into_iter().filter(|_| self.is_alive()) {
-                let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, signal));
-            }
+        for signal in [polite, Signal::KILL] {
+            // A process that a lesson has paused handles no signal before this one.
+            self.send(Signal::CONT);
+            self.send(signal);
+
             let until = Instant::now() + GRACE_PERIOD;
             while self.is_alive() && Instant::now() < until {
                 sleep(POLL_INTERVAL).await;
             }
+
             if !self.is_alive() {
                 return Ok(());
             }
@@ -187,6 +213,21 @@ mod tests {
         let child = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
         assert_eq!(RegisteredChild::parse("redis 12 boot 34"), Some(child));
         assert_eq!(RegisteredChild::parse("sockets 1:2:3 /tmp/holdfast-1"), None);
+    }
+
+    #[test]
+    fn restarted_child_keeps_its_place() {
+        let data = std::env::temp_dir().join(format!("hf-orphans-{}", std::process::id()));
+        fs::create_dir(&data).expect("a new folder");
+        let registry = ChildRegistry::new(&data, &data).expect("it can be written");
+        for role in ["postgres", "redis", "postgres"] {
+            registry.record_child(role, std::process::id()).expect("it can be written");
+        }
+        let text = fs::read_to_string(data.join("pids")).expect("it was written");
+        fs::remove_dir_all(&data).expect("it is ours");
+        let recorded: Vec<String> =
+            text.lines().filter_map(RegisteredChild::parse).map(|child| child.role).collect();
+        assert_eq!(recorded, ["postgres", "redis"]);
     }
 
     #[test]

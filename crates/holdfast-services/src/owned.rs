@@ -44,6 +44,7 @@ pub(super) fn disk_full(path: &Path) -> anyhow::Error {
 /// Opens a file of the current user. Does not follow a symbolic link.
 pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = open_no_follow(path, options, OFlags::empty())?;
+    // Of the open file: the path may lead to another one by now.
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file; remove it"));
@@ -58,6 +59,7 @@ pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<Fil
 /// Opens and locks a file, until it is dropped; `None` if another process has locked it.
 pub(super) fn try_lock(path: &Path) -> Result<Option<File>> {
     let mut options = OpenOptions::new();
+    // Not truncated: another holder's file says who that is.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock = open_own(path, &mut options).map_err(file("cannot open", path))?;
     match lock.try_lock() {
@@ -67,7 +69,6 @@ pub(super) fn try_lock(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Returns the contents of a file; `None` if it does not exist.
 pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut contents = Vec::new();
     let read = open_own(path, OpenOptions::new().read(true))
@@ -82,6 +83,7 @@ pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>> {
 /// Writes a file that only its owner can read, atomically, also for a power cut.
 pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
+    // Left by a killed process. A link that is placed here after that is refused by `create_new`.
     let _ = fs::remove_file(&new);
     OpenOptions::new()
         .write(true)
@@ -91,6 +93,7 @@ pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<()> {
         .and_then(|mut new| {
             new.set_permissions(Permissions::from_mode(0o600))?;
             new.write_all(contents)?;
+            // Otherwise a power cut can leave the new name with an empty file.
             new.sync_all()
         })
         .and_then(|()| fs::rename(&new, path))
@@ -100,8 +103,10 @@ pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<()> {
 /// Creates a data folder, if necessary, and returns its path without symbolic links. Rejects a
 /// folder of another user. As root, the services' user must be able to traverse it.
 pub(super) fn create_data_folder(path: &Path) -> Result<PathBuf> {
+    // Before root creates anything there; and again below, without the links of the path.
     check_path(path)?;
     create_folder(path, if geteuid().is_root() { 0o711 } else { 0o700 })?;
+
     let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
     check_folder(&path)?;
     Ok(path)
@@ -112,6 +117,7 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+
     if fs::symlink_metadata(path).is_ok() {
         bail!(
             "{} is not a folder. Use another one, which is created if it does not exist: --data \
@@ -119,6 +125,7 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
             path.display()
         );
     }
+
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_folder(parent, mode)?;
     }
@@ -145,10 +152,12 @@ pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<()> 
             if meta.is_dir() {
                 change_owner(&entry.path(), uid, gid)?;
             } else if meta.nlink() == 1 {
+                // A file with a second name may be one that root has elsewhere.
                 lchown(entry.path(), Some(uid), Some(gid))?;
             }
         }
     }
+
     let folder = open_no_follow(folder, OpenOptions::new().read(true), OFlags::DIRECTORY)?;
     fchown(folder, Some(uid), Some(gid))
 }
@@ -157,6 +166,7 @@ fn open_no_follow(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::
     let flags = flags | OFlags::NOFOLLOW;
     let opened = options.custom_flags(flags.bits().cast_signed()).open(path);
     opened.map_err(|error| {
+        // The system's own words are "too many levels of symbolic links".
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()) {
             io::Error::other("it is a symbolic link, which is not followed; remove it")
         } else {
@@ -171,10 +181,12 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
         return Ok(());
     }
     let path = absolute(path).map_err(file("cannot find", path))?;
+
     for part in path.ancestors() {
         // What does not exist is created inside the parts that do.
         let Ok(meta) = fs::symlink_metadata(part) else { continue };
         check_owner(part, &meta)?;
+        // Not for the folder itself, to which others could add files.
         let is_sticky = meta.mode() & STICKY != 0 && part != path;
         ensure!(
             meta.is_symlink() || meta.mode() & WRITABLE_BY_OTHERS == 0 || is_sticky,

@@ -41,13 +41,15 @@ pub(super) async fn create_cluster(
     if cluster.join("PG_VERSION").exists() {
         return Ok(cluster);
     }
-    print_progress("creating a Postgres cluster …");
 
+    print_progress("creating a Postgres cluster …");
     let new = services_dir.path.join("postgres.new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
     }
     services_dir.create("postgres.new")?;
+
+    // KILL, as what it has made when `up` dies is of no use.
     let mut command = services_dir.command(initdb, "KILL");
     command
         .arg("--pgdata")
@@ -67,6 +69,7 @@ pub(super) async fn create_cluster(
         }
         bail!("initdb failed ({}):\n{}", output.status, text.trim());
     }
+
     fs::rename(new, &cluster).map_err(file("cannot rename into place", &cluster))?;
     Ok(cluster)
 }
@@ -104,6 +107,7 @@ pub(super) fn spec(
     for setting in settings {
         command.args(["-c", setting]);
     }
+
     ChildSpec {
         name: "Postgres".to_owned(),
         role: "postgres".to_owned(),
@@ -116,6 +120,7 @@ pub(super) fn spec(
 }
 
 pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
+    // A session: while Postgres recovers, it accepts connections and refuses these.
     match timeout(ATTEMPT_TIMEOUT, connect(sockets)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -125,6 +130,7 @@ pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
 
 pub(super) async fn create_database(sockets: &Path) -> Result<()> {
     let mut connection = connect(sockets).await?;
+    // There is no `create database if not exists`.
     let there = sqlx::query("select from pg_database where datname = 'holdfast'")
         .fetch_optional(&mut connection)
         .await?;

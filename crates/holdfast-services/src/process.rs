@@ -42,6 +42,7 @@ pub(super) struct ChildSpec {
 /// Returns a command whose process gets a process group of its own and, on Linux, `death_signal`
 /// (e.g. `TERM`) when the thread that started it ends. Must be started from the main thread.
 pub fn tied_command(program: &Path, death_signal: &str) -> Command {
+    // Another program, as a call between fork and exec is unsafe in Rust.
     let mut command = Command::new(if *HAS_SETPRIV { Path::new("setpriv") } else { program });
     if *HAS_SETPRIV {
         command.args(["--pdeathsig", death_signal, "--"]).arg(program);
@@ -75,15 +76,17 @@ pub(super) struct Log {
 }
 
 impl Process {
-    /// Starts a command with its output in the file `log`.
     pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        // Only here: a process that runs goes on writing to the file that it has.
         if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
             let _ = fs::rename(log, log.with_extension("log.1"));
         }
-        let open = open_own(log, OpenOptions::new().append(true).create(true).mode(0o600));
-        let output = open.map_err(file("cannot open the log", log))?;
+
+        let output = open_own(log, OpenOptions::new().append(true).create(true).mode(0o600))
+            .map_err(file("cannot open the log", log))?;
         let from = output.metadata().map_err(file("cannot read the log", log))?.len();
         let errors = output.try_clone().map_err(file("cannot open again", log))?;
+
         let program = PathBuf::from(command.as_std().get_program());
         let child = command.stdout(output).stderr(errors).spawn();
         let child = child.map_err(file("cannot start", &program))?;
@@ -91,15 +94,12 @@ impl Process {
     }
 
     /// Waits until `probe` succeeds. Fails if the process exits before, or after `limit`.
-    pub(super) async fn wait_ready<T, P>(
+    pub(super) async fn wait_ready<T>(
         &mut self,
         name: &str,
         limit: Duration,
-        probe: impl Fn() -> P,
-    ) -> Result<T>
-    where
-        P: Future<Output = Result<T, String>>,
-    {
+        probe: impl AsyncFn() -> Result<T, String>,
+    ) -> Result<T> {
         let Self { child, log } = self;
         let exited = async { log.died(name, &describe(child.wait().await)) };
         wait_ready(name, limit, log, probe, exited).await
@@ -113,7 +113,6 @@ impl Process {
         }
     }
 
-    /// Asks the process to exit with this signal, and kills it after the grace period.
     pub(super) async fn end(&mut self, signal: Signal, grace_period: Duration) {
         self.send(signal);
         if timeout(grace_period, self.child.wait()).await.is_err() {
@@ -123,16 +122,13 @@ impl Process {
 }
 
 /// As [`Process::wait_ready`]; `exited` waits for its exit.
-pub(super) async fn wait_ready<T, P>(
+pub(super) async fn wait_ready<T>(
     name: &str,
     limit: Duration,
     log: &Log,
-    probe: impl Fn() -> P,
+    probe: impl AsyncFn() -> Result<T, String>,
     exited: impl Future<Output = anyhow::Error>,
-) -> Result<T>
-where
-    P: Future<Output = Result<T, String>>,
-{
+) -> Result<T> {
     let mut last = "no attempt yet".to_owned();
     let probing = async {
         loop {
@@ -143,8 +139,10 @@ where
             sleep(PROBE_INTERVAL).await;
         }
     };
+
     let outcome = tokio::select! {
         outcome = timeout(limit, probing) => outcome,
+
         error = exited => return Err(error),
     };
     match outcome {
@@ -159,18 +157,21 @@ impl Log {
     }
 
     pub(super) fn tail(&self) -> String {
-        let read = || -> io::Result<String> {
-            let mut log = File::open(&self.path)?;
-            let end = log.seek(SeekFrom::End(0))?;
-            log.seek(SeekFrom::Start(self.from.max(end.saturating_sub(TAIL_BYTES))))?;
-            let mut bytes = Vec::new();
-            log.read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let text = read().unwrap_or_default();
+        let bytes = self.read_end().unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
         let last = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n  ");
         format!("The end of {}:\n  {last}", self.path.display())
+    }
+
+    fn read_end(&self) -> io::Result<Vec<u8>> {
+        let mut log = File::open(&self.path)?;
+        let end = log.seek(SeekFrom::End(0))?;
+        // Not before `from`: an earlier process failed in another way.
+        log.seek(SeekFrom::Start(self.from.max(end.saturating_sub(TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 

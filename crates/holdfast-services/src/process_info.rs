@@ -16,10 +16,13 @@ pub(super) fn start_of(pid: i32) -> Option<String> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let ProcessStat { state, start, .. } = ProcessStat::parse(&stat)?;
+        // A zombie has ended. With the boot, as the ticks of the start begin anew there.
         return (state != 'Z' && state != 'X').then(|| format!("{} {start}", boot.trim()));
     }
-    let text = String::from_utf8(ps(pid, "lstart=,ucomm=")?).ok()?;
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+
+    let columns = String::from_utf8(ps(pid, "lstart=,ucomm=")?).ok()?;
+
+    let text = columns.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty()).then_some(text)
 }
 
@@ -29,6 +32,7 @@ pub(super) fn has_argument(pid: i32, path: &Path) -> bool {
     } else {
         ps(pid, "command=")
     };
+    // A part of one: Redis' URL contains the path.
     let path = path.as_os_str().as_encoded_bytes();
     arguments.is_some_and(|arguments| arguments.windows(path.len()).any(|part| part == path))
 }
@@ -39,6 +43,7 @@ pub(super) fn uses_folder(pid: i32, folder: &Path) -> bool {
     if !cfg!(target_os = "linux") {
         return has_argument(pid, folder);
     }
+
     let current = format!("/proc/{pid}/cwd");
     match FolderId::of(Path::new(&current)) {
         Ok(current) => FolderId::of(folder).is_ok_and(|folder| folder == current),

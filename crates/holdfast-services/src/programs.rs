@@ -20,8 +20,8 @@ pub(super) struct Programs {
 impl Programs {
     pub(super) fn find(cluster: &Path) -> Result<Self> {
         let folder = postgres_folder(&search_paths(), cluster)?;
-        let (postgres, initdb) = (folder.join("postgres"), folder.join("initdb"));
-        Ok(Self { postgres, initdb, redis: redis()? })
+        let postgres = folder.join("postgres");
+        Ok(Self { postgres, initdb: folder.join("initdb"), redis: redis()? })
     }
 }
 
@@ -36,21 +36,19 @@ fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> 
         .iter()
         .filter(|folder| is_program(&folder.join("postgres")) && is_program(&folder.join("initdb")))
         .peekable();
-    found.peek().with_context(|| missing("postgres", "postgresql"))?;
-    let made_by = cluster_version(cluster);
-    let folder = match made_by {
-        None => found.next(),
-        Some(_) => found.find(|folder| major_version(&folder.join("postgres")) == made_by),
-    };
-    let other_version = || {
+    let first = *found.peek().with_context(|| missing("postgres", "postgresql"))?;
+    let Some(made_by) = cluster_version(cluster) else { return Ok(first.clone()) };
+
+    // Postgres refuses a cluster of another major version.
+    let same = found.find(|folder| major_version(&folder.join("postgres")) == Some(made_by));
+    let same = same.with_context(|| {
         format!(
-            "{} was made by Postgres {}, which is not installed. Install it, or start anew with \
-             another folder: --data FOLDER",
-            cluster.display(),
-            made_by.unwrap_or_default()
+            "{} was made by Postgres {made_by}, which is not installed. Install it, or start anew \
+             with another folder: --data FOLDER",
+            cluster.display()
         )
-    };
-    Ok(folder.with_context(other_version)?.clone())
+    })?;
+    Ok(same.clone())
 }
 
 fn missing(program: &str, package: &str) -> String {
@@ -64,6 +62,8 @@ fn search_paths() -> Vec<PathBuf> {
     if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
         return env::split_paths(&only).collect();
     }
+
+    // A relative folder is another one for the services, which are started in `/`.
     let mut search_paths: Vec<PathBuf> = env::var_os("PATH")
         .map(|path| env::split_paths(&path).filter(|folder| folder.is_absolute()).collect())
         .unwrap_or_default();

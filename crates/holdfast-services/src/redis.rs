@@ -42,6 +42,7 @@ pub(super) fn spec(
         .args(["--port", "0", "--unixsocketperm", "700", "--daemonize", "no"])
         .args(["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"])
         .args(["--maxmemory-policy", "noeviction", "--loglevel", "notice", "--logfile", ""]);
+
     let name = if role == MAIN { "Redis".to_owned() } else { format!("Redis {role}") };
     ChildSpec {
         name,
@@ -54,6 +55,7 @@ pub(super) fn spec(
 }
 
 pub(super) async fn check_ready(url: &str) -> Result<(), String> {
+    // A command: while Redis reads its file, it accepts connections and refuses these.
     let ping = async {
         let limits = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ATTEMPT_TIMEOUT))

@@ -27,15 +27,15 @@ const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
 
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
+    // Port 0 would be any, and `up` passes on the addresses before the replicas listen.
     let last = first.checked_add(replicas.saturating_sub(1)).filter(|_| first > 0);
     let last = last.with_context(|| {
         format!(
             "--listen {listen} with {replicas} replicas needs the ports from {first} on, and ports \
              go from 1 to 65535: choose another with --listen"
         )
-    });
-    let ports = first..=last?;
-    Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
+    })?;
+    Ok((first..=last).map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
 pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
@@ -63,7 +63,6 @@ pub(super) fn spec(
     options: &UpArgs,
     running: &RunningUp,
 ) -> ChildSpec {
-    let port = address.port();
     let mut command = tied_command(program, "TERM");
     // `PGSSLMODE`, `PGOPTIONS` etc. are meant for the user's own Postgres.
     for (name, _) in std::env::vars_os() {
@@ -71,6 +70,7 @@ pub(super) fn spec(
             command.env_remove(name);
         }
     }
+
     command
         .arg("serve")
         // Not a variable: it proves whose process this is (`orphans.rs`), and contains no secret.
@@ -79,6 +79,7 @@ pub(super) fn spec(
         .env("REDLOCK_URLS", running.redlock_urls.join(","))
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
+        // To see what a broken lock does is what `up` is for.
         .env("HOLDFAST_UNSAFE_LOCK", "on")
         .env("HOLDFAST_LAB", options.lab.name())
         // The replicas' listeners are `up`'s own.
@@ -103,10 +104,9 @@ pub(super) fn spec(
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
 
-    let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
     ChildSpec {
-        name,
-        role,
+        name: format!("replica {}", address.port()),
+        role: format!("replica-{}", address.port()),
         command,
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,
@@ -125,6 +125,7 @@ pub async fn check_ready(address: SocketAddr) -> Result<String, String> {
             Ok(Err(error)) => return Err(format!("no response from {address}: {error}")),
             Err(_) => return Err(format!("no response from {address} within {ATTEMPT_TIMEOUT:?}")),
         };
+
     let body = String::from_utf8_lossy(&body).into_owned();
     if status == 200 { Ok(body) } else { Err(format!("/readyz responded {status}: {body}")) }
 }

@@ -47,12 +47,16 @@ impl ServicesDir {
         let Some(mut identity) = Identity::read(&record)? else { return Self::create_new(data) };
         let mut services_dir = data.to_owned();
         let mut records = vec![record];
-        let (mut lock, mut is_restored) = (None, false);
+        let mut lock = None;
+        let mut is_restored = false;
         if identity.external.is_some() {
             services_dir = external_path(identity.id);
+            // Written before the record in the data folder, which leads to it.
             records.insert(0, services_dir.join(OWNER));
             (lock, identity) = lock_external(&services_dir, &identity, data)?;
+
             let external = FolderId::of(&services_dir)?;
+            // The record in this folder is of another one: it is a copy that was put back.
             is_restored = identity.external.is_none_or(|known| !external.is_recorded(known, true));
             identity.external = Some(external);
         }
@@ -69,6 +73,8 @@ impl ServicesDir {
                 identity.path.display(),
                 if is_torn { ", and was made while its shop ran" } else { "" }
             );
+
+            // With the same id, both would own the same external data.
             identity.id = Uuid::new_v4();
             if identity.external.is_some() {
                 // Of a killed `up`, Postgres may run on without the lock.
@@ -84,6 +90,7 @@ impl ServicesDir {
                 lock = try_lock(&services_dir.join(LOCK))?;
             }
         }
+
         ensure!(
             !(is_copied && is_torn) || adopt,
             "{} is a copy that was made while its shop ran, so that its database may be damaged. \
@@ -91,9 +98,13 @@ impl ServicesDir {
             data.display()
         );
         if identity.path != data || is_copied {
-            let (data, before) = (data.display(), identity.path.display());
-            print_progress(&format!("{data} was moved or copied from {before}, and is used now"));
+            print_progress(&format!(
+                "{} was moved or copied from {}, and is used now",
+                data.display(),
+                identity.path.display()
+            ));
         }
+
         let claimed = Identity { folder: FolderId::of(data)?, path: data.to_owned(), ..identity };
         records.iter().try_for_each(|record| claimed.write(record))?;
         Self::prepare(services_dir, lock)?.check_open()
@@ -109,26 +120,41 @@ impl ServicesDir {
                 data.display()
             );
         }
-        let (id, folder) = (Uuid::new_v4(), FolderId::of(data)?);
-        let mut identity = Identity { id, folder, external: None, path: data.to_owned() };
-        let mut services_dir = Self::prepare(data.to_owned(), None)?;
-        if !services_dir.is_open()? {
-            let _ = fs::remove_dir(data.join("redis"));
-            let path = external_path(id);
-            print_progress(&format!(
-                "{} is closed to the user that Postgres runs as: its data is kept in {}",
-                data.display(),
-                path.display()
-            ));
-            // Root's, so that the services' user can replace nothing in it that root trusts.
-            create_folder(&path, 0o711)?;
-            identity.external = Some(FolderId::of(&path)?);
-            identity.write(&path.join(OWNER))?;
-            let lock = try_lock(&path.join(LOCK))?;
-            services_dir = Self::prepare(path, lock)?.check_open()?;
+
+        let folder = FolderId::of(data)?;
+        let identity = Identity { id: Uuid::new_v4(), folder, external: None, path: data.into() };
+        let services_dir = Self::prepare(data.to_owned(), None)?;
+        if services_dir.is_open()? {
+            // Last: it says that the data exists.
+            identity.write(&data.join(IDENTITY))?;
+            return Ok(services_dir);
         }
-        // Last: it says that the data exists.
-        identity.write(&data.join(IDENTITY))?;
+
+        // It was made to try that.
+        let _ = fs::remove_dir(data.join("redis"));
+        let external = external_path(identity.id);
+        print_progress(&format!(
+            "{} is closed to the user that Postgres runs as: its data is kept in {}",
+            data.display(),
+            external.display()
+        ));
+        let created = Self::create_external(&external, identity);
+        if created.is_err() {
+            // The next start makes another one: nothing leads to this.
+            let _ = fs::remove_dir_all(&external);
+        }
+        created
+    }
+
+    fn create_external(external: &Path, mut identity: Identity) -> Result<Self> {
+        // Root's, so that the services' user can replace nothing in it that root trusts.
+        create_folder(external, 0o711)?;
+        identity.external = Some(FolderId::of(external)?);
+        identity.write(&external.join(OWNER))?;
+        let lock = try_lock(&external.join(LOCK))?;
+        let services_dir = Self::prepare(external.to_owned(), lock)?.check_open()?;
+        // Last, as above.
+        identity.write(&identity.path.join(IDENTITY))?;
         Ok(services_dir)
     }
 
@@ -195,20 +221,20 @@ fn lock_external(
     identity: &Identity,
     data: &Path,
 ) -> Result<(Option<File>, Identity)> {
-    let missing = || {
-        format!(
-            "the database of {} was in {}, which is missing or not of this shop. Restore that \
-             folder, too, or start anew with another folder: --data FOLDER",
-            data.display(),
-            external.display()
-        )
-    };
-    fs::symlink_metadata(external).with_context(missing)?;
+    let missing = format!(
+        "the database of {} was in {}, which is missing or not of this shop. Restore that folder, \
+         too, or start anew with another folder: --data FOLDER",
+        data.display(),
+        external.display()
+    );
+    ensure!(fs::symlink_metadata(external).is_ok(), missing);
     check_folder(external)?;
+
     // Before the record is read: the holder may change it.
     let lock = try_lock(&external.join(LOCK))?;
     let owner = Identity::read(&external.join(OWNER))?;
-    let owner = owner.filter(|owner| owner.id == identity.id).with_context(missing)?;
+    let owner = owner.filter(|owner| owner.id == identity.id).context(missing)?;
+
     ensure!(
         lock.is_some(),
         "{} is in use by the `holdfast up` that was started on {}. Stop that one first",
@@ -222,6 +248,7 @@ fn lock_external(
 fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
     let target = external_path(id);
     print_progress(&format!("copying {} to {} …", source.display(), target.display()));
+    // `cp`, which keeps owners: Postgres opens a cluster of its own user only.
     let copied = std::process::Command::new("cp").arg("-a").args([source, &target]).output()?;
     if !copied.status.success() {
         // `cp` has created it.
@@ -229,4 +256,31 @@ fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
         bail!("cannot copy {}: {}", source.display(), String::from_utf8_lossy(&copied.stderr));
     }
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::owned::create_new_folder;
+    use super::*;
+
+    /// As root, with a data folder that is closed to the account of the services.
+    #[test]
+    fn failed_first_start_leaves_no_external_folder() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let data = std::env::temp_dir().join(format!("hf-services-{}", std::process::id()));
+        create_new_folder(&data, 0o700).expect("a new folder");
+        // In the place of the record while it is written.
+        create_folder(&data.join("id.new"), 0o700).expect("it is ours");
+        let opened = ServicesDir::open(&data, false);
+        fs::remove_dir_all(&data).expect("it is ours");
+        assert!(opened.is_err());
+        let is_left = |entry: &fs::DirEntry| {
+            let owner = Identity::read(&entry.path().join(OWNER)).ok().flatten();
+            owner.is_some_and(|owner| owner.path == data)
+        };
+        let folders = fs::read_dir("/var/lib").expect("it exists").flatten();
+        assert_eq!(folders.filter(is_left).count(), 0);
+    }
 }

@@ -27,6 +27,7 @@ pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
 /// Removes a folder that this process has created, and that has our prefix and mode.
 pub(super) fn remove(path: &Path) {
     let named = path.file_name().and_then(|name| name.to_str());
+    // The path may come from a file: whatever that says, nothing else is deleted.
     let ours = named.is_some_and(|name| name.starts_with(PREFIX))
         && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o77 == 0);
     if ours {

@@ -98,6 +98,8 @@ impl SupervisedChild {
         let handle = ProcessHandle { name: spec.name.clone(), signals };
         let mut supervisor =
             ChildSupervisor { spec, log, registry, desired: desired_state, signals: requests };
+
+        // Here and not in the task: `up` fails if a first start does.
         let process = supervisor.start()?;
         let log = process.log.clone();
         tokio::task::spawn_local(async move {
@@ -107,12 +109,13 @@ impl SupervisedChild {
     }
 
     /// Waits until `probe` succeeds; from then on the child is restarted whenever it exits.
-    pub(super) async fn wait_ready<P>(&self, limit: Duration, probe: impl Fn() -> P) -> Result<()>
-    where
-        P: Future<Output = Result<(), String>>,
-    {
-        let (name, failed) = (self.handle.name(), self.wait_failed());
-        process::wait_ready(name, limit, &self.log, probe, failed).await?;
+    pub(super) async fn wait_ready(
+        &self,
+        limit: Duration,
+        probe: impl AsyncFn() -> Result<(), String>,
+    ) -> Result<()> {
+        let failed = self.wait_failed();
+        process::wait_ready(self.handle.name(), limit, &self.log, probe, failed).await?;
         self.desired.send_replace(DesiredState::Run);
         Ok(())
     }
@@ -131,7 +134,6 @@ impl SupervisedChild {
 }
 
 impl ChildSupervisor {
-    /// Starts the child, and records it for the next `up`.
     fn start(&mut self) -> Result<Process> {
         let process = Process::start(&mut self.spec.command, &self.log)?;
         if let Some(pid) = process.child.id() {
@@ -158,12 +160,14 @@ impl ChildSupervisor {
                     }
                 }
             };
+
             if *self.desired.borrow() == DesiredState::Start {
                 return status;
             }
             if since.elapsed() > STABLE_AFTER {
                 restarts = 0;
             }
+
             let name = &self.spec.name;
             print_progress(&format!("{name} ended ({status}). {}", process.log.tail()));
             match self.restart(&mut restarts).await {
@@ -178,6 +182,7 @@ impl ChildSupervisor {
         loop {
             *restarts += 1;
             let over = Instant::now() + RESTART_BACKOFF.after(*restarts);
+            // Requests are answered meanwhile, too: their senders wait for that.
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,
@@ -186,6 +191,7 @@ impl ChildSupervisor {
                     Some((_, confirmation)) = self.signals.recv() => drop(confirmation),
                 }
             }
+
             match self.start() {
                 Ok(process) => {
                     print_progress(&format!("{} has restarted", self.spec.name));
@@ -196,10 +202,10 @@ impl ChildSupervisor {
         }
     }
 
-    /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
     async fn shut_down(&self, mut process: Process) -> String {
         let ChildSpec { name, signal, grace_period, escalation, .. } = &self.spec;
-        process.send(Signal::CONT); // A paused process handles no signals.
+        // A paused process handles no signals.
+        process.send(Signal::CONT);
         for (signal, limit) in [(*signal, *grace_period), (*escalation, KILL_DELAY)] {
             process.send(signal);
             if let Ok(status) = timeout(limit, process.child.wait()).await {
@@ -207,6 +213,7 @@ impl ChildSupervisor {
             }
             print_progress(&format!("{name} did not end within {limit:?}"));
         }
+
         process.send(Signal::KILL);
         describe(process.child.wait().await)
     }

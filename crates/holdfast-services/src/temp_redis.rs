@@ -39,6 +39,7 @@ impl TempRedis {
         if let Some(port) = primary_port {
             command.args(["--replicaof", "127.0.0.1", &port.to_string(), "--masterauth", password]);
         }
+
         command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--requirepass", password])
@@ -48,12 +49,15 @@ impl TempRedis {
             .arg(&socket)
             .arg("--dir")
             .arg(&folder);
+
         let url = format!("redis+unix://{}?pass={password}", socket.display());
         let process = Process::start(&mut command, &folder.join("redis.log"))?;
+        // Before it is ready, so that it is removed even if that fails.
         let mut server = Self { url, port, password: password.to_owned(), process, folder };
         let Self { process, url, .. } = &mut server;
-        let probe = || redis::check_ready(url);
-        process.wait_ready("a temporary Redis", redis::START_TIMEOUT, probe).await?;
+        process
+            .wait_ready("a temporary Redis", redis::START_TIMEOUT, || redis::check_ready(url))
+            .await?;
         Ok(server)
     }
 
@@ -68,6 +72,7 @@ impl TempRedis {
 
 impl Drop for TempRedis {
     fn drop(&mut self) {
+        // Not awaited: it stores nothing that could appear in the folder again.
         let _ = self.process.child.start_kill();
         sockets::remove(&self.folder);
     }

@@ -30,12 +30,12 @@ impl TempShop {
     /// without waiting until it is ready. Must be called from the main thread, with which it ends.
     /// Scheduled `jobs` would distort the cost of an order. `name` is part of that of its folder.
     pub fn start(name: &str, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
-        let disk = Path::new("/var/tmp");
-        let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
         // New, because it is removed at the end.
         let pid = std::process::id();
-        let folder = below.join(format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>()));
+        let folder = format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>());
+        let folder = parent(Path::new("/var/tmp")).join(folder);
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports()?));
+
         let program = std::env::current_exe().context("can't find its own program file")?;
         let mut command = tied_command(&program, "TERM");
         // The settings of the user's own shop do not apply.
@@ -52,6 +52,7 @@ impl TempShop {
             // There are no other customers, and a benchmark measures lab items.
             .env("HOLDFAST_LAB_CONNECTIONS", "500")
             .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
+
         eprintln!("starting a temporary shop in {} …", folder.display());
         let folder = create_data_folder(&folder)?;
         let up = Process::start(&mut command, &folder.join("up.log"))?;
@@ -59,8 +60,11 @@ impl TempShop {
     }
 
     pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
-        let probe = || std::future::ready(read_env(&self.folder).ok_or_else(String::new));
-        self.up.wait_ready("`holdfast up`", START_TIMEOUT, probe).await
+        self.up
+            .wait_ready("`holdfast up`", START_TIMEOUT, async || {
+                read_env(&self.folder).ok_or_else(String::new)
+            })
+            .await
     }
 
     pub async fn stop(mut self) {
@@ -71,9 +75,30 @@ impl TempShop {
     }
 }
 
+/// Returns `disk`, or `/tmp` where that is missing.
+fn parent(disk: &Path) -> &Path {
+    // Not TMPDIR: below a folder that is closed to Postgres' user, `up` has its data elsewhere.
+    if disk.is_dir() { disk } else { Path::new("/tmp") }
+}
+
 /// Returns the first of two consecutive ports that are free now.
 fn free_ports() -> anyhow::Result<u16> {
-    let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let mut tried = (0..100).map(|_| rand::random_range(PORTS));
-    tried.find(|port| free(*port) && free(port + 1)).context("no free ports on 127.0.0.1")
+    tried.find(|port| is_free(*port) && is_free(port + 1)).context("no free ports on 127.0.0.1")
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `TMPDIR` may be below `/root`.
+    #[test]
+    fn shop_without_var_tmp_is_in_tmp() {
+        assert_eq!(parent(Path::new("/nonexistent")), Path::new("/tmp"));
+        assert_eq!(parent(Path::new("/")), Path::new("/"));
+    }
 }

@@ -48,6 +48,7 @@ async fn run_until_stopped(
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
     companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> Result<()> {
+    // First: a signal from here on stops what was started, in order.
     let mut signals = signals::listen()?;
     ensure!(
         options.listen.ip().is_loopback() || options.demo_users_on_network,
@@ -59,6 +60,7 @@ async fn run_until_stopped(
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
     let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
+    // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.
     orphans::terminate_all(data_dir.path(), &services_dir.path).await?;
     let programs = Programs::find(&services_dir.path.join("postgres"))?;
     replicas::check_free(&addresses)?;
@@ -132,6 +134,7 @@ impl ChildStack {
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;
         let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets);
         self.start(spec, postgres::START_TIMEOUT, || postgres::check_ready(sockets)).await?;
+
         let nodes = (1..=options.redlock).map(redis::node);
         for role in std::iter::once(redis::MAIN.to_owned()).chain(nodes) {
             services_dir.create(&role)?;
@@ -139,6 +142,7 @@ impl ChildStack {
             let url = redis::url(sockets, &role);
             self.start(spec, redis::START_TIMEOUT, || redis::check_ready(&url)).await?;
         }
+
         postgres::create_database(sockets).await.context("cannot create the database")
     }
 
@@ -151,21 +155,20 @@ impl ChildStack {
         let program = std::env::current_exe().context("cannot find its own program file")?;
         for address in addresses {
             let spec = replicas::spec(&program, *address, options, running);
-            let ready = async || replicas::check_ready(*address).await.map(drop);
-            self.start(spec, replicas::START_TIMEOUT, ready).await?;
+            self.start(spec, replicas::START_TIMEOUT, async || {
+                replicas::check_ready(*address).await.map(drop)
+            })
+            .await?;
         }
         Ok(())
     }
 
-    async fn start<P>(
+    async fn start(
         &mut self,
         spec: ChildSpec,
         limit: Duration,
-        ready: impl Fn() -> P,
-    ) -> Result<()>
-    where
-        P: Future<Output = Result<(), String>>,
-    {
+        ready: impl AsyncFn() -> Result<(), String>,
+    ) -> Result<()> {
         print_progress(&format!("starting {} …", spec.name));
         let log = self.data_dir.log(&spec.role);
         let child = SupervisedChild::start(spec, log, Rc::clone(&self.registry))?;
@@ -181,16 +184,18 @@ impl ChildStack {
         running: RunningUp,
         companion: impl AsyncFnOnce(RunningUp, ProcessControl),
     ) -> Result<()> {
+        // Before the line, whose reader may look for the addresses at once.
         self.data_dir.write_env(&running)?;
         announce(options, &running);
-        let handles = |children: &[SupervisedChild]| {
-            children.iter().map(|child| child.handle.clone()).collect()
-        };
+
+        let handles: Vec<ProcessHandle> =
+            self.children.iter().map(|child| child.handle.clone()).collect();
         let control = ProcessControl {
-            replicas: handles(&self.children[self.services..]),
-            redis: self.children[1].handle.clone(),
-            nodes: handles(&self.children[2..self.services]),
+            replicas: handles[self.services..].to_vec(),
+            redis: handles[1].clone(),
+            nodes: handles[2..self.services].to_vec(),
         };
+
         // Crashed children are restarted; this is for a child that exited just before that began.
         let failure = select_all(self.children.iter().map(|child| Box::pin(child.wait_failed())));
         let companion = companion(running, control);
@@ -201,8 +206,8 @@ impl ChildStack {
         }
     }
 
-    /// Stops all, each within its grace period.
     async fn stop(&self) {
+        // First: nobody is to find a shop that stops.
         self.data_dir.remove_env();
         let (services, replicas) = self.children.split_at(self.services.min(self.children.len()));
         // The replicas together, as each may take its grace period; the services in turn.
@@ -210,6 +215,7 @@ impl ChildStack {
         for service in services.iter().rev() {
             service.stop().await;
         }
+
         self.registry.clear();
     }
 }
