@@ -31,9 +31,11 @@ const STYLE: &str = "
 const OURS: [&str; 2] = ["fenced", BATCHED];
 
 pub(super) fn draw(results: &Results) -> String {
-    let (strategies, no_op) = (results.hot().count(), results.no_op());
+    let strategies = results.hot().count();
+    let no_op = results.no_op();
     let bottom = TOP + ROW * (strategies + 1) as f64;
     let height = bottom + FOOT;
+
     let rates = results.hot().filter_map(|result| result.per_second);
     let axis = Axis::over(rates.chain(no_op).map(|spread| spread.median));
     let mut svg = format!(
@@ -85,6 +87,7 @@ fn row(svg: &mut String, axis: &Axis, y: f64, result: &RunResult) {
         text(svg, LEFT + 8.0, y + 21.0, "broken", &result.audit.to_string());
         return;
     };
+
     let end = axis.x(orders.median);
     let class = if OURS.contains(&name) { "ours" } else { "theirs" };
     bar(svg, y, name, class, end);
@@ -114,9 +117,13 @@ struct Axis {
 
 impl Axis {
     fn over(rates: impl Iterator<Item = f64>) -> Self {
-        let (least, most) = rates.fold((1e6, 1.0), |(least, most): (f64, f64), rate| {
-            (least.min(rate.max(1.0)), most.max(rate))
-        });
+        let mut least = 1e6_f64;
+        let mut most = 1.0_f64;
+        for rate in rates {
+            least = least.min(rate.max(1.0));
+            most = most.max(rate);
+        }
+
         // At least half a decade of bar for the slowest.
         let from = (least.log10() - 0.5).floor();
         Self { from, to: most.log10().ceil().max(from + 1.0) }
@@ -128,8 +135,7 @@ impl Axis {
     }
 
     fn decades(&self) -> impl Iterator<Item = (f64, f64)> {
-        let (first, last) = (self.from as i32, self.to as i32);
-        (first..=last).map(|decade| {
+        (self.from as i32..=self.to as i32).map(|decade| {
             let rate = 10_f64.powi(decade);
             (rate, self.x(rate))
         })

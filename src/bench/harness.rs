@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::results::Machine;
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, Task,
+    is_success,
 };
 use holdfast_services::TempShop;
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
@@ -48,9 +49,10 @@ impl Harness {
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
         let mut redis = Vec::new();
         for url in [&running.redis_url].into_iter().chain(&running.redlock_urls) {
-            redis
-                .push(redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?);
+            let client = redis::Client::open(url.as_str())?;
+            redis.push(client.get_multiplexed_async_connection().await?);
         }
+
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         preallocate_wal(&pool).await?;
         let mut users = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
@@ -63,11 +65,12 @@ impl Harness {
             .fetch_one(&mut *self.connection().await?)
             .await?;
         let info: String = redis::cmd("INFO").arg("server").query_async(&mut self.redis[0]).await?;
-        let version = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
-        let redis = match version("valkey_version:") {
+        // Valkey also claims to be a version of Redis.
+        let redis = match info_field(&info, "valkey_version:") {
             Some(valkey) => format!("Valkey {valkey}"),
-            None => format!("Redis {}", version("redis_version:").unwrap_or("?")),
+            None => format!("Redis {}", info_field(&info, "redis_version:").unwrap_or("?")),
         };
+
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         Ok(Machine {
@@ -103,6 +106,7 @@ impl Harness {
             Task::Payments => (n, MAX_AMOUNT),
         };
         let skus = self.items(items, stock).await?;
+
         // The no-op takes no lock, but parses the header like the others.
         let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
         let clients = if task == Task::Payments {
@@ -110,11 +114,15 @@ impl Harness {
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
-            let script =
-                |i: usize, token| Posts::new(path, token, &headers, &bodies, i * bodies.len() / n);
-            let users = self.users.iter().take(n).enumerate();
-            users.map(|(i, (_, token))| self.client(i, script(i, token))).collect()
+            let mut clients = Vec::with_capacity(n);
+            for (i, (_, token)) in self.users.iter().take(n).enumerate() {
+                // Spread over the items: all would else begin at the same one.
+                let from = i * bodies.len() / n;
+                clients.push(self.client(i, Posts::new(path, token, &headers, &bodies, from)));
+            }
+            clients
         };
+
         let fixed = task == Task::Payments;
         let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
         let window = (!fixed).then_some(length);
@@ -133,6 +141,7 @@ impl Harness {
         let each = (PAYMENTS_PER_SECOND * length.as_secs_f64()).clamp(3.0, 1_000.0) as u64;
         let money = i64::try_from(each * PRICE_CENTS)?;
         let by = [lock(SETUP_STRATEGY)];
+
         let mut order_clients = Vec::new();
         for (i, (user, token)) in self.users.iter().take(users).enumerate() {
             open_lab_account(&self.pool, *user, money).await?;
@@ -140,6 +149,7 @@ impl Harness {
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
             order_clients.push(self.client(i, order));
         }
+
         let mut orders = vec![Vec::new(); users];
         for (buyer, id) in run_setup(order_clients, "id").await? {
             orders[buyer].push(format!("/api/orders/{id}/pay"));
@@ -177,6 +187,7 @@ impl Harness {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
+
         // Otherwise the disk is busy with the previous run, or with a checkpoint during this one.
         sqlx::raw_sql("checkpoint").execute(&mut *self.connection().await?).await?;
         Ok(())
@@ -188,6 +199,7 @@ impl Harness {
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
         let mut summary = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
+
         let skus: Vec<Sku> =
             skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
         let audits = skus.iter().map(|sku| audit::check_item(&self.pool, sku));
@@ -212,11 +224,15 @@ impl Harness {
         let mut reads = 0.0;
         for redis in &mut self.redis {
             let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await?;
-            let line = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
-            reads += line.context("Redis does not count its reads")?.trim().parse::<f64>()?;
+            let count = info_field(&stats, "total_reads_processed:");
+            reads += count.context("Redis does not count its reads")?.parse::<f64>()?;
         }
         Ok((reads, next as f64))
     }
+}
+
+fn info_field<'t>(info: &'t str, name: &str) -> Option<&'t str> {
+    info.lines().find_map(|line| line.trim().strip_prefix(name))
 }
 
 /// Creates Postgres' WAL segments ahead of time, 1 GB by default, and keeps them.
@@ -233,11 +249,13 @@ async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
     )
     .fetch_one(&mut *connection)
     .await?;
+
     for statement in
         [format!("alter system set min_wal_size = '{most}'"), "select pg_reload_conf()".to_owned()]
     {
         sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await?;
     }
+
     // `pg_switch_wal` does nothing on a segment without writes.
     let next_file = "select pg_switch_wal() from pg_logical_emit_message(false, 'next', '')";
     for _ in 0..files {
@@ -265,11 +283,16 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<(UserId, Strin
 /// Runs clients whose requests must all succeed; returns a field of each response, with the index
 /// of its client.
 async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<(usize, String)>> {
-    let expected = |status| (200..300).contains(&status);
-    let warm_up = Duration::ZERO;
-    let report =
-        load::run(LoadPlan { clients, warm_up, window: None, expected, observe: true, live: None })
-            .await?;
+    let report = load::run(LoadPlan {
+        clients,
+        warm_up: Duration::ZERO,
+        window: None,
+        expected: is_success,
+        observe: true,
+        live: None,
+    })
+    .await?;
+
     let mut made = Vec::with_capacity(report.observations.len());
     for record in report.observations {
         let response = record.response.context("preparing: a connection broke")?;

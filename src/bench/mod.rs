@@ -37,6 +37,7 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let strategies = strategies(&options.only)?;
     let mut signals = signals::listen()?;
+
     let mut shop = TempShop::start("bench", REDLOCK_NODES, false)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
@@ -45,6 +46,7 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
     shop.stop().await;
+
     let results = measured?;
     // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
@@ -63,11 +65,13 @@ fn strategies(only: &[String]) -> anyhow::Result<Vec<&'static str>> {
     if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
         bail!("there is no strategy “{name}”; the strategies are {}", Strategy::names());
     }
-    let is_selected = |name: &&str| match only {
+
+    let names = STRATEGIES.iter().map(|strategy| strategy.name);
+    let selected = names.filter(|name| match only {
         [] => DEFAULT_STRATEGIES.contains(name),
         only => only.iter().any(|only| only == name),
-    };
-    Ok(STRATEGIES.iter().map(|strategy| strategy.name).filter(is_selected).collect())
+    });
+    Ok(selected.collect())
 }
 
 async fn measure(
@@ -78,12 +82,14 @@ async fn measure(
     let connections = usize::from(options.connections);
     let mut harness = Harness::open(shop, connections).await?;
     let machine = harness.describe_machine().await?;
+
     let schedule = runs::schedule(strategies, connections);
     let mut data = Measurements::default();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * schedule.len() as u32;
     let expected = (length + harness::warm_up(length) + OVERHEAD_PER_RUN) * all;
     eprintln!("{all} runs, about {} s …", expected.as_secs());
+
     for number in 1..=options.rounds {
         let mut order = schedule.clone();
         if number % 2 == 0 {
@@ -96,8 +102,12 @@ async fn measure(
             data.0.entry(*run).or_default().push(round);
         }
     }
+
     let BenchArgs { rounds, seconds, .. } = *options;
-    let method = Method { rounds, seconds, connections };
-    let (runs, figures) = (data.results(strategies), goals::all(&data, connections));
-    Ok(Results { machine, method, runs, figures })
+    Ok(Results {
+        machine,
+        method: Method { rounds, seconds, connections },
+        runs: data.results(strategies),
+        figures: goals::all(&data, connections),
+    })
 }

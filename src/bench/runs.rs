@@ -48,15 +48,23 @@ impl BenchRun {
     pub(super) fn no_op(clients: usize) -> Self {
         Self { strategy: NO_STRATEGY, task: Task::NoOp, clients }
     }
+
+    pub(super) fn with(self, task: Task) -> Self {
+        Self { task, ..self }
+    }
 }
 
 impl Task {
     pub(super) fn expected(self) -> fn(u16) -> bool {
         match self {
             Task::SoldOut => |status| status == 409,
-            _ => |status| (200..300).contains(&status),
+            _ => is_success,
         }
     }
+}
+
+pub(super) fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 impl fmt::Display for BenchRun {
@@ -72,14 +80,17 @@ pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<Bench
     let mut all = vec![BenchRun::no_op(clients)];
     all.extend(strategies.iter().map(|strategy| BenchRun::hot(strategy, clients)));
     for strategy in [BATCHED, ROW_LOCK].into_iter().filter(|name| strategies.contains(name)) {
+        let usual = BenchRun::hot(strategy, clients);
         all.push(BenchRun::hot(strategy, 1));
-        all.extend([Task::Spread, Task::Payments].map(|task| BenchRun { strategy, task, clients }));
+        all.extend([Task::Spread, Task::Payments].map(|task| usual.with(task)));
         if strategy == BATCHED {
             all.push(BenchRun::hot(strategy, MANY_CLIENTS));
-            all.push(BenchRun { strategy, task: Task::SoldOut, clients });
+            all.push(usual.with(Task::SoldOut));
             all.push(BenchRun::no_op(MANY_CLIENTS));
         }
     }
+
+    // The number of the usual clients may be one of the others.
     all.sort_unstable();
     all.dedup();
     all
@@ -133,6 +144,7 @@ impl Round {
         if report.lost > 0 {
             refused.insert(0, report.lost);
         }
+
         let responses = report.expected_total.max(1) as f64;
         Self {
             per_second: report.per_second(),
@@ -181,9 +193,9 @@ impl Spread {
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: f64::midpoint(low, high), min, max })
+        let last = values.len().checked_sub(1)?;
+        let median = f64::midpoint(values[last / 2], values[values.len() / 2]);
+        Some(Self { median, min: values[0], max: values[last] })
     }
 }
 
@@ -208,17 +220,22 @@ impl Measurements {
         }))
     }
 
+    pub(super) fn rate(&self, upper: BenchRun, lower: BenchRun) -> Option<Spread> {
+        self.ratio(upper, lower, |round| Some(round.per_second))
+    }
+
     pub(super) fn each(&self, run: BenchRun, metric: Metric) -> Option<Spread> {
         Spread::of(self.sound(run)?.iter().filter_map(metric))
     }
 
     /// Returns the figures of all runs: of the strategies in their order, of the no-op last.
     pub(super) fn results(&self, strategies: &[&'static str]) -> Vec<RunResult> {
-        let result = |(run, rounds): (&BenchRun, &Vec<Round>)| RunResult::new(self, *run, rounds);
-        let mut results: Vec<RunResult> = self.0.iter().map(result).collect();
-        let place =
-            |result: &RunResult| strategies.iter().position(|name| *name == result.run.strategy);
-        results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
+        let mut results: Vec<RunResult> =
+            self.0.iter().map(|(run, rounds)| RunResult::new(self, *run, rounds)).collect();
+        results.sort_by_key(|result| {
+            let place = strategies.iter().position(|name| *name == result.run.strategy);
+            place.unwrap_or(usize::MAX)
+        });
         results
     }
 }
@@ -242,17 +259,19 @@ pub(super) struct RunResult {
 
 impl RunResult {
     fn new(data: &Measurements, run: BenchRun, rounds: &[Round]) -> Self {
-        let worst = |round: &&Round| (!round.audit.ok, round.audit.oversold, round.audit.forks);
+        let audits = rounds.iter().map(|round| &round.audit);
+        let worst = audits.max_by_key(|audit| (!audit.ok, audit.oversold, audit.forks));
         let baseline = BenchRun { strategy: BASELINE, ..run };
+
         Self {
             run,
-            audit: rounds.iter().max_by_key(worst).map(|r| r.audit.clone()).unwrap_or_default(),
+            audit: worst.cloned().unwrap_or_default(),
             per_second: data.each(run, |round| Some(round.per_second)),
             p50_ms: data.each(run, |round| round.p50_ms),
             p99_ms: data.each(run, |round| round.p99_ms),
             jain_clients: data.each(run, |round| Some(round.jain_clients)),
             redis_reads: data.each(run, |round| Some(round.redis_reads)),
-            ratio_to_owner: data.ratio(run, baseline, |round| Some(round.per_second)),
+            ratio_to_owner: data.rate(run, baseline),
             rounds: data.sound(run).map(<[Round]>::to_vec),
         }
     }

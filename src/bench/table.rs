@@ -16,6 +16,7 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
         "{:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  audit",
         "one item", "orders/s", "(min–max)", "p50 ms", "p99 ms", "/ owner", "fair", "reads"
     );
+
     for result in results.hot() {
         let _ = writeln!(text, "{}", line(result));
     }
@@ -28,6 +29,7 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
             range(noop)
         );
     }
+
     text += "\nfair: Jain's index over the clients. reads: reads of Redis per order. Ratios are medians\n\
              of the rounds' ratios. The clients ran on the same cores: only ratios carry over.\n";
     if goals {
@@ -41,6 +43,7 @@ fn line(result: &RunResult) -> String {
     let Some(orders) = result.per_second else {
         return format!("{name:<10}{:>10}  {}", "–", result.audit);
     };
+
     format!(
         "{name:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  {}",
         count(orders.median),
@@ -59,6 +62,7 @@ fn goals_table(goals: &[Goal]) -> String {
         "\n{:<6}{:<48}{:>10}{:>17}{:>10}{:>11}\n",
         "goal", "", "median", "(min–max)", "at least", "target"
     );
+
     for goal in goals {
         let sign = if goal.less_is_better() { "≤" } else { "≥" };
         let _ = writeln!(

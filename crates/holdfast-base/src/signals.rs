@@ -17,6 +17,7 @@ pub fn listen() -> io::Result<UnboundedReceiver<&'static str>> {
         true => None,
         false => Some(signal(SignalKind::hangup())?),
     };
+
     let (sender, signals) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut is_first = true;
@@ -26,6 +27,7 @@ pub fn listen() -> io::Result<UnboundedReceiver<&'static str>> {
                 _ = terminate.recv() => "terminated",
                 Some(()) = next(&mut hang_up), if is_first => "hung up",
             };
+
             is_first = false;
             if sender.send(name).is_err() {
                 return;
@@ -42,7 +44,8 @@ async fn next(signal: &mut Option<Signal>) -> Option<()> {
 /// Returns whether HUP is ignored, which is known on Linux only.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // A bit per signal; HUP is 1, the first.
     mask.is_some_and(|mask| mask & 1 == 1)
 }

@@ -3,7 +3,9 @@
 /// Returns Jain's index of fairness: 1 if all shares are equal, 1/n if one of them is everything;
 /// `None` if nothing was shared.
 pub fn jain(shares: impl IntoIterator<Item = u64>) -> Option<f64> {
-    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    let mut count = 0.0;
+    let mut sum = 0.0;
+    let mut squares = 0.0;
     for share in shares {
         let share = share as f64;
         count += 1.0;

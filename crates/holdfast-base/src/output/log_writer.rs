@@ -67,24 +67,26 @@ fn write_lines(lines: &Receiver<(Output, Vec<u8>)>) {
     // waits for their locks.
     let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from).ok();
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from).ok();
-    let write = |output: Output, line: &[u8]| {
-        let file = if output == Output::Stdout { &stdout } else { &stderr };
-        if let Some(mut file) = file.as_ref() {
-            // A log that can't be written is no reason to stop.
-            let _ = file.write_all(line);
-        }
-    };
+
     for (output, line) in lines {
-        write(output, &line);
+        write(if output == Output::Stdout { &stdout } else { &stderr }, &line);
         let dropped = DROPPED.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             let text = format!(
                 "{dropped} lines of the log were dropped, because their reader did not read"
             );
-            write(Output::Stderr, format_line(Level::WARN, &text).as_bytes());
+            write(&stderr, format_line(Level::WARN, &text).as_bytes());
         }
+
         *PENDING.lock() -= 1;
         WRITTEN.notify_all();
+    }
+}
+
+fn write(file: &Option<File>, line: &[u8]) {
+    if let Some(mut file) = file.as_ref() {
+        // A log that can't be written is no reason to stop.
+        let _ = file.write_all(line);
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) struct HttpConnection {
 impl HttpConnection {
     pub(super) async fn open(target: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(target).await?;
+        // Nagle's algorithm holds a small write back until the one before is acknowledged.
         stream.set_nodelay(true)?;
         Ok(Self { stream, response: Vec::with_capacity(READ_SIZE), body_at: 0 })
     }
@@ -32,6 +33,7 @@ impl HttpConnection {
     /// Sends a request, reads the whole response and returns its status. An error is final.
     pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
+
         self.response.clear();
         self.body_at = 0;
         loop {
@@ -76,6 +78,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<ResponseHead>> {
     let (httparse::Status::Complete(length), Some(status)) = (parsed, response.code) else {
         return Ok(None);
     };
+
     let body = response
         .headers
         .iter()

@@ -143,6 +143,8 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let report = live.unwrap_or_default();
     report.lock().by_client = vec![0; clients.len()];
     report.lock().by_target = clients.iter().map(|client| (client.target, 0)).collect();
+
+    // All are connected before the first request: connecting is no part of the load.
     let mut connected = Vec::with_capacity(clients.len());
     for client in clients {
         connected.push((HttpConnection::open(client.target).await?, client));
@@ -151,6 +153,7 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let begin_us = monotonic_us() + micros(warm_up);
     let end_us = window.map_or(u64::MAX, |window| begin_us + micros(window));
     let recording = Recording { begin_us, end_us, expected, observe, report };
+
     let mut running = JoinSet::new();
     for (number, (connection, client)) in connected.into_iter().enumerate() {
         running.spawn(run_client(number, connection, client, recording.clone()));
@@ -160,6 +163,7 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     }
 
     let mut report = std::mem::take(&mut *recording.report.lock());
+    // Without a window, the time is that of the work.
     let until_us = if window.is_some() { end_us } else { report.last_us };
     report.seconds = until_us.saturating_sub(begin_us) as f64 / 1e6;
     Ok(report)
@@ -184,6 +188,7 @@ async fn run_client(
         if !think_time.is_zero() {
             sleep(think_time).await;
         }
+
         recording.report.lock().sent += 1;
         let invoked_us = monotonic_us();
         let exchanged = timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
@@ -192,13 +197,16 @@ async fn run_client(
         recording.count((client, target), invoked_us, completed_us, status);
 
         if recording.observe {
-            let body = || connection.body().to_vec();
-            let response =
-                status.map(|status| ResponseRecord { completed_us, status, body: body() });
+            let response = status.map(|status| ResponseRecord {
+                completed_us,
+                status,
+                body: connection.body().to_vec(),
+            });
             let record = RequestRecord { client, key, invoked_us, response };
             recording.report.lock().observations.push(record);
         }
 
+        // Also after a timeout: the late response would be taken for that to the next request.
         while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {
                 Ok(opened) => {
@@ -226,16 +234,19 @@ impl Recording {
             report.lost += 1;
             return;
         };
+
         *report.statuses.entry(status).or_default() += 1;
         if !(self.expected)(status) {
             return;
         }
+
         report.expected_total += 1;
         if (self.begin_us..self.end_us).contains(&to_us) {
             report.expected += 1;
             report.by_client[client] += 1;
             *report.by_target.entry(target).or_default() += 1;
         }
+        // Also after the window, where the responses to slow requests arrive.
         if from_us >= self.begin_us {
             report.latency.saturating_record((to_us - from_us).max(1));
         }

@@ -34,15 +34,15 @@ impl Posts {
         bodies: &[String],
         from: usize,
     ) -> Self {
-        let post = |body: &String| PreparedPost::new(path, token, headers, body);
-        let subjects = bodies.iter().map(post).collect();
+        let subjects =
+            bodies.iter().map(|body| PreparedPost::new(path, token, headers, body)).collect();
         Self { subjects, at: from, left: u64::MAX, thinking: None, has_request_id: false }
     }
 
     /// Creates a script of one `POST` without a body to each path.
     pub fn to_paths(paths: &[String], token: &str, headers: &[String]) -> Self {
-        let post = |path: &String| PreparedPost::new(path, token, headers, "");
-        let subjects = paths.iter().map(post).collect();
+        let subjects =
+            paths.iter().map(|path| PreparedPost::new(path, token, headers, "")).collect();
         let left = paths.len() as u64;
         Self { subjects, at: 0, left, thinking: None, has_request_id: false }
     }
@@ -71,10 +71,12 @@ impl Posts {
         let subject = self.at % self.subjects.len().max(1);
         let PreparedPost { before_key, after_key } = self.subjects.get(subject)?;
         self.at = subject + 1;
+
         // In-process: a system call per key would cost as much as all the rest.
         let key = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let mut buffer = Uuid::encode_buffer();
         let key_text: &[u8] = key.hyphenated().encode_lower(&mut buffer).as_bytes();
+
         request.clear();
         request.extend_from_slice(before_key);
         request.extend_from_slice(key_text);
