@@ -33,9 +33,12 @@ pub(super) fn format_line(level: Level, message: &str) -> String {
     // Fails for a year of more than four digits.
     let timestamp = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
     if is_json() {
-        let (level, target) = (level.as_str(), TARGET);
-        let line =
-            json!({ "timestamp": timestamp, "level": level, "target": target, "message": message });
+        let line = json!({
+            "timestamp": timestamp,
+            "level": level.as_str(),
+            "target": TARGET,
+            "message": message,
+        });
         return format!("{line}\n");
     }
     format!("{timestamp} {level:>5} {TARGET}: {message}\n")
