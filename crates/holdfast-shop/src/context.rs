@@ -46,21 +46,18 @@ impl Shop {
         payment_window: Duration,
     ) -> Self {
         let tasks = Tasks::default();
-        let engine = Engine::new(&pool, &tasks);
-        let audits = Audits::new(&pool, &locks, &tasks);
-        let max_unpaid_orders = None;
-        let lab_connections =
-            lab_connections((pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS));
+        let lab_share = (pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS);
+
         Self {
+            engine: Engine::new(&pool, &tasks),
+            audits: Audits::new(&pool, &locks, &tasks),
             pool,
             locks,
             strategy,
             tasks,
-            engine,
-            audits,
             payment_window,
-            max_unpaid_orders,
-            lab_connections,
+            max_unpaid_orders: None,
+            lab_connections: lab_connections(lab_share),
         }
     }
 

@@ -108,6 +108,7 @@ impl ShopLocks {
                 }
                 _ => self.acquire_in_queue(&key, &request, until).await,
             };
+
             let (holder, waits) = match acquired {
                 Ok(Ok(guard)) => {
                     guards.push(guard);
@@ -143,6 +144,7 @@ impl ShopLocks {
         let commands = LockCommands::new(&self.leases, key, ttl, request.probe);
         let lease =
             TeachingLease::acquire(kind, commands, &self.leases, request.wait, until).await?;
+
         match lease {
             Some(lease) => Ok(Ok(Guard::foreign(key.clone(), lease))),
             None => Ok(Err(self.leases.holder(key).await?)),

@@ -142,11 +142,13 @@ impl WaitingList {
             Priority::High => &self.high,
             Priority::Normal => &self.normal,
         };
+
         match (places.clone().try_acquire_owned(), options.when_full) {
             (Ok(place), _) => Ok(Some(place)),
             (Err(full), WhenFull::Fail | WhenFull::Reject) => Err(full),
             (Err(_), WhenFull::Wait | WhenFull::WaitFor(_)) => {
                 self.waiting_for_place.fetch_add(1, Ordering::Relaxed);
+                // Counted until it is dropped: a caller may go away while it waits.
                 let _counted = WaitingForPlace(&self.waiting_for_place);
                 let place = timeout_at(until, places.clone().acquire_owned()).await;
                 Ok(place.ok().and_then(Result::ok))
