@@ -196,9 +196,9 @@ pub(super) struct Leader {
 
 impl Leader {
     fn acquire(&self) -> PendingLocks {
-        let shop = self.shop.clone();
+        let locks = self.shop.locks.clone();
         let key = self.queue.key.clone();
-        maybe_done(Box::pin(async move { AcquiredLocks::acquire_lease(&shop, key).await }))
+        maybe_done(Box::pin(async move { AcquiredLocks::acquire_lease(&locks, key).await }))
     }
 
     /// Waits for the item lease, and prepares the waiting entries. If it can't be acquired, rejects

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::command::Command;
 use crate::failure::{Error, Failure, Rejection};
-use crate::locks::{Lock, LockRequest, QueueOptions};
+use crate::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::strategy::{Strategy, batched};
 use crate::{RequestOptions, Shop};
@@ -67,7 +67,7 @@ impl AcquiredLocks {
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
         let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
-        locks.guards = acquire_guards(shop, strategy, request).await?;
+        locks.guards = acquire_guards(&shop.locks, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
 
         probe.at(Point::Held, locks.seen()).await;
@@ -76,21 +76,24 @@ impl AcquiredLocks {
 
     /// Acquires the lease of a leader, with the settings of the server: its commands have none of
     /// their own.
-    pub(super) async fn acquire_lease(shop: &Shop, key: LockKey) -> Result<Self, Failure> {
+    pub(super) async fn acquire_lease(
+        shop_locks: &ShopLocks,
+        key: LockKey,
+    ) -> Result<Self, Failure> {
         let lock = Lock::Fenced;
         let mut locks = Self::none(vec![key]);
         let request = LockRequest {
             lock,
             wait: default_wait(lock),
             ttl: None,
-            deadline: Instant::now() + shop.locks.leases().settings().acquire_timeout,
+            deadline: Instant::now() + shop_locks.leases().settings().acquire_timeout,
             keys: &locks.keys,
             queue: QueueOptions::default(),
             // Nobody's request: the commands pass their points themselves, once they are taken.
             probe: &Probe::Off,
         };
 
-        locks.guards = acquire_guards(shop, &batched::STRATEGY, request).await?;
+        locks.guards = acquire_guards(shop_locks, &batched::STRATEGY, request).await?;
         locks.holding = Some(LockHold::begin(&batched::STRATEGY));
         Ok(locks)
     }
@@ -167,12 +170,12 @@ fn default_wait(lock: Lock) -> Wait {
 }
 
 async fn acquire_guards(
-    shop: &Shop,
+    locks: &ShopLocks,
     strategy: &Strategy,
     request: LockRequest<'_>,
 ) -> Result<Guards, Failure> {
     let waiting = LockWait::begin(strategy);
-    let outcome = shop.locks.acquire(request).await?;
+    let outcome = locks.acquire(request).await?;
     waiting.record();
     match outcome {
         AcquireOutcome::Acquired(guards) => Ok(guards),
