@@ -38,6 +38,7 @@ use holdfast_base::metrics::{COUNTS, define_metrics};
 /// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
 /// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
+/// Interval at which a leader that waits for its lease looks after the entries that wait with it.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_BATCHES_PER_LEASE: u32 = 4;
 /// Time after which a leader starts no further batch under its lease, even if it knows no other
@@ -60,6 +61,7 @@ pub(super) struct QueueEntry {
     pub(super) options: RequestOptions,
     pub(super) joined_at: Instant,
     pub(super) key_lock_requested: bool,
+    /// True once the record of its key was looked up, which happens once.
     pub(super) looked_up: bool,
     pub(super) in_flight: InFlightKey,
     /// The request's span, and below it that of its stage: `wait` until its locks are acquired,
