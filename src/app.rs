@@ -8,8 +8,8 @@ use std::time::Duration;
 use actix_web::dev::Server;
 use actix_web::web;
 use anyhow::{Context, bail};
+use holdfast_lock::Settings;
 use holdfast_lock::observer::MetricsObserver;
-use holdfast_lock::{Redis, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
@@ -66,14 +66,18 @@ impl Replica {
         // First: what is recorded earlier is lost.
         let metrics = metrics_handle()?;
         let files = raise_open_files();
+
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
+
         let WebSettings { rates, proxies, max_connections, public_hosts, max_unpaid_orders } =
             parse_settings(options)?;
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica)? };
+
+        // Each failure names the setting to change; behind a port that is open, nobody would see it.
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         db::warn_of_plain_text(&shop.pool).await?;
@@ -82,21 +86,28 @@ impl Replica {
         }
         redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;
+
+        // Behind the checks, and before any work: two replicas whose locks do not exclude each other
+        // would oversell.
         let candidate = Candidate::new(&options.database_url, &replica, &shop);
         let registration = Registration::new(candidate, options.lock.change_lock).await?;
+
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let hosts = race_hosts(options, listener.local_addr()?)?;
         let stop = CancellationToken::new();
         let races = RaceRunner::new(&shop, &replica, hosts, &stop);
+
         let order_expiry = OrderExpiry::default();
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
             order_expiry.start_worker(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, jobs::JOBS);
+
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let rate_limits = RateLimits::new(limiter, rates, proxies.clone());
+
         let state = AppState {
             shop,
             order_expiry,
@@ -119,11 +130,13 @@ impl Replica {
             secure_cookies: options.secure_cookies == Switch::On,
             metrics,
         };
+
         // A connection to Postgres is a file, too.
         let reserved = RESERVED_FILES + usize::try_from(options.pool_size)?;
         let max_files = files.saturating_sub(reserved);
         let connections = ConnectionLimit::new(max_files, max_connections, proxies);
         let drain = Duration::from_secs(options.drain_s);
+
         Ok(Self { listener, connections, state: web::Data::new(state), registration, drain })
     }
 
@@ -139,6 +152,7 @@ impl Replica {
         mut signals: UnboundedReceiver<&'static str>,
     ) -> anyhow::Result<()> {
         let Self { listener, connections, state, registration, drain } = self;
+
         state.shop.tasks.spawn(state.jobs.clone().run());
         let replica = state.clone();
         state.shop.tasks.spawn(async move {
@@ -152,9 +166,11 @@ impl Replica {
             };
             let _ = replica.stop.run_until_cancelled(upkeep).await;
         });
+
         let (border, _open) = Border::open();
         let mut server =
             server::start(listener, connections, state.clone(), border, FINISH_TIMEOUT)?;
+
         // Not dropped before the end: a replica that drains still sells.
         let mut keeping = pin!(registration.keep());
         tokio::select! {
@@ -162,6 +178,7 @@ impl Replica {
             refusal = &mut keeping => return Err(refusal.into()),
             Some(_) = signals.recv() => {}
         }
+
         tokio::select! {
             ended = shut_down(server, &state, drain) => ended,
             Some(_) = signals.recv() => bail!("second signal: requests in flight were aborted"),
@@ -173,6 +190,8 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
     tracing::info!(
         "stopping: requests are accepted for {drain:?} more; another signal stops at once"
     );
+
+    // Balancers see it before the listener closes, and send nothing more.
     state.readiness.begin_shutdown();
     let handle = server.handle();
     let stop = async {
@@ -183,6 +202,7 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
     };
     let (ended, ()) = tokio::join!(server, stop);
     ended.context("the server ended")?;
+
     // The transaction of a closed connection may still run.
     if tokio::time::timeout(TRANSACTION_TIMEOUT, state.shop.tasks.wait()).await.is_err() {
         tracing::warn!("some transactions did not end in time");
@@ -195,6 +215,7 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
 fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
+
     let files = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
@@ -202,6 +223,7 @@ fn raise_open_files() -> usize {
             limit.current
         }
     };
+
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
@@ -228,17 +250,21 @@ fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
         observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };
-    let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
-    let open = |url: &String| redis_connection::open(url, &options.redis_tls);
-    let nodes: Vec<Redis> = nodes.map(open).collect::<Result<_, _>>()?;
-    let redis = open(&options.redis_url)?;
+
+    let mut nodes = Vec::new();
+    for url in options.redlock_urls.iter().filter(|url| !url.is_empty()) {
+        nodes.push(redis_connection::open(url, &options.redis_tls)?);
+    }
+    let redis = redis_connection::open(&options.redis_url, &options.redis_tls)?;
     redis_connection::warn_of_plain_text(nodes.iter().chain([&redis]));
     let locks = ShopLocks::new(redis, nodes, settings)?;
+
     let strategy = strategy(&lock.strategy)?;
     lock_family::check_hazard(strategy, lock.unsafe_lock == Switch::On)?;
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis servers; set REDLOCK_URLS", strategy.name);
     }
+
     let pool = db::pool(&options.database_url, options.pool_size)?;
     let payment_window = Duration::from_secs(options.pay_within_s);
     let mut shop = Shop::new(pool, locks, strategy, payment_window);
@@ -267,6 +293,7 @@ async fn warn_of_demo_users(shop: &Shop, listen: SocketAddr) -> anyhow::Result<(
     if listen.ip().is_loopback() {
         return Ok(());
     }
+
     let users = seed::find_demo_users(&shop.pool).await?;
     if !users.is_empty() {
         let names = users.join(", ");

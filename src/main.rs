@@ -31,12 +31,14 @@ fn execute(command: CliCommand) -> ExitCode {
     // lock is not safe. Errors are 2.
     let answers =
         matches!(command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
+
     let done = start_telemetry(&command).and_then(|exporter| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         if matches!(command, CliCommand::Serve(_)) {
             runtime.worker_threads(app::main_threads());
         }
         let runtime = runtime.enable_all().build().context("can't start its threads")?;
+
         let done = runtime.block_on(commands::run(command));
         drop(runtime);
         if let Some(exporter) = exporter {
@@ -44,6 +46,7 @@ fn execute(command: CliCommand) -> ExitCode {
         }
         done
     });
+
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -75,6 +78,7 @@ fn start_telemetry(command: &CliCommand) -> anyhow::Result<Option<TraceExporter>
         }
         _ => None,
     };
+
     telemetry::start(exporter.as_ref())?;
     Ok(exporter)
 }

@@ -30,9 +30,11 @@ pub async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
     let redis_tls = options.redis_url.as_ref().map(|_| options.redis_tls).unwrap_or_default();
     let (database_url, redis_url) = find_urls(&options.database, options.redis_url)?;
     db::check_reachable(&database_url).await?;
+
     let locks = redis_url.as_deref().map(|url| app::locks(url, &redis_tls)).transpose()?;
     let pool = db::pool(&database_url, 2)?;
     db::check_readable(&pool).await?;
+
     let mut line = ProgressLine::new(Duration::ZERO);
     let audit = audit::check_all(&pool, locks.as_ref(), |AuditProgress { done, total, check }| {
         line.draw(|| format!("check {} of {total}: {check}", done + 1));
@@ -40,11 +42,13 @@ pub async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
     let audit = audit.await;
     line.clear();
     let audit = audit?;
+
     if options.json {
         output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {
         output::print(&format_audit(&audit))?;
     }
+
     Ok(audit.ok)
 }
 
@@ -55,9 +59,11 @@ fn format_audit(audit: &AuditReport) -> String {
         let mark = if check.ok { "ok  " } else { "FAIL" };
         text += &format!("{mark}  {:width$}  {}\n", check.name, check.detail);
     }
+
     for note in &audit.notes {
         text += &format!("      {note}\n");
     }
+
     text += if audit.ok {
         "\nThe books balance: all checks hold.\n"
     } else {

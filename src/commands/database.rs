@@ -35,6 +35,7 @@ pub fn find_urls(
     if let Some(database_url) = database_url {
         return Ok((database_url.clone(), redis_url));
     }
+
     let running = holdfast_services::read_env(data).with_context(|| {
         format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \

@@ -22,6 +22,7 @@ pub struct MigrateArgs {
 pub async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     output::announce("the schema is up to date");
+
     let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
     if contents != SeedContents::default() {
         let pool = db::pool(&options.database_url, 2)?;

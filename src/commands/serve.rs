@@ -10,6 +10,7 @@ use holdfast_base::signals;
 pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     // First: process 1 of a container ignores signals until it listens.
     let mut signals = signals::listen().context("signals can't be listened to")?;
+
     let replica = tokio::select! {
         built = Replica::build(options) => built?,
         Some(_) = signals.recv() => return Ok(()),
@@ -20,5 +21,6 @@ pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
         replica.port()?,
         options.lock.strategy
     ));
+
     replica.run_until_stopped(signals).await
 }

@@ -15,11 +15,13 @@ pub async fn up(options: UpArgs) -> anyhow::Result<()> {
     if strategy.name == "redlock" && options.redlock == 0 {
         bail!("the lock redlock needs several Redis servers: add --redlock 3");
     }
+
     // So are other settings that the replicas would reject.
     let of_replicas = settings_of_replicas(&options).map_err(anyhow::Error::msg)?;
     if let Err(invalid) = settings::validate(&of_replicas) {
         bail!("{}: {}", variable(invalid.flag), invalid.why);
     }
+
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
         let pool = db::pool(database_url, 2)?;
@@ -28,10 +30,12 @@ pub async fn up(options: UpArgs) -> anyhow::Result<()> {
         db::forget_lock_family(&pool).await?;
         Ok(())
     };
+
     let companion = async |running: RunningUp, control| {
         if running.lab {
             holdfast_lab::runner::serve(running, control).await;
         }
     };
+
     holdfast_services::up(&options, prepare, companion).await
 }

@@ -91,9 +91,11 @@ async fn with_password(user: &UserPasswordArgs) -> anyhow::Result<(db::Pool, Str
         Some(password) => password.clone(),
         None => prompt_password(&user.name)?,
     };
+
     // Without a URL, the database is that of an `up`.
     let is_up = user.database.database_url.is_none();
     let default = if is_up { DEMO_PASSWORD_LENGTH } else { MIN_PASSWORD_LENGTH };
+
     let pool = connect(&user.database).await?;
     Ok((pool, password, user.min_password_length.unwrap_or(default)))
 }
@@ -102,12 +104,16 @@ fn prompt_password(name: &str) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() {
         bail!("no terminal to prompt for the password; set HOLDFAST_PASSWORD");
     }
-    let ask = |words: String| rpassword::prompt_password(words).context("can't read the password");
-    let password = ask(format!("Password for {name}: "))?;
-    if ask("Repeat the password: ".to_owned())? != password {
+
+    let password = ask(&format!("Password for {name}: "))?;
+    if ask("Repeat the password: ")? != password {
         bail!("the passwords differ; nothing was changed");
     }
     Ok(password)
+}
+
+fn ask(prompt: &str) -> anyhow::Result<String> {
+    rpassword::prompt_password(prompt).context("can't read the password")
 }
 
 fn user_error(failure: Failure) -> anyhow::Error {

@@ -53,6 +53,7 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
         let why = "it must not be blank: the prefix identifies the shop's keys".to_owned();
         return Err(InvalidSetting { flag: "--redis-prefix", why });
     }
+
     let RateLimitArgs {
         limit_client,
         limit_address,
@@ -63,55 +64,95 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
         trusted_proxies,
         limit_connections,
     } = &options.limits;
+
+    let defaults = Defaults { lab: options.lab.is_on() };
     let [client, address, sign_in, name] = DEFAULT_RATES;
-    // The text of a limit; `None` if it is off.
-    let limit = |set: &Option<String>, default: &str| {
-        let default_text = if options.lab.is_on() { "off" } else { default };
-        let text = set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text);
-        (text != "off").then(|| text.to_owned())
-    };
-    let rate = |flag, set: &Option<String>, default: &'static str| {
-        let rate = limit(set, default).map(|text| text.parse::<Rate>());
-        rate.transpose().map_err(|why| InvalidSetting { flag, why })
-    };
     let rates = Rates {
-        client: rate("--limit-client", limit_client, client)?,
-        address: rate("--limit-address", limit_address, address)?,
-        sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
-        name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
-        race: rate("--limit-race", &Some(limit_race.clone()), "off")?,
+        client: defaults.rate("--limit-client", limit_client, client)?,
+        address: defaults.rate("--limit-address", limit_address, address)?,
+        sign_in: defaults.rate("--limit-sign-in", limit_sign_in, sign_in)?,
+        name: defaults.rate("--limit-sign-in-name", limit_sign_in_name, name)?,
+        race: defaults.rate("--limit-race", &Some(limit_race.clone()), "off")?,
     };
-    let number = |flag, set: &Option<String>, default: &str| {
-        let number = limit(set, default).map(|text| {
-            let number = text.parse().ok().filter(|number| (1..=MAX_NUMBER).contains(number));
-            number.ok_or_else(|| {
-                let why = format!("“{text}” is not a whole number, 1 to {MAX_NUMBER}; or off");
-                InvalidSetting { flag, why }
-            })
-        });
-        number.transpose()
-    };
+
     let max_connections =
-        number("--limit-connections", limit_connections, DEFAULT_MAX_CONNECTIONS)?;
-    let max_unpaid_orders = number("--limit-unpaid", limit_unpaid, DEFAULT_UNPAID_LIMIT)?;
-    let invalid = |flag| move |why| InvalidSetting { flag, why };
-    let proxies = TrustedProxies::parse(trusted_proxies).map_err(invalid("--trusted-proxies"))?;
-    let public_hosts =
-        PublicHosts::parse(&options.public_hosts).map_err(invalid("--public-hosts"))?;
+        defaults.number("--limit-connections", limit_connections, DEFAULT_MAX_CONNECTIONS)?;
+    let max_unpaid_orders =
+        defaults.number("--limit-unpaid", limit_unpaid, DEFAULT_UNPAID_LIMIT)?;
+
+    let proxies = TrustedProxies::parse(trusted_proxies)
+        .map_err(|why| InvalidSetting { flag: "--trusted-proxies", why })?;
+    let public_hosts = PublicHosts::parse(&options.public_hosts)
+        .map_err(|why| InvalidSetting { flag: "--public-hosts", why })?;
+
     Ok(WebSettings { rates, proxies, max_connections, public_hosts, max_unpaid_orders })
+}
+
+/// The limits that apply without a setting: none while the lab is on, whose loads come from one
+/// address.
+struct Defaults {
+    lab: bool,
+}
+
+impl Defaults {
+    /// Returns the text of a limit; `None` if it is off.
+    fn limit(&self, set: &Option<String>, default: &str) -> Option<String> {
+        let default = if self.lab { "off" } else { default };
+        let text = set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default);
+        (text != "off").then(|| text.to_owned())
+    }
+
+    fn rate(
+        &self,
+        flag: &'static str,
+        set: &Option<String>,
+        default: &str,
+    ) -> Result<Option<Rate>, InvalidSetting> {
+        let rate = self.limit(set, default).map(|text| text.parse::<Rate>());
+        rate.transpose().map_err(|why| InvalidSetting { flag, why })
+    }
+
+    fn number(
+        &self,
+        flag: &'static str,
+        set: &Option<String>,
+        default: &str,
+    ) -> Result<Option<u32>, InvalidSetting> {
+        let Some(text) = self.limit(set, default) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) if (1..=MAX_NUMBER).contains(&number) => Ok(Some(number)),
+            _ => {
+                let why = format!("“{text}” is not a whole number, 1 to {MAX_NUMBER}; or off");
+                Err(InvalidSetting { flag, why })
+            }
+        }
+    }
 }
 
 /// Returns host and port of each replica for races; `own` without others.
 pub fn race_hosts(options: &ServeArgs, own: SocketAddr) -> Result<Vec<String>, InvalidSetting> {
-    let urls = options.replica_urls.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
-    let host = |url: &str| {
-        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
-        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
-        let why = || format!("“{url}” is not the URL of a replica: http://HOST:PORT");
-        let host = host.ok_or_else(|| InvalidSetting { flag: "--replica-urls", why: why() })?;
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        Ok(if has_port { host.to_owned() } else { format!("{host}:80") })
-    };
-    let hosts: Vec<String> = urls.map(host).collect::<Result<_, _>>()?;
-    Ok(if hosts.is_empty() { vec![reachable(own).to_string()] } else { hosts })
+    let mut hosts = Vec::new();
+    for url in options.replica_urls.iter().map(|url| url.trim()).filter(|url| !url.is_empty()) {
+        let host = race_host(url).ok_or_else(|| {
+            let why = format!("“{url}” is not the URL of a replica: http://HOST:PORT");
+            InvalidSetting { flag: "--replica-urls", why }
+        })?;
+        hosts.push(host);
+    }
+
+    if hosts.is_empty() {
+        hosts.push(reachable(own).to_string());
+    }
+    Ok(hosts)
+}
+
+/// Returns host and port of the URL of a replica.
+fn race_host(url: &str) -> Option<String> {
+    let host = url.strip_prefix("http://")?.trim_end_matches('/');
+    if host.is_empty() || host.contains(['/', '@', ' ']) {
+        return None;
+    }
+
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    Some(if has_port { host.to_owned() } else { format!("{host}:80") })
 }
