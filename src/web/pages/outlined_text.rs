@@ -161,8 +161,8 @@ mod tests {
         let text = r#"<text x="9" y="9" font-size="40" text-anchor="end">I</text>"#;
         let font = Face::parse(FONT, 0).unwrap();
         let glyph = font.glyph_index('I').unwrap();
-        let width = f32::from(font.glyph_hor_advance(glyph).unwrap()) * 40.0;
-        let shift = width / f32::from(font.units_per_em());
+        let scale = 40.0 / f32::from(font.units_per_em());
+        let shift = f32::from(font.glyph_hor_advance(glyph).unwrap()) * scale;
         let outlined = outline_texts(text).unwrap();
         assert!(outlined.contains(&format!("translate(-{shift} 0)")), "{outlined}");
     }
