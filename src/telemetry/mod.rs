@@ -33,6 +33,7 @@ const FILTER_PREFIX: &str = "actix_http::h1=off";
 
 pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
+
     // By default a failed write to stderr is reported on stderr, which panics.
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| LineWriter)
@@ -42,6 +43,7 @@ pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
         false => lines.boxed(),
         true => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };
+
     let traces = exporter.map(TraceExporter::layer);
     tracing_subscriber::registry().with(traces).with(lines.with_filter(filter)).try_init()?;
     Ok(())

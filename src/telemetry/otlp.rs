@@ -47,6 +47,7 @@ impl TraceExporter {
     /// Creates the exporter, unless no endpoint is set. `replica` is its `service.instance.id`.
     pub fn from_environment(replica: &str) -> anyhow::Result<Option<Self>> {
         let Some((endpoint, url)) = read_endpoint()? else { return Ok(None) };
+
         let shown = without_credentials(&url);
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
@@ -54,16 +55,19 @@ impl TraceExporter {
             .with_http_client(PlainClient { timeout: export_timeout() })
             .build()
             .with_context(|| format!("can't export traces to “{shown}” ({endpoint})"))?;
+
         let mut resource = Resource::builder()
             .with_attribute(KeyValue::new("service.instance.id", replica.to_owned()));
         if variable(SERVICE_NAME)?.is_none() {
             resource = resource.with_service_name(SERVICE);
         }
+
         let exporter = WarningExporter { exporter, url: shown, is_failing: AtomicBool::new(false) };
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource.build())
             .build();
+
         EXPORTING.store(true, Ordering::Relaxed);
         Ok(Some(Self(provider)))
     }
@@ -82,6 +86,7 @@ impl TraceExporter {
             metadata.target().starts_with("holdfast")
                 && (metadata.is_span() || *metadata.level() <= Level::INFO)
         };
+
         tracing_opentelemetry::layer()
             .with_tracer(self.0.tracer(SERVICE))
             .with_location(false)
@@ -101,6 +106,7 @@ impl TraceExporter {
 /// Returns the variable with the address of the collector, and the address; `None` if none is set.
 fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
     let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
+
     let shown = without_credentials(&url);
     if !is_http_url(&url) {
         bail!(
@@ -108,11 +114,13 @@ fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
              of 1 to 65535 (for TLS, run a collector on this host that forwards the spans)"
         );
     }
+
     if let Some((name, protocol)) = first_of(&PROTOCOLS)?
         && protocol != "http/protobuf"
     {
         bail!("{name} is “{protocol}”; it can be http/protobuf");
     }
+
     Ok(Some((endpoint, url)))
 }
 
@@ -166,6 +174,7 @@ impl SpanExporter for WarningExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let exported = self.exporter.export(batch).await;
         let was_failing = self.is_failing.swap(exported.is_err(), Ordering::Relaxed);
+
         let collector = &self.url;
         match &exported {
             Err(error) if !was_failing => tracing::warn!(
@@ -176,6 +185,7 @@ impl SpanExporter for WarningExporter {
             Ok(()) if was_failing => tracing::info!(collector, "traces are exported again"),
             _ => {}
         }
+
         exported
     }
 
@@ -202,6 +212,7 @@ pub fn continue_trace<'h>(span: &Span, header: impl Fn(&str) -> Option<&'h str>)
     if !is_exporting() {
         return;
     }
+
     let carrier: HashMap<String, String> = HEADERS
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), header(name)?.to_owned())))
@@ -210,6 +221,7 @@ pub fn continue_trace<'h>(span: &Span, header: impl Fn(&str) -> Option<&'h str>)
         // Fails for a span that no layer exports.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&carrier));
     }
+
     let context = span.context();
     span.record("trace_id", field::display(context.span().span_context().trace_id()));
 }

@@ -64,16 +64,19 @@ fn head_of(request: &Request<Bytes>) -> Vec<u8> {
         request.method(),
     )
     .into_bytes();
+
     if let Some(credentials) = credentials {
         let credentials = BASE64_STANDARD.encode(percent_decoded(credentials));
         head.extend_from_slice(format!("Authorization: Basic {credentials}\r\n").as_bytes());
     }
+
     for (name, value) in request.headers() {
         head.extend_from_slice(name.as_str().as_bytes());
         head.extend_from_slice(b": ");
         head.extend_from_slice(value.as_bytes());
         head.extend_from_slice(b"\r\n");
     }
+
     head.extend_from_slice(b"\r\n");
     head
 }
@@ -124,6 +127,7 @@ fn receive_head(
         if length == 0 || received.len() > MAX_HEAD_BYTES {
             return Err("the collector sent no HTTP response".into());
         }
+
         received.extend_from_slice(&part[..length]);
         if let Some(response) = parse_head(&received)? {
             return Ok(response);

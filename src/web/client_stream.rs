@@ -113,13 +113,16 @@ impl ClientStream {
         let Some((status, length)) = find_parser_response(bytes) else {
             return Pin::new(&mut self.tcp).poll_write(cx, bytes);
         };
+
         let others = bytes.len() - length;
         if others > 0 {
             return Pin::new(&mut self.tcp).poll_write(cx, &bytes[..others]);
         }
+
         if self.problem.is_none() {
             self.prepare_problem(status);
         }
+
         ready!(self.poll_send_problem(cx))?;
         self.discard_received();
         Poll::Ready(Ok(length))
@@ -146,6 +149,7 @@ impl AsyncRead for ClientStream {
         let this = self.get_mut();
         let filled = buffer.filled().len();
         let read = Pin::new(&mut this.tcp).poll_read(cx, buffer);
+
         match &read {
             Poll::Ready(_) if buffer.filled().len() > filled => this.phase.receive(),
             // For actix, the client has closed its half: actix sends the rest and shuts down.
@@ -282,6 +286,7 @@ fn unparsed(status: StatusCode) -> Problem {
             "the request could not be read; send it again on a new connection",
         ),
     };
+
     Problem::new(problem_type, detail).status(status)
 }
 
@@ -291,17 +296,20 @@ fn encode(response: HttpResponse) -> Bytes {
     let (head, body) = response.into_parts();
     let body = body.try_into_bytes().unwrap_or_default();
     let date = HttpDate::from(SystemTime::from(OffsetDateTime::now_utc()));
+
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {date}\r\n",
         body.len()
     )
     .into_bytes();
+
     for (name, value) in head.headers() {
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
         bytes.extend_from_slice(value.as_bytes());
         bytes.extend_from_slice(b"\r\n");
     }
+
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&body);
     bytes.into()

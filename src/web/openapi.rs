@@ -81,8 +81,10 @@ pub(super) fn description() -> OpenApiDocument {
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("the token of POST /api/sessions"))
         .build();
+
     let components = document.components.get_or_insert_with(Default::default);
     components.add_security_scheme("session", SecurityScheme::Http(session));
+
     let paths = document.paths.paths.iter_mut().filter(|(path, _)| path.starts_with("/api/"));
     for (_, item) in paths {
         let writes = [&mut item.put, &mut item.post, &mut item.delete];
@@ -98,6 +100,7 @@ pub(super) fn description() -> OpenApiDocument {
             });
         }
     }
+
     document
 }
 
@@ -132,6 +135,7 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
     let takes_key = has_parameter(&|it| it.name == KEY_HEADER);
     let takes_query = has_parameter(&|it| it.parameter_in == ParameterIn::Query);
     let is_open = operation.security.is_some();
+
     let cases: [(bool, &[u16]); 7] = [
         (true, &[400, 408, 413, 421, 429, 431, 500, 503]),
         (!is_open, &[401]),
@@ -142,6 +146,7 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
         (takes_query || takes_key, &[422]),
         (takes_key, &[409, 423]),
     ];
+
     let listed: Vec<u16> =
         operation.responses.responses.keys().filter_map(|status| status.parse().ok()).collect();
     let listed = listed.into_iter().filter(|status| *status >= 400);
@@ -186,6 +191,7 @@ fn add_headers(status: &str, response: &mut Response) {
         "423" | "503" => &[("Retry-After", Type::Integer, "In how many seconds")],
         _ => &[],
     };
+
     for (name, kind, meaning) in headers {
         let schema = Some(Object::with_type(kind.clone()));
         let header = HeaderBuilder::new().description(Some(*meaning)).schema(schema).build();

@@ -123,8 +123,10 @@ fn note(before: &mut RedisState, now: &RedisState) {
     if *now == RedisState::NotNeeded {
         return;
     }
+
     let is_ok = *now == RedisState::Ok;
     metrics::gauge!(REDIS_OK).set(if is_ok { 1.0 } else { 0.0 });
+
     if std::mem::replace(before, now.clone()) == *now {
         return;
     }
@@ -146,14 +148,17 @@ async fn check_components(shop: &Shop) -> ComponentCheck {
             Err(_) => PostgresState::Away,
         }
     };
+
     let redis = async {
         match shop.strategy.lock_in_redis() {
             Some(lock) => RedisState::of(shop.locks.probe(lock).await),
             None => RedisState::NotNeeded,
         }
     };
+
     let (postgres, redis) =
         futures_util::join!(timeout(CHECK_TIMEOUT, postgres), timeout(CHECK_TIMEOUT, redis));
+
     ComponentCheck {
         postgres: postgres.unwrap_or(PostgresState::Away),
         redis: redis.unwrap_or(RedisState::Away),

@@ -42,6 +42,7 @@ pub fn start(
         .max_concurrent_connections(connections.max_of_worker())
         .shutdown_timeout(finish_timeout.as_secs())
         .disable_signals();
+
     let draining = server.graceful_shutdown_signal();
     let server = server.listen("http", listener, move || {
         let app = App::new()
@@ -53,6 +54,7 @@ pub fn start(
             .wrap(from_fn(render_problems))
             .wrap(from_fn(close_unread))
             .configure(configure);
+
         let draining = draining.clone();
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
@@ -71,10 +73,13 @@ pub fn start(
                 extensions.insert(Rc::clone(stream.phase()));
             })
             .finish(map_config(app, |()| AppConfig::default()));
+
         let connections = connections.clone();
         let state = state.clone();
         let border = border.clone();
         let connection = fn_service(move |tcp| ready(accept(tcp, &connections, &state)));
+
+        // In the program's runtime: what a request opens for others outlives the worker.
         apply_fn_factory(connection.and_then(http), move |tcp: TcpStream, service| {
             let served = border.run(service.call(tcp));
             async { served.await.unwrap_or(Ok(())) }

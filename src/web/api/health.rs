@@ -40,6 +40,7 @@ pub async fn ready(state: State) -> HttpResult {
             .with("ok", false)
             .with("replica", state.replica.clone()));
     }
+
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
     let is_ready = postgres == PostgresState::Writable;
     let body = json!({
@@ -48,6 +49,7 @@ pub async fn ready(state: State) -> HttpResult {
         "redis": redis.to_string(),
         "replica": state.replica,
     });
+
     Ok(if is_ready {
         HttpResponse::Ok().json(body)
     } else {

@@ -91,6 +91,7 @@ pub async fn restock(
     let sku = body::parse_sku(&sku)?;
     let key = idempotency_key(&request)?;
     let admin = admin.0.caller.id;
+
     let restocked = engine::restock(&state.shop, &options, admin, sku, &restock, key).await;
     command_response(restocked, &options.probe)
 }

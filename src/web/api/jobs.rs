@@ -65,11 +65,13 @@ pub async fn tick(
     _: LabAdmin,
     tick: Json<TickRequest>,
 ) -> HttpResult {
-    let (options, TickRequest { due_at, once }) = (lab_options(&request)?, tick.read()?);
+    let options = lab_options(&request)?;
+    let TickRequest { due_at, once } = tick.read()?;
     if !state.jobs.is_on() {
         let detail = "jobs are off at this replica (HOLDFAST_JOBS)";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
+
     let outcome = lab_tick::tick(&state.jobs, due_at, once, &options.probe).await?;
     let label = outcome.into_str();
     let detail = match outcome {
@@ -77,5 +79,6 @@ pub async fn tick(
         RunOutcome::Failed(why) => why.into(),
         _ => Value::Null,
     };
+
     json(TickResult { outcome: label, detail, trace: options.probe.trace() })
 }

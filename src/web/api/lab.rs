@@ -58,6 +58,7 @@ pub async fn create_item(
         ..Item::throw_away("A throw-away item of the lab", price_cents, new.stock)
     };
     let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
+
     let created = items::create(&state.shop, item, ItemKind::Lab, id).await?;
     Ok(with_location(stored_response(created), address))
 }

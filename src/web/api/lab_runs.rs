@@ -60,6 +60,8 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
     if let Some((field, why)) = run.request.invalid_field() {
         return Err(Problem::field(field, why.english()));
     }
+
+    // A runner that has just started has not said so yet.
     let end = Instant::now() + RUNNER_TIMEOUT;
     let result = loop {
         match store::enqueue(&state.shop.pool, run).await? {
@@ -67,6 +69,7 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
             result => break result,
         }
     };
+
     match result {
         EnqueueResult::Queued(id) => Ok(id),
         EnqueueResult::QueueFull => {
@@ -135,10 +138,12 @@ pub async fn follow(
         let detail = format!("this replica serves {MAX_EVENT_STREAMS} event streams already");
         Problem::new(ProblemType::Overloaded, detail)
     })?;
+
     let run = find_run(&state, &id).await?;
     let language = language.unwrap_or_default();
     let first = RunStream { state, id: run.id, language, last: None, _permit: permit };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
+
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("X-Accel-Buffering", "no"))

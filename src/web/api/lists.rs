@@ -26,11 +26,13 @@ pub(super) fn page<T: Serialize, C: ToString>(
 ) -> HttpResult {
     let mut items = rows;
     let next = cut_page(&mut items, limit, |item| cursor(item).to_string());
+
     let mut response = HttpResponse::Ok();
     if let Some(next) = &next {
         let path = request.uri().path();
         let link = format!("<{path}?after={next}&limit={limit}>; rel=\"next\"");
         response.insert_header((LINK, link));
     }
+
     Ok(response.json(Page { items, next }))
 }

@@ -65,6 +65,7 @@ pub async fn place(
     let order = order.read()?;
     let key = idempotency_key(&request)?;
     let user = user.caller.id;
+
     let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
     creation_response(placed, &options.probe, |order| {
         Some(format!("/api/orders/{}", order["id"].as_str()?))
@@ -138,6 +139,7 @@ async fn execute(
 ) -> HttpResult {
     let id = body::parse_order_id(id)?;
     let key = optional_idempotency_key(&request)?;
+
     let returned = command(&state.shop, &options, user.caller.id, id, key).await;
     command_response(returned, &options.probe)
 }

@@ -64,6 +64,7 @@ pub async fn run_race(
     if let Some((field, why)) = race.invalid_field() {
         return Err(Problem::field(field, why));
     }
+
     state.rate_limits.check_race(request).await?;
     begin_command(request);
     Ok(state.races.run(race).await?)

@@ -41,6 +41,7 @@ impl TrustedProxies {
         if !self.contains(client_address) {
             return client_address;
         }
+
         let entries = forwarded_for.rev().flat_map(|line| line.rsplit(',')).map(str::trim);
         for entry in entries.filter(|entry| !entry.is_empty()) {
             // Text that is not an address ends the chain: the last proxy counts as the client.
@@ -50,6 +51,7 @@ impl TrustedProxies {
                 break;
             }
         }
+
         client_address
     }
 }

@@ -43,13 +43,16 @@ fn wrong_host(request: &ServiceRequest) -> Option<String> {
     if hosts.is_empty() || UNCHECKED_PATHS.contains(&request.path()) {
         return None;
     }
+
     // A target such as `http://host/path` names one too.
     let target = request.uri().authority().map(Authority::as_str);
     let headers = request.headers().get_all(HOST);
     let headers: Vec<&str> = headers.map(|host| host.to_str().unwrap_or_default()).collect();
+
     if headers.is_empty() {
         return Some(String::new());
     }
+
     let mut named = headers.into_iter().chain(target);
     named.find(|host| !hosts.admits(host)).map(str::to_owned)
 }
@@ -62,6 +65,7 @@ pub async fn enforce_rate_limits<B: MessageBody>(
     let request_copy = request.request().clone();
     let checked = check_request(&request_copy).await;
     drop(request_copy);
+
     match checked {
         Ok(statuses) => {
             let mut response = next.call(request).await?.map_into_left_body();
@@ -81,12 +85,14 @@ async fn check_request(request: &HttpRequest) -> Result<Vec<LimitStatus>, Proble
     if is_under(request.path(), &UNLIMITED_PATHS) {
         return Ok(Vec::new());
     }
+
     let state = app_state(request)?;
     let limits = &state.rate_limits;
     let mut checks = Vec::new();
     if limits.rates.address.is_some() {
         checks.push(("address", limits.rates.address, limits.address_name(request)));
     }
+
     let credential = limits.rates.client.and_then(|_| Credential::of(request));
     let Some(credential) = credential else { return limits.take_permits(checks).await };
 
@@ -96,10 +102,12 @@ async fn check_request(request: &HttpRequest) -> Result<Vec<LimitStatus>, Proble
         // it.
         statuses = limits.take_permits(std::mem::take(&mut checks)).await?;
     }
+
     // An error is ignored: a handler that needs the caller reports it.
     if let Ok(Some(caller)) = find_caller(request).await {
         checks.push(("client", limits.rates.client, caller.id.0.to_string()));
     }
+
     statuses.extend(limits.take_permits(checks).await?);
     Ok(statuses)
 }

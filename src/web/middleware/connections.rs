@@ -106,6 +106,7 @@ impl ConnectionLimit {
             }
             return Err("process");
         }
+
         if let Some(address) = &address {
             let count = open.of_addresses.entry(address.clone()).or_default();
             if max_of_address.is_some_and(|max| *count >= max) {
@@ -113,6 +114,7 @@ impl ConnectionLimit {
             }
             *count += 1;
         }
+
         open.all += 1;
         Ok(CountedConnection { limit: self.clone(), address })
     }

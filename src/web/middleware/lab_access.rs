@@ -63,6 +63,7 @@ pub async fn check_run_form(request: &HttpRequest, csrf: &str) -> Result<Option<
     let signed_in = check_public_form(request, csrf).await?;
     let local = is_local(state, request);
     let caller = signed_in.as_ref().map(|user| &*user.caller);
+
     match access(state, local, caller) {
         RunAccess::Granted => {
             Ok(caller.filter(|caller| !local && !caller.admin).map(|caller| caller.id))

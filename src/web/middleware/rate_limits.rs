@@ -57,12 +57,14 @@ impl RateLimits {
     fn address(&self, request: &HttpRequest) -> IpAddr {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let peer = request.peer_addr().map_or(nowhere, |peer| peer.ip());
+
         let lines: Vec<&str> = request
             .headers()
             .get_all(FORWARDED_FOR)
             // Text that is no address ends the chain; an empty line would not.
             .map(|line| line.to_str().unwrap_or("unknown"))
             .collect();
+
         if !lines.is_empty() && !self.proxies.contains(peer.to_canonical()) {
             self.untrusted_proxy.call_once(|| {
                 tracing::warn!(
@@ -72,6 +74,7 @@ impl RateLimits {
                 );
             });
         }
+
         self.proxies.client_address(peer, lines.into_iter())
     }
 
@@ -163,6 +166,7 @@ pub(super) fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, H
         policies.push(format!("\"{name}\";q={};w={}", rate.burst(), rate.window_s()));
         limits.push(format!("\"{name}\";r={left};t={full_s}"));
     }
+
     let lines = [(RATE_LIMIT_POLICY, policies), (RATE_LIMIT, limits)];
     let value = |parts: Vec<String>| HeaderValue::from_str(&parts.join(", ")).ok();
     lines

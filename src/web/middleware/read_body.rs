@@ -47,6 +47,7 @@ pub async fn read_body<B: MessageBody>(
     if is_empty || STREAMED_PATHS.contains(&request.path()) {
         return Ok(next.call(request).await?.map_into_left_body());
     }
+
     match collect(&mut request).await {
         Ok(bytes) => {
             request.set_payload(Payload::from(bytes));
@@ -67,11 +68,13 @@ async fn collect(request: &mut ServiceRequest) -> Result<Bytes, Problem> {
     if request.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Err(wrong_media_type("send the body without compression"));
     }
+
     let mut read = pin!(request.extract::<Bytes>());
     let in_time = match timeout(BODY_TIMEOUT, &mut read).await {
         Ok(result) => Ok(result),
         Err(_) => timeout(PAUSE_GRACE, read).await,
     };
+
     match in_time {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if matches!(error.as_error(), Some(PayloadError::Overflow)) => {
@@ -96,20 +99,24 @@ pub async fn close_unread<B: MessageBody + 'static>(
     let in_progress = phase.map(ConnectionPhase::begin_request);
     let asks_for_upgrade = asks_for_upgrade(request.head());
     let left = asks_for_upgrade.then(|| body_length(request.headers())).flatten();
+
     let payload = match request.take_payload() {
         Payload::None => None,
         payload => Some(SharedPayload { payload: Rc::new(RefCell::new(payload)), left }),
     };
+
     if let Some(payload) = payload.clone() {
         request.set_payload(Payload::Stream { payload: Box::pin(payload) });
     }
     let keep = |body: BoxBody| KeptPayload { body, _payload: payload, _in_progress: in_progress };
+
     let state = request.app_data::<State>().cloned();
     let close_if_due = |head: &mut ResponseHead| {
         if asks_for_upgrade || state.is_some_and(|state| state.readiness.is_shutting_down()) {
             head.set_connection_type(ConnectionType::Close);
         }
     };
+
     match next.call(request).await {
         Ok(mut response) => {
             close_if_due(response.response_mut().head_mut());

@@ -55,6 +55,7 @@ pub async fn request_context(
     let started = Instant::now();
     let context = Rc::new(RequestContext::of(&request));
     request.extensions_mut().insert(Rc::clone(&context));
+
     let method = method_label(request.method());
     // HEAD is served like GET; the connection omits the body.
     if request.method() == Method::HEAD {
@@ -65,6 +66,8 @@ pub async fn request_context(
     telemetry::continue_trace(&span, |name| request.headers().get(name)?.to_str().ok());
     let serving = timeout(REQUEST_TIMEOUT, next.call(request)).instrument(span.clone());
     let result = serving.await;
+
+    // The span of the response is that of the request, and ends with this function.
     let _in_span = span.enter();
     let Ok(response) = result else {
         let (problem, route) = late_problem(&context);
@@ -75,6 +78,7 @@ pub async fn request_context(
         context.record(method, route, problem.code(), started);
         return Err(problem.into());
     };
+
     let mut response = response?;
     let status = response.status();
     let route = response.request().match_pattern();

@@ -45,6 +45,7 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let lab_headers = LabHeaders::read(|header| {
         request.headers().get(header).map(|value| visible_text(header, value)).transpose()
     })?;
+
     let id = begin_command(request);
     if lab_headers.is_empty() {
         return Ok(RequestOptions::new(&state.shop, id));
@@ -53,15 +54,18 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
+
     let caller = known_caller(request);
     let owner = caller.as_ref().map(|caller| caller.id);
     let mut options = lab_headers
         .options(&state.shop, &state.replica, &state.board, id, owner)
         .map_err(|LabHeaderError(header, why)| Problem::field(header, why))?;
     options.lab_items_only = caller.is_none_or(|caller| !caller.admin);
+
     if let Some(context) = request.extensions().get::<Rc<RequestContext>>() {
         context.strategy.set(options.strategy.name);
     }
+
     Ok(options)
 }
 
@@ -95,6 +99,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
     let parse = |name: &str, text: String| {
         IdempotencyKey::try_from(text).map_err(|why| Problem::field(name, why))
     };
+
     let mut keys = Vec::new();
     for value in request.headers().get_all("Idempotency-Key") {
         keys.push(parse("Idempotency-Key", visible_text("Idempotency-Key", value)?)?);
@@ -104,6 +109,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
             keys.push(parse("token", text.into_owned())?);
         }
     }
+
     if keys.windows(2).any(|pair| pair[0] != pair[1]) {
         let detail =
             "the request has different idempotency keys (Idempotency-Key, ?token=); send one";
@@ -111,6 +117,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
             Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
         );
     }
+
     Ok(keys.pop())
 }
 

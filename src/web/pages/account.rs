@@ -70,6 +70,7 @@ pub async fn top_up(
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let (key, amount) = (form.key("key")?, form.required("amount")?);
     let (language, next) = (language_of(&request), order_page(form.text("next")));
+
     let errors = match parse_cents(amount) {
         None => FormErrors::field(AMOUNT, &language.text("shop-amount-unclear")),
         Some(cents) => {
@@ -78,6 +79,7 @@ pub async fn top_up(
                 .explain(AMOUNT, &language.text("shop-amount-range"))
         }
     };
+
     if errors.is_empty() {
         return Ok(see_other(if next.is_empty() { "/account" } else { next }));
     }
@@ -96,6 +98,7 @@ async fn page(
     let shop = &state.shop;
     let balances = ledger::balances(shop, user).await?;
     let entries = ledger::latest_balance_entries(shop, user, before, PAGE_LENGTH + 1).await?;
+
     let page = AccountPage {
         balance: Cents(balances.own_cents),
         lab_balance: state.lab.then_some(Cents(balances.lab_cents)),
@@ -106,6 +109,7 @@ async fn page(
         layout: Layout::of(request).await?,
         errors,
     };
+
     html(page.errors.status(), &page)
 }
 
@@ -143,9 +147,11 @@ pub async fn change_password(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?;
     let (old, new) = (form.required("old")?.to_owned(), form.required("new")?.to_owned());
+
     state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
     let (shop, caller, change) = (&state.shop, user.caller.id, PasswordChange { old, new });
     let min_length = state.min_password_length;
+
     begin_command(&request);
     match users::change_password(shop, caller, &user.token, change, min_length).await {
         Ok(()) => {
@@ -186,6 +192,7 @@ async fn security_page(
     let mut sessions =
         sessions::list(&state.shop, caller, &user.token, after, LISTED_SESSIONS + 1).await?;
     let layout = Layout::of(request).await?;
+
     let page = SecurityPage {
         more: cut_page(&mut sessions, LISTED_SESSIONS, |session| session.id.0),
         sessions,
@@ -194,5 +201,6 @@ async fn security_page(
         layout,
         errors,
     };
+
     html(page.errors.status(), &page)
 }

@@ -77,9 +77,11 @@ fn type_words(schema: &Value) -> String {
     let join = |parts: &Value, separator: &str| {
         elements(parts).map(type_words).collect::<Vec<_>>().join(separator)
     };
+
     if schema["$ref"].is_string() {
         return reference(schema).unwrap_or_default().to_owned();
     }
+
     for (key, separator) in [("oneOf", " or "), ("allOf", " and ")] {
         if schema[key].is_array() {
             return join(&schema[key], separator);
@@ -100,6 +102,7 @@ fn type_words(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().filter(|format| !format.starts_with("int")) {
         words = format!("{words} ({format})");
     }
+
     let bounds =
         [("minimum", "≥"), ("maximum", "≤"), ("minLength", "length ≥"), ("maxLength", "length ≤")];
     for (key, sign) in bounds {
@@ -107,6 +110,7 @@ fn type_words(schema: &Value) -> String {
             words = format!("{words}, {sign} {bound}");
         }
     }
+
     words
 }
 

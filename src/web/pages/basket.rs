@@ -94,6 +94,7 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
         return Err(body::unknown_item(&sku));
     }
+
     let mut basket = Basket::of(&request);
     let input = form.text("quantity");
     match basket.add(sku.clone(), input, language_of(&request)) {
@@ -132,9 +133,11 @@ pub(super) async fn page(
     wrong: Option<QuantityError>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
+
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items =
         if skus.is_empty() { Vec::new() } else { catalog::items_by_sku(shop, &skus).await? };
+
     let layout = Layout { path: "/basket".to_owned(), ..Layout::of(request).await? };
     let (purchased, balance) = match &layout.caller {
         Some(caller) => (
@@ -143,6 +146,7 @@ pub(super) async fn page(
         ),
         None => (HashMap::new(), None),
     };
+
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
 
     let status = match (&rejection, &wrong) {

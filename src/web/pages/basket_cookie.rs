@@ -75,15 +75,18 @@ impl Basket {
     pub fn add(&mut self, sku: Sku, quantity: &str, language: Language) -> Result<(), String> {
         let present = self.lines.get(&sku).copied().unwrap_or(0);
         let quantity = parse_quantity(quantity, 1, language)?;
+
         if present + quantity > MAX_QUANTITY {
             let variables =
                 [("present", present.into()), ("max", format_count(MAX_QUANTITY).into())];
             return Err(language.text_with("shop-quantity-most", &variables));
         }
+
         if self.lines.len() >= MAX_LINES && present == 0 {
             let variables = [("max", MAX_LINES.into())];
             return Err(language.text_with("shop-quantity-lines", &variables));
         }
+
         self.lines.insert(sku, present + quantity);
         self.renew_token();
         Ok(())

@@ -70,10 +70,12 @@ pub async fn render_problems<B: MessageBody>(
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let for_a_person = accepts_html(request.request());
     let bare = if for_a_person { Layout::minimal(request.request()).ok() } else { None };
+
     let response = match next.call(request).await {
         Ok(response) => response,
         Err(error) => return Err(timeout_page(error, bare)),
     };
+
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let Some(problem) = problem.filter(|_| for_a_person).cloned() else {
         return Ok(response.map_into_left_body());
@@ -81,6 +83,7 @@ pub async fn render_problems<B: MessageBody>(
     let Ok(mut page) = problem_page(response.request(), &problem).await else {
         return Ok(response.map_into_left_body());
     };
+
     let (request, plain) = response.into_parts();
     copy_headers(plain.headers(), &mut page);
     Ok(ServiceResponse::new(request, page).map_into_right_body())
@@ -117,6 +120,7 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         let has_ended = SESSION_COOKIE.read(request).is_some();
         return Ok(see_other(&sign_in_url(&return_path(request), has_ended)));
     }
+
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
     // seconds. Nor may a rate-limited client cause more work, and another host's page is not
     // told who is signed in.

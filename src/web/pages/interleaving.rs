@@ -99,6 +99,7 @@ impl SchedulerPage {
         let (Some(who), Some(from)) = (step.who, step.from) else {
             return language.text("scheduler-step-expired");
         };
+
         let after = match (&step.result, step.at, step.read) {
             (Some(result), ..) => Some(result_text(result, language)),
             (None, Some(Point::Read), Some(read)) => {
@@ -107,6 +108,7 @@ impl SchedulerPage {
             (None, None, _) => Some(language.text("scheduler-step-waits")),
             _ => None,
         };
+
         let did = language.text(next_message(self.game.rules, from));
         let variables = [("order", who.to_string().into()), ("did", did.into())];
         let step = language.text_with("scheduler-step", &variables);
@@ -177,15 +179,18 @@ fn rules(form: &FormFields) -> Result<GameRules, Problem> {
         let rules = Level::named(name).and_then(Level::rules);
         return rules.ok_or_else(|| Problem::field("level", "this level cannot be played"));
     }
+
     let name = form.text("strategy");
     let names = || playable().iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ");
     let strategy = playable_named(name)
         .ok_or_else(|| Problem::field("strategy", format!("one of {}", names())))?;
+
     let orders = match form.text("orders") {
         "" | "2" => 2,
         "3" => 3,
         _ => return Err(Problem::field("orders", "2 or 3")),
     };
+
     Ok(GameRules { strategy, orders, level: None })
 }
 
@@ -229,6 +234,7 @@ pub async fn step(
 ) -> HttpResult {
     check_run_form(&request, form.csrf()).await?;
     let game = find_game(&state, &id)?;
+
     let who = form.text("who");
     let mut letters = who.chars();
     let next = match (who, letters.next(), letters.next()) {
@@ -241,6 +247,7 @@ pub async fn step(
         }
         _ => return Err(Problem::field("who", "the letter of an order, expire or undo")),
     };
+
     match next {
         Ok(id) => Ok(see_other(&format!("/lab/scheduler/{id}"))),
         Err(GameError::Refused(refusal)) => page(&state, &request, game, Some(refusal)).await,
@@ -305,6 +312,7 @@ fn code(
 ) -> String {
     let comment = |message: &str| format!("-- {}", language.text(message));
     let sent = to.and_then(|to| sent(rules, order, to));
+
     match (sent, from, to) {
         // Under autocommit, the value is computed before the statement is sent.
         (_, Point::Read, Some(Point::Commit)) => match order.last_read() {

@@ -76,10 +76,12 @@ pub(super) async fn page(
     if catalog::first_shop_item(shop, std::slice::from_ref(sku)).await?.is_none() {
         return Ok(see_other(&format!("/items/{sku}/ledger")));
     }
+
     let status = match wrong {
         Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
         None => StatusCode::OK,
     };
+
     let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
     html(status, &ItemPage { item: layout.named(item), layout, wrong })
 }

@@ -61,6 +61,7 @@ pub async fn restock((state, request, options, sku, form): ItemForm) -> HttpResu
     let key = form.key("key")?;
     let language = language_of(&request);
     let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
+
     let number = delta.trim().replace('−', "-");
     let errors = match number.strip_prefix('+').unwrap_or(&number).parse() {
         Err(_) => FormErrors::field("delta", &language.text("shop-delta-unclear")),
@@ -73,6 +74,7 @@ pub async fn restock((state, request, options, sku, form): ItemForm) -> HttpResu
             submit(command).await?.explain("reason", &language.text("shop-reason-rule"))
         }
     };
+
     respond(&request, &sku, form.into_inner(), errors).await
 }
 
@@ -83,6 +85,7 @@ pub async fn limit((state, request, options, sku, form): ItemForm) -> HttpResult
         "" => Ok(None),
         number => number.parse().map(Some),
     };
+
     let rule = language_of(&request).text_with("shop-limit-rule", &[("max", MAX_LIMIT.into())]);
     let errors = match limit {
         Err(_) => FormErrors::field(LIMIT, &rule),
@@ -93,6 +96,7 @@ pub async fn limit((state, request, options, sku, form): ItemForm) -> HttpResult
             submit(command).await?.explain(LIMIT, &rule)
         }
     };
+
     respond(&request, &sku, form.into_inner(), errors).await
 }
 
@@ -117,16 +121,19 @@ async fn page(
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let item = catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
+
     let entries = ledger::latest_stock_entries(shop, sku, before, PAGE_LENGTH + 1).await?;
     let mut connection = shop.connection().await?;
     let summary = audit::summary(&mut connection, sku).await?;
     let forks = audit::forks_near(&mut connection, sku, before.unwrap_or(i64::MAX)).await?;
     drop(connection);
     let summary = summary.ok_or_else(|| body::unknown_item(sku))?;
+
     let layout = Layout::of(request).await?;
     let mut ledger = LedgerTable::new(entries, false, format!("/items/{sku}/ledger"), before);
     ledger.mark_forks(&forks);
     link_own_orders(shop, &layout, &mut ledger).await?;
+
     let (item, key) = (layout.named(item), IdempotencyKey::generate());
     html(errors.status(), &ItemLedgerPage { layout, item, summary, ledger, key, form, errors })
 }
@@ -145,5 +152,6 @@ async fn link_own_orders(
             row.links_order = row.entry.order_id.is_some_and(|order| own.contains(&order));
         }
     }
+
     Ok(())
 }

@@ -86,8 +86,10 @@ fn result_text(result: &Value, language: Language) -> ResultText {
         };
         return ResultText { text, is_unsound: !sound };
     }
+
     let counts = result.as_object().into_iter().flatten();
     let deleted: i64 = counts.filter_map(|(_, count)| count.as_i64()).sum();
+
     let mut text = match deleted {
         0 => language.text("admin-result-nothing"),
         _ => {
@@ -96,6 +98,7 @@ fn result_text(result: &Value, language: Language) -> ResultText {
             language.text_with("admin-result-deleted", &variables)
         }
     };
+
     if result.get("all") == Some(&Value::Bool(false)) {
         text = language.list(&[text, language.text("admin-result-rest")]);
     }

@@ -44,9 +44,11 @@ impl Layout {
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
         let mut layout = Self::minimal(request)?;
         let shop = &app_state(request)?.shop;
+
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(caller) = find_caller(request).await else { return Ok(layout) };
         layout.caller = caller;
+
         layout.books = shop
             .audits
             .books()

@@ -113,6 +113,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
     csrf::check_form(request, form.csrf()).await?;
     let cents = form.required("missing_cents")?;
     let cents = cents.parse().map_err(|_| Problem::field("missing_cents", "it is no number"))?;
+
     let top_up_and_pay = async |shop: &Shop,
                                 options: &RequestOptions,
                                 user: UserId,
@@ -156,6 +157,7 @@ async fn execute<K: From<IdempotencyKey>>(
     let id = body::parse_order_id(&id)?;
     let key = form.key("key")?;
     let command = async || command(&state.shop, &options, user, id, key.clone().into()).await;
+
     match execute_once(command).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
@@ -168,6 +170,7 @@ async fn execute<K: From<IdempotencyKey>>(
         Err(Failure::Error(error)) => return Err(error.into()),
         Ok(_) => {}
     }
+
     Ok(see_other(&format!("/orders/{id}")))
 }
 
@@ -181,18 +184,22 @@ async fn page(
     let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
+
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let in_lab = orders::is_of_lab_items(shop, id).await?;
     let balances = ledger::balances(shop, user).await?;
     let balance_cents = if in_lab { balances.lab_cents } else { balances.own_cents };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     let items = catalog::items_by_sku(shop, &skus).await?;
+
     let layout = Layout::of(request).await?;
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
+
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let rejected = problem.as_ref().filter(|_| !is_late);
+
     let page = OrderPage {
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
@@ -274,16 +281,19 @@ pub async fn list(
     query: Query<OrdersQuery>,
 ) -> HttpResult {
     let (shop, user) = (&state.shop, user.caller.id);
+
     let query = query.read()?;
     let with_lab = query.lab.as_deref() == Some("on");
     let after = query.after.map(OrderId);
     let page = orders::page(shop, user, after, with_lab, PAGE_LENGTH).await?;
     let orders::OrderPage { orders, lab_orders, more } = page;
+
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = orders.iter().flat_map(|order| &order.lines);
     let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
     let skus: Vec<Sku> = skus.into_iter().collect();
     let items = catalog::items_by_sku(shop, &skus).await?;
+
     let layout = Layout::of(&request).await?;
     let page = OrdersPage {
         items: items.into_iter().map(|item| layout.named(item)).collect(),
@@ -294,5 +304,6 @@ pub async fn list(
         orders,
         layout,
     };
+
     html(StatusCode::OK, &page)
 }

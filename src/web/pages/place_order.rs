@@ -65,6 +65,7 @@ pub async fn place(
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let key = form.key("token")?;
     let mut basket = Basket::of(&request);
+
     // An old page has another one: its basket was ordered, or has changed since.
     if basket.key().as_ref() != Some(&key) || basket.lines().is_empty() {
         if let Some(order) = orders::order_placed_with(&state.shop, user, &key).await? {
@@ -100,6 +101,7 @@ pub async fn place(
         }
         sleep(POLL_INTERVAL).await;
     };
+
     let mut response = see_other(&order_address(order));
     set_cookie(&mut response, &BASKET_COOKIE.removal(&request))?;
     Ok(response)
@@ -129,6 +131,7 @@ async fn place_under_lock(
         Err(error) if options.strategy.lock_in_redis().is_some() => return Err(error.into()),
         Err(_) => Guards::default(),
     };
+
     let result = engine::place_order(shop, options, user, key.clone(), lines).await;
     guards.release().await;
     result

@@ -120,9 +120,11 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     if !state.lab {
         return item::list(request, query).await;
     }
+
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let picture = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
+
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
         demo_user: layout.demo_user(&state).await,
@@ -155,9 +157,11 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
     let race = find_race(&state, &id).await?;
     let layout = Layout::of(&request).await?;
     let language = layout.language;
+
     let Some(view) = RaceView::of(&race, language) else {
         return waiting_page(layout, &race);
     };
+
     let (entries, is_fork) = entries(&state, view.result).await?;
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
@@ -191,6 +195,7 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
         LabRunState::Queued => layout.text_with("race-queued", &[("position", position.into())]),
         LabRunState::Running | LabRunState::Done => layout.text("race-starting"),
     };
+
     let mut response = html(StatusCode::OK, &RaceWaitingPage { layout, message, is_over })?;
     if !is_over {
         let refresh = HeaderName::from_static("refresh");
@@ -209,11 +214,13 @@ async fn entries(
     let Ok(sku) = Sku::try_from(sku) else { return Ok((Vec::new(), false)) };
     let mut entries = ledger::stock_entries(&state.shop, &sku, 0, MAX_ENTRIES).await?;
     entries.retain(|entry| entry.reason == "order");
+
     let fork = entries.iter().enumerate().find_map(|(at, first)| {
         let later = entries.iter().skip(at + 1);
         let second = later.clone().find(|entry| entry.version == first.version)?;
         Some(vec![first.clone(), second.clone()])
     });
+
     let is_fork = fork.is_some();
     entries.truncate(2);
     Ok((fork.unwrap_or(entries), is_fork))

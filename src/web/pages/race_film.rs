@@ -233,6 +233,7 @@ impl<'a> RaceView<'a> {
         let first_us = lanes.first().map_or(0, |lane| time(lane));
         let last_us = lanes.last().map_or(0, |lane| time(lane));
         let span_us = last_us.saturating_sub(first_us).max(1) as f64;
+
         let mut sold = 0;
         let cell = |lane: &RaceLane| {
             let is_sold = lane.result == SOLD;
@@ -248,6 +249,7 @@ impl<'a> RaceView<'a> {
                 verdict: if is_sold { self.figures(sold) } else { String::new() },
             }
         };
+
         lanes.into_iter().map(cell).collect()
     }
 
@@ -259,13 +261,16 @@ impl<'a> RaceView<'a> {
             2 => language.text("race-proof-two"),
             servers => language.text_with("race-proof-many", &[("servers", servers.into())]),
         };
+
         let Some(duel) = duel else { return proof };
         let ms = (self.span_us() / 1_000).max(1);
         // The last label needs room behind its event, at which the playback ends.
+
         let end = duel.place(duel.timeline.events.len().saturating_sub(1));
         let factor = (PLAY_MS as f64 * end / ms as f64).round().max(1.0);
         let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
         let scale = language.text_with("race-scale", &scale);
+
         // A Chinese full stop needs no space.
         match language {
             Language::English => format!("{proof} {scale}"),
@@ -280,6 +285,7 @@ impl<'a> RaceView<'a> {
         let doubled = result.doubled();
         let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
         let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
+
         if count(NO_ANSWER) > 0 {
             language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
         } else if doubled > 0 && self.is_duel() {

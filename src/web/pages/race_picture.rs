@@ -61,6 +61,7 @@ fn picture(race: &Race, palette: String, is_animated: bool) -> Option<String> {
     let language = Language::English;
     let view = RaceView::of(race, language)?;
     let mut drawing = view.drawing();
+
     if let Some(drawing) = drawing.as_mut().filter(|_| is_animated) {
         drawing.is_animated = true;
         // An animation tells who was sold a unit at its end, in the verdict.
@@ -68,6 +69,7 @@ fn picture(race: &Race, palette: String, is_animated: bool) -> Option<String> {
             lane.replica = server(order, language);
         }
     }
+
     let picture = RacePicture {
         palette,
         verdict: view.verdict(),
@@ -81,5 +83,6 @@ fn picture(race: &Race, palette: String, is_animated: bool) -> Option<String> {
         drawing,
         cells: view.cells(),
     };
+
     picture.render().ok()
 }

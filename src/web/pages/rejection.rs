@@ -27,6 +27,7 @@ impl RejectionNotice {
         let definition = problem.problem_type().definition();
         let name = definition.name;
         let has_text = matches!(name, "sold-out" | "limit-reached" | "insufficient-funds");
+
         let detail = match problem.message() {
             Some(message) => sentence(&message.text(language)),
             None if has_text => {
@@ -35,6 +36,7 @@ impl RejectionNotice {
             None => sentence(problem.detail()),
         };
         let is_detail_translated = problem.message().is_some() || has_text;
+
         // The details of an invalid request name the field; for others the meaning is enough.
         let is_shown =
             is_detail_translated || language == Language::English || name == "invalid-request";
@@ -44,6 +46,7 @@ impl RejectionNotice {
             ["problem-missing-order", "problem-missing-session"].contains(&message.id())
         });
         let is_said = is_shown && !is_private && matches!(name, "forbidden" | "not-found");
+
         Self {
             name: Some(name),
             title: definition.title(language),

@@ -77,10 +77,12 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
+
     if let Some(response) = begin_session(&request, credentials, next).await? {
         state.rate_limits.trust_address(&request, &user).await;
         return Ok(response);
     }
+
     let page = SignInPage {
         layout: Layout::of(&request).await?,
         next: next.to_owned(),
@@ -97,11 +99,14 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
+
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
     let language = language_of(&request);
     let request_id = begin_command(&request);
+
     let created =
         users::create(pool, credentials.clone(), false, Some(request_id), min_length).await;
+
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             let errors = FormErrors::field(field, &why)
@@ -119,6 +124,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
             return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
+
     sign_up_page(&request, status, next, user, errors).await
 }
 

@@ -158,18 +158,22 @@ impl ResponseError for Problem {
         if let Value::Object(body) = &mut body {
             body.extend(self.0.members.clone());
         }
+
         let mut response = HttpResponse::build(self.0.status);
         response.content_type("application/problem+json");
         if let Some(seconds) = self.0.retry_after_s {
             response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
+
         let challenged = self.0.headers.iter().any(|(name, _)| name == WWW_AUTHENTICATE);
         if self.0.status == StatusCode::UNAUTHORIZED && !challenged {
             response.insert_header((WWW_AUTHENTICATE, CHALLENGE));
         }
+
         for header in &self.0.headers {
             response.append_header(header.clone());
         }
+
         response.body(body.to_string())
     }
 }
@@ -349,6 +353,7 @@ fn log(error: &Error) {
         Error::Bug(_) => "bug",
         _ => return tracing::debug!(%error, "the command is not executed"),
     };
+
     match (log_limit::admit(kind), error) {
         (Some(left_out), Error::Postgres(ErrorClass::Refused, _) | Error::Bug(_)) => {
             tracing::error!(%error, left_out, "a request failed");

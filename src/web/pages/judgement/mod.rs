@@ -70,12 +70,14 @@ impl JudgementView<'_> {
     pub fn verdict(&self) -> String {
         let (judgement, language) = (self.judgement, self.language);
         let is_lost = |fault: &&FaultReport| fault.lost_updates > 0;
+
         let variables = [
             ("faults", judgement.injected().count().into()),
             ("under", judgement.injected().filter(is_lost).count().into()),
             ("lost", self.lost().into()),
             ("count", columns::count(self.lost()).into()),
         ];
+
         let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED);
         match undisturbed.filter(|fault| fault.ran) {
             Some(fault) if is_lost(&fault) => {
@@ -158,6 +160,7 @@ fn timeline(events: &[report::Event]) -> Timeline {
     let clients: BTreeSet<ClientId> = events.iter().map(|event| event.id).collect();
     let clients: Vec<ClientId> = clients.into_iter().collect();
     let lane = |client: &ClientId| TimelineLane { name: client.to_string(), ..Default::default() };
+
     let event = |event: &report::Event| Event {
         lane: clients.partition_point(|client| *client < event.id),
         at_us: (event.t_ms * 1_000.0).round() as u64,
@@ -168,10 +171,12 @@ fn timeline(events: &[report::Event]) -> Timeline {
             ..Detail::default()
         },
     };
+
     let mut timeline = Timeline {
         lanes: clients.iter().map(lane).collect(),
         events: events.iter().map(event).collect(),
     };
+
     timeline.events.sort_by_key(|event| event.at_us);
     timeline.mark_stale_writes();
     timeline

@@ -95,10 +95,12 @@ pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>
 async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) -> HttpResult {
     let state = app_state(request)?;
     let runs = stored_runs(state).await?;
+
     let status = match (form.is_right(), &file_wrong) {
         (true, None) => StatusCode::OK,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
+
     let page = LabPage {
         layout: Layout::of(request).await?,
         access: run_access(request).await?,

@@ -53,6 +53,7 @@ pub async fn run(
     let user = check_run_form(&request, form.csrf()).await?;
     let lesson = named(&name)?;
     let (run, mut form) = run_form::lesson(lesson, form.into_inner());
+
     let guess = form.value("guess").parse().ok().filter(|guess| *guess < GUESSES);
     if guess.is_none() && !form.value("guess").is_empty() {
         form.wrong.push(("guess", message!("lab-wrong-guess")));
@@ -60,8 +61,10 @@ pub async fn run(
     if !form.is_right() {
         return page(&request, lesson, form).await;
     }
+
     let mut progress = Progress::of(&request);
     progress.record(lesson, guess);
+
     let run = NewRun { request: &run, guess, user };
     let mut response = start_run(&state, run, Layout::minimal(&request)?.present_query()).await?;
     set_cookie(&mut response, &progress.cookie(&request))?;
@@ -79,9 +82,11 @@ async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> 
         Some(own) => Some(Guesses::of(state, lesson, own, layout.language).await?),
         None => None,
     };
+
     let runs = stored_runs(state).await?;
     let of_lesson = |run: &RunSummary| run.request.lesson.as_deref() == Some(lesson.name);
     let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+
     let page = LessonPage {
         access: run_access(request).await?,
         lesson,

@@ -63,11 +63,13 @@ impl RunPage {
             Journey::Order => language.text("lab-journey-order"),
             Journey::Pay => language.text("lab-journey-pay"),
         });
+
         let fault = request.fault.as_ref().map(|fault| {
             let times = [("at", fault.at_ms.into()), ("for", fault.for_ms.into())];
             let times = language.text_with("lab-fault-times", &times);
             format!("{} {times}", run_form::fault_name(fault.kind.name(), language))
         });
+
         let all = [
             ("journey", journey),
             ("stock", request.stock.map(|stock| stock.to_string())),
@@ -79,6 +81,7 @@ impl RunPage {
             ("seed", request.seed.map(|seed| seed.to_string())),
             ("fault", fault),
         ];
+
         let labelled = all
             .into_iter()
             .filter_map(|(name, value)| Some((run_form::label(name, language), value?)));
@@ -91,6 +94,7 @@ impl RunPage {
         let sample = self.run.progress.samples.last().copied().unwrap_or_default();
         let amount = |number| views::amount(number, money);
         let label = |name| views::figure_name(name, money, self.layout.language);
+
         [
             ("sold", label("sold"), amount(sample.sold)),
             ("stock", label("left"), amount(sample.stock)),
@@ -117,6 +121,7 @@ pub async fn show(
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
+
     let own = run.guess.as_deref().and_then(|guess| guess.parse().ok());
     let guesses = match (lesson, own.filter(|own| *own < GUESSES)) {
         (Some(lesson), Some(own)) if run.state.is_over() => {
@@ -124,6 +129,7 @@ pub async fn show(
         }
         _ => None,
     };
+
     let page = RunPage { lesson, guesses, scenes: scenes(&run, language), layout, run };
     html(StatusCode::OK, &page)
 }

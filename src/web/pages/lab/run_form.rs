@@ -82,6 +82,7 @@ pub fn load(input: FormFields) -> (RunRequest, RunForm) {
     run.journey = (form.value("journey") == "pay").then_some(Journey::Pay);
     run.wait = Some(form.value("wait").to_owned()).filter(|wait| !wait.is_empty());
     run.seed = form.number("seed");
+
     if let Ok(kind) = form.value("fault").parse::<FaultKind>() {
         run.fault = Some(Fault {
             kind,
@@ -91,6 +92,7 @@ pub fn load(input: FormFields) -> (RunRequest, RunForm) {
     } else if !form.value("fault").is_empty() {
         form.wrong.push(("fault", message!("lab-wrong-choice")));
     }
+
     form.validate(run)
 }
 

@@ -64,11 +64,13 @@ pub async fn save(
     if !run.state.is_over() {
         return Ok(see_other(&run_address(&run.id)));
     }
+
     let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
     let page = render(&request, run).map_err(|error| {
         tracing::error!(%error, "a run can't be saved");
         Problem::new(ProblemType::InternalError, "the run can't be saved")
     })?;
+
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_DISPOSITION, name)).content_type("text/html; charset=utf-8");
     Ok(response.body(page))

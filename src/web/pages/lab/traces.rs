@@ -108,12 +108,15 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
+
     let labels = scene.iter().map(|lane| lane.label.text(language));
     let mut names: Vec<String> = labels.collect();
     names.sort_unstable();
+
     let strategy =
         scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
     let known = strategy.and_then(Strategy::named);
+
     let requests: Vec<TracedRequest<'_>> = scene
         .iter()
         .map(|&lane| {
@@ -121,6 +124,7 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
             TracedRequest { lane, is_duplicate, strategy: known }
         })
         .collect();
+
     let title = match (names.len(), strategy) {
         (..=MAX_NAMED_REQUESTS, _) => language.list(&names),
         (many, Some(strategy)) => {
@@ -129,6 +133,7 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
         }
         (many, None) => language.text_with("lab-scene", &[("requests", many.into())]),
     };
+
     Scene {
         title,
         is_large: names.len() > MAX_NAMED_REQUESTS,

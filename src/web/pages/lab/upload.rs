@@ -91,6 +91,7 @@ async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2],
     let body = stream::iter([Ok::<_, PayloadError>(body)]);
     let mut form = Multipart::new(request.headers(), body);
     let mut fields = [Vec::new(), Vec::new()];
+
     while let Some(field) = form.next().await {
         let mut field = field?;
         let place = ["csrf", "file"].iter().position(|name| field.name() == Some(*name));
@@ -101,6 +102,7 @@ async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2],
             }
         }
     }
+
     Ok(fields)
 }
 

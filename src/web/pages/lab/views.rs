@@ -30,6 +30,7 @@ pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<Figur
         ("p50", |arm| (ms(arm.wait_p50_ms), false)),
         ("p99", |arm| (ms(arm.wait_p99_ms), false)),
     ];
+
     let money = !arms.is_empty() && arms.iter().all(ArmResult::is_money);
     let row = |(name, figure): &FigureRow| {
         (figure_name(name, money, language), arms.iter().map(figure).collect())
@@ -100,9 +101,11 @@ pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
         let (name, is_broken) = (arm.name(language), !is_sound(arm));
         serde_json::json!({ "name": name, "broken": is_broken, "t": times, "sold": sold })
     };
+
     let is_long = |arm: &&ArmResult| {
         arm.samples.len() > 2 && arm.samples.last().is_some_and(|last| last.t_ms >= MIN_CURVE_MS)
     };
+
     let curves: Vec<_> = arms.iter().filter(is_long).map(curve).collect();
     (!curves.is_empty()).then(|| serde_json::Value::from(curves).to_string())
 }
@@ -121,6 +124,7 @@ pub fn samples(arm: &ArmResult) -> Vec<(String, [String; 7])> {
         ];
         (format!("{:.1} s", sample.t_ms as f64 / 1_000.0), figures)
     };
+
     sample_evenly(&arm.samples, MAX_TABLE_ROWS).map(row).collect()
 }
 
@@ -204,6 +208,7 @@ fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
 fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
     let money = arm.is_money();
     let number = |number: i64| amount(number, money);
+
     let (number, label) = if arm.oversold > 0 && money {
         (number(arm.oversold), language.text("lab-verdict-overspent"))
     } else if arm.oversold > 0 {
@@ -219,6 +224,7 @@ fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
         let opening = [("opening", number(arm.stock_opening).into())];
         (number(arm.sold), language.text_with(id, &opening))
     };
+
     Verdict { number, label, is_sound: Some(is_sound(arm)) }
 }
 

@@ -57,14 +57,17 @@ impl Axis {
                     axis.breaks.push(last + gaps.end() / 2.0);
                 }
             }
+
             let end = place + label_width(label);
             if !label.is_empty() {
                 ends.insert(event.lane, end);
             }
+
             axis.width = axis.width.max(end);
             axis.times.push(event.at_us);
             axis.places.push(place);
         }
+
         axis
     }
 

@@ -124,6 +124,7 @@ impl TimelineView {
         let kept = labelled.map(|(event, label)| if has_room(event) { label.as_str() } else { "" });
         let gaps = if is_scrolled { SCROLLED_GAPS } else { FITTING_GAPS };
         let axis = Axis::of(&timeline.events, kept, gaps);
+
         let mut view = Self {
             language,
             activities: timeline.activities(),
@@ -137,6 +138,7 @@ impl TimelineView {
             is_animated: false,
             labelled_by: String::new(),
         };
+
         view.shown = view.shown_labels();
         view
     }
@@ -158,6 +160,7 @@ impl TimelineView {
         for (index, event) in self.timeline.events.iter().enumerate() {
             let place = self.axis.place(index).0;
             let ends_at_mark = self.ends_at_mark(&index);
+
             let mut fits = [false; 2];
             for (at, width) in WIDTHS.into_iter().enumerate() {
                 let length = label_width(&self.labels[index]) / width * 100.0;
@@ -169,6 +172,7 @@ impl TimelineView {
                     *free = end;
                 }
             }
+
             shown.push(match (fits, self.size.axis) {
                 ([true, true], _) | (_, 1..) => "",
                 ([true, false], _) => "narrow",
