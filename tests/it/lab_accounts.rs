@@ -1,7 +1,7 @@
 //! Money of the lab stays in the lab: its orders are paid from an account of their own.
 
 use futures_util::future::join_all;
-use holdfast_shop::store::purge_lab_item;
+use holdfast_shop::store::{LabItemPurge, purge_lab_item};
 use holdfast_shop::{Sku, UserId};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
@@ -96,7 +96,8 @@ async fn failed_lab_payment_leaves_audit_sound() {
     assert!(problem["detail"].as_str().unwrap().contains("lab account"), "{problem}");
     shop.act(&alice, 0, &order, "cancel").gives(200).await;
     let sku = Sku::try_from(sku.to_owned()).unwrap();
-    assert!(purge_lab_item(&shop.pool.clone().into(), &sku, sku.as_str()).await.unwrap());
+    let purged = purge_lab_item(&shop.pool.clone().into(), &sku, sku.as_str(), 10).await.unwrap();
+    assert_eq!(purged, LabItemPurge::Done);
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
     shop.assert_sound().await;
 }

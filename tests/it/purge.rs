@@ -9,7 +9,7 @@ use holdfast_shop::db::Pool;
 use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast_shop::jobs::{Job, RunOutcome};
 use holdfast_shop::model::{Item, ItemKind};
-use holdfast_shop::store::{items, oldest_kept, purge_lab_item};
+use holdfast_shop::store::{LabItemPurge, items, oldest_kept, purge_lab_item};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
@@ -309,8 +309,9 @@ async fn lab_item_of_order_in_flight_is_kept() {
         assert!(shop.resume_request(&admin, 0, &request).await);
     };
     let (pool, sku) = (shop.pool.clone().into(), Sku::try_from(sku).unwrap());
-    let (purged, ()) = futures_util::join!(purge_lab_item(&pool, &sku, sku.as_str()), committed);
-    assert!(!purged.unwrap());
+    let (purged, ()) =
+        futures_util::join!(purge_lab_item(&pool, &sku, sku.as_str(), 10), committed);
+    assert_eq!(purged.unwrap(), LabItemPurge::Kept);
     sent.gives(201).await;
 }
 

@@ -23,7 +23,7 @@ use super::order_expiry::failures;
 use super::timetable::Timetable;
 use super::{lab_tick, runs};
 use crate::db::Pool;
-use crate::store::{LabItemPurge, lab_items_between, oldest_kept, purge, purge_lab_part};
+use crate::store::{LabItemPurge, lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::{Error, sessions};
 
 const RUNS_KEPT_DAYS: i32 = 30;
@@ -177,8 +177,8 @@ async fn purge_lab_items(
                     return ended;
                 }
 
-                // An item whose orders cannot be deleted keeps no other.
-                purged = match purge_lab_part(pool, &sku, &before, rows).await {
+                // An item whose orders cannot be deleted holds up no other.
+                purged = match purge_lab_item(pool, &sku, &before, rows).await {
                     Ok(purged) => purged,
                     Err(error) => {
                         ended = ended.and(Err(error));

@@ -46,9 +46,8 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
         }
     }
 
-    // Postgres executes the parts of a statement in no given order, so each part selects from what
-    // it waits for: the timeout precedes the first row lock, and the guard all writes. Key records
-    // are inserted in sorted order, or two statements with the same two keys would deadlock.
+    // As in `transition`, each part selects from what it waits for. Key records are inserted in
+    // sorted order, or two statements with the same two keys would deadlock.
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
              select case when $26::text is not null

@@ -14,9 +14,6 @@ use crate::failure::Error;
 use crate::idempotency::ORDERS_PATH;
 use crate::types::Sku;
 
-/// Orders that a transaction deletes, if nothing else bounds them: about a second's work.
-const MAX_ORDERS: i64 = 5_000;
-
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectedItems {
     skus: Vec<String>,
@@ -29,7 +26,6 @@ pub enum LabItemPurge {
     Done,
     /// Some orders are deleted, and there may be more.
     Part,
-    /// One of the items is too young, or one of their orders is in use.
     Kept,
 }
 
@@ -60,20 +56,10 @@ pub async fn lab_items_between(
     Ok(skus.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Deletes a lab item and those that belong to it. Returns `false`, and keeps the items, if one of
-/// them sorts behind `newest`, or while one of their orders is pending.
-pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool, Error> {
-    loop {
-        match purge_lab_part(pool, sku, newest, MAX_ORDERS).await? {
-            LabItemPurge::Part => {}
-            ended => return Ok(ended == LabItemPurge::Done),
-        }
-    }
-}
-
-/// Deletes up to `max_orders` of these orders in one transaction, and the items with the last ones:
-/// an item may have more orders than a statement can delete in its time.
-pub async fn purge_lab_part(
+/// Deletes a lab item and those that belong to it, or up to `max_orders` of their orders, in one
+/// transaction: an item may have more than a statement can delete in its time. Keeps the items if
+/// one of them sorts behind `newest`, or while one of their orders is pending.
+pub async fn purge_lab_item(
     pool: &Pool,
     sku: &Sku,
     newest: &str,

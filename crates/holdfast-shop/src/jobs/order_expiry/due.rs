@@ -72,7 +72,6 @@ pub(super) async fn read(
     let now = Instant::now();
     let mut due: Vec<DueOrder> = Vec::new();
     for line in lines {
-        // Sorted by order: the lines of one follow each other.
         let unit = (line.sku, line.quantity);
         match due.last_mut().filter(|order| order.id == line.id) {
             Some(order) => order.units.push(unit),

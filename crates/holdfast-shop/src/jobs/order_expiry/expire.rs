@@ -87,8 +87,7 @@ async fn expire(
             }
             Ok(GroupOutcome::Expired)
         }
-        // A statement that took too long is one, too: fewer orders may be done in time, and one
-        // that never is must pause.
+        // Too long a statement is one, too: fewer orders may be done in time; one that is not pauses.
         Err(Failure::Error(Error::Bug(cause) | Error::Postgres(ErrorClass::Cancelled, cause))) => {
             Err(cause)
         }

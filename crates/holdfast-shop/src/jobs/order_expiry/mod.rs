@@ -66,7 +66,6 @@ impl OrderExpiry {
         let replica = replica.to_owned();
         let stop = stop.clone();
 
-        // Worker after worker, each in a task of its own: a panic ends the task, and not the expiry.
         tokio::spawn(async move {
             while !stop.is_cancelled() {
                 let worker = ExpiryWorker::new(&shop, expiry.clone(), &replica, &board);

@@ -89,7 +89,6 @@ impl ExpiryWorker {
     /// Runs forever. When dropped, its lease ends; a transaction that has begun runs to its end.
     pub(super) async fn run(mut self) {
         loop {
-            // In one task, so that what is busy needs no lock; only the transactions are in others.
             tokio::select! {
                 () = sleep_until(self.poll_at) => self.poll().await,
                 Some(ended) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
@@ -120,7 +119,6 @@ impl ExpiryWorker {
         self.poll_at = Instant::now() + POLL_INTERVAL;
 
         let last = due.last().map(|order| (order.expires_at, order.id));
-        // Nothing to expire for this worker: what failed before may work by the next time.
         if last.is_none() && self.after.is_none() {
             self.failed.clear();
         }
