@@ -2,9 +2,9 @@
 //!
 //! Each worker of actix is a thread with a runtime of its own, which ends with the server. What a
 //! request opens for others must not end with it: a connection to Postgres or Redis belongs to the
-//! runtime that opened it. So a worker polls and drops its connections in the context of the
-//! program's runtime: their sockets, timers and tasks are created there, and nothing below `web`
-//! knows that there are workers.
+//! runtime that opened it. So a worker polls and drops its connections, with their requests and
+//! streams of events, in the context of the program's runtime: sockets, timers and tasks below are
+//! created there, and nothing below `web` knows that there are workers.
 
 use std::future::Future;
 use std::pin::Pin;

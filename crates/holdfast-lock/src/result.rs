@@ -131,7 +131,6 @@ impl From<redis::Error> for Error {
     }
 }
 
-/// Returns what to do about an error that Redis reported.
 fn advice(error: &redis::Error) -> &'static str {
     error.refusal().map_or("try again later", |refusal| refusal.advice())
 }

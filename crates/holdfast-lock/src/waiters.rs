@@ -11,7 +11,6 @@ use crate::{Error, LockKey};
 /// takes a millisecond; more would wait in vain, and each that polls is a load on Redis.
 pub const MAX_WAITERS: usize = 1_024;
 
-/// The numbers of waiters, by key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waiters(Arc<Mutex<HashMap<LockKey, usize>>>);
 

@@ -276,8 +276,7 @@ impl KeyActor {
     /// Waits for a message while a guard is in use, until it is time to renew the lease.
     async fn hold_until_released(&mut self) {
         let LocalState::Held(held) = &self.state else { return };
-        let now = monotonic_us();
-        let pause = Duration::from_micros(held.next_check_us().saturating_sub(now));
+        let pause = Duration::from_micros(held.next_check_us().saturating_sub(monotonic_us()));
         match timeout(pause, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
@@ -394,13 +393,11 @@ impl KeyActor {
         let was_held = held.lease.is_held();
         let ttl = self.ttl();
         let sent_us = monotonic_us();
+        let protocol = &self.shared.protocol;
         let id = &held.lease.id;
         let remote_waiters = held.remote_waiter.is_some();
-        let released = self
-            .shared
-            .protocol
-            .release(&self.key, id, ttl, next_id.as_deref(), remote_waiters)
-            .await;
+        let released =
+            protocol.release(&self.key, id, ttl, next_id.as_deref(), remote_waiters).await;
         held.lease.lost.send_replace(true);
 
         match released {
@@ -423,8 +420,7 @@ impl KeyActor {
                 respond(held.release_responder, Released::Unknown);
 
                 // Neither id may keep others waiting: both may be in Redis.
-                let id = held.lease.id.clone();
-                self.fail_waiters(id, &error);
+                self.fail_waiters(held.lease.id.clone(), &error);
                 if let Some(next_id) = next_id {
                     self.fail_waiters(next_id, &error);
                 }

@@ -153,7 +153,6 @@ pub(super) struct Waiter {
     pub max_hold: Option<Duration>,
 }
 
-/// A message to the actor of a key.
 #[derive(Debug)]
 pub(super) enum Message {
     Join(Waiter),

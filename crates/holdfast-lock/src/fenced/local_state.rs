@@ -22,7 +22,6 @@ pub(super) enum LocalState {
     Queued {
         id: String,
         poll_at: Instant,
-        /// Time at which the last poll was sent.
         polled_us: u64,
         /// The holder's fence at that poll. A grant with a larger fence was made after the poll and
         /// lasts at least for a grant's time from `polled_us`. `None` after Redis lost the place:
@@ -45,7 +44,6 @@ pub(super) struct HeldLease {
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
     pub(super) lease_duration: Duration,
     pub(super) renew_at_us: u64,
-    /// Time at which the renewals for the current guard end.
     pub(super) renewals_end_us: u64,
     pub(super) handoffs: u32,
     pub(super) remote_waiter: Option<RemoteWaiter>,
@@ -55,7 +53,6 @@ pub(super) struct HeldLease {
 pub(super) struct RemoteWaiter {
     /// Time from which it is known to wait, on this machine's monotonic clock.
     since_us: u64,
-    /// Time at which local handoffs end.
     handoffs_end_us: u64,
 }
 

@@ -31,7 +31,6 @@ impl Shared {
         }
     }
 
-    /// The channel on which this process is notified.
     pub(super) fn channel(&self) -> String {
         format!("{}{}", self.protocol.channels, self.process)
     }

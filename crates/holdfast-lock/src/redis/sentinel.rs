@@ -63,6 +63,7 @@ impl Sentinel {
         if let Some(primary) = used {
             let (is_broken, is_suspect) = match &response {
                 Ok(values) => (values.iter().any(is_not_logged_in), values.iter().any(is_replica)),
+                // Also without a response: the sentinels may have made another one the primary.
                 Err(error) => (error.is_unrecoverable_error(), true),
             };
             if is_broken {

@@ -58,10 +58,11 @@ fn next_field<T: FromRedisValue>(fields: &mut IntoIter<Value>) -> Result<T, Redi
 
 /// Returns the slot of the commands; `None` if they have no key. Fails if they belong to several.
 pub(super) fn of(request: RedisRequest<'_>) -> Result<Option<u16>, RedisError> {
-    let RedisRequest::Pipe(pipe, _, _) = request else {
-        let RedisRequest::Command(command) = request else { return Ok(None) };
-        return Ok(key_of(command).map(of_key));
+    let pipe = match request {
+        RedisRequest::Command(command) => return Ok(key_of(command).map(of_key)),
+        RedisRequest::Pipe(pipe, _, _) => pipe,
     };
+
     let mut slots = pipe.cmd_iter().filter_map(key_of).map(of_key);
     let first = slots.next();
     if slots.any(|slot| Some(slot) != first) {

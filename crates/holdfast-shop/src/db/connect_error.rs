@@ -39,7 +39,6 @@ fn refusal(error: &dyn DatabaseError) -> Error {
 /// What to do about a missing right.
 pub(super) const GRANT: &str = "Grant it to the user in DATABASE_URL, or use a user who has it";
 
-/// Returns what to do about a refusal.
 fn advice(code: &str) -> &'static str {
     match code {
         "28P01" => "Correct the user and the password in DATABASE_URL",

@@ -1,6 +1,5 @@
 //! Classifies errors of Postgres by what the caller can do about them.
 
-/// The class of an error of Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// A serialization failure or a deadlock; the whole transaction may be retried.
@@ -69,7 +68,6 @@ fn classify_code(code: &str) -> ErrorClass {
     }
 }
 
-/// Returns whether the error is a violation of `constraint`.
 pub fn violates(error: &sqlx::Error, constraint: &str) -> bool {
     error.as_database_error().and_then(|error| error.constraint()) == Some(constraint)
 }

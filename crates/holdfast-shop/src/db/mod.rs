@@ -36,7 +36,6 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Duration from which the log, at level debug, lists a statement as slow.
 const SLOW_STATEMENT: Duration = Duration::from_secs(1);
 
-/// Errors of the connection, the server's settings, and the schema.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]

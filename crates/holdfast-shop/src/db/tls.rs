@@ -97,7 +97,6 @@ pub(super) fn explain(error: &sqlx::Error) -> Option<Error> {
     Some(Error::Tls { cause: error.to_string(), advice: advice.to_owned() })
 }
 
-/// Warns if statements leave this machine without TLS.
 pub async fn warn_of_plain_text(pool: &Pool) -> Result<(), Error> {
     if is_plain_text_on_network(pool).await? {
         tracing::warn!(
