@@ -83,6 +83,7 @@ async fn execute_run(cluster: &Arc<ManagedCluster>, id: Uuid, request: RunReques
         never = lab.publish_progress() => match never {},
     };
 
+    // After a failure too: the next run needs every process.
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         cluster.delete_keys(&lab.items()).await

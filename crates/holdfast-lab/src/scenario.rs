@@ -171,6 +171,7 @@ impl Scenario {
     }
 
     pub async fn resume_replica(&self, request: &mut InFlightRequest) {
+        // Noted before, because the replica's next event may follow at once.
         request.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
         self.cluster.processes.replicas[request.replica].resume().await;
     }
@@ -255,6 +256,7 @@ impl Scenario {
 
     /// Closes the connection of a paused request, and resumes it.
     pub async fn disconnect(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
+        // Before it goes on: its response must find no connection.
         request.response.abort();
         request.lane.events.push(LaneEvent::new(monotonic_us(), "hung up"));
         self.resume_request(&request).await?;

@@ -91,18 +91,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     // Includes delays by other work of the machine.
     lab.evidence(message!("run-big-key-fact-5"), ms(batches.longest), true);
-    Ok(LessonResult::new(
-        batches.stall.max(unlink.stall) < del.stall,
-        message!(
-            "run-big-key-verdict",
-            fields,
-            del = ms(del.stall),
-            size = BATCH_SIZE,
-            batches = ms(batches.stall),
-            unlink = ms(unlink.stall),
-            million = format!("{:.0}", each * 1e9)
-        ),
-    ))
+    let verdict = message!(
+        "run-big-key-verdict",
+        fields,
+        del = ms(del.stall),
+        size = BATCH_SIZE,
+        batches = ms(batches.stall),
+        unlink = ms(unlink.stall),
+        million = format!("{:.0}", each * 1e9)
+    );
+    Ok(LessonResult::new(batches.stall.max(unlink.stall) < del.stall, verdict))
 }
 
 async fn measure(

@@ -29,19 +29,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let left = audit.opening - audit.stock;
     lab.say(message!("run-check-then-delete-step-5", left));
 
-    let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    lab.evidence(
-        message!("run-check-then-delete-fact-1"),
-        if robbed { message!("run-lock-deleted") } else { message!("run-lock-held") },
-        robbed,
-    );
-    lab.evidence(
-        message!("run-check-then-delete-fact-2"),
-        format!("{a}, {b}, {c}"),
-        forked && left == 2,
-    );
-    Ok(LessonResult::new(
-        robbed && forked && left == 2,
-        message!("run-check-then-delete-verdict", sales = sales(&audit), forks = audit.forks.len()),
-    ))
+    let state = if robbed { message!("run-lock-deleted") } else { message!("run-lock-held") };
+    lab.evidence(message!("run-check-then-delete-fact-1"), state, robbed);
+    let forks = audit.forks.len();
+    let forked = a == 10 && (b, c) == (9, 9) && forks == 1 && audit.sold == 3 && left == 2;
+    lab.evidence(message!("run-check-then-delete-fact-2"), format!("{a}, {b}, {c}"), forked);
+
+    let verdict = message!("run-check-then-delete-verdict", sales = sales(&audit), forks);
+    Ok(LessonResult::new(robbed && forked, verdict))
 }

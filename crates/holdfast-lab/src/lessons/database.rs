@@ -20,16 +20,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sound = arms.iter().all(ArmResult::is_sound);
     lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
     lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
-    Ok(LessonResult::of_load(
-        specs[0].hindrance(Supply::Any),
-        sound && past == (10, 8),
-        message!(
-            "run-database-verdict",
-            throughputs = throughputs(&arms),
-            one_statement = past.0,
-            two_statements = past.1
-        ),
-    ))
+    let verdict = message!(
+        "run-database-verdict",
+        throughputs = throughputs(&arms),
+        one_statement = past.0,
+        two_statements = past.1
+    );
+    Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), sound && past == (10, 8), verdict))
 }
 
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is

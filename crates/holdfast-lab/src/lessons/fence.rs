@@ -18,10 +18,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let lost_with_version = sold_with_version - left_with_version;
     lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
     lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
-    Ok(LessonResult::new(
-        paused && flushed && lost == 1 && lost_with_version == 0,
-        message!("run-fence-verdict", sold, left),
-    ))
+    let verdict = message!("run-fence-verdict", sold, left);
+    Ok(LessonResult::new(paused && flushed && lost == 1 && lost_with_version == 0, verdict))
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.

@@ -31,29 +31,21 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     // Two orders are at least a TTL apart by Redis's clock, which counts whole milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
-    lab.evidence(
-        message!("run-let-it-expire-fact-1"),
-        format!("{} ms", slow.as_millis()),
-        slow >= least,
-    );
-    lab.evidence(
-        message!("run-let-it-expire-fact-2"),
-        format!("{} ms", quick.as_millis()),
-        quick < slow,
-    );
+    let slow_ms = format!("{} ms", slow.as_millis());
+    lab.evidence(message!("run-let-it-expire-fact-1"), slow_ms, slow >= least);
+    let quick_ms = format!("{} ms", quick.as_millis());
+    lab.evidence(message!("run-let-it-expire-fact-2"), quick_ms, quick < slow);
 
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    Ok(LessonResult::new(
-        slow >= least && quick < slow && forked,
-        message!(
-            "run-let-it-expire-verdict",
-            changes = CHANGES,
-            slow = slow.as_millis(),
-            lease_ms = LEASE_MS,
-            quick = quick.as_millis(),
-            sales = sales(&audit)
-        ),
-    ))
+    let verdict = message!(
+        "run-let-it-expire-verdict",
+        changes = CHANGES,
+        slow = slow.as_millis(),
+        lease_ms = LEASE_MS,
+        quick = quick.as_millis(),
+        sales = sales(&audit)
+    );
+    Ok(LessonResult::new(slow >= least && quick < slow && forked, verdict))
 }
 
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {

@@ -43,9 +43,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         oversold => message!("run-lost-update-oversold", oversold),
     };
     let ArmResult { sold, stock_opening: opening, forks, .. } = load;
-    Ok(LessonResult::of_load(
-        spec.hindrance(Supply::Short),
-        pair && load.oversold > 0,
-        message!("run-lost-update-verdict", what, sold, opening, forks),
-    ))
+    let verdict = message!("run-lost-update-verdict", what, sold, opening, forks);
+    Ok(LessonResult::of_load(spec.hindrance(Supply::Short), pair && load.oversold > 0, verdict))
 }

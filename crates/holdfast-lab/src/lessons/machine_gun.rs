@@ -66,18 +66,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     let shown = turned_away == SHOTS && patient == SHOTS && audit.sold == sold;
-    Ok(LessonResult::new(
-        shown && first.is_success(),
-        message!(
-            "run-machine-gun-verdict",
-            turned_away,
-            shots = SHOTS,
-            served,
-            others = OTHERS,
-            slowest,
-            patient
-        ),
-    ))
+    let verdict = message!(
+        "run-machine-gun-verdict",
+        turned_away,
+        shots = SHOTS,
+        served,
+        others = OTHERS,
+        slowest,
+        patient
+    );
+    Ok(LessonResult::new(shown && first.is_success(), verdict))
 }
 
 async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {

@@ -36,15 +36,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-no-rollback-fact-1"), &exec_error, half_done);
     lab.evidence(message!("run-no-rollback-fact-2"), &aborted, nothing_done);
 
-    Ok(LessonResult::new(
-        half_done && nothing_done && kept == (Some(9), None),
-        message!(
-            "run-no-rollback-verdict",
-            half = describe(&half),
-            none = describe(&none),
-            kept = describe(&kept)
-        ),
-    ))
+    let verdict = message!(
+        "run-no-rollback-verdict",
+        half = describe(&half),
+        none = describe(&none),
+        kept = describe(&kept)
+    );
+    Ok(LessonResult::new(half_done && nothing_done && kept == (Some(9), None), verdict))
 }
 
 type StockAndSold = (Option<i64>, Option<i64>);

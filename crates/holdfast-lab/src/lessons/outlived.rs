@@ -25,9 +25,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-outlived-step-5", sold = audit.sold, stock = audit.stock));
     lab.evidence(message!("run-outlived-fact-1"), yes_or_no(left_alone), left_alone);
 
-    let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
-    Ok(LessonResult::new(
-        left_alone && (first, second) == (10, 10) && forked,
-        message!("run-outlived-verdict", sales = sales(&audit), forks = audit.forks.len()),
-    ))
+    let forks = audit.forks.len();
+    let forked = (first, second) == (10, 10) && forks == 1 && audit.sold == 2 && audit.stock == 9;
+    let verdict = message!("run-outlived-verdict", sales = sales(&audit), forks);
+    Ok(LessonResult::new(left_alone && forked, verdict))
 }

@@ -40,16 +40,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let each = format!("{} µs", singly.as_micros() / 1_000);
     lab.evidence(message!("run-pipeline-fact-3"), each, faster);
 
-    Ok(LessonResult::new(
-        faster && there == COMMANDS,
-        message!(
-            "run-pipeline-verdict",
-            commands = COMMANDS,
-            singly = format!("{:.0}", singly.as_secs_f64() * 1e3),
-            at_once = format!("{:.1}", at_once.as_secs_f64() * 1e3),
-            ratio = format!("{:.0}", ratio)
-        ),
-    ))
+    let verdict = message!(
+        "run-pipeline-verdict",
+        commands = COMMANDS,
+        singly = format!("{:.0}", singly.as_secs_f64() * 1e3),
+        at_once = format!("{:.1}", at_once.as_secs_f64() * 1e3),
+        ratio = format!("{ratio:.0}")
+    );
+    Ok(LessonResult::new(faster && there == COMMANDS, verdict))
 }
 
 async fn one_by_one(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<Duration> {

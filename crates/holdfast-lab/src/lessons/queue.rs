@@ -53,20 +53,17 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     };
 
     let killed = unanswered == 2 && rendezvous_rejected && kept;
-    Ok(LessonResult::of_load(
-        hindrance,
-        four_ways && lines && killed && loads_as_claimed,
-        message!(
-            "run-queue-verdict",
-            summary,
-            in_order,
-            queued_buyers = QUEUED_BUYERS,
-            first,
-            unanswered,
-            rendezvous,
-            loads
-        ),
-    ))
+    let verdict = message!(
+        "run-queue-verdict",
+        summary,
+        in_order,
+        queued_buyers = QUEUED_BUYERS,
+        first,
+        unanswered,
+        rendezvous,
+        loads
+    );
+    Ok(LessonResult::of_load(hindrance, four_ways && lines && killed && loads_as_claimed, verdict))
 }
 
 async fn build_queue(

@@ -54,10 +54,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-reentrant-step-5"));
     lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
 
-    Ok(LessonResult::new(
-        itself && handed_down && counts && both_in,
-        message!("run-reentrant-verdict", waited, second),
-    ))
+    let verdict = message!("run-reentrant-verdict", waited, second);
+    Ok(LessonResult::new(itself && handed_down && counts && both_in, verdict))
 }
 
 /// Acquires a reentrant lock, a hash of the owner's name and its count. Returns the count, or 0 if

@@ -26,10 +26,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-run-once-fact-4"), &result, result == "already");
 
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
-    Ok(LessonResult::new(
-        counts && result == "already",
-        message!("run-run-once-verdict", without, released, once, before, after),
-    ))
+    let verdict = message!("run-run-once-verdict", without, released, once, before, after);
+    Ok(LessonResult::new(counts && result == "already", verdict))
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.

@@ -29,16 +29,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited = waited_ms.map_or(message!("run-no").into(), |ms| Text::from(format!("{ms} ms")));
     lab.evidence(message!("run-two-items-fact-1"), waited, waited_ms.is_some());
     lab.evidence(message!("run-two-items-fact-2"), message!("run-two-items-of", ended), ended == 1);
-    Ok(LessonResult::new(
-        waited_ms.is_some() && ended == 1 && placed == expected && sound,
-        message!(
-            "run-two-items-verdict",
-            waited_ms = waited_ms.unwrap_or_default(),
-            ended,
-            placed,
-            expected
-        ),
-    ))
+    let verdict = message!(
+        "run-two-items-verdict",
+        waited_ms = waited_ms.unwrap_or_default(),
+        ended,
+        placed,
+        expected
+    );
+    Ok(LessonResult::new(waited_ms.is_some() && ended == 1 && placed == expected && sound, verdict))
 }
 
 /// Returns how many milliseconds both callers waited; `None` unless both timed out.

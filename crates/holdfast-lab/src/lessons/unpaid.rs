@@ -46,19 +46,17 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let lost = if is_lost { message!("run-unpaid-never") } else { message!("run-unpaid-wrong") };
     lab.evidence(message!("run-unpaid-fact-5"), lost.clone(), is_lost);
 
-    Ok(LessonResult::new(
-        before == 1 && after == 1 && paid && late && returned == 1 && is_lost,
-        message!(
-            "run-unpaid-verdict",
-            before = times(before),
-            after = times(after),
-            payment = if paid { message!("run-unpaid-paid") } else { message!("run-unpaid-wrong") },
-            expiry =
-                if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") },
-            returned = times(returned),
-            lost
-        ),
-    ))
+    let verdict = message!(
+        "run-unpaid-verdict",
+        before = times(before),
+        after = times(after),
+        payment = if paid { message!("run-unpaid-paid") } else { message!("run-unpaid-wrong") },
+        expiry = if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") },
+        returned = times(returned),
+        lost
+    );
+    let shown = before == 1 && after == 1 && paid && late && returned == 1 && is_lost;
+    Ok(LessonResult::new(shown, verdict))
 }
 
 fn times(number: i64) -> Message {

@@ -31,21 +31,18 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
     lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
 
-    Ok(LessonResult::of_load(
-        specs[0].hindrance(Supply::Ample),
-        shown,
-        message!(
-            "run-waiting-verdict",
-            turned_away,
-            orders,
-            retry_p50 = format!("{:.0}", again.wait_p50_ms),
-            retry_p99 = format!("{:.0}", again.wait_p99_ms),
-            retry_ratio = format!("{:.1}", spread(again)),
-            queue_p50 = format!("{:.0}", line.wait_p50_ms),
-            queue_p99 = format!("{:.0}", line.wait_p99_ms),
-            queue_ratio = format!("{:.1}", spread(line))
-        ),
-    ))
+    let verdict = message!(
+        "run-waiting-verdict",
+        turned_away,
+        orders,
+        retry_p50 = format!("{:.0}", again.wait_p50_ms),
+        retry_p99 = format!("{:.0}", again.wait_p99_ms),
+        retry_ratio = format!("{:.1}", spread(again)),
+        queue_p50 = format!("{:.0}", line.wait_p50_ms),
+        queue_p99 = format!("{:.0}", line.wait_p99_ms),
+        queue_ratio = format!("{:.1}", spread(line))
+    );
+    Ok(LessonResult::of_load(specs[0].hindrance(Supply::Ample), shown, verdict))
 }
 
 /// Returns p99 as a multiple of the median, which a slow machine changes least.

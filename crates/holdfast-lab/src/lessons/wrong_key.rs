@@ -41,18 +41,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
 
-    Ok(LessonResult::of_load(
-        specs[0].hindrance(Supply::Any),
-        pair && forked && right.is_sound(),
-        message!(
-            "run-wrong-key-verdict",
-            price = PRICE,
-            taken = MONEY - a.1,
-            forks = wrong.forks,
-            drift = wrong.drift,
-            forks_2 = right.forks
-        ),
-    ))
+    let verdict = message!(
+        "run-wrong-key-verdict",
+        price = PRICE,
+        taken = MONEY - a.1,
+        forks = wrong.forks,
+        drift = wrong.drift,
+        forks_2 = right.forks
+    );
+    let shown = pair && forked && right.is_sound();
+    Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), shown, verdict))
 }
 
 fn balance(paid: &LabResponse) -> anyhow::Result<(i64, i64)> {
