@@ -229,10 +229,10 @@ impl Scenario {
     ) -> anyhow::Result<()> {
         let key = sku.lock_key();
         wait_until("the requests are in the queue", async || {
-            let queues = self.call(beside.replica, "GET", "/api/lab/queues", "").await?;
-            let queues: Vec<Value> = serde_json::from_slice(&queues)?;
-            let mut queues = queues.iter().filter(|queue| queue["key"] == key.as_str());
-            Ok(queues.any(|queue| queue["inside"] == inside && queue["outside"] == outside))
+            let body = self.call(beside.replica, "GET", "/api/lab/queues", "").await?;
+            let queues: Vec<Value> = serde_json::from_slice(&body)?;
+            let mut of_item = queues.iter().filter(|queue| queue["key"] == key.as_str());
+            Ok(of_item.any(|queue| queue["inside"] == inside && queue["outside"] == outside))
         })
         .await
     }

@@ -15,8 +15,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let b = b.pause_at("read").await?;
     lab.say(message!("run-early-release-step-2"));
 
-    let a = lab.finish(a).await?.require_placed()?;
-    let b = lab.finish(b).await?.require_placed()?;
+    let a_read = lab.finish(a).await?.require_placed()?;
+    let b_read = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-early-release-step-3", stock = audit.stock));
 
@@ -30,7 +30,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let e = lab.order(message!("run-label-b-again"), 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;
 
-    let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    let forked = (a_read, b_read) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     let exact = kept_out && e == 9 && around.ok;
     lab.evidence(message!("run-early-release-fact-1"), sales(&audit), free && forked);
     lab.evidence(message!("run-early-release-fact-2"), sales(&around), exact);

@@ -35,10 +35,10 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     lab.say(message!("run-fence-step-2"));
     lab.resume_replica(&mut first).await;
 
-    let first = lab.finish(first).await?;
+    let response = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
-    let rejected = first.problem() == Some("lock-lost");
-    let what = first.rejection();
+    let rejected = response.problem() == Some("lock-lost");
+    let what = response.rejection();
     lab.say(message!("run-fence-step-3", what));
     lab.evidence(message!("run-fence-fact-3"), what, rejected);
 
@@ -71,19 +71,19 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let number = stored_fence(lab, &sku).await?;
     lab.say(message!("run-fence-step-6", number, second));
 
-    let first = lab.resume_until_done(first).await?;
+    let response = lab.resume_until_done(first).await?;
     let audit = lab.audit(&sku).await?;
-    let sold = 4 + i64::from(first.is_success());
-    let result = match first.stock_before() {
+    let sold = 4 + i64::from(response.is_success());
+    let result = match response.stock_before() {
         Some(stock) => message!("run-fence-wrote", stock, written = stock - 1).into(),
-        None => Text::from(first.rejection()),
+        None => Text::from(response.rejection()),
     };
     lab.say(message!("run-fence-step-7", of_a, result));
 
     let numbers = format!("{before}, {number}");
     lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
-    let once = first.stock_before().is_none_or(|stock| stock == 6);
+    let once = response.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
     Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
 }

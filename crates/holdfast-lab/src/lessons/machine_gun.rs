@@ -52,7 +52,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
 
     lab.say(message!("run-machine-gun-step-3", turned_away, ms = took.as_millis()));
-    let first = lab.finish(first).await?;
+    let is_placed = lab.finish(first).await?.is_success();
 
     lab.say(message!("run-machine-gun-step-4", shots = SHOTS));
     let began = Instant::now();
@@ -75,7 +75,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         slowest,
         patient
     );
-    Ok(LessonResult::new(shown && first.is_success(), verdict))
+    Ok(LessonResult::new(shown && is_placed, verdict))
 }
 
 async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {

@@ -15,18 +15,18 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-no-rollback-step-1"));
     let set = ["SET", stock, "9"];
     let push = ["LPUSH", stock, "x"];
-    let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
-    let (exec_error, half) = execute(&mut redis, &keys, &commands).await?;
+    let failing: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
+    let (exec_error, half) = execute(&mut redis, &keys, &failing).await?;
     lab.say(message!("run-no-rollback-step-2", half = describe(&half)));
 
     lab.say(message!("run-no-rollback-step-3"));
-    let commands: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
-    let (aborted, none) = execute(&mut redis, &keys, &commands).await?;
+    let invalid: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
+    let (aborted, none) = execute(&mut redis, &keys, &invalid).await?;
     lab.say(message!("run-no-rollback-step-4", none = describe(&none)));
 
     lab.say(message!("run-no-rollback-step-5"));
-    let commands: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
-    let (_, kept) = execute(&mut redis, &keys, &commands).await?;
+    let discarded: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
+    let (_, kept) = execute(&mut redis, &keys, &discarded).await?;
     lab.say(message!("run-no-rollback-step-6", kept = describe(&kept)));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut redis).await?;
 

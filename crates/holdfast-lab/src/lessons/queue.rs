@@ -90,12 +90,12 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
     lab.say(message!("run-queue-step-4", capacity = CAPACITY));
     let (served, line) = build_queue(lab, &sku, CAPACITY, &["B", "C"]).await?;
 
-    let order = lab.order(message!("run-label-d-add"), 0, &sku, "queue");
-    let (add, add_ms) = timed(order.with(OFFER, "add")).await?;
-    let order = lab.order(message!("run-label-e-offer"), 0, &sku, "queue");
-    let (offer, offer_ms) = timed(order.with(OFFER, "offer")).await?;
-    let order = lab.order(message!("run-label-f-offer-for"), 0, &sku, "queue");
-    let (offer_for, offer_for_ms) = timed(order.with(OFFER, "offer-for:250")).await?;
+    let add_order = lab.order(message!("run-label-d-add"), 0, &sku, "queue");
+    let (add, add_ms) = timed(add_order.with(OFFER, "add")).await?;
+    let offer_order = lab.order(message!("run-label-e-offer"), 0, &sku, "queue");
+    let (offer, offer_ms) = timed(offer_order.with(OFFER, "offer")).await?;
+    let timed_order = lab.order(message!("run-label-f-offer-for"), 0, &sku, "queue");
+    let (offer_for, offer_for_ms) = timed(timed_order.with(OFFER, "offer-for:250")).await?;
     let put = lab.order(message!("run-label-g-put"), 0, &sku, "queue").with(OFFER, "put").send();
     lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
 
@@ -137,10 +137,12 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
     let sku = lab.item(1).await?;
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C", "D"]).await?;
 
-    let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
+    let body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
-    let restock = lab.post(message!("run-label-restock"), 0, &path, &restock_body, "queue");
-    let restock = if in_turn { restock.with(PRIORITY, "normal") } else { restock };
+    let mut restock = lab.post(message!("run-label-restock"), 0, &path, &body, "queue");
+    if in_turn {
+        restock = restock.with(PRIORITY, "normal");
+    }
     let restock = restock.by(&lab.cluster.admin).send();
 
     lab.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;

@@ -2,7 +2,7 @@
 //! guard passed down, and with a lock that counts.
 
 use anyhow::Context as _;
-use holdfast_lock::{LockKey, LockKind, Wait};
+use holdfast_lock::{Guards, LockKey, LockKind, Locks, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
@@ -14,11 +14,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
+
     lab.say(message!("run-reentrant-step-1"));
-
-    let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
-    let held = held.context("the lock is busy")?;
-
+    let guards = acquire_free(&locks, LockKind::Owner, &key).await?;
     let began = Instant::now();
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let waited = began.elapsed().as_millis();
@@ -27,35 +25,43 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let itself = again.is_none() && holder == "lesson";
     lab.say(message!("run-reentrant-step-2", waited, holder));
     lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
-    held.release().await;
+    guards.release().await;
 
     lab.say(message!("run-reentrant-step-3"));
-    let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
-    let held = held.context("the lock is busy")?;
-    let handed_down = held.get(&key).is_some_and(|guard| guard.key() == &key);
-    held.release().await;
+    let guards = acquire_free(&locks, LockKind::Watchdog, &key).await?;
+    let handed_down = guards.get(&key).is_some_and(|guard| guard.key() == &key);
+    guards.release().await;
 
     let mut redis = lab.redis().await?;
-    let key = lab.unique_key("counted");
     lab.say(message!("run-reentrant-step-4"));
-    let twice = lock(&mut redis, &key, "request 1").await? == 1
-        && lock(&mut redis, &key, "request 1").await? == 2;
-    let other = lock(&mut redis, &key, "request 2").await? == 0;
-    let kept = unlock(&mut redis, &key, "request 1").await? == 1
-        && lock(&mut redis, &key, "request 2").await? == 0;
-    let free = unlock(&mut redis, &key, "request 1").await? == 0
-        && lock(&mut redis, &key, "request 2").await? == 1;
-    let counts = twice && other && kept && free;
+    let counts = counts(&mut redis, &lab.unique_key("counted")).await?;
 
-    let key = lab.unique_key("shared-name");
-    let first = lock(&mut redis, &key, "replica 8080").await?;
-    let second = lock(&mut redis, &key, "replica 8080").await?;
+    let shared = lab.unique_key("shared-name");
+    let first = lock(&mut redis, &shared, "replica 8080").await?;
+    let second = lock(&mut redis, &shared, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
     lab.say(message!("run-reentrant-step-5"));
     lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
 
     let verdict = message!("run-reentrant-verdict", waited, second);
     Ok(LessonResult::new(itself && handed_down && counts && both_in, verdict))
+}
+
+async fn acquire_free(locks: &Locks, kind: LockKind, key: &LockKey) -> anyhow::Result<Guards> {
+    acquire(locks, kind, Wait::Try, key, None).await?.context("the lock is busy")
+}
+
+/// Returns whether a reentrant lock admits its owner twice, and another one after two releases.
+async fn counts(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Result<bool> {
+    let twice =
+        lock(redis, key, "request 1").await? == 1 && lock(redis, key, "request 1").await? == 2;
+    let other = lock(redis, key, "request 2").await? == 0;
+    let kept =
+        unlock(redis, key, "request 1").await? == 1 && lock(redis, key, "request 2").await? == 0;
+    let free =
+        unlock(redis, key, "request 1").await? == 0 && lock(redis, key, "request 2").await? == 1;
+
+    Ok(twice && other && kept && free)
 }
 
 /// Acquires a reentrant lock, a hash of the owner's name and its count. Returns the count, or 0 if

@@ -20,12 +20,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let a = payer.pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key");
     let a = a.pause_at("read").await?;
     let b = payer.pay(lab, message!("run-label-b-pays"), 1, orders[1], "wrong-key").trying();
-    let b = balance(&b.response().await?)?;
+    let b_paid = balance(&b.response().await?)?;
     lab.say(message!("run-wrong-key-step-2"));
 
-    let a = balance(&lab.finish(a).await?)?;
+    let a_paid = balance(&lab.finish(a).await?)?;
     lab.say(message!("run-wrong-key-step-3"));
-    let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
+    let pair = a_paid == (MONEY, MONEY - PRICE) && b_paid == a_paid;
 
     lab.say(message!("run-wrong-key-step-4"));
     let mut specs = LOAD.under(lab, &["wrong-key", "owner"]);
@@ -37,14 +37,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let wrong = &arms[0];
     let right = &arms[1];
     let forked = wrong.forks > 0 && !wrong.ok;
-    lab.evidence(message!("run-wrong-key-fact-1"), MONEY - a.1, pair);
+    lab.evidence(message!("run-wrong-key-fact-1"), MONEY - a_paid.1, pair);
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
 
     let verdict = message!(
         "run-wrong-key-verdict",
         price = PRICE,
-        taken = MONEY - a.1,
+        taken = MONEY - a_paid.1,
         forks = wrong.forks,
         drift = wrong.drift,
         forks_2 = right.forks
