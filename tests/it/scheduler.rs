@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast_lab::interleaving::{
+use holdfast_lab::scheduler_game::{
     Game, GameError, GameRules, GameView, Games, Level, Refusal, playable_named,
 };
 use holdfast_shop::probe::{PauseBoard, Point};

@@ -5,11 +5,11 @@
 //! and accounts of the lab's own users.
 
 pub mod headers;
-pub mod interleaving;
 pub mod lessons;
 pub mod race;
 pub mod run;
 pub mod runner;
+pub mod scheduler_game;
 pub mod source;
 pub mod store;
 pub mod terminal;

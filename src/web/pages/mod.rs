@@ -10,7 +10,6 @@ pub mod basket;
 mod basket_cookie;
 pub mod error_pages;
 pub mod format;
-pub mod interleaving;
 pub mod item;
 pub mod item_ledger;
 pub mod jobs;
@@ -26,6 +25,7 @@ mod race_film;
 mod race_picture;
 mod rejection;
 mod respond;
+pub mod scheduler_game;
 pub mod sign_in;
 mod timeline;
 
@@ -86,11 +86,11 @@ pub fn configure(config: &mut ServiceConfig) {
         ))
         .service(get_post(
             "/lab/scheduler",
-            get().to(interleaving::choose),
-            post().to(interleaving::begin),
+            get().to(scheduler_game::choose),
+            post().to(scheduler_game::begin),
         ))
-        .service(resource("/lab/scheduler/{id}", "GET").route(get().to(interleaving::show)))
-        .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(interleaving::step)))
+        .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler_game::show)))
+        .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
         .configure(lab::configure)
         .service(resource("/problems", "GET").route(get().to(error_pages::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(error_pages::show)))

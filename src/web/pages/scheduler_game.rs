@@ -18,7 +18,7 @@ use crate::web::middleware::lab_access::check_run_form;
 use crate::web::middleware::{FormFields, LabReader, Query};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::{Language, message};
-use holdfast_lab::interleaving::{
+use holdfast_lab::scheduler_game::{
     Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
     playable, playable_named,
 };
