@@ -111,7 +111,7 @@ mod tests {
         let filter = parse_filter("holdfast::web=debug,holdfast=warn,error").expect("a filter");
         let logs = |target, level| filter.would_enable(target, &level);
         assert!(logs("holdfast::web::api", Level::DEBUG) && !logs("holdfast::db", Level::INFO));
-        assert!(logs("sqlx::query", Level::ERROR) && !logs("sqlx::query", Level::WARN));
+        assert!(logs("mio::poll", Level::ERROR) && !logs("mio::poll", Level::WARN));
         assert!(!logs("actix_http::h1::dispatcher", Level::ERROR));
 
         let filter = parse_filter("trace,actix_http::h1=error").expect("a filter");
