@@ -74,6 +74,7 @@ run-fence-wrote = it read { $stock } and wrote { $written }
 run-fence-fact-5 = fence in the row before and after the flush
 run-fence-step-8 = Last, in SQL, with fences 1 and 2: read 1, read 2, write 1, write 2.
 run-fence-step-9 = Fence check alone: { $sold } writes succeed, stock { $left } of 10.
+run-hot-item-quick-build = This build was quick to compile, and is not the fastest: a release (cargo build --release) sells more.
 run-hot-item-step-1 = The same orders for one item, under five strategies one after the other.
 run-hot-item-fact-1 = orders per second, batched compared with owner
 run-hot-item-times = { $ratio } times

@@ -74,6 +74,7 @@ run-fence-wrote = 它读到 { $stock }，写入 { $written }
 run-fence-fact-5 = 清空前后行里的栅栏令牌
 run-fence-step-8 = 最后，用 SQL，令牌 1 和 2：读 1，读 2，写 1，写 2。
 run-fence-step-9 = 只检查栅栏令牌：{ $sold } 次写入成功，库存 { $left }（原有 10）。
+run-hot-item-quick-build = 这个程序编译得快，运行得不算最快：发布版（cargo build --release）卖得更多。
 run-hot-item-step-1 = 同一种商品的相同订单，依次用五种策略执行。
 run-hot-item-fact-1 = 每秒订单数，batched 与 owner 相比
 run-hot-item-times = { $ratio } 倍

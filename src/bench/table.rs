@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::goals::Goal;
 use super::results::{Machine, Method, Results};
 use super::runs::{RunResult, Spread};
+use holdfast_base::IS_FULL_BUILD;
 use holdfast_base::output::grouped;
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.
@@ -82,9 +83,12 @@ fn goals_table(goals: &[Goal]) -> String {
 
 fn describe_machine(machine: &Machine) -> String {
     let Machine { date, holdfast, cores, cpu, postgres, redis } = machine;
-    let debug = if cfg!(debug_assertions) { " (NOT optimised: figures mean nothing)" } else { "" };
+    let build = match IS_FULL_BUILD {
+        true => "",
+        false => " (NOT a release, and slower; `cargo build --release` makes one)",
+    };
     format!(
-        "Holdfast {holdfast}{debug}, {date}. {cores} cores ({cpu}).\n\
+        "Holdfast {holdfast}{build}, {date}. {cores} cores ({cpu}).\n\
          Postgres {postgres} (fsync and synchronous_commit on), {redis}."
     )
 }

@@ -1,6 +1,7 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
 use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs};
+use holdfast_base::IS_FULL_BUILD;
 use holdfast_base::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -10,6 +11,9 @@ pub(super) const LOAD: DefaultLoad =
 const MIN_RATIO: f64 = 3.0;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    if !IS_FULL_BUILD {
+        lab.say(message!("run-hot-item-quick-build"));
+    }
     lab.say(message!("run-hot-item-step-1"));
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;

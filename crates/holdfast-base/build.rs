@@ -1,0 +1,7 @@
+//! Tells the crate how far the compiler optimizes it.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let level = std::env::var("OPT_LEVEL").unwrap_or_default();
+    println!("cargo::rustc-env=HOLDFAST_OPT_LEVEL={level}");
+}
