@@ -14,8 +14,8 @@ use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Span, debug_span};
 
-use super::decide::{Decision, Undecided, decide, values};
-use super::entry::{BatchEntry, EntryResult};
+use super::decide::{Decision, decide, values};
+use super::entry::{AttemptError, BatchEntry, EntryResult};
 use super::group_commit;
 use super::locks::{AcquiredLocks, LockState};
 use super::resolve::resolve_outcome;
@@ -57,22 +57,6 @@ pub(super) struct BegunAttempt {
 }
 
 pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
-
-pub(super) enum AttemptError {
-    /// Nothing was written; or rejected, by a rule that only the write could check.
-    Failed(Failure),
-    /// The rows with higher fences than their locks: their keys and fences.
-    StaleFences(Vec<(LockKey, i64)>),
-    /// The write was sent, and its result did not arrive. With the result of each command if the
-    /// write is done.
-    UnknownOutcome(Error, Arc<BatchWrite>, Vec<EntryResult>),
-}
-
-impl<E: Into<Failure>> From<E> for AttemptError {
-    fn from(failure: E) -> Self {
-        AttemptError::Failed(failure.into())
-    }
-}
 
 /// Begins the batch of a leader with the read, while Redis sets the locks of its keys. The rest is
 /// [`complete`]'s.
@@ -270,11 +254,7 @@ async fn decide_in(
     }
 
     let Batch { strategy, entries, .. } = batch;
-    let decided = match decide(entries, strategy, &locks.guards, snapshot.state, replayed) {
-        Ok(decided) => decided,
-        Err(Undecided::StaleFences(stale)) => return Err(AttemptError::StaleFences(stale)),
-        Err(Undecided::Failed(error)) => return Err(error.into()),
-    };
+    let decided = decide(entries, strategy, &locks.guards, snapshot.state, replayed)?;
 
     if batch.yields_connection() {
         // A paused request must not keep a connection from the shop where no transaction is open.

@@ -2,7 +2,7 @@
 
 use holdfast_lock::{Guards, LockKey};
 
-use super::entry::{BatchEntry, EntryResult};
+use super::entry::{AttemptError, BatchEntry, EntryResult};
 use crate::command::changes::Changes;
 use crate::command::state::ShopState;
 use crate::failure::{Error, Execution};
@@ -20,19 +20,6 @@ pub(super) struct Decision {
     pub(super) results: Vec<EntryResult>,
 }
 
-/// Why a batch can't be decided on what was read.
-pub(super) enum Undecided {
-    /// The rows with higher fences than their locks: their keys and fences.
-    StaleFences(Vec<(LockKey, i64)>),
-    Failed(Error),
-}
-
-impl From<Error> for Undecided {
-    fn from(error: Error) -> Self {
-        Undecided::Failed(error)
-    }
-}
-
 /// Decides the commands in order, each on the state that the previous ones left. A command whose
 /// key has a record already is not decided: it gets the result in `replayed`.
 pub(super) fn decide(
@@ -41,11 +28,11 @@ pub(super) fn decide(
     guards: &Guards,
     mut before: ShopState,
     replayed: Vec<Option<EntryResult>>,
-) -> Result<Decision, Undecided> {
+) -> Result<Decision, AttemptError> {
     let exclusion = strategy.exclusion(guards);
     let stale = stale_fences(&exclusion, &before);
     if !stale.is_empty() {
-        return Err(Undecided::StaleFences(stale));
+        return Err(AttemptError::StaleFences(stale));
     }
 
     // Numbered ahead: the response of such a command contains its ledger entry.
@@ -93,8 +80,7 @@ pub(super) fn decide(
         && entries.first().is_some_and(|entry| entry.command.conditional_update().is_some());
     if updates && !all_updated(&before, &after) {
         // The conditional update found too little; the read after it found enough.
-        let cause = "the row changed since the update".to_owned();
-        return Err(Error::Conflict(cause).into());
+        return Err(Error::Conflict("the row changed since the update".to_owned()).into());
     }
     let rows = ChangedRows::between(&before, &after, strategy.guard, &exclusion)?;
     let write = BatchWrite { rows, now: before.now, commands };

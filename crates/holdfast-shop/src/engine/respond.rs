@@ -39,15 +39,10 @@ impl Leader {
         let mut acquired =
             acquire_idempotency_locks(&mut self.key_locks, &requests, go_on).await.into_iter();
 
-        let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
-            results.push(if entry.key_lock_requested {
-                Ok(())
-            } else {
-                acquired.next().unwrap_or(Ok(()))
-            });
-        }
-        results
+        let requested = entries.iter().map(|entry| entry.key_lock_requested);
+        requested
+            .map(|before| if before { Ok(()) } else { acquired.next().unwrap_or(Ok(())) })
+            .collect()
     }
 
     /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
