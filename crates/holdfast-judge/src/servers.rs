@@ -45,7 +45,6 @@ impl RedisServers {
 
     /// Kills the server and starts an empty one. Returns its socket.
     pub(super) async fn restart(&mut self) -> anyhow::Result<PathBuf> {
-        // The adapters connect to it as they did before.
         let password = self.primary.password.clone();
         self.kill_primary().await?;
         self.primary = TempRedis::start_with(&password, None).await?;

@@ -203,7 +203,6 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) fn resume(&mut self, holder: ClientId) {
-        // Before the signal: what the holder does next stands behind it.
         self.mark(holder, "continued");
         processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
     }

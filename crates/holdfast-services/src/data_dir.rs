@@ -121,7 +121,6 @@ async fn lock_exclusively(lock_path: &Path, data: &Path) -> Result<File> {
 
     let contents = read_if_exists(lock_path)?.unwrap_or_default();
     let holder = String::from_utf8_lossy(&contents);
-    // It is empty for the moment in which its holder writes it.
     let (pid, address) = holder.trim().split_once('\n').unwrap_or(("unknown", "address unknown"));
     bail!(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \

@@ -130,7 +130,6 @@ pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
 
 pub(super) async fn create_database(sockets: &Path) -> Result<()> {
     let mut connection = connect(sockets).await?;
-    // There is no `create database if not exists`.
     let there = sqlx::query("select from pg_database where datname = 'holdfast'")
         .fetch_optional(&mut connection)
         .await?;

@@ -77,7 +77,6 @@ pub(super) struct Log {
 
 impl Process {
     pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
-        // Only here: a process that runs goes on writing to the file that it has.
         if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
             let _ = fs::rename(log, log.with_extension("log.1"));
         }
@@ -167,7 +166,6 @@ impl Log {
     fn read_end(&self) -> io::Result<Vec<u8>> {
         let mut log = File::open(&self.path)?;
         let end = log.seek(SeekFrom::End(0))?;
-        // Not before `from`: an earlier process failed in another way.
         log.seek(SeekFrom::Start(self.from.max(end.saturating_sub(TAIL_BYTES))))?;
         let mut bytes = Vec::new();
         log.read_to_end(&mut bytes)?;

@@ -16,7 +16,7 @@ pub(super) fn start_of(pid: i32) -> Option<String> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let ProcessStat { state, start, .. } = ProcessStat::parse(&stat)?;
-        // A zombie has ended. With the boot, as the ticks of the start begin anew there.
+        // A zombie has ended. Ticks count from the boot, so that is a part of the start.
         return (state != 'Z' && state != 'X').then(|| format!("{} {start}", boot.trim()));
     }
 

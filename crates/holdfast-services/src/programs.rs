@@ -39,7 +39,6 @@ fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> 
     let first = *found.peek().with_context(|| missing("postgres", "postgresql"))?;
     let Some(made_by) = cluster_version(cluster) else { return Ok(first.clone()) };
 
-    // Postgres refuses a cluster of another major version.
     let same = found.find(|folder| major_version(&folder.join("postgres")) == Some(made_by));
     let same = same.with_context(|| {
         format!(

@@ -163,7 +163,6 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     }
 
     let mut report = std::mem::take(&mut *recording.report.lock());
-    // Without a window, the time is that of the work.
     let until_us = if window.is_some() { end_us } else { report.last_us };
     report.seconds = until_us.saturating_sub(begin_us) as f64 / 1e6;
     Ok(report)
