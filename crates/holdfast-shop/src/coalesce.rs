@@ -106,6 +106,7 @@ where
         let (sender, queue) = mpsc::channel(MAX_WAITING);
         let is_sent = sender.try_send(lookup).is_ok();
         queues.insert(key.clone(), sender);
+
         self.0.tasks.spawn(self.clone().serve(key, queue));
         is_sent
     }
