@@ -243,22 +243,27 @@ async fn failing_order_is_parked_alone() {
     shop.assert_sound().await;
 }
 
-/// Its statement is cancelled each time, with those of the orders beside it.
+/// As by an operator, or by the timeout of a statement.
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_order_delays_no_other_order() {
+async fn cancelled_order_delays_no_other_order() {
     let shop = Shop::start_with(1, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let sku = shop.lab_item(100).await;
     shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
-    let slow = shop.place_expiring_order(&alice, 0, &sku, 1).await;
+    let cancelled = shop.place_expiring_order(&alice, 0, &sku, 1).await;
     join_all((0..3).map(|_| shop.place_expiring_order(&alice, 0, &sku, 1))).await;
-    let wait = format!(
-        "create function wait() returns trigger language plpgsql as
-         $$ begin if new.id = '{slow}' then perform pg_sleep(10); end if; return new; end $$"
+    let cancel = format!(
+        "create function cancel() returns trigger language plpgsql as
+         $$ begin
+             if new.id = '{cancelled}' then
+                 perform pg_cancel_backend(pg_backend_pid()), pg_sleep(1);
+             end if;
+             return new;
+         end $$"
     );
-    sqlx::query(AssertSqlSafe(wait)).execute(&shop.pool).await.unwrap();
+    sqlx::query(AssertSqlSafe(cancel)).execute(&shop.pool).await.unwrap();
     shop.execute(
-        "create trigger wait before update on orders for each row execute function wait()",
+        "create trigger cancel before update on orders for each row execute function cancel()",
     )
     .await;
     shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
@@ -267,10 +272,10 @@ async fn slow_order_delays_no_other_order() {
     let here = shop.in_process("batched");
     until("its failure is recorded", async || {
         let failures = failures::list(&here, 10).await.unwrap();
-        failures.iter().any(|failure| failure.order.to_string() == slow)
+        failures.iter().any(|failure| failure.order.to_string() == cancelled)
     })
     .await;
-    shop.execute("drop function wait cascade").await;
+    shop.execute("drop function cancel cascade").await;
     shop.until_no_order_is_pending().await;
     shop.assert_sound().await;
 }

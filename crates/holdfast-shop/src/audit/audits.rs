@@ -55,7 +55,6 @@ fn is_running(state: &Result<AuditStatus, Error>) -> bool {
 }
 
 impl Audits {
-    /// Creates the audits of this process.
     pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
         let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);

@@ -37,7 +37,6 @@ impl StockConservation {
         self.deviations.is_empty()
     }
 
-    /// Returns the sum of all deviations, in units.
     pub fn total_deviation(&self) -> u64 {
         self.deviations.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
     }

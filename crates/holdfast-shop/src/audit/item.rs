@@ -66,7 +66,6 @@ pub struct ItemSummary {
 }
 
 impl ItemSummary {
-    /// Returns the units missing from sales and stock; negative for a surplus.
     pub fn unaccounted(&self) -> i64 {
         self.opening + self.restocked - self.sold - self.stock
     }

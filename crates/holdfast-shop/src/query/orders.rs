@@ -14,7 +14,6 @@ use crate::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 /// The newest orders of a user that are looked through for those of the shop's own items.
 const MAX_SCANNED: i64 = 200;
 
-/// A page of a user's orders, newest first.
 #[derive(Debug)]
 pub struct OrderPage {
     pub orders: Vec<Order>,
@@ -101,7 +100,6 @@ pub async fn page(
     Ok(read.await?.0)
 }
 
-/// Returns whether the order has lab items only.
 pub async fn is_of_lab_items(shop: &Shop, id: OrderId) -> Result<bool, Error> {
     let in_lab = sqlx::query_scalar!(
         r#"select not exists (select from order_lines l
@@ -127,7 +125,6 @@ pub async fn order_placed_with(
     Ok(id.flatten())
 }
 
-/// Returns the orders among `ids` that belong to the user.
 pub async fn owned_among(
     shop: &Shop,
     user: UserId,

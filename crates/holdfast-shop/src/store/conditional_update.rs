@@ -1,5 +1,6 @@
 //! The conditional update of `atomic`: changes a value if the sum is allowed, and returns the row
-//! as it was before. It precedes the decision, and a rejection rolls its transaction back.
+//! as it was before. The trigger raises the version. The update precedes the decision, and a
+//! rejection rolls its transaction back.
 
 use sqlx::PgConnection;
 
@@ -7,7 +8,6 @@ use super::read::{ReadRequest, ReadSnapshot, read};
 use crate::command::ConditionalUpdate;
 use crate::command::state::{BalanceSnapshot, StockSnapshot};
 
-/// Changes each value if the sum is allowed, and reads. The trigger raises the version.
 pub async fn execute_and_read(
     tx: &mut PgConnection,
     update: &ConditionalUpdate,

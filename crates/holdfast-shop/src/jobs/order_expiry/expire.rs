@@ -87,7 +87,7 @@ async fn expire(
             }
             Ok(GroupOutcome::Expired)
         }
-        // Too long a statement is one, too: fewer orders may be done in time; one that is not pauses.
+        // So is a cancelled statement: one of its orders may be why, which must pause, and no other.
         Err(Failure::Error(Error::Bug(cause) | Error::Postgres(ErrorClass::Cancelled, cause))) => {
             Err(cause)
         }
