@@ -11,8 +11,7 @@ use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::checker::ObservedOutcome;
-use crate::common::requests::fresh_key;
-use crate::common::{Shop, options, until};
+use crate::common::{Shop, fresh_key, options, until};
 use crate::observer::Observer;
 use crate::topology::{command_calls, query};
 use crate::whole_machine;

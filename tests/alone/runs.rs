@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use reqwest::{Client, Method, Response, StatusCode};
+use reqwest::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::common::until;
 use crate::common::up::{Up, state_of};
+use crate::common::{User, assert_has, id_of, until};
 use crate::{SharedMachine, share_machine};
 
 /// Upper bound of a run on a busy machine, with the runs before it.
@@ -18,9 +18,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(90);
 /// A shop with its lab on, in a folder that a later `up` can use.
 pub struct Lab {
     pub up: Up,
-    base: String,
-    http: Client,
-    admin: String,
+    admin: User,
     _machine: Option<SharedMachine>,
 }
 
@@ -36,45 +34,17 @@ impl Lab {
     pub async fn new(up: Up, _machine: Option<SharedMachine>) -> Self {
         // No connection pool: a killed replica closes the connections that a client keeps.
         let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
-        let base = up.running.replicas[0].clone();
-        let mut lab = Self { up, base, http, admin: String::new(), _machine };
-        lab.admin = lab.sign_in("admin").await;
-        lab
+        let anonymous = User { http, ..User::anonymous_of(&up.running.replicas[0]) };
+        let admin = anonymous.session_of("admin").await;
+        Self { up, admin, _machine }
     }
 
-    async fn sign_in(&self, name: &str) -> String {
-        let credentials = json!({ "user": name, "password": name });
-        let session = self.http.post(format!("{}/api/sessions", self.base)).json(&credentials);
-        let session: Value = session.send().await.unwrap().json().await.unwrap();
-        session["token"].as_str().unwrap().to_owned()
-    }
-
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        token: &str,
-        body: Option<&Value>,
-    ) -> Response {
-        let call = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
-        let call = match body {
-            Some(body) => call.json(body),
-            None => call,
-        };
-        call.send().await.unwrap()
-    }
-
-    pub async fn start(&self, request: &Value) -> String {
-        let response = self.call(Method::POST, "/api/lab/runs", &self.admin, Some(request)).await;
-        let (status, body) = (response.status(), response.text().await.unwrap());
-        assert_eq!(status, StatusCode::ACCEPTED, "{body}");
-        let body: Value = serde_json::from_str(&body).unwrap();
-        body["id"].as_str().unwrap().to_owned()
+    pub async fn start(&self, run: &Value) -> String {
+        id_of(&self.admin.starts_run(run).ok().await)
     }
 
     async fn read(&self, id: &str) -> Value {
-        let path = format!("/api/lab/runs/{id}");
-        self.call(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
+        self.admin.reads(&format!("/api/lab/runs/{id}")).await
     }
 
     pub async fn wait_until_over(&self, id: &str) -> Value {
@@ -90,8 +60,7 @@ impl Lab {
     }
 
     pub async fn assert_sound(&self) {
-        let audit = self.call(Method::GET, "/api/audit", &self.admin, None).await;
-        let audit: Value = audit.json().await.unwrap();
+        let audit = self.admin.reads("/api/audit").await;
         assert_eq!(audit["ok"], true, "{audit:#}");
     }
 
@@ -122,8 +91,7 @@ async fn same_load_oversells_only_without_a_lock() {
         assert_eq!(read["value"], forks[0]["before"], "the lane shows what the ledger says");
     }
     for sound in [owner, batched] {
-        assert_eq!((&sound["sold"], &sound["oversold"]), (&json!(20), &json!(0)), "{sound:#}");
-        assert_eq!((&sound["undersold"], &sound["ok"]), (&json!(0), &json!(true)), "{sound:#}");
+        assert_has(sound, json!({ "sold": 20, "oversold": 0, "undersold": 0, "ok": true }));
         assert_eq!(sound["statuses"]["409"], 100);
     }
     lab.assert_sound().await;
@@ -201,18 +169,13 @@ async fn only_admin_controls_runs_over_the_api() {
     let lab = Lab::open().await;
     let load = json!({ "strategies": ["owner"], "orders": 20 });
     let id = lab.start(&load).await;
-    let alice = lab.sign_in("alice").await;
-    for (method, path) in [
-        (Method::POST, "/api/lab/runs"),
-        (Method::GET, "/api/lab/paused"),
-        (Method::GET, "/api/lab/queues"),
-    ] {
-        let body = (method == Method::POST).then_some(&load);
-        let rejected = lab.call(method, path, &alice, body).await;
-        assert_eq!(rejected.status(), StatusCode::FORBIDDEN, "{path}");
+    let alice = lab.admin.session_of("alice").await;
+
+    alice.starts_run(&load).fails(403, "forbidden").await;
+    for path in ["/api/lab/paused", "/api/lab/queues"] {
+        alice.get(path).fails(403, "forbidden").await;
     }
-    let path = format!("/api/lab/runs/{id}");
-    assert_eq!(lab.call(Method::GET, &path, &alice, None).await.status(), StatusCode::OK);
+    alice.get(&format!("/api/lab/runs/{id}")).ok().await;
     assert_eq!(lab.wait_until_over(&id).await["state"], "done");
 }
 
@@ -235,32 +198,25 @@ async fn invalid_run_parameters_are_rejected_per_field() {
             "fault",
         ),
     ] {
-        let rejected = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&request)).await;
-        assert_eq!(rejected.status(), StatusCode::UNPROCESSABLE_ENTITY, "{request}");
-        let problem: Value = rejected.json().await.unwrap();
+        let problem = lab.admin.starts_run(&request).fails(422, "invalid-request").await;
         assert_eq!(problem["errors"][0]["field"], field, "{request}: {problem}");
         assert!(!problem["errors"][0]["detail"].as_str().unwrap().is_empty());
     }
     let unknown = json!({ "strategies": ["none"], "speed": 9 });
-    let rejected = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
-    assert!(rejected.status().is_client_error());
-    let unknown_run = lab.call(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
-    assert_eq!(unknown_run.status(), StatusCode::NOT_FOUND);
+    let rejected = lab.admin.starts_run(&unknown).await;
+    assert!((400..500).contains(&rejected.status), "{rejected}");
+    lab.admin.get("/api/lab/runs/nothing").fails(404, "not-found").await;
 }
 
 #[tokio::test]
 async fn lab_api_requires_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
-    let request = json!({ "strategies": ["none"] });
-    for (method, path) in [
-        (Method::POST, "/api/lab/runs"),
-        (Method::GET, "/api/lab/runs"),
-        (Method::GET, "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8"),
-        (Method::GET, "/api/lab/paused"),
-    ] {
-        let body = (method == Method::POST).then_some(&request);
-        let rejected = lab.call(method, path, &lab.admin, body).await;
-        assert_eq!(rejected.status(), StatusCode::FORBIDDEN, "{path}");
+    let run = json!({ "strategies": ["none"] });
+    lab.admin.starts_run(&run).fails(403, "forbidden").await;
+    for path in
+        ["/api/lab/runs", "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8", "/api/lab/paused"]
+    {
+        lab.admin.get(path).fails(403, "forbidden").await;
     }
 }
 
@@ -269,16 +225,13 @@ async fn event_stream_is_throttled_and_complete() {
     let lab = Lab::open().await;
     let request = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
     let id = lab.start(&request).await;
-    let path = format!("/api/lab/runs/{id}/events");
     let began = Instant::now();
-    let mut events = lab.call(Method::GET, &path, &lab.admin, None).await;
-    assert_eq!(events.headers()["content-type"], "text/event-stream");
-    let mut text = String::new();
     // The stream ends when the run is over.
-    while let Some(chunk) = events.chunk().await.unwrap() {
-        text += std::str::from_utf8(&chunk).unwrap();
-    }
+    let events = lab.admin.get(&format!("/api/lab/runs/{id}/events")).await;
     let seconds = began.elapsed().as_secs_f64();
+    assert_eq!(events.header("content-type"), "text/event-stream");
+
+    let text = events.text();
     let frames: Vec<&str> = text.split("\n\n").filter(|frame| frame.contains("data: ")).collect();
     assert!(frames.len() >= 3, "{} frames", frames.len());
     assert!(frames.len() as f64 <= 10.0 * seconds + 2.0, "{} in {seconds} s", frames.len());

@@ -4,18 +4,18 @@
 //! from a migrated and seeded template), Redis prefix and replica processes. Everything ends with
 //! the test binary.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
 #[allow(clippy::duplicate_mod, reason = "some test binaries have the topologies too")]
 #[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
 mod certificates;
+pub mod client;
 #[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;
 pub mod proxy;
 pub mod replica;
-pub mod requests;
 pub mod tls;
 pub mod up;
 
@@ -30,15 +30,14 @@ use holdfast_services::{RunningUp, read_env};
 use holdfast_shop::locks::ShopLocks;
 use holdfast_shop::seed::{self, SeedContents};
 use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
-use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-pub use replica::Replica;
-use requests::Answer as _;
+pub use client::{Call, Reply, Sent, User, assert_has, fresh_key, id_of};
+pub use replica::{Replica, Replicas};
 use tls::TlsServers;
 
 /// Time after which a test fails if a condition is still false.
@@ -90,7 +89,7 @@ pub struct Shop {
     pub database: String,
     pub pool: PgPool,
     pub prefix: String,
-    pub replicas: Vec<Replica>,
+    pub replicas: Replicas,
     pub http: reqwest::Client,
 }
 
@@ -141,7 +140,7 @@ impl Shop {
             .pool_idle_timeout(Duration::from_secs(2))
             .build()
             .unwrap();
-        Self { database, pool, prefix, replicas: Vec::new(), http }
+        Self { database, pool, prefix, replicas: Replicas::default(), http }
     }
 
     /// The same shop in this process, beside its replicas: same database, same Redis prefix.
@@ -222,39 +221,15 @@ impl Shop {
         format!("{}{path}", self.replicas[replica].base_url)
     }
 
-    pub fn request(
-        &self,
-        who: &User,
-        method: Method,
-        replica: usize,
-        path: &str,
-    ) -> RequestBuilder {
-        // A restock needs an idempotency key. Tests of the key itself set it explicitly.
-        let restocks = method == Method::POST && path.ends_with("/stock");
-        let request = self.http.request(method, self.url(replica, path)).bearer_auth(&who.token);
-        if restocks {
-            request.header("Idempotency-Key", Uuid::new_v4().to_string())
-        } else {
-            request
+    /// A client without a session.
+    pub fn anonymous(&self) -> User {
+        User {
+            name: String::new(),
+            token: String::new(),
+            http: self.http.clone(),
+            base_urls: self.replicas.base_urls.clone(),
+            replica: 0,
         }
-    }
-
-    pub fn get(&self, who: &User, replica: usize, path: &str) -> RequestBuilder {
-        self.request(who, Method::GET, replica, path)
-    }
-
-    /// A POST of a signed-in user, with a fresh key.
-    pub fn post(&self, who: &User, replica: usize, path: &str) -> RequestBuilder {
-        self.http
-            .post(self.url(replica, path))
-            .bearer_auth(&who.token)
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-    }
-
-    /// Pays, cancels or refunds an order.
-    pub fn act(&self, who: &User, replica: usize, order: &Value, action: &str) -> RequestBuilder {
-        let id = order["id"].as_str().unwrap();
-        self.post(who, replica, &format!("/api/orders/{id}/{action}"))
     }
 
     /// Signs in; the password is the name.
@@ -262,11 +237,9 @@ impl Shop {
         self.sign_in_at(0, name).await
     }
 
+    /// Signs in at that replica, to which the user's calls go.
     pub async fn sign_in_at(&self, replica: usize, name: &str) -> User {
-        let credentials = json!({ "user": name, "password": name });
-        let request = self.http.post(self.url(replica, "/api/sessions")).json(&credentials);
-        let session = request.gives(201).await;
-        User { name: name.to_owned(), token: session["token"].as_str().unwrap().to_owned() }
+        self.anonymous().at(replica).session_of(name).await
     }
 
     /// Makes a user an admin, who may send lab headers with the shop's own items, and signs in.
@@ -279,25 +252,13 @@ impl Shop {
     /// Creates an item of the lab; returns its sku.
     pub async fn lab_item(&self, stock: i64) -> String {
         let admin = self.sign_in("admin").await;
-        let item = self.post(&admin, 0, "/api/lab/items").json(&json!({ "stock": stock }));
-        item.gives(201).await["sku"].as_str().unwrap().to_owned()
+        let item = admin.creates_lab_item(&json!({ "stock": stock })).ok().await;
+        item["sku"].as_str().unwrap().to_owned()
     }
 
-    /// An order of one item, not sent yet; a fresh key.
-    pub fn order(&self, who: &User, replica: usize, sku: &str, quantity: i64) -> RequestBuilder {
-        self.order_lines(who, replica, &[(sku, quantity)])
-    }
-
-    pub fn order_lines(&self, who: &User, replica: usize, lines: &[(&str, i64)]) -> RequestBuilder {
-        self.post(who, replica, "/api/orders").json(&requests::order_body(lines))
-    }
-
-    pub async fn place_order(&self, who: &User, sku: &str, quantity: i64) -> Value {
-        self.order(who, 0, sku, quantity).gives(201).await
-    }
-
-    pub async fn read(&self, who: &User, path: &str) -> Value {
-        self.get(who, 0, path).gives(200).await
+    pub async fn stock(&self, sku: &str) -> i64 {
+        let item = self.anonymous().reads(&format!("/api/items/{sku}")).await;
+        item["stock"].as_i64().unwrap()
     }
 
     pub async fn item_audit(&self, sku: &str) -> Value {
@@ -305,7 +266,7 @@ impl Shop {
     }
 
     pub async fn item_audit_at(&self, replica: usize, sku: &str) -> Value {
-        self.http.get(self.url(replica, &format!("/api/items/{sku}/audit"))).gives(200).await
+        self.anonymous().at(replica).reads(&format!("/api/items/{sku}/audit")).await
     }
 
     pub async fn audit(&self) -> holdfast_shop::audit::AuditReport {
@@ -351,16 +312,6 @@ fn redis_settings(env: &[(&str, &str)]) -> Vec<(&'static str, String)> {
         return urls.into_iter().chain(servers.redis_settings()).collect();
     }
     vec![("REDIS_URL", running.redis_url.clone()), ("REDLOCK_URLS", running.redlock_urls.join(","))]
-}
-
-#[derive(Debug, Clone)]
-pub struct User {
-    pub name: String,
-    pub token: String,
-}
-
-pub async fn problem(response: Response, status: u16) -> String {
-    response.fails(status).await
 }
 
 /// Polls until `condition` holds; fails after [`CONDITION_TIMEOUT`].

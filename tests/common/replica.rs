@@ -2,10 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use super::client::BaseUrls;
 
 /// A running replica. It ends with the value.
 pub struct Replica {
@@ -124,6 +127,50 @@ impl Replica {
 
     fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+}
+
+/// The replicas of a shop. Their addresses are shared with the users of the shop.
+#[derive(Default)]
+pub struct Replicas {
+    list: Vec<Replica>,
+    pub base_urls: BaseUrls,
+}
+
+impl Replicas {
+    pub fn push(&mut self, replica: Replica) {
+        self.base_urls.write().push(replica.base_url.clone());
+        self.list.push(replica);
+    }
+
+    pub fn remove(&mut self, index: usize) -> Replica {
+        self.base_urls.write().remove(index);
+        self.list.remove(index)
+    }
+
+    /// Ends all but the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        self.base_urls.write().truncate(count);
+        self.list.truncate(count);
+    }
+
+    /// Ends all of them.
+    pub fn clear(&mut self) {
+        self.truncate(0);
+    }
+}
+
+impl Deref for Replicas {
+    type Target = [Replica];
+
+    fn deref(&self) -> &[Replica] {
+        &self.list
+    }
+}
+
+impl DerefMut for Replicas {
+    fn deref_mut(&mut self) -> &mut [Replica] {
+        &mut self.list
     }
 }
 

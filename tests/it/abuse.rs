@@ -5,34 +5,20 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use holdfast::rate_limit::Limiter;
 use holdfast_lock::Redis;
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
-use crate::common::{Shop, User, services, until};
+use crate::common::{Call, Shop, User, fresh_key, id_of, services, until};
 use crate::topology::query;
 
-fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
-    let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
-    shop.request(who, Method::POST, replica, "/api/orders")
-        .header("Idempotency-Key", "k".repeat(200) + &fresh_key())
-        .json(&json!({ "lines": lines }))
+fn order_of(who: &User, skus: &[String]) -> Call {
+    let lines: Vec<(&str, i64)> = skus.iter().map(|sku| (sku.as_str(), 1)).collect();
+    who.orders_all(&lines).key(&format!("{}{}", "k".repeat(200), fresh_key()))
 }
 
 /// Skus that do not exist, different ones for each order.
 fn unknown_skus(count: usize) -> Vec<String> {
     (0..count).map(|_| format!("no-{}", Uuid::new_v4().simple())).collect()
-}
-
-async fn cancel(shop: &Shop, who: &User, replica: usize, order: &str) {
-    let path = format!("/api/orders/{order}/cancel");
-    let cancelled = shop.request(who, Method::POST, replica, &path).send().await.unwrap();
-    assert_eq!(cancelled.status(), StatusCode::OK);
-}
-
-async fn placed_id(response: Response) -> String {
-    response.gives(201).await["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,21 +35,18 @@ async fn orders_of_unknown_items_take_no_lock() {
             if count > 1 {
                 skus[0] = "deadbolt".to_owned();
             }
-            let order = order_of(&shop, &alice, replica, &skus).header("Holdfast-Lock", strategy);
-            order.refuses(404, "not-found").await;
+            order_of(&alice.at(replica), &skus).lock(strategy).fails(404, "not-found").await;
         }
     }
     let admin = shop.sign_in("admin").await;
-    let restock = shop.request(&admin, Method::POST, 0, "/api/items/no-such-thing/stock");
-    restock.json(&json!({ "delta": 1, "reason": "restock" })).refuses(404, "not-found").await;
+    admin.restocks("no-such-thing", 1).fails(404, "not-found").await;
     assert_eq!(fences(), Vec::<String>::new());
     // An item is found as soon as it exists, although a lookup failed before.
     let sku = unknown_skus(1).remove(0);
-    order_of(&shop, &alice, 0, std::slice::from_ref(&sku)).refuses(404, "not-found").await;
+    order_of(&alice, std::slice::from_ref(&sku)).fails(404, "not-found").await;
     let item = json!({ "sku": sku, "name": "New", "price_cents": 1, "stock": 1 });
-    let created = shop.request(&admin, Method::POST, 1, "/api/items").json(&item);
-    assert_eq!(created.send().await.unwrap().status(), StatusCode::CREATED);
-    shop.place_order(&alice, &sku, 1).await;
+    admin.at(1).creates_item(&item).ok().await;
+    alice.orders(&sku, 1).ok().await;
     assert!(fences().iter().all(|key| key.contains(&sku)), "{:?}", fences());
 }
 
@@ -78,8 +61,8 @@ async fn worst_orders_cost_less_than_a_megabyte() {
         bytes.trim().parse::<i64>().unwrap()
     };
     let pair = async |n: usize| {
-        let placed = shop.order(&alice, n % 2, "key-ring", 1).send().await.unwrap();
-        cancel(&shop, &alice, (n / 2) % 2, &placed_id(placed).await).await;
+        let order = alice.at(n % 2).orders("key-ring", 1).ok().await;
+        alice.at((n / 2) % 2).cancels(&order).ok().await;
     };
     // Connections and scripts are there before the measurement.
     stream::iter(0..50).for_each_concurrent(16, pair).await;
@@ -87,8 +70,8 @@ async fn worst_orders_cost_less_than_a_megabyte() {
     stream::iter(0..800)
         .for_each_concurrent(16, async |n| match n % 2 {
             0 => {
-                let order = order_of(&shop, &alice, (n / 2) % 2, &unknown_skus(50));
-                assert_eq!(order.send().await.unwrap().status(), StatusCode::NOT_FOUND);
+                let order = order_of(&alice.at((n / 2) % 2), &unknown_skus(50));
+                order.fails(404, "not-found").await;
             }
             _ => pair(n / 2).await,
         })
@@ -127,28 +110,27 @@ async fn unpaid_orders_of_a_user_are_limited() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LIMIT_UNPAID", "3")]).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = fresh_key();
-    let first = placed_id(keyed(&shop, &alice, 0, &key, "key-ring", 1).send().await.unwrap()).await;
-    let second = placed_id(shop.order(&alice, 0, "key-ring", 1).send().await.unwrap()).await;
-    shop.place_order(&alice, "deadbolt", 1).await;
+    let first = id_of(&alice.orders("key-ring", 1).key(&key).ok().await);
+    let second = id_of(&alice.orders("key-ring", 1).ok().await);
+    alice.orders("deadbolt", 1).ok().await;
     for replica in [0, 1, 0] {
-        let rejected = shop.order(&alice, replica, "key-ring", 1).send().await.unwrap();
-        let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let rejected = alice.at(replica).orders("key-ring", 1).await;
+        let wait: u64 = rejected.header("retry-after").parse().unwrap();
         assert!((890..=900).contains(&wait), "until the first is due: {wait}");
-        let rejected = rejected.gives(429).await;
-        assert_eq!(rejected["type"], "/problems/too-many-requests", "{rejected}");
-        assert_eq!(rejected["limit"], "unpaid", "{rejected}");
+        assert_eq!(rejected.fails(429, "too-many-requests")["limit"], "unpaid");
     }
-    let replay = keyed(&shop, &alice, 1, &key, "key-ring", 1).send().await.unwrap();
-    assert!(is_replayed(&replay));
-    assert_eq!(placed_id(replay).await, first);
-    shop.place_order(&bob, "key-ring", 1).await;
+
+    let replay = alice.at(1).orders("key-ring", 1).key(&key).await;
+    assert!(replay.is_replayed());
+    assert_eq!(id_of(&replay.ok()), first);
+
+    bob.orders("key-ring", 1).ok().await;
     // A cancelled or paid order no longer counts.
-    cancel(&shop, &alice, 1, &first).await;
-    shop.place_order(&alice, "key-ring", 1).await;
-    shop.order(&alice, 0, "key-ring", 1).refuses(429, "too-many-requests").await;
-    let paid = shop.post(&alice, 1, &format!("/api/orders/{second}/pay")).send().await.unwrap();
-    assert_eq!(paid.status(), StatusCode::OK);
-    shop.place_order(&alice, "key-ring", 1).await;
+    alice.at(1).cancels(&first).ok().await;
+    alice.orders("key-ring", 1).ok().await;
+    alice.orders("key-ring", 1).fails(429, "too-many-requests").await;
+    alice.at(1).pays(&second).ok().await;
+    alice.orders("key-ring", 1).ok().await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 4);
 }
 
@@ -160,8 +142,8 @@ async fn unpaid_limit_is_on_without_lab() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(500, 100).await;
     for _ in 0..200 {
-        placed_id(shop.order(&alice, 0, &sku, 1).send().await.unwrap()).await;
+        alice.orders(&sku, 1).ok().await;
     }
-    shop.order(&alice, 0, &sku, 1).refuses(429, "too-many-requests").await;
-    placed_id(shop.order(&alice, 1, &sku, 1).send().await.unwrap()).await;
+    alice.orders(&sku, 1).fails(429, "too-many-requests").await;
+    alice.at(1).orders(&sku, 1).ok().await;
 }

@@ -5,13 +5,11 @@ use std::time::{Duration, Instant};
 
 use holdfast_shop::audit;
 use holdfast_shop::{Sku, UserId};
-use reqwest::{Method, StatusCode};
-use serde_json::json;
+use reqwest::Method;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::common::Shop;
-use crate::common::requests::Answer as _;
 use crate::forgeries::{COLUMNS, FORGERIES, ForgedColumn, OTHER_TABLES, UNCHECKED_COLUMNS};
 use crate::{checker, recorded_state};
 
@@ -22,14 +20,13 @@ pub async fn shop_with_history() -> Shop {
     for who in [&alice, &bob] {
         for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
             let lines = [("key-ring", 3), ("deadbolt", 1)];
-            let order = shop.order_lines(who, 0, &lines).gives(201).await;
+            let order = who.orders_all(&lines).ok().await;
             for action in actions {
-                shop.act(who, 0, &order, action).gives(200).await;
+                who.acts(&order, action).ok().await;
             }
         }
     }
-    let top_up = shop.post(&bob, 0, "/api/me/top-ups").json(&json!({ "amount_cents": 5 }));
-    top_up.gives(201).await;
+    bob.tops_up(5).succeeds(201).await;
     shop.assert_sound().await;
     shop
 }
@@ -38,9 +35,9 @@ async fn pay_in_lab(shop: &Shop) {
     let alice = shop.sign_in("alice").await;
     let lab = shop.lab_item(5).await;
     for actions in [&["pay"][..], &["pay", "refund"]] {
-        let order = shop.place_order(&alice, &lab, 1).await;
+        let order = alice.orders(&lab, 1).ok().await;
         for action in actions {
-            shop.act(&alice, 0, &order, action).gives(200).await;
+            alice.acts(&order, action).ok().await;
         }
     }
 }
@@ -130,7 +127,7 @@ async fn every_check_has_a_forgery() {
 async fn line_without_entry_is_an_error() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.place_order(&alice, "key-ring", 1).await;
+    let order = alice.orders("key-ring", 1).ok().await;
     let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
     sqlx::raw_sql("update order_lines set entry_seq = entry_seq + 1000")
         .execute(&shop.pool)
@@ -141,8 +138,8 @@ async fn line_without_entry_is_an_error() {
     for (method, path) in
         [(Method::GET, "/api/orders"), (Method::GET, &path), (Method::POST, &cancel)]
     {
-        let response = shop.request(&alice, method, 0, path).send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR, "{path}");
+        let response = alice.request(method, path).await;
+        assert_eq!(response.status, 500, "{path}");
     }
     assert_eq!(shop.failing_checks().await, ["order-lines", "stock-entries"]);
 }
@@ -189,20 +186,19 @@ async fn audit_is_sound_after_load() {
     let users =
         [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("carol").await];
     let journeys = (0..60).map(|n| {
-        let (shop, who) = (&shop, &users[n % 3]);
+        let who = &users[n % 3];
         async move {
             let lines = [("brass-padlock", 1 + n as i64 % 3), ("last-lantern", 1)];
             let lines = if n % 10 == 0 { &lines[..] } else { &lines[..1] };
-            let order = shop.order_lines(who, n % 2, lines).send().await.unwrap();
-            if order.status() != 201 {
-                assert!([409, 503].contains(&order.status().as_u16()), "{}", order.status());
+            let order = who.at(n % 2).orders_all(lines).await;
+            if order.status != 201 {
+                assert!([409, 503].contains(&order.status), "{}", order.status);
                 return;
             }
-            let order: serde_json::Value = order.json().await.unwrap();
             for action in [["pay"], ["cancel"], ["refund"]].concat().iter().skip(n % 2).take(n % 3)
             {
-                let done = shop.act(who, (n + 1) % 2, &order, action).send().await.unwrap();
-                let status = done.status().as_u16();
+                let done = who.at((n + 1) % 2).acts(&order.body, action).await;
+                let status = done.status;
                 assert!([200, 402, 409, 503].contains(&status), "{status}");
             }
         }
@@ -246,8 +242,8 @@ async fn audit_of_unanalyzed_tables_is_fast() {
 async fn only_admin_reads_the_audit() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    shop.request(&alice, Method::GET, 0, "/api/audit").refuses(403, "forbidden").await;
-    let audit = shop.read(&admin, "/api/audit").await;
+    alice.get("/api/audit").fails(403, "forbidden").await;
+    let audit = admin.reads("/api/audit").await;
     assert_eq!(audit["ok"], true);
     assert_eq!(audit["checks"].as_array().unwrap().len(), 25);
 }

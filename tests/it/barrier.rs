@@ -6,12 +6,10 @@ use std::time::Duration;
 use holdfast_lock::{
     AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings, Wait,
 };
-use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::requests::Answer as _;
 use crate::common::{CONDITION_TIMEOUT, Shop, services, until};
 use crate::topology::{self, Running, Topology};
 
@@ -91,6 +89,11 @@ impl Barrier {
     }
 }
 
+pub async fn own_redis() -> Running {
+    let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
+    redis.await.unwrap().expect("redis-server is installed")
+}
+
 impl Shop {
     /// Waits until no key is locked: the locks of finished commands expire.
     pub async fn until_keys_expired(&self) {
@@ -103,8 +106,7 @@ impl Shop {
     }
 
     pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
-        let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-        let redis = redis.await.unwrap().expect("redis-server is installed");
+        let redis = own_redis().await;
         let env = [env, &[("REDIS_URL", redis.url.as_str())]].concat();
         (Self::start_with(2, &env).await, redis)
     }
@@ -115,15 +117,13 @@ impl Shop {
         let sku = format!("item-{}", Uuid::new_v4().simple());
         let item =
             json!({ "sku": sku, "name": "Item", "price_cents": price_cents, "stock": stock });
-        self.request(&admin, Method::POST, 0, "/api/items").json(&item).gives(201).await;
+        admin.creates_item(&item).ok().await;
         sku
     }
 
     pub async fn restock(&self, sku: &str, delta: i64) {
         let admin = self.sign_in("admin").await;
-        let path = format!("/api/items/{sku}/stock");
-        let more = json!({ "delta": delta, "reason": "restock" });
-        self.request(&admin, Method::POST, 0, &path).json(&more).gives(200).await;
+        admin.restocks(sku, delta).ok().await;
     }
 
     pub async fn order_transactions(&self) -> i64 {

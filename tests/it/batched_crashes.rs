@@ -9,8 +9,7 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::barrier::{Barrier, InFlightRequests};
 use crate::batched_faults::REQUEST_TIMEOUT;
-use crate::common::requests::fresh_key;
-use crate::common::{Shop, until};
+use crate::common::{Call, Shop, fresh_key, until};
 use crate::observer::Observer;
 
 /// More than the test sells.
@@ -30,8 +29,8 @@ async fn pause_batch_at<'a>(
         let key = format!("batch-{}", fresh_key());
         // An even number: sent to replica 0.
         let n = 2 * n;
-        let with_pause = |it: reqwest::RequestBuilder| match n {
-            0 => it.header("Holdfast-Pause", point),
+        let with_pause = |it: Call| match n {
+            0 => it.pause(point),
             _ => it,
         };
         let outcome = observer.place(n, &key, &[(sku, 1)], with_pause, Some(REQUEST_TIMEOUT)).await;

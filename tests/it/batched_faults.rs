@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use crate::checker::ObservedOutcome;
 use futures_util::{StreamExt as _, stream};
-use reqwest::StatusCode;
 
 use crate::barrier::Barrier;
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
-use crate::common::{Shop, services, until};
+use crate::common::{Call, Shop, fresh_key, services, until};
 use crate::observer::Observer;
 use crate::outages::shop_behind;
 use crate::topology::query;
@@ -93,9 +91,9 @@ async fn resolve_batch_outcome(is_written: bool) {
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for (n, key) in keys.iter().enumerate() {
-        let order = keyed(&shop, &alice, 0, key, &sku, 1);
+        let order = alice.orders(&sku, 1).key(key);
         let pause = if n == 0 { "commit:1500" } else { "commit:0" };
-        sent.push(send(order.header("Holdfast-Pause", pause)));
+        sent.push(order.pause(pause).send());
         barrier.until_queued(n + 1).await;
     }
     barrier.open().await;
@@ -107,17 +105,16 @@ async fn resolve_batch_outcome(is_written: bool) {
     }
     let mut responses = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
-        let response = sent.response().await;
-        assert!(!is_replayed(&response));
-        let (status, kind, body) = response.outcome().await;
+        let response = sent.await;
+        assert!(!response.is_replayed());
         // The last five are sold out if the others were executed.
         let expected = match n {
             _ if !is_written => (503, "unavailable"),
             0..25 => (201, ""),
             _ => (409, "sold-out"),
         };
-        assert_eq!((status, kind.as_str()), expected, "{body}");
-        responses.push(body);
+        assert_eq!(response.outcome(), expected, "{response}");
+        responses.push(response.body);
     }
     if !is_written {
         postgres.deliver().await;
@@ -125,12 +122,12 @@ async fn resolve_batch_outcome(is_written: bool) {
         return;
     }
     for (key, first) in keys.iter().zip(responses).take(25) {
-        let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
-        assert!(is_replayed(&again));
-        assert_eq!(again.gives(201).await, first);
+        let again = alice.orders(&sku, 1).key(key).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.succeeds(201), first);
     }
     for key in &keys[25..] {
-        keyed(&shop, &alice, 0, key, &sku, 1).refuses(409, "sold-out").await;
+        alice.orders(&sku, 1).key(key).fails(409, "sold-out").await;
     }
     assert_eq!(shop.order_transactions().await, 1);
     shop.until_no_locks_are_held(0).await;
@@ -146,19 +143,18 @@ async fn late_write_after_resolution_changes_nothing() {
     for strategy in ["batched", "fenced"] {
         let sku = shop.shop_item(25, 100).await;
         let key = fresh_key();
-        let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
+        let order = || alice.orders(&sku, 1).key(&key).lock(strategy);
         let orders = shop.number("select count(*) from orders").await;
-        let sent = send(order().header("Holdfast-Pause", "commit:1000"));
+        let sent = order().pause("commit:1000").send();
         shop.until_one_is_paused(&admin, "commit").await;
         postgres.delay_next_statement();
-        let (status, kind, body) = sent.outcome().await;
-        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
+        sent.fails(503, "unavailable").await;
         // The response says that nothing was done, and this must stay true.
         postgres.deliver().await;
         assert_eq!(shop.number("select count(*) from orders").await, orders, "{strategy}");
-        let again = order().send().await.unwrap();
-        assert!(!is_replayed(&again), "{strategy}");
-        assert_eq!(again.status(), StatusCode::CREATED, "{strategy}");
+        let again = order().await;
+        assert!(!again.is_replayed(), "{strategy}");
+        assert_eq!(again.status, 201, "{strategy}");
         assert_eq!(shop.number("select count(*) from orders").await, orders + 1, "{strategy}");
     }
     shop.until_no_locks_are_held(0).await;
@@ -175,12 +171,12 @@ async fn resolution_waits_for_running_write() {
     let mut holder = shop.pool.begin().await.unwrap();
     let hold = sqlx::query("select from items where sku = $1 for update").bind(&sku);
     hold.execute(&mut *holder).await.unwrap();
-    let sent = send(shop.order(&alice, 0, &sku, 1));
+    let sent = alice.orders(&sku, 1).send();
     until("the write waits", async || shop.waiting_sessions().await == 1).await;
     postgres.cut_clients();
     until("the resolution waits behind it", async || shop.waiting_sessions().await == 2).await;
     holder.commit().await.unwrap();
-    sent.gives(201).await;
+    sent.succeeds(201).await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
 }
@@ -193,12 +189,10 @@ async fn unversioned_write_keeps_lock_until_it_expires() {
         let shop = shop_behind(Some(&postgres), None).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(25).await;
-        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
-        let order = order.header("Holdfast-Ttl-Ms", "20000");
-        let sent = send(order.header("Holdfast-Pause", "commit:1000"));
+        let sent = alice.orders(&sku, 1).lock(strategy).ttl_ms(20_000).pause("commit:1000").send();
         shop.until_one_is_paused(&admin, "commit").await;
         postgres.cut();
-        let body = sent.refuses(503, "unavailable").await;
+        let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{strategy}: {body}");
         let exists = format!("EXISTS {}lock:{{sku:{sku}}}", shop.prefix);
         let locks: i64 = query(&services().running.redis_url, &exists).unwrap();
@@ -217,15 +211,15 @@ async fn batch_outcome_is_unknown_without_postgres() {
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let sent: Vec<_> = keys
         .iter()
-        .map(|key| keyed(&shop, &alice, 0, key, &sku, 1).header("Holdfast-Pause", "commit:700"))
-        .map(send)
+        .map(|key| alice.orders(&sku, 1).key(key).pause("commit:700"))
+        .map(Call::send)
         .collect();
     barrier.until_queued(keys.len()).await;
     barrier.open().await;
     shop.until_one_is_paused(&admin, "commit").await;
     postgres.cut();
     for sent in sent {
-        let body = sent.refuses(503, "unavailable").await;
+        let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{body}");
     }
     postgres.restore();
@@ -233,8 +227,8 @@ async fn batch_outcome_is_unknown_without_postgres() {
     // The idempotency lock is left to expire, as the write may be in flight; then the key succeeds.
     for key in &keys {
         until("the same key succeeds", async || {
-            let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
-            again.status() == StatusCode::CREATED && !is_replayed(&again)
+            let again = alice.orders(&sku, 1).key(key).await;
+            again.status == 201 && !again.is_replayed()
         })
         .await;
     }
@@ -264,15 +258,14 @@ async fn batch_without_its_lock_cannot_write() {
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(10, 100).await;
     let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);
-    let first = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:1500"));
+    let first = alice.orders(&sku, 1).pause("read:1500").send();
     shop.until_one_is_paused(&admin, "read").await;
     let deleted: i64 = query(&redis.url, &format!("DEL {lock}")).unwrap();
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.
-    let second = send(shop.order(&alice, 1, &sku, 1)).response().await;
-    let second = second.gives(201).await;
+    let second = alice.at(1).orders(&sku, 1).await.succeeds(201);
     assert_eq!(second["lines"][0]["stock"]["before"], 10);
-    first.refuses(503, "lock-lost").await;
+    first.fails(503, "lock-lost").await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;

@@ -6,12 +6,9 @@ use crate::checker::{self, ObservedOutcome};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast_shop::{OrderId, UserId};
-use reqwest::Method;
-use serde_json::{Value, json};
 
 use crate::barrier::Barrier;
-use crate::common::Shop;
-use crate::common::requests::{Answer as _, fresh_key, send};
+use crate::common::{Shop, fresh_key};
 use crate::observer::Observer;
 
 /// Cents on a demo user's account.
@@ -73,23 +70,19 @@ async fn order_is_paid_once_under_two_keys() {
     for (order, replicas) in pending(&observer, &sku, 2).await.into_iter().zip([[0, 0], [0, 1]]) {
         shop.until_keys_expired().await;
         let mut barrier = Barrier::before(&shop, &format!("{{user:{user}}}")).await;
-        let sent = replicas.map(|at| {
-            let path = format!("/api/orders/{order}/pay");
-            send(shop.post(&alice, at, &path))
-        });
+        let sent = replicas.map(|at| alice.at(at).pays(order).send());
         barrier.until_queued(2).await;
         barrier.open().await;
         let mut responses = Vec::new();
         for sent in sent {
-            let (status, kind, body) = sent.outcome().await;
-            responses.push((status, kind, body["order_status"].clone()));
+            responses.push(sent.await);
         }
-        responses.sort_by_key(|(status, _, _)| *status);
-        let paid = (200, String::new(), Value::Null);
-        let rejected = (409, "order-state".to_owned(), json!("paid"));
-        assert_eq!(responses, [paid, rejected]);
+        responses.sort_by_key(|response| response.status);
+        let [paid, rejected] = responses.try_into().unwrap();
+        paid.succeeds(200);
+        assert_eq!(rejected.fails(409, "order-state")["order_status"], "paid");
     }
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], BALANCE - 200);
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], BALANCE - 200);
     shop.assert_sound().await;
 }
 
@@ -121,11 +114,8 @@ async fn batches_coexist_with_all_other_commands() {
     let (hot, other) = (shop.shop_item(60, 100).await, shop.shop_item(60, 100).await);
     let restocks = async {
         for n in 0..30 {
-            let path = format!("/api/items/{}/stock", if n % 2 == 0 { &hot } else { &other });
-            shop.request(&admin, Method::POST, n / 2 % 2, &path)
-                .json(&json!({ "delta": 2, "reason": "restock" }))
-                .gives(200)
-                .await;
+            let sku = if n % 2 == 0 { &hot } else { &other };
+            admin.at(n / 2 % 2).restocks(sku, 2).ok().await;
         }
     };
     let customers =

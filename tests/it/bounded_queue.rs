@@ -3,13 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, Sent, send};
-use crate::common::{Shop, User, until};
-use crate::pause_points::with_pause;
+use crate::common::{Call, Reply, Sent, Shop, User, assert_has, until};
+use crate::pause_points::PausedCall;
 
 /// One replica and one item.
 struct QueueTest {
@@ -17,12 +14,6 @@ struct QueueTest {
     alice: User,
     admin: User,
     sku: String,
-}
-
-/// An order that is paused while it holds the queue's lock.
-struct RunningOrder {
-    id: Uuid,
-    sent: Sent,
 }
 
 impl QueueTest {
@@ -33,34 +24,29 @@ impl QueueTest {
         Self { shop, alice, admin, sku }
     }
 
-    fn order(&self) -> RequestBuilder {
-        self.shop.order(&self.alice, 0, &self.sku, 1).header("Holdfast-Lock", "queue")
+    fn order(&self) -> Call {
+        self.alice.orders(&self.sku, 1).lock("queue")
     }
 
-    fn bounded_order(&self) -> RequestBuilder {
+    fn bounded_order(&self) -> Call {
         self.order().header("Holdfast-Places", "2")
     }
 
-    fn offer(&self, offer: &str) -> RequestBuilder {
+    fn offer(&self, offer: &str) -> Call {
         self.bounded_order().header("Holdfast-Offer", offer)
     }
 
-    fn restock(&self, delta: i64) -> RequestBuilder {
-        let path = format!("/api/items/{}/stock", self.sku);
-        let more = json!({ "delta": delta, "reason": "restock" });
-        self.shop.request(&self.admin, Method::POST, 0, &path).json(&more)
+    fn restock(&self, delta: i64) -> Call {
+        self.admin.restocks(&self.sku, delta)
     }
 
     /// Sends it, and waits until it is paused while it holds the lock.
-    async fn start(&self, request: RequestBuilder) -> RunningOrder {
-        let (id, request) = with_pause(request, "held");
-        let sent = send(request);
-        self.shop.until_paused(&self.admin, 0, id, "held").await;
-        RunningOrder { id, sent }
+    async fn start(&self, call: Call) -> PausedCall {
+        self.shop.pause(&self.admin, call, "held").await
     }
 
     async fn get(&self, path: &str) -> Value {
-        self.shop.get(&self.admin, 0, path).gives(200).await
+        self.admin.get(path).ok().await
     }
 
     /// The numbers of requests in the queue and of those that wait for a place.
@@ -79,34 +65,29 @@ impl QueueTest {
     }
 
     /// Enqueues `many` requests, one after the other.
-    async fn enqueue(&self, many: u64, request: impl Fn() -> RequestBuilder) -> Vec<Sent> {
+    async fn enqueue(&self, many: u64, request: impl Fn() -> Call) -> Vec<Sent> {
         let mut queued = Vec::new();
         for place in 1..=many {
-            queued.push(send(request()));
+            queued.push(request().send());
             self.until_lengths(place, 0).await;
         }
         queued
     }
 
-    async fn finish(&self, running: RunningOrder) -> reqwest::Response {
-        assert!(self.shop.resume_request(&self.admin, 0, &running.id.to_string()).await);
-        running.sent.response().await
+    async fn finish(&self, running: PausedCall) -> Reply {
+        self.shop.resume(&self.admin, running).await
     }
 
     /// Finishes the running order, then the queued ones. All succeed, and no others were sold.
-    async fn finish_queued(&self, running: RunningOrder, queued: Vec<Sent>) {
+    async fn finish_queued(&self, running: PausedCall, queued: Vec<Sent>) {
         let sold = 1 + queued.len();
-        self.finish(running).await.gives(201).await;
+        self.finish(running).await.ok();
         for queued in queued {
-            created(queued).await;
+            queued.ok().await;
         }
         let audit = self.shop.item_audit_at(0, &self.sku).await;
-        assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(sold)), "{audit:#}");
+        assert_has(&audit, json!({ "ok": true, "sold": sold }));
     }
-}
-
-async fn created(sent: Sent) -> Value {
-    sent.gives(201).await
 }
 
 #[tokio::test]
@@ -117,17 +98,17 @@ async fn full_queue_follows_the_offer_mode() {
     let mut queued = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
-        fails.refuses(503, "overloaded").await;
+        fails.fails(503, "overloaded").await;
     }
-    let rejected = test.offer("offer").refuses(423, "lock-busy").await;
+    let rejected = test.offer("offer").fails(423, "lock-busy").await;
     assert_eq!(rejected["holder_process"], test.shop.replicas[0].name());
     assert!(rejected["holder_since"].is_string(), "{rejected}");
     for (offer, ms) in [("offer-for:300", 300), ("offer-for", 700)] {
         let (began, least) = (Instant::now(), Duration::from_millis(ms));
-        assert_eq!(test.offer(offer).fails(503).await, "lock-timeout", "{offer}");
+        test.offer(offer).fails(503, "lock-timeout").await;
         assert!(began.elapsed() >= least, "{offer}: {:?}", began.elapsed());
     }
-    queued.push(send(test.offer("put")));
+    queued.push(test.offer("put").send());
     test.until_lengths(2, 1).await;
 
     test.finish_queued(running, queued).await;
@@ -139,14 +120,14 @@ async fn restock_overtakes_waiting_orders() {
     let test = QueueTest::with(1, &[]).await;
     let running = test.start(test.order()).await;
     let queued = test.enqueue(3, || test.order()).await;
-    let restock = send(test.restock(3).header("Holdfast-Lock", "queue"));
+    let restock = test.restock(3).lock("queue").send();
     test.until_lengths(4, 0).await;
-    test.finish(running).await.gives(201).await;
-    let entry = restock.gives(200).await;
-    assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(3)));
+    test.finish(running).await.ok();
+    let entry = restock.succeeds(200).await;
+    assert_has(&entry, json!({ "before": 0, "after": 3 }));
     for (queued, left) in queued.into_iter().zip([3, 2, 1]) {
         assert_eq!(
-            created(queued).await["lines"][0]["stock"]["before"],
+            queued.ok().await["lines"][0]["stock"]["before"],
             left,
             "in the order of arrival"
         );
@@ -158,15 +139,14 @@ async fn restock_without_priority_is_not_preferred() {
     let test = QueueTest::with(1, &[]).await;
     let running = test.start(test.order()).await;
     let queued = test.enqueue(2, || test.order()).await;
-    let restock = test.restock(2).header("Holdfast-Lock", "queue");
-    let restock = send(restock.header("Holdfast-Priority", "normal"));
+    let restock = test.restock(2).lock("queue").header("Holdfast-Priority", "normal").send();
     test.until_lengths(3, 0).await;
-    test.finish(running).await.gives(201).await;
+    test.finish(running).await.ok();
     for queued in queued {
-        queued.refuses(409, "sold-out").await;
+        queued.fails(409, "sold-out").await;
     }
-    let entry = restock.gives(200).await;
-    assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(2)));
+    let entry = restock.succeeds(200).await;
+    assert_has(&entry, json!({ "before": 0, "after": 2 }));
 }
 
 #[tokio::test]
@@ -174,38 +154,27 @@ async fn cancelled_unit_goes_to_next_waiter() {
     let mut test = QueueTest::with(0, &[("HOLDFAST_LOCK", "queue")]).await;
     test.sku = test.shop.shop_item(1, 100).await;
     test.alice = test.shop.promoted("alice").await;
-    let order = test.shop.order(&test.alice, 0, &test.sku, 1);
-    let order = order.gives(201).await;
+    let order = test.alice.orders(&test.sku, 1).succeeds(201).await;
     let running = test.start(test.order()).await;
     let queued = test.enqueue(1, || test.order()).await;
-    let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
-    let cancel = send(test.shop.request(&test.alice, Method::POST, 0, &path));
+    let cancel = test.alice.cancels(&order).send();
     test.until_lengths(2, 0).await;
-    test.finish(running).await.refuses(409, "sold-out").await;
-    cancel.gives(200).await;
+    test.finish(running).await.fails(409, "sold-out");
+    cancel.succeeds(200).await;
     for next in queued {
-        created(next).await;
+        next.ok().await;
     }
 }
 
 #[tokio::test]
 async fn restock_obeys_lab_restrictions() {
     let test = QueueTest::with(10, &[]).await;
-    let of_the_shop = |lock: &str| {
-        let more = json!({ "delta": 1, "reason": "restock" });
-        let path = "/api/items/deadbolt/stock";
-        let request = test.shop.request(&test.admin, Method::POST, 0, path).json(&more);
-        request.header("Holdfast-Lock", lock)
-    };
-    of_the_shop("queue").refuses(403, "forbidden").await;
-    of_the_shop("hope").refuses(422, "invalid-request").await;
-    of_the_shop("row-lock").gives(200).await;
-    let entry = test
-        .restock(1)
-        .header("Holdfast-Trace", "on")
-        .header("Holdfast-Lock", "queue")
-        .gives(200)
-        .await;
+    let of_the_shop = |lock: &str| test.admin.restocks("deadbolt", 1).lock(lock);
+
+    of_the_shop("queue").fails(403, "forbidden").await;
+    of_the_shop("hope").fails(422, "invalid-request").await;
+    of_the_shop("row-lock").succeeds(200).await;
+    let entry = test.restock(1).traced().lock("queue").succeeds(200).await;
     let events: Vec<&str> =
         entry["trace"].as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["wait", "held", "read", "write", "commit", "committed", "release"]);

@@ -4,7 +4,6 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::common::Shop;
-use crate::common::requests::Answer as _;
 
 /// Makes every insert of an order fail with that code.
 async fn fail_orders(shop: &Shop, code: &str) {
@@ -35,13 +34,12 @@ async fn failed_orders_name_their_cause() {
         ("0A000", "unavailable", "or a migration changed a table"),
     ] {
         fail_orders(&shop, code).await;
-        let (status, name, body) = shop.order(&alice, 0, "deadbolt", 1).outcome().await;
-        assert_eq!((status, name.as_str()), (503, problem_type), "{code}: {body}");
+        let body = alice.orders("deadbolt", 1).fails(503, problem_type).await;
         assert!(body["detail"].as_str().unwrap().contains(cause), "{code}: {body}");
         assert_eq!(body["outcome"], Value::Null, "{code}: nothing was written");
         shop.pool.execute("drop function fail cascade").await.unwrap();
     }
-    shop.place_order(&alice, "deadbolt", 1).await;
+    alice.orders("deadbolt", 1).ok().await;
     shop.assert_sound().await;
 }
 
@@ -52,24 +50,21 @@ async fn given_up_retries_say_how_often_they_conflicted() {
     let sku = shop.lab_item(10).await;
     fail_orders(&shop, "40001").await;
     for strategy in ["version", "serializable"] {
-        let (status, name, body) =
-            shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).outcome().await;
-        assert_eq!((status, name.as_str()), (503, "overloaded"), "{strategy}: {body}");
+        let body = alice.orders(&sku, 1).lock(strategy).fails(503, "overloaded").await;
         let detail = body["detail"].as_str().unwrap();
         let attempts: Vec<u32> = detail.split(' ').filter_map(|it| it.parse().ok()).collect();
         assert!(attempts.iter().any(|attempts| *attempts > 1), "{strategy}: {detail}");
         assert!(detail.contains("attempts another change was written first"), "{detail}");
     }
     shop.pool.execute("drop function fail cascade").await.unwrap();
-    let placed = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "version").send().await;
-    placed.unwrap().gives(201).await;
+    alice.orders(&sku, 1).lock("version").ok().await;
     shop.assert_sound().await;
 }
 
 #[tokio::test]
 async fn pages_explain_given_up_retries_in_chinese() {
     let shop = Shop::start(1).await;
-    let page = shop.http.get(shop.url(0, "/problems/overloaded")).header("Accept-Language", "zh");
-    let page = page.send().await.unwrap().text().await.unwrap();
+    let page =
+        shop.anonymous().get("/problems/overloaded").header("Accept-Language", "zh").await.text();
     assert!(page.contains("其他修改每次都先写入"), "{page}");
 }

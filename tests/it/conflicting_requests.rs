@@ -3,8 +3,7 @@
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
-use crate::common::Shop;
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
+use crate::common::{Shop, fresh_key};
 
 /// Pairs per strategy, and those in flight at a time.
 const PAIRS: usize = 250;
@@ -15,27 +14,28 @@ async fn check_winners(strategy: &str) {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10_000, 100).await;
     let send = async |replica: usize, key: &str, quantity: i64| {
-        let response = keyed(&shop, &alice, replica, key, &sku, quantity).send().await.unwrap();
-        let is_replay = is_replayed(&response);
-        let (status, problem, body) = response.outcome().await;
-        (status, problem, is_replay, body)
+        alice.at(replica).orders(&sku, quantity).key(key).await
     };
     let pair = async |n: usize| {
         let key = fresh_key();
         let requests =
             [(0, 1), (n % 2, 2)].map(|(replica, quantity)| send(replica, &key, quantity));
         let results = join_all(requests).await;
-        let won: Vec<i64> =
-            (1..).zip(&results).filter(|(_, result)| result.0 == 201).map(|(n, _)| n).collect();
+        let won: Vec<i64> = (1..)
+            .zip(&results)
+            .filter(|(_, result)| result.status == 201)
+            .map(|(n, _)| n)
+            .collect();
         let [winner] = won[..] else { panic!("{strategy}: one succeeds: {results:?}") };
-        let (status, problem, ..) = &results[usize::try_from(2 - winner).unwrap()];
+        let loser = &results[usize::try_from(2 - winner).unwrap()];
         let lost = [(422, "idempotency-key-mismatch"), (409, "idempotency-key-in-flight")];
-        assert!(lost.contains(&(*status, problem.as_str())), "{strategy}: {results:?}");
+        assert!(lost.contains(&loser.outcome()), "{strategy}: {results:?}");
+
         // Afterwards the winner gets a replay, and the other one never does.
-        let (status, _, is_replay, order) = send(1, &key, winner).await;
-        assert_eq!((status, is_replay), (201, true), "{strategy}: {order}");
-        assert_eq!(order["lines"][0]["quantity"], winner);
-        assert_eq!(send(0, &key, 3 - winner).await.0, 422);
+        let replay = send(1, &key, winner).await;
+        replay.replays(&results[usize::try_from(winner - 1).unwrap()]);
+        assert_eq!(replay.ok()["lines"][0]["quantity"], winner);
+        assert_eq!(send(0, &key, 3 - winner).await.status, 422);
     };
     stream::iter(0..PAIRS).for_each_concurrent(CONCURRENT, pair).await;
     assert_eq!(shop.number("select count(*) from orders").await, PAIRS as i64);

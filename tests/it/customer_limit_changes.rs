@@ -4,12 +4,10 @@
 use holdfast_shop::command::ReadSet;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::{Sku, UserId};
-use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 
 use crate::common::Shop;
-use crate::common::requests::{Answer as _, send};
 use crate::customer_limits::{LIMIT, under};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,33 +15,29 @@ async fn changed_limit_counts_earlier_purchases() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(50, 100).await;
-    let item = shop.read(&alice, &format!("/api/items/{sku}")).await;
+    let item = alice.reads(&format!("/api/items/{sku}")).await;
     assert_eq!(item.as_object().unwrap().len(), 4, "without a limit there is no field: {item}");
-    shop.place_order(&alice, &sku, 4).await;
+    alice.orders(&sku, 4).ok().await;
     let admin = shop.sign_in("admin").await;
-    let path = format!("/api/items/{sku}/limit");
-    for (limit, status) in [(json!(3.5), 422), (json!(3.0), 200)] {
-        let set = shop.request(&admin, Method::PUT, 0, &path);
-        let set = set.json(&json!({ "limit_per_user": limit })).send().await.unwrap();
-        assert_eq!(set.status(), status, "{limit}");
-    }
+    admin.sets_limit(&sku, 3.5).succeeds(422).await;
+    admin.sets_limit(&sku, 3.0).succeeds(200).await;
     let set = shop.set_limit(&sku, 3).await;
     assert_eq!(set["limit_per_user"], 3);
-    assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
-    let all = shop.read(&alice, "/api/items").await;
+    assert_eq!(alice.reads(&format!("/api/items/{sku}")).await, set);
+    let all = alice.reads("/api/items").await;
     assert!(all["items"].as_array().unwrap().contains(&set), "{all}");
-    let (status, kind, body) = shop.order(&alice, 0, &sku, 1).outcome().await;
-    assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
-    shop.place_order(&bob, &sku, 3).await;
+    let rejected = alice.orders(&sku, 1).fails(409, LIMIT).await;
+    assert_eq!(rejected["already"], 4);
+    bob.orders(&sku, 3).ok().await;
     // Earlier purchases stay, and each line records the limit by which it was sold.
     shop.set_limit(&sku, 1).await;
     shop.assert_sound().await;
     shop.set_limit(&sku, 5).await;
-    shop.place_order(&alice, &sku, 1).await;
-    shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
+    alice.orders(&sku, 1).ok().await;
+    alice.orders(&sku, 1).fails(409, LIMIT).await;
     let removed = shop.set_limit(&sku, Value::Null).await;
     assert_eq!(removed.as_object().unwrap().len(), 4, "{removed}");
-    shop.place_order(&alice, &sku, 9).await;
+    alice.orders(&sku, 9).ok().await;
     shop.assert_sound().await;
 }
 
@@ -55,24 +49,22 @@ async fn order_uses_the_limit_at_commit() {
         for old in [Value::Null, json!(9)] {
             let sku = shop.shop_item(50, 100).await;
             shop.set_limit(&sku, old).await;
-            shop.place_order(&alice, &sku, 2).await;
-            let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-            let held = shop.pause_after_read(&admin, 1, order).await;
+            alice.orders(&sku, 2).ok().await;
+            let order = under(strategy)(alice.at(1).orders(&sku, 1));
+            let paused = shop.pause(&admin, order, "read").await;
             shop.set_limit(&sku, 2).await;
-            let (status, rejected) = shop.resume_until_response(&admin, 1, held).await;
-            assert_eq!(status, 409, "{strategy}: {rejected}");
-            assert_eq!(rejected["type"], "/problems/limit-reached", "{strategy}: {rejected}");
+            shop.resume(&admin, paused).await.fails(409, LIMIT);
         }
     }
     // Where an order excludes others from its read on, the change waits for it.
     for strategy in ["batched", "fenced", "row-lock", "atomic"] {
         let sku = shop.shop_item(50, 100).await;
-        let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-        let held = shop.pause_after_read(&admin, 1, order).await;
-        let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
-        assert_eq!(shop.resume_until_response(&admin, 1, held).await.0, 201, "{strategy}");
-        set.gives(200).await;
-        shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
+        let order = under(strategy)(alice.at(1).orders(&sku, 1));
+        let paused = shop.pause(&admin, order, "read").await;
+        let set = admin.sets_limit(&sku, 1).send();
+        shop.resume(&admin, paused).await.succeeds(201);
+        set.succeeds(200).await;
+        alice.orders(&sku, 1).fails(409, LIMIT).await;
     }
     shop.assert_sound().await;
 }
@@ -92,15 +84,12 @@ async fn invalid_limit_is_rejected_with_range() {
         let item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1,
                            "limit_per_user": bad });
         let lab = json!({ "stock": 1, "limit_per_user": bad });
-        let post = |path: &str, json: &Value| {
-            shop.request(&admin, Method::POST, 0, path).json(json).send()
-        };
-        for response in [
-            post("/api/items", &item).await.unwrap(),
-            post("/api/lab/items", &lab).await.unwrap(),
-            shop.limit(&admin, 0, "deadbolt", &bad).send().await.unwrap(),
+        for call in [
+            admin.creates_item(&item),
+            admin.creates_lab_item(&lab),
+            admin.sets_limit("deadbolt", bad.clone()),
         ] {
-            let rejected = response.gives(422).await;
+            let rejected = call.succeeds(422).await;
             assert_eq!(rejected["errors"][0]["field"], field, "{rejected}");
             if bad.is_i64() {
                 let detail = rejected["errors"][0]["detail"].as_str().unwrap();
@@ -108,16 +97,12 @@ async fn invalid_limit_is_rejected_with_range() {
             }
         }
     }
-    let put = |path: &str, json: Value| {
-        shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
-    };
+
     // A missing field does not remove the limit.
-    put("deadbolt", json!({})).await.unwrap().refuses(422, "invalid-request").await;
-    let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
-    unknown.refuses(404, "not-found").await;
-    shop.limit(&alice, 0, "deadbolt", &json!(1)).refuses(403, "forbidden").await;
-    let anonymous = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
-    anonymous.json(&json!({ "limit_per_user": 1 })).refuses(401, "unauthenticated").await;
+    admin.sets_limit("deadbolt", 1).json(&json!({})).fails(422, "invalid-request").await;
+    admin.sets_limit("nothing", 1).fails(404, "not-found").await;
+    alice.sets_limit("deadbolt", 1).fails(403, "forbidden").await;
+    shop.anonymous().sets_limit("deadbolt", 1).fails(401, "unauthenticated").await;
     assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
 }
 

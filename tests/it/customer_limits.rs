@@ -3,15 +3,12 @@
 
 use futures_util::future::join_all;
 use holdfast_shop::strategy::STRATEGIES;
-use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, Sent, fresh_key, is_replayed, keyed, order_body, send};
-use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
-use crate::pause_points::with_pause;
+use crate::common::{CONDITION_TIMEOUT, Call, Shop, User, assert_has, fresh_key, until};
 
 pub const LIMIT: &str = "limit-reached";
 
@@ -19,27 +16,22 @@ impl Shop {
     /// An item of the lab or of the shop with a limit per customer.
     pub async fn limited_item(&self, lab: bool, stock: i64, limit: i64) -> String {
         let admin = self.sign_in("admin").await;
-        let (path, item) = if lab {
-            ("/api/lab/items", json!({ "stock": stock, "limit_per_user": limit }))
+        let mut item = json!({ "stock": stock, "limit_per_user": limit });
+        let create = if lab {
+            admin.creates_lab_item(&item)
         } else {
-            let sku = format!("item-{}", Uuid::new_v4().simple());
-            let item = json!({ "sku": sku, "name": "Item", "price_cents": 100, "stock": stock,
-                               "limit_per_user": limit });
-            ("/api/items", item)
+            item["sku"] = format!("item-{}", Uuid::new_v4().simple()).into();
+            item["name"] = "Item".into();
+            item["price_cents"] = 100.into();
+            admin.creates_item(&item)
         };
-        let made = self.request(&admin, Method::POST, 0, path).json(&item).gives(201).await;
-        assert_eq!(made["limit_per_user"], limit);
-        made["sku"].as_str().unwrap().to_owned()
-    }
-
-    pub fn limit(&self, admin: &User, at: usize, sku: &str, limit: &Value) -> RequestBuilder {
-        self.request(admin, Method::PUT, at, &format!("/api/items/{sku}/limit"))
-            .json(&json!({ "limit_per_user": limit }))
+        let created = create.ok().await;
+        assert_eq!(created["limit_per_user"], limit);
+        created["sku"].as_str().unwrap().to_owned()
     }
 
     pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
-        let admin = self.sign_in("admin").await;
-        self.limit(&admin, 0, sku, &limit.into()).gives(200).await
+        self.sign_in("admin").await.sets_limit(sku, limit).ok().await
     }
 
     /// Units of an item in a customer's pending and paid orders.
@@ -56,82 +48,37 @@ impl Shop {
         .unwrap()
     }
 
-    pub async fn pause_after_read(
-        &self,
-        admin: &User,
-        at: usize,
-        order: RequestBuilder,
-    ) -> (Uuid, Sent) {
-        self.pause_at(admin, at, order, "read").await
-    }
-
-    async fn pause_at(
-        &self,
-        admin: &User,
-        at: usize,
-        order: RequestBuilder,
-        point: &str,
-    ) -> (Uuid, Sent) {
-        let (id, order) = with_pause(order, point);
-        let sent = send(order);
-        self.until_paused(admin, at, id, point).await;
-        (id, sent)
-    }
-
-    pub async fn resume_until_response(
-        &self,
-        admin: &User,
-        at: usize,
-        (id, sent): (Uuid, Sent),
-    ) -> (u16, Value) {
-        until("the order has a response", async || {
-            self.resume_request(admin, at, &id.to_string()).await;
-            sent.is_finished()
-        })
-        .await;
-        let (status, _, body) = sent.outcome().await;
-        (status, body)
-    }
-
     async fn customers(&self) -> [User; 3] {
         [self.promoted("alice").await, self.promoted("bob").await, self.promoted("carol").await]
     }
 }
 
-fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)]) -> RequestBuilder {
-    shop.request(who, Method::POST, at, "/api/orders")
-        .header("Idempotency-Key", key)
-        .json(&order_body(lines))
-}
-
 /// Retries with one key until the outcome is final (a lost conflict or a lock timeout is not).
 /// Returns whether it was ordered.
-async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
+async fn ordered(order: impl Fn() -> Call) -> bool {
     let until = Instant::now() + CONDITION_TIMEOUT;
     loop {
-        let (status, kind, body) = order().outcome().await;
-        match (status, kind.as_str()) {
+        let reply = order().await;
+        let body = &reply.body;
+        match reply.outcome() {
             (201, _) => return true,
-            (409, "limit-reached") => {
+            (409, LIMIT) => {
                 let number = |name: &str| body[name].as_i64().unwrap();
-                assert!(number("already") <= number("limit"), "{what}: {body}");
-                assert!(
-                    number("already") + number("requested") > number("limit"),
-                    "{what}: {body}"
-                );
+                assert!(number("already") <= number("limit"), "{reply}");
+                assert!(number("already") + number("requested") > number("limit"), "{reply}");
                 return false;
             }
-            _ => assert_eq!(status, 503, "{what}: {body}"),
+            _ => assert_eq!(reply.status, 503, "{reply}"),
         }
-        assert!(Instant::now() < until, "{what}: {body}");
+        assert!(Instant::now() < until, "{reply}");
     }
 }
 
 /// Under `expire-only` each order takes a whole lease, so the lease is short.
-pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilder + Copy {
+pub fn under(strategy: &'static str) -> impl Fn(Call) -> Call + Copy {
     move |order| match strategy {
-        "expire-only" => order.header("Holdfast-Lock", strategy).header("Holdfast-Ttl-Ms", "100"),
-        _ => order.header("Holdfast-Lock", strategy),
+        "expire-only" => order.lock(strategy).ttl_ms(100),
+        _ => order.lock(strategy),
     }
 }
 
@@ -147,10 +94,10 @@ async fn customer_limit_is_exact_under_every_strategy() {
             let what = format!("{strategy}, limit {limit}");
             let orders = (0..each * 3).map(|n| {
                 let (key, who) = (fresh_key(), &customers[n % 3]);
-                let (shop, sku, what) = (&shop, &sku, &what);
+                let sku = &sku;
                 async move {
-                    let order = || under(strategy)(keyed(shop, who, n / 3 % 2, &key, sku, 1));
-                    (n % 3, ordered(what, order).await)
+                    let order = || under(strategy)(who.at(n / 3 % 2).orders(sku, 1).key(&key));
+                    (n % 3, ordered(order).await)
                 }
             });
             let outcomes = join_all(orders).await;
@@ -180,10 +127,9 @@ async fn orders_of_several_items_keep_every_limit() {
         ];
         let orders = (0..24).map(|n| {
             let (key, who, basket) = (fresh_key(), &customers[n % 3], baskets[n / 3 % 4]);
-            let shop = &shop;
             async move {
-                let order = || under(strategy)(several(shop, who, n / 6 % 2, &key, basket));
-                ordered(strategy, order).await
+                let order = || under(strategy)(who.at(n / 6 % 2).orders_all(basket).key(&key));
+                ordered(order).await
             }
         });
         join_all(orders).await;
@@ -202,17 +148,17 @@ async fn customer_limit_holds_without_a_lock() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
     let sku = shop.limited_item(true, 10, 1).await;
-    let order = |who, at| under("none")(shop.order(who, at, &sku, 1));
+    let order = |who: &User, at| under("none")(who.at(at).orders(&sku, 1));
     // All three have read the same stock before anything was committed.
-    let third = shop.pause_after_read(&admin, 1, order(&bob, 1)).await;
-    let first = shop.pause_at(&admin, 0, order(&alice, 0), "write").await;
-    let second = send(order(&alice, 1));
+    let third = shop.pause(&admin, order(&bob, 1), "read").await;
+    let first = shop.pause(&admin, order(&alice, 0), "write").await;
+    let second = order(&alice, 1).send();
     // It waits to write the row that the first has written, and has not counted yet.
     until("the second waits for the row", async || shop.waiting_sessions().await == 1).await;
-    assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
-    let rejected = second.refuses(409, LIMIT).await;
+    shop.resume(&admin, first).await.succeeds(201);
+    let rejected = second.fails(409, LIMIT).await;
     assert_eq!(rejected["already"], 1);
-    assert_eq!(shop.resume_until_response(&admin, 1, third).await.0, 201);
+    shop.resume(&admin, third).await.succeeds(201);
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["stock"]), (&json!(2), &json!(9)), "an update was lost");
 }
@@ -222,7 +168,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     let shop = Shop::start(1).await;
     let [alice, bob, carol] = shop.customers().await;
     let sku = shop.limited_item(false, 8, 3).await;
-    let before = shop.place_order(&carol, &sku, 1).await;
+    let before = carol.orders(&sku, 1).ok().await;
     assert_eq!(before["lines"][0]["stock"]["after"], 7);
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     // User, quantity, earlier purchases (or the stock if it is sold out), and whether it is placed.
@@ -241,23 +187,27 @@ async fn batch_counts_its_own_orders_toward_limit() {
     ];
     let mut sent = Vec::new();
     for (who, many, ..) in cases {
-        sent.push(send(shop.order(who, 0, &sku, many)));
+        sent.push(who.orders(&sku, many).send());
         barrier.until_queued(sent.len()).await;
     }
     barrier.open().await;
     for ((who, many, expected, sold), sent) in cases.into_iter().zip(sent) {
-        let (status, kind, body) = sent.outcome().await;
-        let what = format!("{} {many}: {body}", who.name);
+        let reply = sent.await;
+        let what = format!("{} {many}: {reply}", who.name);
         match expected {
-            _ if sold => assert_eq!(status, 201, "{what}"),
+            _ if sold => assert_eq!(reply.status, 201, "{what}"),
             Ok(already) => {
-                assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{what}");
-                let fields = ["sku", "limit", "already", "requested"].map(|name| &body[name]);
-                assert_eq!(fields, [&json!(sku), &json!(3), &json!(already), &json!(many)]);
+                let rejected = reply.fails(409, "limit-reached");
+                let fields = ["sku", "limit", "already", "requested"].map(|name| &rejected[name]);
+                assert_eq!(
+                    fields,
+                    [&json!(sku), &json!(3), &json!(already), &json!(many)],
+                    "{what}"
+                );
             }
             Err(available) => {
-                assert_eq!((status, kind.as_str()), (409, "sold-out"), "{what}");
-                assert_eq!(body["available"], available, "{what}");
+                let rejected = reply.fails(409, "sold-out");
+                assert_eq!(rejected["available"], available, "{what}");
             }
         }
     }
@@ -273,27 +223,26 @@ async fn cancelled_and_refunded_units_are_free_again() {
     let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let sku = shop.limited_item(false, 50, 2).await;
-        let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
+        let place = |key: &str, many| under(strategy)(alice.orders(&sku, many).key(key));
         let (first, second, third) = (fresh_key(), fresh_key(), fresh_key());
-        let order = place(&first, 2).gives(201).await;
+        let order = place(&first, 2).succeeds(201).await;
         let rejected = || async {
-            let (status, kind, body) = place(&second, 1).outcome().await;
-            assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
+            let body = place(&second, 1).fails(409, "limit-reached").await;
             assert_eq!(body["already"], 2);
         };
         rejected().await;
-        shop.act(&alice, 0, &order, "pay").gives(200).await;
+        alice.pays(&order).ok().await;
         rejected().await;
         // A finished key is looked up before the limit is checked.
-        let again = place(&first, 2).send().await.unwrap();
-        assert!(is_replayed(&again));
-        assert_eq!(again.gives(201).await, order);
-        shop.act(&alice, 0, &order, "refund").gives(200).await;
+        let again = place(&first, 2).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.succeeds(201), order);
+        alice.refunds(&order).ok().await;
         // A rejection is not stored: the same key succeeds now.
-        let one = place(&second, 1).gives(201).await;
-        place(&third, 2).refuses(409, "limit-reached").await;
-        shop.act(&alice, 0, &one, "cancel").gives(200).await;
-        place(&third, 2).gives(201).await;
+        let one = place(&second, 1).succeeds(201).await;
+        place(&third, 2).fails(409, "limit-reached").await;
+        alice.cancels(&one).ok().await;
+        place(&third, 2).succeeds(201).await;
         assert_eq!(shop.has(&alice, &sku).await, 2);
         assert_eq!(shop.item_audit(&sku).await["stock"], 48);
     }
@@ -310,15 +259,13 @@ async fn order_beyond_limit_changes_nothing() {
         let entries = shop.number("select count(*) from stock_ledger").await;
         let keys = shop.number("select count(*) from idempotency").await;
         for lines in [&[(&*free, 4), (&*limited, 3)][..], &[(&*limited, 2), (&*limited, 1)]] {
-            let order = several(&shop, &alice, 0, &fresh_key(), lines);
-            let (status, kind, body) = under(strategy)(order).outcome().await;
-            assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
-            assert_eq!((&body["sku"], &body["requested"]), (&json!(limited), &json!(3)));
+            let order = alice.orders_all(lines);
+            let body = under(strategy)(order).fails(409, "limit-reached").await;
+            assert_has(&body, json!({ "sku": limited, "requested": 3 }));
         }
         // Sold out takes precedence, in every line.
-        let short = several(&shop, &alice, 0, &fresh_key(), &[(&limited, 3), (&free, 11)]);
-        let (status, kind, body) = under(strategy)(short).outcome().await;
-        assert_eq!((status, kind.as_str()), (409, "sold-out"), "{strategy}: {body}");
+        let short = alice.orders_all(&[(&limited, 3), (&free, 11)]);
+        under(strategy)(short).fails(409, "sold-out").await;
         assert_eq!(shop.number("select count(*) from stock_ledger").await, entries, "{strategy}");
         assert_eq!(shop.number("select count(*) from idempotency").await, keys, "{strategy}");
         assert_eq!(shop.item_audit(&free).await["stock"], 10);
@@ -332,13 +279,13 @@ async fn sold_out_precedes_customer_limit() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.limited_item(false, 1, 1).await;
-    shop.place_order(&alice, &sku, 1).await;
+    alice.orders(&sku, 1).ok().await;
     // From the queue, then from the sold-out cache, which does not check the limit.
     for who in [&alice, &bob, &alice, &alice] {
-        shop.order(who, 0, &sku, 1).refuses(409, "sold-out").await;
+        who.orders(&sku, 1).fails(409, "sold-out").await;
     }
     shop.restock(&sku, 5).await;
-    shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
-    shop.place_order(&bob, &sku, 1).await;
+    alice.orders(&sku, 1).fails(409, LIMIT).await;
+    bob.orders(&sku, 1).ok().await;
     shop.assert_sound().await;
 }

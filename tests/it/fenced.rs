@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Response;
 use serde_json::json;
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, services, until};
+use crate::common::{Reply, Shop, assert_has, services, until};
 
 /// The lease of a fenced lock, unless a request says otherwise.
 const LEASE: Duration = Duration::from_secs(3);
@@ -35,18 +33,17 @@ async fn paused_holder_cannot_write() {
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
     // It reads 10, then its process is stopped.
-    let late =
-        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:3000").send());
+    let late = alice.orders(&sku, 1).pause("read:3000").send();
     shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
     let paused = Instant::now();
-    let next = shop.order(&alice, 1, &sku, 1).gives(201).await;
+    let next = alice.at(1).orders(&sku, 1).ok().await;
     assert!(paused.elapsed() < LEASE + Duration::from_secs(2), "{:?}", paused.elapsed());
     assert_eq!(next["lines"][0]["stock"], json!({ "before": 10, "delta": -1, "after": 9 }));
     shop.replicas[0].resume();
-    late.refuses(503, "lock-lost").await;
+    late.fails(503, "lock-lost").await;
     let audit = shop.item_audit(&sku).await;
-    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
+    assert_has(&audit, json!({ "sold": 1, "ok": true }));
     assert_eq!(audit["forks"], json!([]));
 }
 
@@ -55,8 +52,8 @@ async fn fences_are_raised_after_redis_flush() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let buy = async |replica: usize| {
-        let order = shop.order(&alice, replica, "deadbolt", 1).gives(201).await;
-        shop.act(&alice, replica, &order, "pay").gives(200).await;
+        let order = alice.at(replica).orders("deadbolt", 1).ok().await;
+        alice.at(replica).pays(&order).ok().await;
     };
     for n in 0..4 {
         buy(n % 2).await;
@@ -65,7 +62,7 @@ async fn fences_are_raised_after_redis_flush() {
     for n in 0..4 {
         buy(n % 2).await;
     }
-    let ledger = shop.read(&alice, "/api/items/deadbolt/ledger").await;
+    let ledger = alice.reads("/api/items/deadbolt/ledger").await;
     let fences: Vec<i64> = ledger["items"].as_array().unwrap()[1..]
         .iter()
         .map(|e| e["fence"].as_i64().unwrap())
@@ -75,17 +72,20 @@ async fn fences_are_raised_after_redis_flush() {
 }
 
 /// Counts the accepted orders; all others must be sold out, or rejected by the lock.
-async fn accepted(responses: Vec<reqwest::Result<Response>>) -> usize {
+async fn accepted(responses: Vec<Reply>) -> usize {
     let mut accepted = 0;
     for response in responses {
-        let response = response.unwrap();
-        match response.status().as_u16() {
+        match response.status {
             201 => accepted += 1,
-            409 => assert_eq!(response.fails(409).await, "sold-out"),
-            _ => assert!(
-                ["lock-lost", "overloaded", "lock-timeout"]
-                    .contains(&response.fails(503).await.as_str())
-            ),
+            409 => assert_eq!(response.problem(), "sold-out"),
+            _ => {
+                let problem = response.problem();
+                assert_eq!(response.status, 503, "{response}");
+                assert!(
+                    ["lock-lost", "overloaded", "lock-timeout"].contains(&problem),
+                    "{problem}"
+                );
+            }
         }
     }
     accepted
@@ -94,10 +94,7 @@ async fn accepted(responses: Vec<reqwest::Result<Response>>) -> usize {
 async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
     let audit = shop.item_audit(sku).await;
     assert_eq!(audit["sold"], sold);
-    assert_eq!(
-        (&audit["ok"], &audit["forks"], &audit["oversold"]),
-        (&json!(true), &json!([]), &json!(0))
-    );
+    assert_has(&audit, json!({ "ok": true, "forks": [], "oversold": 0 }));
 }
 
 #[tokio::test]
@@ -108,7 +105,7 @@ async fn version_guard_survives_two_separate_redis() {
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced"), ("HOLDFAST_REDIS_PREFIX", &other)]);
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(15).await;
-    let orders = (0..40).map(|n| shop.order(&alice, n % 2, &sku, 1).send());
+    let orders = (0..40).map(|n| alice.at(n % 2).orders(&sku, 1).send());
     let accepted = accepted(futures_util::future::join_all(orders).await).await;
     assert!(accepted > 0);
     assert_exact(&shop, &sku, accepted).await;
@@ -120,12 +117,11 @@ async fn locks_list_shows_holder_and_waiters() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
-    let slow =
-        |n| tokio::spawn(shop.order(&alice, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
+    let slow = |n| alice.at(n).orders(&sku, 1).work_ms(800).send();
     let orders = [slow(0), slow(1)];
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     until("one order holds the lock, one waits", async || {
-        let locks = shop.read(&admin, "/api/locks").await;
+        let locks = admin.reads("/api/locks").await;
         let keys: Vec<&str> =
             locks.as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap()).collect();
         for beside in [":queue", ":seen", ":fence"] {
@@ -136,6 +132,6 @@ async fn locks_list_shows_holder_and_waiters() {
     })
     .await;
     for order in orders {
-        order.gives(201).await;
+        order.succeeds(201).await;
     }
 }

@@ -2,33 +2,27 @@
 //! time share a statement.
 
 use futures_util::future::join_all;
-use reqwest::{RequestBuilder, Response};
 use sqlx::Executor as _;
 
-use crate::common::requests::{Answer, send};
-use crate::common::{Shop, until};
+use crate::common::{Call, Reply, Shop, until};
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
 /// first no key record can be read, then no order can be written. Executes `statement` in the
 /// transaction that blocks the writes, once several of them wait, and commits it.
-async fn send_together(
-    shop: &Shop,
-    requests: Vec<RequestBuilder>,
-    statement: &str,
-) -> Vec<Response> {
+async fn send_together(shop: &Shop, requests: Vec<Call>, statement: &str) -> Vec<Reply> {
     let expected = requests.len() as i64;
     let mut reads = shop.pool.begin().await.unwrap();
     let mut writes = shop.pool.begin().await.unwrap();
     reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
     writes.execute("lock table orders in share mode").await.unwrap();
-    let sent: Vec<_> = requests.into_iter().map(send).collect();
+    let sent: Vec<_> = requests.into_iter().map(Call::send).collect();
     until("all wait to read", async || waiting_for(shop, "idempotency").await == expected).await;
     reads.commit().await.unwrap();
     // The first write alone, and then a group.
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
-    join_all(sent.into_iter().map(Answer::response)).await
+    join_all(sent).await
 }
 
 /// The number of statements that wait for that table.
@@ -43,10 +37,10 @@ async fn order_together(shop: &Shop, statement: &str) {
     let alice = shop.sign_in("alice").await;
     let mut requests = Vec::new();
     for _ in 0..10 {
-        requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
+        requests.push(alice.orders(&shop.shop_item(10, 100).await, 1));
     }
     for response in send_together(shop, requests, statement).await {
-        response.gives(201).await;
+        response.succeeds(201);
     }
     assert_eq!(shop.number("select count(*) from orders").await, 10);
     assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 10);
@@ -76,11 +70,11 @@ async fn payments_of_several_users_share_a_commit() {
     let mut payments = Vec::new();
     for name in ["alice", "bob", "carol", "admin"] {
         let user = shop.sign_in(name).await;
-        let order = shop.place_order(&user, &sku, 1).await;
-        payments.push(shop.act(&user, 0, &order, "pay"));
+        let order = user.orders(&sku, 1).ok().await;
+        payments.push(user.pays(&order));
     }
     for response in send_together(&shop, payments, "select 1").await {
-        response.gives(200).await;
+        response.succeeds(200);
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 4);
     let commits = "select count(distinct xmin::text) from balance_ledger where reason = 'payment'";

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use crate::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
 use futures_util::{StreamExt as _, stream};
-use reqwest::{Method, RequestBuilder};
-use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::Shop;
-use crate::common::requests::Answer as _;
+use crate::common::{Call, Shop};
 use crate::observer::Observer;
 
 const ORDERS: usize = 300;
@@ -118,9 +115,7 @@ async fn history_without_lock_has_violations() {
     let shop = Shop::start(2).await;
     let sku = shop.lab_item(20).await;
     let observer = Observer::of(&shop).await;
-    let broken = |request: RequestBuilder| {
-        request.header("Holdfast-Lock", "none").header("Holdfast-Work-Ms", "20")
-    };
+    let broken = |request: Call| request.lock("none").work_ms(20);
     let orders = (0..60).map(|n| {
         let (observer, sku) = (&observer, sku.as_str());
         async move {
@@ -148,13 +143,9 @@ async fn unobserved_restocks_are_accepted() {
     let admin = shop.sign_in("admin").await;
     let observer = Observer::of(&shop).await;
     let sku = shop.lab_item(2).await;
-    let path = format!("/api/items/{sku}/stock");
     let restocks = async {
         for _ in 0..30 {
-            shop.request(&admin, Method::POST, 0, &path)
-                .json(&json!({ "delta": 1, "reason": "restock" }))
-                .gives(200)
-                .await;
+            admin.restocks(&sku, 1).ok().await;
         }
     };
     let orders = stream::iter(0..200).for_each_concurrent(8, |n| {

@@ -2,26 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, StatusCode};
-use serde_json::{Value, json};
-use uuid::Uuid;
+use serde_json::json;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Shop, fresh_key, until};
 
 #[tokio::test]
 async fn order_requires_idempotency_key() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
-    let post = |path: &str| shop.request(&alice, Method::POST, 0, path).json(&lines);
-    post("/api/orders").refuses(400, "idempotency-key-missing").await;
-    post("/api/orders?token=0123456789abcdef")
-        .header("Idempotency-Key", "fedcba9876543210")
-        .refuses(400, "invalid-request")
-        .await;
-    post("/api/orders").header("Idempotency-Key", "short").refuses(422, "invalid-request").await;
+
+    alice.orders("deadbolt", 1).without_key().fails(400, "idempotency-key-missing").await;
+    alice.orders("deadbolt", 1).key("short").fails(422, "invalid-request").await;
+    let two_keys = alice.post("/api/orders?token=0123456789abcdef").json(&lines);
+    two_keys.fails(400, "invalid-request").await;
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 
@@ -29,26 +24,20 @@ async fn order_requires_idempotency_key() {
 async fn replay_returns_same_bytes() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
-    let key = Uuid::new_v4().to_string();
+    let key = fresh_key();
     // The last unit: a replay must not be rejected as sold out.
-    let first = keyed(&shop, &alice, 0, &key, "last-lantern", 1).send().await.unwrap();
-    assert_eq!(first.status(), 201);
-    assert!(!is_replayed(&first));
-    let first = first.bytes().await.unwrap();
-    let quoted = format!("\"{key}\"");
-    let by_query = shop
-        .request(&alice, Method::POST, 1, &format!("/api/orders?token={key}"))
-        .json(&json!({ "lines": [{ "quantity": 1, "sku": "last-lantern" }] }));
+    let first = alice.orders("last-lantern", 1).key(&key).await;
+    assert_eq!((first.status, first.is_replayed()), (201, false));
+
+    let reordered = json!({ "lines": [{ "quantity": 1, "sku": "last-lantern" }] });
+    let by_query = alice.at(1).post(&format!("/api/orders?token={key}")).without_key();
     for again in [
-        keyed(&shop, &alice, 0, &key, "last-lantern", 1),
-        keyed(&shop, &alice, 1, &key, "last-lantern", 1),
-        keyed(&shop, &alice, 1, &quoted, "last-lantern", 1),
-        by_query,
+        alice.orders("last-lantern", 1).key(&key),
+        alice.at(1).orders("last-lantern", 1).key(&key),
+        alice.at(1).orders("last-lantern", 1).key(&format!("\"{key}\"")),
+        by_query.json(&reordered),
     ] {
-        let again = again.send().await.unwrap();
-        assert_eq!(again.status(), 201);
-        assert!(is_replayed(&again));
-        assert_eq!(again.bytes().await.unwrap(), first);
+        again.await.replays(&first);
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
@@ -58,28 +47,20 @@ async fn replay_returns_same_bytes() {
 async fn key_is_scoped_to_user_and_path() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let key = Uuid::new_v4().to_string();
-    let send = |who| keyed(&shop, who, 0, &key, "deadbolt", 1).send();
-    let order_of_alice = send(&alice).await.unwrap().gives(201).await;
-    let order_of_bob = send(&bob).await.unwrap().gives(201).await;
+    let key = fresh_key();
+    let order_of_alice = alice.orders("deadbolt", 1).key(&key).ok().await;
+    let order_of_bob = bob.orders("deadbolt", 1).key(&key).ok().await;
     assert_ne!(order_of_alice["id"], order_of_bob["id"]);
-    let path = format!("/api/orders/{}/pay", order_of_alice["id"].as_str().unwrap());
-    let pay =
-        || shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", &key).send();
-    let paid = pay().await.unwrap();
-    assert!(!is_replayed(&paid));
-    paid.gives(200).await;
-    assert!(is_replayed(&pay().await.unwrap()));
-    let top_up = |cents: i64| {
-        shop.request(&alice, Method::POST, 0, "/api/me/top-ups")
-            .header("Idempotency-Key", &key)
-            .json(&json!({ "amount_cents": cents }))
-            .send()
-    };
-    top_up(7).await.unwrap().gives(201).await;
-    top_up(7).await.unwrap().gives(201).await;
-    top_up(8).await.unwrap().refuses(422, "idempotency-key-mismatch").await;
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 4_900 + 7);
+
+    let paid = alice.pays(&order_of_alice).key(&key).await;
+    assert_eq!((paid.status, paid.is_replayed()), (200, false));
+    alice.pays(&order_of_alice).key(&key).await.replays(&paid);
+
+    let top_up = |cents: i64| alice.tops_up(cents).key(&key);
+    top_up(7).ok().await;
+    top_up(7).ok().await;
+    top_up(8).fails(422, "idempotency-key-mismatch").await;
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000 - 4_900 + 7);
     shop.assert_sound().await;
 }
 
@@ -87,16 +68,15 @@ async fn key_is_scoped_to_user_and_path() {
 async fn other_replica_replays_after_kill() {
     let mut shop = Shop::start(2).await;
     let alice = shop.promoted("alice").await;
-    let key = Uuid::new_v4().to_string();
-    let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "committed");
-    let lost = tokio::spawn(lost.send());
+    let key = fresh_key();
+    let lost = alice.orders("deadbolt", 1).key(&key).pause("committed").send();
     until("the order is committed", async || shop.number("select count(*) from orders").await == 1)
         .await;
     shop.replicas[0].kill();
-    assert!(lost.await.unwrap().is_err(), "there was no response");
-    let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
-    assert!(is_replayed(&again));
-    again.gives(201).await;
+    assert!(lost.result().await.is_err(), "there was no response");
+    let again = alice.at(1).orders("deadbolt", 1).key(&key).await;
+    assert!(again.is_replayed());
+    again.succeeds(201);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
 }
@@ -106,25 +86,22 @@ async fn kill_before_commit_frees_key_in_seconds() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
-    let key = Uuid::new_v4().to_string();
-    let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
-    let lost = tokio::spawn(lost.send());
+    let key = fresh_key();
+    let lost = alice.orders("deadbolt", 1).key(&key).pause("commit").send();
     shop.until_one_is_paused(&admin, "commit").await;
     shop.replicas[0].kill();
-    assert!(lost.await.unwrap().is_err());
+    assert!(lost.result().await.is_err());
     let killed = Instant::now();
     until("the key is free again", async || {
-        let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
-        match again.status().as_u16() {
+        let again = alice.at(1).orders("deadbolt", 1).key(&key).await;
+        match again.status {
             201 => {
-                assert!(
-                    !is_replayed(&again),
-                    "nothing was committed, so this is the first response"
-                );
+                // Nothing was committed, so this is the first response.
+                assert!(!again.is_replayed());
                 true
             }
             _ => {
-                again.refuses(409, "idempotency-key-in-flight").await;
+                again.fails(409, "idempotency-key-in-flight");
                 false
             }
         }
@@ -140,11 +117,8 @@ async fn duplicate_after_flush_gets_same_response() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
-    let key = Uuid::new_v4().to_string();
-    let slow = keyed(&shop, &alice, 0, &key, &sku, 1)
-        .header("Holdfast-Lock", "row-lock")
-        .header("Holdfast-Work-Ms", "1000");
-    let slow = tokio::spawn(slow.send());
+    let key = fresh_key();
+    let slow = alice.orders(&sku, 1).key(&key).lock("row-lock").work_ms(1_000).send();
     let token = format!("{}token:*", shop.prefix);
     let client = redis::Client::open(crate::common::services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -158,17 +132,13 @@ async fn duplicate_after_flush_gets_same_response() {
         !keys.is_empty()
     })
     .await;
-    let duplicate = keyed(&shop, &alice, 1, &key, &sku, 1)
-        .header("Holdfast-Lock", "row-lock")
-        .send()
-        .await
-        .unwrap();
-    let replayed = is_replayed(&duplicate);
-    let duplicate = duplicate.gives(201).await;
-    let first = slow.await.unwrap().unwrap();
+    let duplicate = alice.at(1).orders(&sku, 1).key(&key).lock("row-lock").await;
+    let replayed = duplicate.is_replayed();
+    let duplicate = duplicate.succeeds(201);
+    let first = slow.await;
     // The request that inserted the key record first was executed; the other was replayed.
-    assert_ne!(replayed, is_replayed(&first));
-    assert_eq!(duplicate, first.gives(201).await);
+    assert_ne!(replayed, first.is_replayed());
+    assert_eq!(duplicate, first.succeeds(201));
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
 }
@@ -177,13 +147,11 @@ async fn duplicate_after_flush_gets_same_response() {
 async fn expired_key_stays_used_forever() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let key = Uuid::new_v4().to_string();
-    let send = || keyed(&shop, &alice, 0, &key, "deadbolt", 1).send();
-    let placed = send().await.unwrap().gives(201).await;
+    let order = alice.orders("deadbolt", 1);
+    let placed = order.clone().ok().await;
     for what in ["update idempotency set created_at = created_at - interval '25 hours'", PURGED] {
         shop.execute(what).await;
-        let problem: Value = send().await.unwrap().json().await.unwrap();
-        assert_eq!(problem["type"], "/problems/idempotency-key-used");
+        let problem = order.clone().fails(409, "idempotency-key-used").await;
         assert_eq!(problem["order_id"], placed["id"]);
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -206,26 +174,21 @@ async fn expired_key_is_checked_before_stock_and_limit() {
     ];
     for (sku, rejection) in cases {
         let key = fresh_key();
-        let order = async |key: &str, sku: &str, many: i64| {
-            let (status, kind, body) = keyed(&shop, &alice, 0, key, sku, many).outcome().await;
-            (status, kind, body["order_id"].clone(), body["id"].clone())
+        let placed = alice.orders(&sku, 1).key(&key).ok().await;
+        let is_used = async |sku: &str, many: i64| {
+            let order = alice.orders(sku, many).key(&key);
+            let rejected = order.fails(409, "idempotency-key-used").await;
+            assert_eq!(rejected["order_id"], placed["id"], "{rejection}");
         };
-        let (status, _, _, id) = order(&key, &sku, 1).await;
-        assert_eq!(status, 201);
         purge_keys(&shop).await;
-        let used = (409, "idempotency-key-used".to_owned(), id, Value::Null);
-        assert_eq!(order(&key, &sku, 1).await, used, "{rejection}: in a batch");
-        let (status, kind, ..) = order(&fresh_key(), &sku, 1).await;
-        assert_eq!((status, kind.as_str()), (409, rejection), "with a new key");
+
+        // In a batch.
+        is_used(&sku, 1).await;
+        alice.orders(&sku, 1).fails(409, rejection).await;
         // Now the sold-out cache rejects the order before it is queued.
-        for many in [1, 2] {
-            assert_eq!(
-                order(&key, &sku, many).await,
-                used,
-                "{rejection}: before the queue, {many}"
-            );
-        }
-        assert_eq!(order(&key, "no-such-item", 1).await, used, "{rejection}: of an unknown item");
+        is_used(&sku, 1).await;
+        is_used(&sku, 2).await;
+        is_used("no-such-item", 1).await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 2);
     assert_eq!(shop.number("select count(*) from idempotency").await, 2);
@@ -240,17 +203,17 @@ async fn batch_reports_each_users_own_key() {
     let (key_of_alice, key_of_bob) = (fresh_key(), fresh_key());
     let mut placed = Vec::new();
     for (who, key) in [(&alice, &key_of_alice), (&bob, &key_of_bob)] {
-        let order = keyed(&shop, who, 0, key, &sku, 1).send().await.unwrap();
-        placed.push(order.gives(201).await["id"].clone());
+        placed.push(who.orders(&sku, 1).key(key).ok().await["id"].clone());
     }
     purge_keys(&shop).await;
+
     // One unit is left, which the first order gets.
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let senders =
         [(&bob, fresh_key()), (&alice, key_of_alice), (&bob, key_of_bob), (&alice, fresh_key())];
     let mut sent = Vec::new();
     for (place, (who, key)) in senders.into_iter().enumerate() {
-        sent.push(send(keyed(&shop, who, 0, &key, &sku, 1)));
+        sent.push(who.orders(&sku, 1).key(&key).send());
         if [1, 2].contains(&place) {
             until("it has a response", async || sent.last().unwrap().is_finished()).await;
         }
@@ -258,54 +221,39 @@ async fn batch_reports_each_users_own_key() {
         barrier.until_queued(waiting).await;
     }
     barrier.open().await;
-    let mut responses = Vec::new();
-    for sent in sent {
-        let (status, kind, body) = sent.outcome().await;
-        responses.push((status, kind, body["order_id"].clone()));
+
+    let [first, used_by_alice, used_by_bob, sold_out] = sent.try_into().unwrap();
+    first.ok().await;
+    let used = [used_by_alice.await, used_by_bob.await];
+    for (used, placed) in used.into_iter().zip(placed) {
+        assert_eq!(used.fails(409, "idempotency-key-used")["order_id"], placed);
     }
-    let used = |n: usize| (409, "idempotency-key-used".to_owned(), placed[n].clone());
-    let sold_out = (409, "sold-out".to_owned(), Value::Null);
-    assert_eq!(responses, [(201, String::new(), Value::Null), used(0), used(1), sold_out]);
+    sold_out.fails(409, "sold-out").await;
     shop.assert_sound().await;
 }
 
-/// Sends with that key, to both replicas in turn: the second response is a replay of the first.
-async fn assert_other_replica_replays(shop: &Shop, who: &User, path: &str, json: Option<Value>) {
+/// Sends a command to both replicas: the second response is a replay of the first.
+async fn assert_other_replica_replays(command: impl Fn(usize) -> Call) {
     let key = fresh_key();
-    let send = |replica: usize| {
-        let request = shop.http.post(shop.url(replica, path)).bearer_auth(&who.token);
-        let request = request.header("Idempotency-Key", &key);
-        match &json {
-            Some(json) => request.json(json).send(),
-            None => request.send(),
-        }
-    };
-    let first = send(0).await.unwrap();
-    assert_eq!((first.status(), is_replayed(&first)), (StatusCode::OK, false), "{path}");
-    let again = send(1).await.unwrap();
-    assert_eq!((again.status(), is_replayed(&again)), (StatusCode::OK, true), "{path}");
-    assert_eq!(first.bytes().await.unwrap(), again.bytes().await.unwrap(), "{path}");
+    let first = command(0).key(&key).await;
+    assert_eq!((first.status, first.is_replayed()), (200, false), "{first}");
+    command(1).key(&key).await.replays(&first);
 }
 
 #[tokio::test]
 async fn restock_cancel_and_refund_replay_under_their_keys() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    let restock = json!({ "delta": 2, "reason": "found two" });
-    let bare = shop.http.post(shop.url(0, "/api/items/deadbolt/stock"));
-    bare.bearer_auth(&admin.token).json(&restock).refuses(400, "idempotency-key-missing").await;
-    assert_other_replica_replays(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
-    for undone in ["cancel", "refund"] {
-        let id = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).gives(201).await["id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        if undone == "refund" {
-            shop.post(&alice, 0, &format!("/api/orders/{id}/pay")).gives(200).await;
+    admin.restocks("deadbolt", 2).without_key().fails(400, "idempotency-key-missing").await;
+    assert_other_replica_replays(|replica| admin.at(replica).restocks("deadbolt", 2)).await;
+
+    for action in ["cancel", "refund"] {
+        let order = alice.orders("deadbolt", 1).ok().await;
+        if action == "refund" {
+            alice.pays(&order).ok().await;
         }
-        assert_other_replica_replays(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None)
-            .await;
+        assert_other_replica_replays(|replica| alice.at(replica).acts(&order, action)).await;
     }
-    assert_eq!(shop.stock(&alice, "deadbolt").await, 42);
+    assert_eq!(shop.stock("deadbolt").await, 42);
     shop.assert_sound().await;
 }

@@ -2,22 +2,22 @@
 //! of the audit.
 
 use holdfast_shop::jobs::runs::{self, JobRun, RunState};
-use reqwest::{Method, RequestBuilder};
+use reqwest::Method;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 
-use crate::common::{Shop, User, problem, until};
+use crate::common::{Call, Sent, Shop, User, assert_has, until};
 use crate::metrics::{metrics, value};
 
 const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);
 const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 /// A tick of the lab's job, not sent yet.
-fn tick(shop: &Shop, who: &User, replica: usize) -> RequestBuilder {
+fn tick(who: &User, replica: usize) -> Call {
     let body = json!({ "due_at": DUE.format(&Rfc3339).unwrap(), "once": "row" });
-    shop.request(who, Method::POST, replica, "/api/lab/ticks").json(&body)
+    who.at(replica).request(Method::POST, "/api/lab/ticks").json(&body)
 }
 
 async fn run_of(shop: &Shop) -> Option<JobRun> {
@@ -25,18 +25,9 @@ async fn run_of(shop: &Shop) -> Option<JobRun> {
 }
 
 /// The first replica runs the tick, and is paused at that point. Returns its response to come.
-async fn start_paused(
-    shop: &Shop,
-    admin: &User,
-    at: &str,
-) -> tokio::task::JoinHandle<Option<Value>> {
-    let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
-    let sent = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
-    until("it is paused", async || {
-        let held = shop.read(admin, "/api/lab/paused").await;
-        held.as_array().unwrap().len() == 1
-    })
-    .await;
+async fn start_paused(shop: &Shop, admin: &User, at: &str) -> Sent {
+    let sent = tick(admin, 0).pause(at).send();
+    shop.until_one_is_paused(admin, at).await;
     sent
 }
 
@@ -59,7 +50,7 @@ async fn killed_run_is_taken_over_once() {
         let begun = run_of(&shop).await.unwrap();
         assert_eq!((begun.state, begun.attempt), (RunState::Running, 1));
         shop.replicas[0].kill();
-        assert_eq!(sent.await.unwrap(), None);
+        assert!(sent.result().await.is_err());
         let done = until_done(&shop).await;
         assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
         assert_eq!(shop.number(MARKS).await, 1, "killed at {at}");
@@ -75,7 +66,7 @@ async fn paused_run_cannot_write_its_result() {
     let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
-    let late = sent.await.unwrap().unwrap();
+    let late = sent.await.body;
     assert_eq!(late["outcome"], "stale", "{late}");
     let still = run_of(&shop).await.unwrap();
     assert_eq!((still.attempt, still.ended_at), (2, done.ended_at));
@@ -100,23 +91,23 @@ async fn simultaneous_replicas_run_each_job_once() {
     let shop = Shop::start_with(3, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     until("both jobs are done", async || {
-        let jobs = shop.read(&admin, "/api/jobs").await;
+        let jobs = admin.reads("/api/jobs").await;
         let done = |job: &Value| !job["last_done"].is_null() || job["every_s"].is_null();
         jobs["jobs"].as_array().unwrap().iter().all(done)
     })
     .await;
-    let jobs = shop.read(&admin, "/api/jobs").await;
+    let jobs = admin.reads("/api/jobs").await;
     assert_eq!(jobs["on"], true);
     let names = ["audit", "purge"];
     for (job, name) in jobs["jobs"].as_array().unwrap().iter().zip(names) {
-        assert_eq!((&job["name"], &job["every_s"]), (&name.into(), &3_600.into()));
+        assert_has(job, json!({ "name": name, "every_s": 3_600 }));
         let last = &job["last_done"];
         assert_eq!((&last["state"], &last["attempt"]), (&"done".into(), &1.into()), "{job:#}");
         let who = last["replica"].as_str().unwrap();
         assert!(shop.replicas.iter().any(|replica| replica.name() == who), "{who}");
     }
     let sound = &jobs["jobs"][0]["last_done"]["result"];
-    assert_eq!((&sound["sound"], &sound["failing"]), (&true.into(), &json!([])), "{sound:#}");
+    assert_has(sound, json!({ "sound": true, "failing": [] }));
     // Every run has its row.
     let mut counted = 0.0;
     for replica in 0..3 {
@@ -134,10 +125,8 @@ async fn simultaneous_replicas_run_each_job_once() {
 async fn disabled_jobs_do_not_run() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
-    let rejected = tick(&shop, &admin, 0).send().await.unwrap();
-    assert_eq!(problem(rejected, 403).await, "forbidden");
-    assert_eq!(shop.read(&admin, "/api/jobs").await["on"], false);
-    let rejected = shop.request(&alice, Method::GET, 0, "/api/jobs").send().await.unwrap();
-    assert_eq!(problem(rejected, 403).await, "forbidden");
+    tick(&admin, 0).fails(403, "forbidden").await;
+    assert_eq!(admin.reads("/api/jobs").await["on"], false);
+    alice.get("/api/jobs").fails(403, "forbidden").await;
     assert_eq!(shop.number("select count(*) from job_runs").await, 0);
 }

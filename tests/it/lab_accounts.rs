@@ -3,15 +3,13 @@
 use futures_util::future::join_all;
 use holdfast_shop::store::{LabItemPurge, purge_lab_item};
 use holdfast_shop::{Sku, UserId};
-use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, send};
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Shop, User, until};
 
-async fn balances(shop: &Shop, who: &User) -> [i64; 2] {
-    let me = shop.read(who, "/api/me").await;
+async fn balances(who: &User) -> [i64; 2] {
+    let me = who.reads("/api/me").await;
     ["balance_cents", "lab_balance_cents"].map(|name| me[name].as_i64().unwrap())
 }
 
@@ -20,32 +18,30 @@ async fn minted_lab_money_buys_nothing_in_shop() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
-    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    assert_eq!(balances(&alice).await, [100_000, 100_000]);
     let mut orders = Vec::new();
     for _ in 0..2 {
-        orders.push(shop.place_order(&alice, &sku, 1).await);
+        orders.push(alice.orders(&sku, 1).ok().await);
     }
     // Both read the same balance, and each refund adds its price.
-    let pay = |n: usize| shop.act(&alice, 0, &orders[n], "pay").header("Holdfast-Lock", "none");
-    let paid = [0, 1].map(|n| send(pay(n).header("Holdfast-Pause", "read")));
+    let pay = |n: usize| alice.pays(&orders[n]).lock("none");
+    let paid = [0, 1].map(|n| pay(n).pause("read").send());
     shop.until_paused_count(&admin, 2, "read").await;
-    for request in shop.paused_requests(&admin, 0).await {
-        assert!(shop.resume_request(&admin, 0, &request.request).await);
-    }
+    shop.resume_all(&admin).await;
     for sent in paid {
-        sent.gives(200).await;
+        sent.succeeds(200).await;
     }
     for order in &orders {
-        shop.act(&alice, 1, order, "refund").gives(200).await;
+        alice.at(1).refunds(order).ok().await;
     }
-    assert_eq!(balances(&shop, &alice).await, [100_000, 100_100], "the lab minted 1.00");
+    assert_eq!(balances(&alice).await, [100_000, 100_100], "the lab minted 1.00");
     for (price_cents, status) in [(100_001, 402), (100_000, 200)] {
         let own = shop.shop_item(10, price_cents).await;
-        let order = shop.place_order(&alice, &own, 1).await;
-        let paid = shop.act(&alice, 0, &order, "pay").send().await.unwrap();
-        assert_eq!(paid.status(), status, "{price_cents} of 100,000 cents");
+        let order = alice.orders(&own, 1).ok().await;
+        let paid = alice.pays(&order).await;
+        assert_eq!(paid.status, status, "{price_cents} of 100,000 cents");
     }
-    assert_eq!(balances(&shop, &alice).await, [0, 100_100]);
+    assert_eq!(balances(&alice).await, [0, 100_100]);
     shop.assert_sound().await;
     let lab_accounts = "select count(*) from accounts where kind = 'lab'";
     assert_eq!(shop.number(lab_accounts).await, 1, "only the lab account has another kind");
@@ -57,25 +53,23 @@ async fn early_refund_keeps_lab_money_in_lab() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
-    let order = shop.place_order(&alice, &sku, 1).await;
+    let order = alice.orders(&sku, 1).ok().await;
     // Holds the lock of the item, which the refund needs and the payment does not.
-    let holder = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "held"));
+    let holder = alice.orders(&sku, 1).pause("held").send();
     shop.until_paused_count(&admin, 1, "held").await;
-    let refund = send(shop.act(&alice, 1, &order, "refund"));
+    let refund = alice.at(1).refunds(&order).send();
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     until("the refund waits", async || {
-        let locks = shop.read(&admin, "/api/locks").await;
+        let locks = admin.reads("/api/locks").await;
         let held = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key);
         held.is_some_and(|held| held["waiting"] == 1)
     })
     .await;
-    shop.act(&alice, 0, &order, "pay").gives(200).await;
-    for request in shop.paused_requests(&admin, 0).await {
-        assert!(shop.resume_request(&admin, 0, &request.request).await);
-    }
-    holder.gives(201).await;
-    refund.gives(200).await;
-    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    alice.pays(&order).ok().await;
+    shop.resume_all(&admin).await;
+    holder.succeeds(201).await;
+    refund.succeeds(200).await;
+    assert_eq!(balances(&alice).await, [100_000, 100_000]);
     shop.assert_sound().await;
 }
 
@@ -84,21 +78,16 @@ async fn failed_lab_payment_leaves_audit_sound() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let expensive = json!({ "stock": 5, "price_cents": 100_001 });
-    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&expensive);
-    let item = item.gives(201).await;
+    let item = admin.creates_lab_item(&expensive).succeeds(201).await;
     let sku = item["sku"].as_str().unwrap();
-    let order = shop.place_order(&alice, sku, 1).await;
-    let problem = shop
-        .act(&alice, 0, &order, "pay")
-        .header("Holdfast-Lock", "none")
-        .refuses(402, "insufficient-funds")
-        .await;
+    let order = alice.orders(sku, 1).ok().await;
+    let problem = alice.pays(&order).lock("none").fails(402, "insufficient-funds").await;
     assert!(problem["detail"].as_str().unwrap().contains("lab account"), "{problem}");
-    shop.act(&alice, 0, &order, "cancel").gives(200).await;
+    alice.cancels(&order).ok().await;
     let sku = Sku::try_from(sku.to_owned()).unwrap();
     let purged = purge_lab_item(&shop.pool.clone().into(), &sku, sku.as_str(), 10).await.unwrap();
     assert_eq!(purged, LabItemPurge::Done);
-    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    assert_eq!(balances(&alice).await, [100_000, 100_000]);
     shop.assert_sound().await;
 }
 
@@ -106,8 +95,8 @@ async fn failed_lab_payment_leaves_audit_sound() {
 async fn order_mixes_no_lab_and_shop_items() {
     let shop = Shop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
-    let mixed = shop.order_lines(&alice, 0, &[(&sku, 1), ("deadbolt", 1)]);
-    let problem = mixed.refuses(422, "invalid-request").await;
+    let mixed = alice.orders_all(&[(&sku, 1), ("deadbolt", 1)]);
+    let problem = mixed.fails(422, "invalid-request").await;
     let why = problem["errors"][0]["detail"].as_str().unwrap();
     assert!(why.contains("not both") && why.contains("deadbolt"), "{problem}");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
@@ -119,13 +108,13 @@ async fn first_payments_at_once_open_one_account() {
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(20).await);
     let mut orders = Vec::new();
     for _ in 0..8 {
-        orders.push(shop.place_order(&alice, &sku, 1).await);
+        orders.push(alice.orders(&sku, 1).ok().await);
     }
-    let paid = orders.iter().enumerate().map(|(n, order)| shop.act(&alice, n % 2, order, "pay"));
-    for paid in join_all(paid.map(RequestBuilder::send)).await {
-        paid.unwrap().gives(200).await;
+    let paid = orders.iter().enumerate().map(|(n, order)| alice.at(n % 2).pays(order));
+    for paid in join_all(paid.map(Call::send)).await {
+        paid.succeeds(200);
     }
-    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000 - 8 * 100]);
+    assert_eq!(balances(&alice).await, [100_000, 100_000 - 8 * 100]);
     assert_eq!(shop.number("select count(*) from accounts where kind = 'lab'").await, 1);
     shop.assert_sound().await;
 }
@@ -134,8 +123,8 @@ async fn first_payments_at_once_open_one_account() {
 async fn lab_account_cannot_sign_in() {
     let shop = Shop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
-    let order = shop.place_order(&alice, &sku, 1).await;
-    shop.act(&alice, 0, &order, "pay").gives(200).await;
+    let order = alice.orders(&sku, 1).ok().await;
+    alice.pays(&order).ok().await;
     let owner: Uuid = sqlx::query_scalar("select id from users where name = 'alice'")
         .fetch_one(&shop.pool)
         .await
@@ -149,11 +138,11 @@ async fn lab_account_cannot_sign_in() {
     assert_eq!(UserId(id), UserId(owner).lab_account());
     for password in ["", &name, "a password of mine"] {
         let credentials = json!({ "user": name, "password": password });
-        let sent = shop.http.post(shop.url(0, "/api/sessions")).json(&credentials);
-        assert_eq!(sent.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+        let sent = shop.anonymous().post("/api/sessions").json(&credentials);
+        sent.fails(401, "unauthenticated").await;
     }
     let taken = json!({ "user": name, "password": "a password of mine" });
-    shop.http.post(shop.url(0, "/api/users")).json(&taken).refuses(422, "invalid-request").await;
+    shop.anonymous().post("/api/users").json(&taken).fails(422, "invalid-request").await;
     let pool = shop.pool.clone().into();
     let password = "a password of mine".to_owned();
     assert!(holdfast_shop::users::set_password(&pool, &name, password, 8).await.is_err());

@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, StatusCode};
-
-use crate::common::requests::{Answer as _, Sent, fresh_key, keyed, send};
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Sent, Shop, User, until};
 
 /// More than the pool has connections.
 const ATTACKERS: usize = 40;
@@ -24,9 +21,9 @@ async fn paused_orders_leave_connections_to_shop() {
     }
     let attack: Vec<_> = items
         .iter()
-        .map(|sku| shop.order(&alice, 0, sku, 1))
-        .map(|order| order.header("Holdfast-Lock", "row-lock").header("Holdfast-Pause", "read"))
-        .map(send)
+        .map(|sku| alice.orders(sku, 1))
+        .map(|order| order.lock("row-lock").pause("read"))
+        .map(Call::send)
         .collect();
     let (admin, own) = (shop.sign_in("admin").await, shop.shop_item(1_000, 100).await);
     until("the user's lab connections are in use", async || {
@@ -35,23 +32,23 @@ async fn paused_orders_leave_connections_to_shop() {
     })
     .await;
     let began = Instant::now();
-    let orders = (0..24).map(|_| send(shop.order(&bob, 0, &own, 1)));
+    let orders = (0..24).map(|_| bob.orders(&own, 1).send());
     for order in orders.collect::<Vec<_>>() {
-        order.gives(201).await;
+        order.succeeds(201).await;
     }
     for page in ["/shop", "/items/deadbolt", "/api/items", "/api/orders"] {
-        let response = shop.get(&bob, 0, page).send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK, "{page}");
+        let response = bob.get(page).await;
+        assert_eq!(response.status, 200, "{page}");
     }
     assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
     let mut rejected = 0;
     for sent in attack {
-        let (status, kind, problem) = sent.outcome().await;
+        let reply = sent.await;
         // Those that were paused with a connection have no time left afterwards.
         let is_refused = ["that the lab may use", "of the lab are paused here"]
             .iter()
-            .any(|why| problem["detail"].as_str().is_some_and(|detail| detail.contains(why)));
-        rejected += usize::from((status, kind.as_str()) == (503, "overloaded") && is_refused);
+            .any(|why| reply.body["detail"].as_str().is_some_and(|detail| detail.contains(why)));
+        rejected += usize::from(reply.outcome() == (503, "overloaded") && is_refused);
     }
     assert_eq!(rejected, ATTACKERS - OF_ONE_USER, "all but those that were paused");
 }
@@ -62,18 +59,18 @@ async fn orders_behind_paused_one_leave_connections() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let (sku, admin) = (shop.lab_item(1_000).await, shop.sign_in("admin").await);
-    let under = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-    let paused = send(under().header("Holdfast-Pause", "read"));
+    let under = || alice.orders(&sku, 1).lock("row-lock");
+    let paused = under().pause("read").send();
     shop.until_one_is_paused(&admin, "read").await;
-    let behind: Vec<_> = (0..ATTACKERS).map(|_| send(under())).collect();
+    let behind: Vec<_> = (0..ATTACKERS).map(|_| under().send()).collect();
     let own = shop.shop_item(1_000, 100).await;
     let began = Instant::now();
-    for order in (0..24).map(|_| send(shop.order(&bob, 0, &own, 1))).collect::<Vec<_>>() {
-        order.gives(201).await;
+    for order in (0..24).map(|_| bob.orders(&own, 1).send()).collect::<Vec<_>>() {
+        order.succeeds(201).await;
     }
     assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
     for sent in behind.into_iter().chain([paused]) {
-        sent.response().await;
+        sent.await;
     }
 }
 
@@ -82,32 +79,30 @@ async fn pauses_beyond_budget_are_rejected_at_once() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(1_000).await;
-    let pausing = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "none");
-    let pausing = || pausing().header("Holdfast-Pause", "wait");
-    let of_one: Vec<_> = (0..32).map(|_| send(pausing())).collect();
+    let pausing = || alice.orders(&sku, 1).lock("none");
+    let pausing = || pausing().pause("wait");
+    let of_one: Vec<_> = (0..32).map(|_| pausing().send()).collect();
     shop.until_paused_count(&admin, 32, "wait").await;
-    pausing().refuses(503, "overloaded").await;
+    pausing().fails(503, "overloaded").await;
     // Other users have their own budget.
     let bob = shop.sign_in("bob").await;
-    let pausing_too = || shop.order(&bob, 0, &sku, 1).header("Holdfast-Lock", "none");
-    let pausing_too = || pausing_too().header("Holdfast-Pause", "wait");
-    let of_other = (0..32).map(|_| send(pausing_too()));
+    let pausing_too = || bob.orders(&sku, 1).lock("none");
+    let pausing_too = || pausing_too().pause("wait");
+    let of_other = (0..32).map(|_| pausing_too().send());
     let paused: Vec<_> = of_one.into_iter().chain(of_other).collect();
     shop.until_paused_count(&admin, 64, "wait").await;
     let carol = shop.sign_in("carol").await;
-    let third = shop.order(&carol, 0, &sku, 1).header("Holdfast-Pause", "wait");
+    let third = carol.orders(&sku, 1).pause("wait");
     let began = Instant::now();
-    let rejected = third.send().await.unwrap();
-    assert_eq!(rejected.headers()["retry-after"], "1");
-    rejected.refuses(503, "overloaded").await;
+    let rejected = third.await;
+    assert_eq!(rejected.header("retry-after"), "1");
+    rejected.fails(503, "overloaded");
     assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
-    for request in shop.paused_requests(&admin, 0).await {
-        shop.resume_request(&admin, 0, &request.request).await;
-    }
+    shop.resume_all(&admin).await;
     for sent in paused {
-        sent.gives(201).await;
+        sent.succeeds(201).await;
     }
-    let again = send(pausing());
+    let again = pausing().send();
     shop.until_one_is_paused(&admin, "wait").await;
     again.abort();
 }
@@ -118,8 +113,7 @@ async fn one_user_leaves_lab_connections_to_others() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let paused = hold_connections(&shop, &alice, OF_ONE_USER + 1).await;
     let sku = shop.lab_item(10).await;
-    let order = shop.order(&bob, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-    order.gives(201).await;
+    bob.orders(&sku, 1).lock("row-lock").succeeds(201).await;
     paused.into_iter().for_each(|sent| sent.abort());
 }
 
@@ -129,32 +123,29 @@ async fn finished_order_is_replayed_beyond_lab_limits() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(100).await;
-    let orders = ["row-lock", "batched"].map(|strategy| {
-        keyed(&shop, &alice, 0, &fresh_key(), &sku, 1).header("Holdfast-Lock", strategy)
-    });
-    let again = |order: &reqwest::RequestBuilder| order.try_clone().unwrap();
+    let orders = ["row-lock", "batched"].map(|strategy| alice.orders(&sku, 1).lock(strategy));
     for order in &orders {
-        again(order).gives(201).await;
+        order.clone().succeeds(201).await;
     }
 
     let paused = hold_connections(&shop, &alice, OF_ONE_USER).await;
-    let duplicates = orders.each_ref().map(|order| send(again(order)));
+    let duplicates = orders.each_ref().map(|order| order.clone().send());
     for duplicate in duplicates {
-        let response = duplicate.response().await;
-        assert_eq!(response.headers()["idempotent-replayed"], "true");
-        response.gives(201).await;
+        let response = duplicate.await;
+        assert!(response.is_replayed());
+        response.ok();
     }
     for sent in paused {
-        sent.response().await;
+        sent.await;
     }
 
-    let pausing = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "wait");
-    let paused: Vec<_> = (0..32).map(|_| send(pausing())).collect();
+    let pausing = || alice.orders(&sku, 1).pause("wait");
+    let paused: Vec<_> = (0..32).map(|_| pausing().send()).collect();
     shop.until_paused_count(&admin, 32, "wait").await;
     for order in &orders {
-        let response = again(order).header("Holdfast-Pause", "wait").send().await.unwrap();
-        assert_eq!(response.headers()["idempotent-replayed"], "true");
-        response.gives(201).await;
+        let response = order.clone().pause("wait").await;
+        assert!(response.is_replayed());
+        response.ok();
     }
     paused.into_iter().for_each(|sent| sent.abort());
 }
@@ -165,8 +156,8 @@ async fn hold_connections(shop: &Shop, who: &User, count: usize) -> Vec<Sent> {
     let mut sent = Vec::new();
     for _ in 0..count {
         let sku = shop.lab_item(10).await;
-        let order = shop.order(who, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-        sent.push(send(order.header("Holdfast-Pause", "read")));
+        let order = who.orders(&sku, 1).lock("row-lock");
+        sent.push(order.pause("read").send());
     }
     shop.until_paused_count(&admin, OF_ONE_USER, "read").await;
     sent
@@ -185,20 +176,13 @@ async fn only_admin_uses_lab_headers_with_shop_items() {
         ("Holdfast-Trace", "on"),
         ("Holdfast-Pay-Within-Ms", "1000"),
     ];
-    let unpaid = shop.place_order(&alice, "deadbolt", 1).await;
-    let pay = format!("/api/orders/{}/pay", unpaid["id"].as_str().unwrap());
+    let unpaid = alice.orders("deadbolt", 1).ok().await;
+
     for (name, value) in headers {
-        let order = || shop.order(&alice, 0, "deadbolt", 1).header(name, value);
-        let (status, kind, problem) = order().outcome().await;
-        assert_eq!((status, kind.as_str()), (403, "forbidden"), "{name}");
+        let problem = alice.orders("deadbolt", 1).header(name, value).fails(403, "forbidden").await;
         assert!(problem["detail"].as_str().unwrap().contains("only the admin"), "{problem}");
-        let payment = shop.request(&alice, Method::POST, 0, &pay).header(name, value);
-        assert_eq!(
-            payment.header("Idempotency-Key", fresh_key()).fails(403).await,
-            "forbidden",
-            "{name}"
-        );
-        keyed(&shop, &admin, 0, &fresh_key(), "deadbolt", 1).header(name, value).gives(201).await;
+        alice.pays(&unpaid).header(name, value).fails(403, "forbidden").await;
+        admin.orders("deadbolt", 1).header(name, value).ok().await;
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 0);
 }

@@ -4,8 +4,9 @@
 use holdfast_shop::strategy::STRATEGIES;
 use serde_json::json;
 
-use crate::common::{Shop, services, until};
-use crate::topology::{self, Running, Topology, query};
+use crate::barrier::own_redis;
+use crate::common::{Shop, assert_has, services, until};
+use crate::topology::query;
 
 const OWNER: (&str, &str) = ("HOLDFAST_LOCK", "owner");
 const ROW_LOCK: (&str, &str) = ("HOLDFAST_LOCK", "row-lock");
@@ -36,11 +37,6 @@ impl Shop {
     }
 }
 
-async fn own_redis() -> Running {
-    let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-    redis.await.unwrap().expect("redis-server is installed")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_of_other_family_is_rejected() {
     let mut shop = Shop::start_with(1, &[ROW_LOCK]).await;
@@ -54,14 +50,14 @@ async fn lock_of_other_family_is_rejected() {
     shop.add_replica(&[("HOLDFAST_LOCK", "serializable")]);
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(30).await;
-    let orders = (0..45).map(|n| shop.order(&alice, n % 3, &sku, 1).send());
-    let sold = futures_util::future::join_all(orders).await.into_iter();
-    let sold = sold.filter(|order| order.as_ref().unwrap().status() == 201).count();
+    let orders = (0..45).map(|n| alice.at(n % 3).orders(&sku, 1).send());
+    let sold = futures_util::future::join_all(orders)
+        .await
+        .into_iter()
+        .filter(|order| order.status == 201)
+        .count();
     let audit = shop.item_audit(&sku).await;
-    assert_eq!(
-        (&audit["sold"], &audit["ok"], &audit["forks"]),
-        (&sold.into(), &true.into(), &json!([]))
-    );
+    assert_has(&audit, json!({ "sold": sold, "ok": true, "forks": [] }));
     assert!(shop.paused_requests(&admin, 0).await.is_empty());
 }
 
@@ -71,7 +67,7 @@ async fn lock_changes_only_while_no_other_replica_runs() {
     shop.replicas[1].pause();
     let output = shop.try_start_rejected(CHANGE, &[WATCHDOG]);
     assert!(output.contains("can't be changed from row-lock to watchdog"), "{output}");
-    for replica in &shop.replicas {
+    for replica in shop.replicas.iter() {
         assert!(output.contains(replica.name()), "{output}");
     }
     shop.replicas[0].kill();
@@ -91,8 +87,8 @@ async fn draining_replica_still_counts_as_running() {
     let mut shop = Shop::start_with(1, &[ROW_LOCK, ("HOLDFAST_DRAIN_S", "60")]).await;
     shop.replicas[0].terminate();
     until("it drains", async || {
-        let ready = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
-        ready.status() == 503
+        let ready = shop.anonymous().get("/readyz").await;
+        ready.status == 503
     })
     .await;
     assert!(shop.try_start_rejected(CHANGE, &[WATCHDOG]).contains(shop.replicas[0].name()));
@@ -164,7 +160,7 @@ async fn lost_session_is_opened_again() {
     assert!(shop.try_start_rejected(CHANGE, &[ROW_LOCK]).contains("while other replicas run"));
 
     // The lock is changed while the replicas are paused.
-    for replica in &shop.replicas {
+    for replica in shop.replicas.iter() {
         replica.pause();
     }
     shop.end_registrations().await;
@@ -174,7 +170,7 @@ async fn lost_session_is_opened_again() {
         assert!(!replica.wait_for_exit().await, "it exits with an error");
     }
     let alice = shop.sign_in_at(2, "alice").await;
-    assert_eq!(shop.order(&alice, 2, "deadbolt", 1).send().await.unwrap().status(), 201);
+    assert_eq!(alice.at(2).orders("deadbolt", 1).await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +205,7 @@ async fn unsafe_lock_must_be_allowed() {
     let start = |env: &[(&str, &str)]| crate::common::Replica::start_with_log(log.path(), env);
     shop.add_replica_with(start, &[("HOLDFAST_LOCK", "none"), ("HOLDFAST_UNSAFE_LOCK", "on")]);
     let alice = shop.sign_in("alice").await;
-    shop.place_order(&alice, "deadbolt", 1).await;
+    alice.orders("deadbolt", 1).ok().await;
     let log = std::fs::read_to_string(log.path()).unwrap();
     assert_eq!(log.matches("UNSAFE LOCK none").count(), 1, "{log}");
 }

@@ -1,21 +1,18 @@
 //! A rejected request names the holder of the lock, as the list of locks does.
 
-use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Shop, User, assert_has, until};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
     let admin = shop.sign_in("admin").await;
-    let order = shop.order(who, 0, sku, 1).header("Holdfast-Lock", strategy);
-    tokio::spawn(order.header("Holdfast-Pause", "read:4000").send());
+    who.orders(sku, 1).lock(strategy).pause("read:4000").send();
     shop.until_one_is_paused(&admin, "read").await;
 }
 
-async fn rejected(order: RequestBuilder, strategy: &str, status: u16) -> Value {
-    order.header("Holdfast-Lock", strategy).gives(status).await
+async fn rejected(order: Call, strategy: &str, status: u16) -> Value {
+    order.lock(strategy).succeeds(status).await
 }
 
 #[tokio::test]
@@ -26,7 +23,7 @@ async fn lock_timeout_names_the_holder() {
         let admin = shop.sign_in("admin").await;
         let sku = shop.lab_item(10).await;
         hold_lock(&shop, &alice, &sku, strategy).await;
-        let order = shop.order(&alice, 1, &sku, 1);
+        let order = alice.at(1).orders(&sku, 1);
         let timeout = rejected(order, strategy, 503).await;
         assert_eq!(timeout["type"], "/problems/lock-timeout");
         assert_eq!(timeout["holder_process"], shop.replicas[0].name(), "{strategy}: {timeout}");
@@ -36,7 +33,7 @@ async fn lock_timeout_names_the_holder() {
             strategy == "fenced" || strategy == "batched",
             "{timeout}"
         );
-        let order = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try");
+        let order = alice.at(1).orders(&sku, 1).tries();
         let busy = rejected(order, strategy, 423).await;
         assert_eq!(busy["type"], "/problems/lock-busy");
         assert!(busy["retry_after_ms"].as_u64().unwrap() > 0, "{busy}");
@@ -44,7 +41,7 @@ async fn lock_timeout_names_the_holder() {
         assert_eq!(busy["holder_fence"], timeout["holder_fence"]);
         // The list covers only the shop's own Redis, not the nodes of a quorum.
         if strategy != "redlock" {
-            let locks = shop.read(&admin, "/api/locks").await;
+            let locks = admin.reads("/api/locks").await;
             let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
             let lock = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key).unwrap();
             assert_eq!(lock["process"], timeout["holder_process"]);
@@ -62,10 +59,10 @@ async fn local_lock_names_its_process() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
     hold_lock(&shop, &alice, &sku, "local").await;
-    let order = shop.order(&alice, 0, &sku, 1);
+    let order = alice.orders(&sku, 1);
     let timeout = rejected(order, "local", 503).await;
     assert_eq!(timeout["holder_process"], shop.replicas[0].name());
-    assert_eq!((&timeout["holder_since"], &timeout["holder_fence"]), (&json!(null), &json!(null)));
+    assert_has(&timeout, json!({ "holder_since": null, "holder_fence": null }));
 }
 
 #[tokio::test]
@@ -77,7 +74,7 @@ async fn locks_list_shows_configured_replica_name() {
     let sku = shop.lab_item(10).await;
     hold_lock(&shop, &alice, &sku, "fenced").await;
     until("the lock's holder is shown", async || {
-        let locks = shop.read(&admin, "/api/locks").await;
+        let locks = admin.reads("/api/locks").await;
         locks.as_array().unwrap().iter().any(|lock| lock["process"] == "till-7")
     })
     .await;

@@ -28,7 +28,7 @@ async fn dropped_lines(shop: &Shop) -> u64 {
 /// Sends requests until more lines have been dropped than before.
 async fn flood_log(shop: &Shop, alice: &User, before: u64) {
     until("lines are dropped", async || {
-        let reads = (0..FLOOD).map(|_| shop.read(alice, "/api/orders"));
+        let reads = (0..FLOOD).map(|_| alice.reads("/api/orders"));
         join_all(reads).await;
         dropped_lines(shop).await > before
     })
@@ -50,10 +50,9 @@ async fn stopped_log_reader_stops_nothing() {
     flood_log(&shop, &alice, 0).await;
 
     let begun = Instant::now();
-    let health = shop.http.get(shop.url(0, "/healthz")).send().await.unwrap();
-    assert_eq!(health.status(), 200);
+    shop.anonymous().get("/healthz").await.succeeds(200);
     assert!(begun.elapsed() < HEALTH_TIMEOUT, "{:?}", begun.elapsed());
-    shop.place_order(&alice, "deadbolt", 1).await;
+    alice.orders("deadbolt", 1).ok().await;
 
     let read = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(reader).lines().map(Result::unwrap);

@@ -7,9 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, send};
 use crate::common::{Replica, Shop, services, until};
-use crate::pause_points::with_pause;
 
 fn lines(log: &Path, message: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();
@@ -39,29 +37,25 @@ async fn json_lines_carry_request_id() {
     shop.add_replica_with(start, &env);
     shop.add_replica(&[]);
     let (alice, admin) = (shop.sign_in_at(0, "alice").await, shop.sign_in_at(1, "admin").await);
-    let response = shop.order(&alice, 0, "deadbolt", 1).header("X-Request-Id", "mine/1");
-    let response = response.send().await.unwrap();
-    let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    response.gives(201).await;
+    let response = alice.orders("deadbolt", 1).header("X-Request-Id", "mine/1").await;
+    let id = response.header("x-request-id").to_owned();
+    response.succeeds(201);
     let completed = lines(log.path(), "request completed");
     let line = completed.iter().find(|it| span_field(it, "request", "request_id") == Some(&id));
     let line = line.unwrap_or_else(|| panic!("{id} in {completed:#?}"));
     assert_eq!(span_field(line, "request", "client_request_id"), Some("mine/1"));
 
     // The line of a batch lists the requests in it. Only an admin pauses an order of the shop.
-    let (id, order) = with_pause(shop.order(&admin, 0, "deadbolt", 1), "commit");
-    let order = send(order);
-    shop.until_paused(&admin, 0, id, "commit").await;
+    let paused = shop.pause(&admin, admin.at(0).orders("deadbolt", 1), "commit").await;
     postgres.cut();
-    assert!(shop.resume_request(&admin, 0, &id.to_string()).await);
+    assert!(shop.resume_request(&admin, 0, &paused.id).await);
     until("the batch reports its outcome", async || {
         let unknown = lines(log.path(), "the outcome of a write is unknown");
         unknown.iter().any(|it| {
-            span_field(it, "batch", "requests").is_some_and(|ids| ids.contains(&id.to_string()))
+            span_field(it, "batch", "requests").is_some_and(|ids| ids.contains(&paused.id))
         })
     })
     .await;
-    drop(order);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +65,7 @@ async fn full_log_disk_stops_no_order() {
     shop.add_replica_with(start, &[("HOLDFAST_LOG", "debug")]);
     let alice = shop.sign_in("alice").await;
     for _ in 0..5 {
-        shop.place_order(&alice, "deadbolt", 1).await;
+        alice.orders("deadbolt", 1).ok().await;
     }
     shop.replicas[0].terminate();
     assert!(shop.replicas[0].wait_for_exit().await);
@@ -134,8 +128,8 @@ fn run_with_json(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i3
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fatal_errors_are_json_lines() {
-    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let taken =
+        std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
     let closed = "postgres://holdfast@127.0.0.1:1/holdfast";
     let servers = [("DATABASE_URL", closed), ("REDIS_URL", "redis://127.0.0.1:1")];
     let with = |more: (&'static str, &'static str)| [&servers[..], &[more]].concat();

@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use crate::common::requests::Answer as _;
 use crate::common::{Shop, until};
 
 pub async fn metrics(shop: &Shop, replica: usize) -> String {
-    shop.http.get(shop.url(replica, "/metrics")).send().await.unwrap().text().await.unwrap()
+    shop.anonymous().at(replica).get("/metrics").await.text()
 }
 
 /// The value of the line that begins like that.
@@ -21,8 +20,8 @@ pub fn value(metrics: &str, line: &str) -> Option<f64> {
 async fn metrics_have_units_and_help() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    shop.place_order(&alice, "deadbolt", 1).await;
-    shop.read(&alice, "/api/items/deadbolt").await;
+    alice.orders("deadbolt", 1).ok().await;
+    alice.reads("/api/items/deadbolt").await;
     let metrics = metrics(&shop, 0).await;
     assert!(metrics.contains("holdfast_http_request_duration_seconds_bucket"), "{metrics}");
     assert!(metrics.contains(r#"route="/api/orders",status="201""#), "{metrics}");
@@ -38,10 +37,11 @@ async fn lock_metrics_measure_wait_and_hold() {
     let sku = shop.lab_item(20).await;
     for strategy in ["local", "owner", "watchdog", "redlock", "fenced", "batched"] {
         let held_ms = 30;
-        shop.order(&alice, 0, &sku, 1)
-            .header("Holdfast-Lock", strategy)
+        alice
+            .orders(&sku, 1)
+            .lock(strategy)
             .header("Holdfast-Work-Ms", held_ms.to_string())
-            .gives(201)
+            .ok()
             .await;
         let line = |name: &str, part: &str| {
             format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}")
@@ -70,7 +70,7 @@ async fn waiting_queue_counts_no_hold_time() {
     let began = Instant::now();
     let client = async |replica| {
         for _ in 0..6 {
-            shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", "100").gives(201).await;
+            alice.at(replica).orders(&sku, 1).work_ms(100).ok().await;
         }
     };
     join_all((0..16).map(|n| client(n % 2))).await;
@@ -94,10 +94,8 @@ async fn waiting_requests_are_counted_per_replica() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
-    let slow = |replica, ms: &str| {
-        let pause = format!("read:{ms}");
-        tokio::spawn(shop.order(&alice, replica, &sku, 1).header("Holdfast-Pause", pause).send())
-    };
+    let slow =
+        |replica, ms: &str| alice.at(replica).orders(&sku, 1).pause(&format!("read:{ms}")).send();
     let waiting = "holdfast_lock_waiting_requests{strategy=\"fenced\"}";
     let mut orders = vec![slow(0, "2000")];
     shop.until_one_is_paused(&admin, "read").await;
@@ -110,7 +108,7 @@ async fn waiting_requests_are_counted_per_replica() {
     })
     .await;
     for order in orders {
-        order.gives(201).await;
+        order.succeeds(201).await;
     }
     until("no request waits", async || {
         let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);

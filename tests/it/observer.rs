@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 use crate::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
 use holdfast_lock::clock;
 use holdfast_shop::{OrderId, UserId};
-use reqwest::{Method, RequestBuilder};
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, order_body};
-use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
+use crate::common::{CONDITION_TIMEOUT, Call, Shop, User, until};
 use crate::recorded_state;
 
 /// Three clients, and the record of their requests.
@@ -41,23 +39,20 @@ impl<'a> Observer<'a> {
         user: usize,
         key: &str,
         operation: ObservedOperation,
-        request: RequestBuilder,
+        request: Call,
         timeout: Option<Duration>,
     ) -> ObservedOutcome {
         let user = self.users[user].1;
         let id = Uuid::new_v4();
-        let mut request =
-            request.header("Idempotency-Key", key).header("X-Request-Id", id.to_string());
+        let mut request = request.key(key).header("X-Request-Id", id);
         if let Some(timeout) = timeout {
             request = request.timeout(timeout);
         }
         let invoked_us = clock::monotonic_us();
         let response = async {
-            let response = request.send().await.ok()?;
-            let status = response.status().as_u16();
-            let replayed = response.headers().contains_key("idempotent-replayed");
-            let body = response.bytes().await.ok()?;
-            Some(ObservedOutcome::parse(user, &operation, status, replayed, &body))
+            let reply = request.try_send().await.ok()?;
+            let replayed = reply.is_replayed();
+            Some(ObservedOutcome::parse(user, &operation, reply.status, replayed, &reply.bytes))
         };
         let outcome = response.await.unwrap_or(ObservedOutcome::Unknown);
         let completed_us = clock::monotonic_us();
@@ -78,13 +73,12 @@ impl<'a> Observer<'a> {
         n: usize,
         key: &str,
         lines: &[(&str, i64)],
-        customize: impl FnOnce(RequestBuilder) -> RequestBuilder,
+        customize: impl FnOnce(Call) -> Call,
         timeout: Option<Duration>,
     ) -> ObservedOutcome {
         let replica = n % self.shop.replicas.len();
         let who = &self.users[n % 3].0;
-        let request =
-            self.shop.request(who, Method::POST, replica, "/api/orders").json(&order_body(lines));
+        let request = who.at(replica).orders_all(lines);
         let operation = ObservedOperation::Place(
             lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         );
@@ -92,19 +86,16 @@ impl<'a> Observer<'a> {
     }
 
     pub async fn pay(&self, n: usize, order: OrderId) -> ObservedOutcome {
-        let path = format!("/api/orders/{order}/pay");
         let replica = (n + 1) % self.shop.replicas.len();
-        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
+        let request = self.users[n % 3].0.at(replica).pays(order);
         let key = Uuid::new_v4().to_string();
         self.send(n % 3, &key, ObservedOperation::Pay(order), request, None).await
     }
 
     /// Sends a command that is not recorded.
     pub async fn act_unobserved(&self, n: usize, order: OrderId, what: &str) {
-        let path = format!("/api/orders/{order}/{what}");
         let replica = n % self.shop.replicas.len();
-        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
-        let status = request.send().await.unwrap().status().as_u16();
+        let status = self.users[n % 3].0.at(replica).acts(order, what).await.status;
         assert!([200, 409, 503].contains(&status), "{what}: {status}");
     }
 
@@ -179,8 +170,7 @@ impl Shop {
     pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;
         until("no lock is held", async || {
-            let locks = self.get(&admin, replica, "/api/locks").send().await;
-            locks.unwrap().gives(200).await.as_array().unwrap().is_empty()
+            admin.reads("/api/locks").await.as_array().unwrap().is_empty()
         })
         .await;
     }

@@ -7,13 +7,11 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::purge::{PurgeLimits, purge};
 use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
-use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, services, until};
+use crate::common::{Shop, User, assert_has, id_of, services, until};
 use crate::topology::query;
 
 /// Short leases, as a killed replica blocks its locks for one.
@@ -30,16 +28,13 @@ impl Shop {
         sku: &str,
         hold_ms: u64,
     ) -> String {
-        let order = self.order(who, replica, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
-        let order = order.gives(201).await;
-        order["id"].as_str().unwrap().to_owned()
+        let order = who.at(replica).orders(sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
+        id_of(&order.ok().await)
     }
 
     pub async fn configure_worker(&self, replica: usize, settings: Value) {
         let admin = self.sign_in("admin").await;
-        let response =
-            self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&settings);
-        assert_eq!(response.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+        admin.at(replica).post("/api/lab/worker").json(&settings).succeeds(204).await;
     }
 
     pub async fn until_worker_paused(&self, replica: usize, point: &str) -> String {
@@ -69,37 +64,30 @@ impl Shop {
     pub async fn expiry_entries(&self) -> i64 {
         self.number("select count(*) from stock_ledger where reason = 'expiry'").await
     }
-
-    pub async fn stock(&self, who: &User, sku: &str) -> i64 {
-        self.read(who, &format!("/api/items/{sku}")).await["stock"].as_i64().unwrap()
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_expire() {
     let shop = Shop::start_with(2, &[JOBS_ON, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
     let alice = shop.promoted("alice").await;
-    let ring = shop.place_order(&alice, "key-ring", 2).await;
-    let lines = json!({ "lines": [
-        { "sku": "key-ring", "quantity": 1 }, { "sku": "deadbolt", "quantity": 3 } ] });
-    let several = shop.post(&alice, 1, "/api/orders").json(&lines);
-    several.gives(201).await;
+    let ring = alice.orders("key-ring", 2).ok().await;
+    alice.at(1).orders_all(&[("key-ring", 1), ("deadbolt", 3)]).ok().await;
+
     shop.until_no_order_is_pending().await;
-    assert_eq!(shop.stock(&alice, "key-ring").await, 300);
-    assert_eq!(shop.stock(&alice, "deadbolt").await, 40);
+    assert_eq!(shop.stock("key-ring").await, 300);
+    assert_eq!(shop.stock("deadbolt").await, 40);
     assert_eq!(shop.expiry_entries().await, 3);
     let early = "select count(*) from stock_ledger e join orders o on o.id = e.order_id
                   where e.reason = 'expiry' and e.at < o.expires_at";
     assert_eq!(shop.number(early).await, 0, "not before their time");
-    let path = format!("/api/orders/{}", ring["id"].as_str().unwrap());
-    let expired = shop.read(&alice, &path).await;
-    assert_eq!((&expired["status"], &expired["expired"]), (&json!("cancelled"), &json!(true)));
-    let listed = shop.read(&alice, "/api/orders").await;
+
+    let expired = alice.order(&ring).await;
+    assert_has(&expired, json!({ "status": "cancelled", "expired": true }));
+    let listed = alice.reads("/api/orders").await;
     let mut orders = listed["items"].as_array().unwrap().iter();
     assert!(orders.all(|order| order["expired"] == true), "{listed}");
-    for (action, rejection) in [("pay", "order-expired"), ("cancel", "order-state")] {
-        shop.post(&alice, 0, &format!("{path}/{action}")).refuses(409, rejection).await;
-    }
+    alice.pays(&ring).fails(409, "order-expired").await;
+    alice.cancels(&ring).fails(409, "order-state").await;
     shop.assert_sound().await;
 }
 
@@ -118,16 +106,15 @@ async fn check_kill_at(point: &str) {
     assert!(lease <= if locked { 1_000 } else { -2 }, "{point}: {lease}");
     shop.replicas[1].kill();
     shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
-    let status = format!("/api/orders/{order}");
     until("the other worker has followed", async || {
-        shop.read(&alice, &status).await["status"] == "cancelled"
+        alice.order(&order).await["status"] == "cancelled"
     })
     .await;
     // The other worker has passed all that was due before.
     shop.place_expiring_order(&alice, 0, "key-ring", 1).await;
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.expiry_entries().await, 2, "{point}");
-    assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{point}");
+    assert_eq!(shop.stock("deadbolt").await, 40, "{point}");
     shop.assert_sound().await;
 }
 
@@ -158,8 +145,8 @@ async fn orders_of_many_items_expire_after_flush() {
     let conditions = RequestOptions::new(&here, Uuid::new_v4());
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
     // One that was paid after it was found to be due.
-    let paid = shop.place_order(&alice, "key-ring", 1).await["id"].as_str().unwrap().to_owned();
-    shop.post(&alice, 0, &format!("/api/orders/{paid}/pay")).gives(200).await;
+    let paid = id_of(&alice.orders("key-ring", 1).ok().await);
+    alice.pays(&paid).succeeds(200).await;
     let due = "update orders set expires_at = now() where status = 'paid'";
     sqlx::query(due).execute(&shop.pool).await.unwrap();
     orders.push((
@@ -229,16 +216,14 @@ async fn failing_order_is_parked_alone() {
     let mend = "update items set stock = 99 where sku = $1";
     sqlx::query(mend).bind(&bad).execute(&shop.pool).await.unwrap();
     let admin = shop.sign_in("admin").await;
-    let shown = &shop.read(&admin, "/api/jobs").await["unpaid"];
+    let shown = &admin.reads("/api/jobs").await["unpaid"];
     assert_eq!((&shown["due"], &shown["failures"][0]["order"]), (&json!(1), &json!(poisoned)));
-    let again = async |order: &str| {
-        let path = format!("/api/jobs/expiry/{order}/retry");
-        shop.request(&admin, Method::POST, 0, &path).send().await.unwrap().status()
-    };
-    assert_eq!(again(&Uuid::now_v7().to_string()).await, StatusCode::NOT_FOUND);
-    assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
+    let again =
+        async |order: &str| admin.post(&format!("/api/jobs/expiry/{order}/retry")).await.status;
+    assert_eq!(again(&Uuid::now_v7().to_string()).await, 404);
+    assert_eq!(again(&poisoned).await, 204);
     shop.until_no_order_is_pending().await;
-    assert_eq!(shop.stock(&alice, &bad).await, 100);
+    assert_eq!(shop.stock(&bad).await, 100);
     assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.purged["failures"], 1);
     shop.assert_sound().await;
 }
@@ -317,7 +302,7 @@ async fn locked_item_delays_no_other_item() {
     assert!(expired(&stuck).await < 200, "the item was locked");
     idle.rollback().await.unwrap();
     shop.until_no_order_is_pending().await;
-    assert_eq!((expired(&stuck).await, shop.stock(&alice, &stuck).await), (200, 500));
+    assert_eq!((expired(&stuck).await, shop.stock(&stuck).await), (200, 500));
     shop.assert_sound().await;
 }
 
@@ -325,15 +310,13 @@ async fn locked_item_delays_no_other_item() {
 async fn hold_time_of_shop_items_is_bounded() {
     let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
     let alice = shop.promoted("alice").await;
-    let place = async |sku: &str, hold_ms: u64| {
-        let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
-        order.send().await.unwrap()
-    };
-    place("deadbolt", 60_001).await.refuses(403, "forbidden").await;
-    place("deadbolt", 60_000).await.gives(201).await;
+    let place =
+        |sku: &str, hold_ms: u64| alice.orders(sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
+    place("deadbolt", 60_001).fails(403, "forbidden").await;
+    place("deadbolt", 60_000).succeeds(201).await;
     let lab = shop.lab_item(5).await;
-    place(&lab, 3_600_000).await.gives(201).await;
-    place(&lab, 3_600_001).await.refuses(422, "invalid-request").await;
+    place(&lab, 3_600_000).succeeds(201).await;
+    place(&lab, 3_600_001).fails(422, "invalid-request").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -389,7 +372,7 @@ async fn thousand_orders_expire_once_under_faults() {
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.expiry_entries().await, 1_000);
     for (at, sku) in skus.iter().enumerate() {
-        assert_eq!(shop.stock(&alice, sku).await, if at == 0 { 2_000 } else { 200 });
+        assert_eq!(shop.stock(sku).await, if at == 0 { 2_000 } else { 200 });
     }
     shop.assert_sound().await;
     let late: Vec<f64> = sqlx::query_scalar(

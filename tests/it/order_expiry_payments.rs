@@ -3,23 +3,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest::{Response, StatusCode};
 use serde_json::json;
-use tokio::task::JoinHandle;
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Sent, Shop, User, until};
 use crate::order_expiry::JOBS_ON;
 
 /// Pauses a payment before its commit. Returns the pending response and the id of the request.
-async fn pause_payment(
-    shop: &Shop,
-    user: &User,
-    order: &str,
-) -> (JoinHandle<reqwest::Result<Response>>, String) {
-    let path = format!("/api/orders/{order}/pay");
-    let pay = shop.post(user, 0, &path).header("Holdfast-Pause", "commit");
-    let pay = tokio::spawn(pay.send());
+async fn pause_payment(shop: &Shop, user: &User, order: &str) -> (Sent, String) {
+    let pay = user.pays(order).pause("commit").send();
     (pay, shop.until_worker_paused(0, "commit").await)
 }
 
@@ -37,16 +28,16 @@ async fn payment_in_its_transaction_wins_over_expiry() {
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
     until("another order has expired", async || shop.expiry_entries().await == 1).await;
     shop.resume_paused(0, &paying).await;
-    pay.await.unwrap().unwrap().gives(200).await;
+    pay.ok().await;
     shop.configure_worker(0, json!({ "pause": "claimed" })).await;
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
     let worker = shop.until_worker_paused(0, "claimed").await;
     shop.resume_paused(0, &worker).await;
     shop.until_no_order_is_pending().await;
-    let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
+    let status = alice.order(&order).await;
     assert_eq!(status["status"], "paid");
-    assert_eq!(shop.stock(&alice, "deadbolt").await, 39);
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100);
+    assert_eq!(shop.stock("deadbolt").await, 39);
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 95_100);
     shop.assert_sound().await;
 }
 
@@ -60,9 +51,9 @@ async fn payment_before_its_write_loses_to_expiry() {
         let (pay, paying) = pause_payment(&shop, &alice, &order).await;
         until("the order has expired", async || shop.expiry_entries().await == 1).await;
         shop.resume_paused(0, &paying).await;
-        assert_eq!(pay.fails(409).await, "order-expired", "{strategy}");
-        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
-        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
+        pay.fails(409, "order-expired").await;
+        assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000, "{strategy}");
+        assert_eq!(shop.stock("deadbolt").await, 40, "{strategy}");
         shop.assert_sound().await;
     }
 }
@@ -75,24 +66,20 @@ async fn payment_during_expiry_is_rejected() {
         shop.configure_worker(0, json!({ "pause": "commit" })).await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
         let worker = shop.until_worker_paused(0, "commit").await;
-        let path = format!("/api/orders/{order}/pay");
-        let pay = shop.post(&alice, 0, &path);
-        let pay = tokio::spawn(pay.send());
+        let pay = alice.pays(&order).send();
         // Without a transaction nothing is locked: the payment reads that the order has expired.
         until("the payment waits for the order's row", async || {
             if strategy != "row-lock" {
                 return true;
             }
-            let waiting = "select count(*) from pg_stat_activity
-                            where datname = current_database() and wait_event_type = 'Lock'";
-            shop.number(waiting).await == 1
+            shop.waiting_sessions().await == 1
         })
         .await;
         shop.resume_paused(0, &worker).await;
         until("it has expired", async || shop.expiry_entries().await == 1).await;
-        assert_eq!(pay.fails(409).await, "order-expired", "{strategy}");
-        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
-        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
+        pay.fails(409, "order-expired").await;
+        assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000, "{strategy}");
+        assert_eq!(shop.stock("deadbolt").await, 40, "{strategy}");
         shop.assert_sound().await;
     }
 }
@@ -108,18 +95,16 @@ async fn payment_and_expiry_exclude_each_other() {
             let order = shop.place_expiring_order(alice, n % 2, sku, 700).await;
             // From well before the expiry to well after it.
             tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
-            let path = format!("/api/orders/{order}/pay");
-            let pay = shop.post(alice, (n + 1) % 2, &path);
-            let send = || pay.try_clone().unwrap().send();
-            let mut paid = send().await.unwrap();
+            let pay = alice.at((n + 1) % 2).pays(&order);
+            let mut paid = pay.clone().await;
             // On a busy machine some time out waiting for the account.
-            while paid.status() == StatusCode::SERVICE_UNAVAILABLE {
-                paid = send().await.unwrap();
+            while paid.status == 503 {
+                paid = pay.clone().await;
             }
-            if paid.status() == StatusCode::OK {
+            if paid.status == 200 {
                 return 1;
             }
-            paid.refuses(409, "order-expired").await;
+            paid.fails(409, "order-expired");
             0
         }
     });
@@ -128,7 +113,7 @@ async fn payment_and_expiry_exclude_each_other() {
     println!("{paid} of 60 were paid in time");
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);
     assert_eq!(shop.expiry_entries().await, 60 - paid);
-    assert_eq!(shop.stock(&alice, &sku).await, 1_000 - paid);
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 100 * paid);
+    assert_eq!(shop.stock(&sku).await, 1_000 - paid);
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000 - 100 * paid);
     shop.assert_sound().await;
 }

@@ -1,18 +1,17 @@
 //! Orders, payments, cancellations and refunds, and their ledger entries.
 
-use reqwest::Method;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::Shop;
-use crate::common::requests::Answer as _;
+use crate::common::{Shop, assert_has, id_of};
 
 #[tokio::test]
 async fn order_and_payment_are_in_the_ledgers() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let lines = [("key-ring", 2), ("deadbolt", 1), ("key-ring", 1)];
-    let order = shop.order_lines(&alice, 0, &lines).gives(201).await;
+    let order = alice.orders_all(&lines).ok().await;
     assert_eq!(order["status"], "pending");
     assert_eq!(order["total_cents"], 4_900 + 3 * 650);
     assert_eq!(order["lines"][0]["sku"], "deadbolt", "lines are sorted");
@@ -21,26 +20,18 @@ async fn order_and_payment_are_in_the_ledgers() {
 
     let id = order["id"].as_str().unwrap();
     // The other replica knows the order, the session and the stock.
-    let paid = shop
-        .request(&alice, Method::POST, 1, &format!("/api/orders/{id}/pay"))
-        .header("Idempotency-Key", "journey-journey-2")
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(paid.headers()["holdfast-replica"], shop.replicas[1].name());
-    assert_eq!(paid.headers()["holdfast-strategy"], "batched");
-    let paid = paid.gives(200).await;
+    let paid = alice.at(1).pays(&order).await;
+    assert_eq!(paid.header("holdfast-replica"), shop.replicas[1].name());
+    assert_eq!(paid.header("holdfast-strategy"), "batched");
+    let paid = paid.ok();
     assert_eq!(paid["order"]["status"], "paid");
     assert_eq!(paid["balance"], json!({ "before": 100_000, "delta": -6_850, "after": 93_150 }));
 
-    let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
+    let ledger = alice.reads("/api/items/key-ring/ledger").await;
     let last = ledger["items"].as_array().unwrap().last().unwrap();
-    assert_eq!(
-        (&last["before"], &last["delta"], &last["after"]),
-        (&json!(300), &json!(-3), &json!(297))
-    );
+    assert_has(last, json!({ "before": 300, "delta": -3, "after": 297 }));
     assert_eq!(last["order_id"], id);
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 93_150);
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 93_150);
     shop.assert_sound().await;
 }
 
@@ -48,20 +39,18 @@ async fn order_and_payment_are_in_the_ledgers() {
 async fn refund_returns_units_and_money_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.place_order(&alice, "deadbolt", 2).await;
-    let id = order["id"].as_str().unwrap();
-    let post = |action: &'static str| shop.post(&alice, 0, &format!("/api/orders/{id}/{action}"));
-    let rejected = post("refund").fails(409).await;
-    assert_eq!(rejected, "order-state", "an unpaid order cannot be refunded");
-    post("pay").gives(200).await;
-    post("pay").refuses(409, "order-state").await;
-    post("cancel").refuses(409, "order-state").await;
+    let order = alice.orders("deadbolt", 2).ok().await;
+    // An unpaid order cannot be refunded.
+    alice.refunds(&order).fails(409, "order-state").await;
+    alice.pays(&order).ok().await;
+    alice.pays(&order).fails(409, "order-state").await;
+    alice.cancels(&order).fails(409, "order-state").await;
 
-    let refunded = post("refund").gives(200).await;
+    let refunded = alice.refunds(&order).ok().await;
     assert_eq!(refunded["order"]["status"], "refunded");
     assert_eq!(refunded["stock"]["deadbolt"], json!({ "before": 38, "delta": 2, "after": 40 }));
     assert_eq!(refunded["balance"], json!({ "before": 90_200, "delta": 9_800, "after": 100_000 }));
-    post("refund").refuses(409, "order-state").await;
+    alice.refunds(&order).fails(409, "order-state").await;
     shop.assert_sound().await;
 }
 
@@ -69,12 +58,10 @@ async fn refund_returns_units_and_money_once() {
 async fn cancelled_order_returns_stock_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.place_order(&alice, "strongbox", 5).await;
-    let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
-    let cancel = || shop.request(&alice, Method::POST, 0, &path).send();
-    let (first, second, third) = futures_util::join!(cancel(), cancel(), cancel());
-    let mut statuses: Vec<u16> =
-        [first, second, third].map(|response| response.unwrap().status().as_u16()).into();
+    let order = alice.orders("strongbox", 5).ok().await;
+
+    let cancellations = [0; 3].map(|_| alice.cancels(&order).send());
+    let mut statuses = join_all(cancellations).await.iter().map(|it| it.status).collect::<Vec<_>>();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409, 409]);
     assert_eq!(shop.item_audit("strongbox").await["stock"], 12);
@@ -86,9 +73,9 @@ async fn order_of_several_items_is_atomic() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = [("deadbolt", 1), ("last-lantern", 2)];
-    let rejection = shop.order_lines(&alice, 0, &lines).refuses(409, "sold-out").await;
+    let rejection = alice.orders_all(&lines).fails(409, "sold-out").await;
     assert_eq!(rejection["sku"], "last-lantern");
-    assert_eq!((&rejection["requested"], &rejection["available"]), (&json!(2), &json!(1)));
+    assert_has(&rejection, json!({ "requested": 2, "available": 1 }));
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 40, "the other line changed nothing");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
@@ -97,23 +84,14 @@ async fn order_of_several_items_is_atomic() {
 async fn payment_needs_sufficient_balance() {
     let shop = Shop::start(1).await;
     let bob = shop.sign_in("bob").await;
-    let order = shop.place_order(&bob, "strongbox", 6).await;
-    let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-    let pay = || {
-        shop.request(&bob, Method::POST, 0, &path)
-            .header("Idempotency-Key", "not-enough-money-1")
-            .send()
-    };
-    pay().await.unwrap().refuses(402, "insufficient-funds").await;
-    let entry = shop
-        .request(&bob, Method::POST, 0, "/api/me/top-ups")
-        .header("Idempotency-Key", "not-enough-money-2")
-        .json(&json!({ "amount_cents": 50_000 }))
-        .gives(201)
-        .await;
+    let order = bob.orders("strongbox", 6).ok().await;
+    let pay = bob.pays(&order);
+    pay.clone().fails(402, "insufficient-funds").await;
+
+    let entry = bob.tops_up(50_000).ok().await;
     assert_eq!(entry["after"], 150_000);
     // A rejection is not stored: the same key succeeds now.
-    let paid = pay().await.unwrap().gives(200).await;
+    let paid = pay.ok().await;
     assert_eq!(paid["balance"]["after"], 150_000 - 6 * 18_900);
     shop.assert_sound().await;
 }
@@ -122,14 +100,10 @@ async fn payment_needs_sufficient_balance() {
 async fn expired_order_cannot_be_paid() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    let order = alice.orders("deadbolt", 1).ok().await;
     shop.execute("update orders set expires_at = clock_timestamp()").await;
-    let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-    shop.request(&alice, Method::POST, 0, &path)
-        .header("Idempotency-Key", "it-is-too-late-now")
-        .refuses(409, "order-expired")
-        .await;
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
+    alice.pays(&order).fails(409, "order-expired").await;
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000);
     shop.assert_sound().await;
 }
 
@@ -138,25 +112,18 @@ async fn admin_creates_and_restocks_items() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
-    let create = || shop.request(&admin, Method::POST, 0, "/api/items").json(&item).send();
-    let created = create().await.unwrap();
-    assert_eq!(created.headers()["location"], "/api/items/hasp");
-    created.gives(201).await;
-    create().await.unwrap().refuses(409, "exists").await;
+    let created = admin.creates_item(&item).await;
+    assert_eq!(created.header("location"), "/api/items/hasp");
+    created.ok();
+    admin.creates_item(&item).fails(409, "exists").await;
     for (delta, after) in [(20, 30), (-5, 25)] {
-        let entry = shop
-            .post(&admin, 0, "/api/items/hasp/stock")
-            .json(&json!({ "delta": delta, "reason": "inventory" }))
-            .gives(200)
-            .await;
+        let count = json!({ "delta": delta, "reason": "inventory" });
+        let entry = admin.restocks("hasp", delta).json(&count).ok().await;
         assert_eq!(entry["after"], after);
     }
     let audit = shop.item_audit("hasp").await;
-    assert_eq!(
-        (&audit["opening"], &audit["restocked"], &audit["stock"]),
-        (&json!(10), &json!(15), &json!(25))
-    );
-    let ledger = shop.read(&admin, "/api/items/hasp/ledger").await;
+    assert_has(&audit, json!({ "opening": 10, "restocked": 15, "stock": 25 }));
+    let ledger = admin.reads("/api/items/hasp/ledger").await;
     let reasons: Vec<&str> =
         ledger["items"].as_array().unwrap().iter().map(|e| e["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["opening", "inventory", "inventory"]);
@@ -169,28 +136,23 @@ async fn lists_are_paginated_by_cursor() {
     let alice = shop.sign_in("alice").await;
     let mut placed = Vec::new();
     for _ in 0..3 {
-        let order = shop.place_order(&alice, "key-ring", 1).await;
-        placed.insert(0, order["id"].as_str().unwrap().to_owned());
+        let order = alice.orders("key-ring", 1).ok().await;
+        placed.insert(0, id_of(&order));
     }
     let ids = |list: &Value| -> Vec<String> {
-        list["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|o| o["id"].as_str().unwrap().to_owned())
-            .collect()
+        list["items"].as_array().unwrap().iter().map(|o| id_of(&o)).collect()
     };
-    let newest = shop.read(&alice, "/api/orders?limit=2").await;
+    let newest = alice.reads("/api/orders?limit=2").await;
     assert_eq!(ids(&newest), placed[..2]);
     assert_eq!(newest["next"], placed[1]);
-    let rest = shop.read(&alice, &format!("/api/orders?limit=2&after={}", placed[1])).await;
+    let rest = alice.reads(&format!("/api/orders?limit=2&after={}", placed[1])).await;
     assert_eq!((ids(&rest), &rest["next"]), (placed[2..].to_vec(), &Value::Null));
-    let entries = shop.read(&alice, "/api/items/key-ring/ledger?limit=2").await;
+    let entries = alice.reads("/api/items/key-ring/ledger?limit=2").await;
     let seq = entries["items"][1]["seq"].as_i64().unwrap();
     assert_eq!(entries["next"], seq.to_string());
-    let more = shop.read(&alice, &format!("/api/items/key-ring/ledger?after={seq}")).await;
+    let more = alice.reads(&format!("/api/items/key-ring/ledger?after={seq}")).await;
     assert_eq!(more["items"].as_array().unwrap().len(), 2);
-    let items = shop.read(&alice, "/api/items?after=key-ring&limit=1").await;
+    let items = alice.reads("/api/items?after=key-ring&limit=1").await;
     assert_eq!(items["items"][0]["sku"], "last-lantern");
 }
 
@@ -206,23 +168,19 @@ async fn link_header_leads_through_the_list() {
     }
     for start in ["/api/items", "/api/items/key-ring/ledger", "/api/me/ledger", "/api/lab/runs"] {
         for _ in 0..2 {
-            shop.post(&admin, 0, "/api/me/top-ups")
-                .json(&json!({ "amount_cents": 1 }))
-                .send()
-                .await
-                .unwrap();
-            shop.place_order(&admin, "key-ring", 1).await;
+            admin.tops_up(1).await;
+            admin.orders("key-ring", 1).ok().await;
         }
-        let whole = shop.read(&admin, start).await["items"].clone();
+        let whole = admin.reads(start).await["items"].clone();
         let (mut path, mut entries) = (format!("{start}?limit=1"), Vec::new());
         loop {
-            let response = shop.get(&admin, 0, &path).send().await.unwrap();
-            let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-            let page = response.gives(200).await;
+            let response = admin.get(&path).await;
+            let next = response.next_page();
+            let page = response.ok();
             entries.extend(page["items"].as_array().unwrap().clone());
-            assert_eq!(link.is_none(), page["next"].is_null(), "{page}");
-            let Some(link) = link else { break };
-            path = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().into();
+            assert_eq!(next.is_none(), page["next"].is_null(), "{page}");
+            let Some(next) = next else { break };
+            path = next;
         }
         assert!(entries.len() > 1, "{start}: {whole}");
         assert_eq!(Value::from(entries), whole, "{start}");
@@ -246,19 +204,18 @@ async fn created_responses_have_a_location() {
         (&alice, "/api/users", user),
         (&alice, "/api/sessions", session),
     ] {
-        let key = Uuid::new_v4().to_string();
+        let command = who.post(path).json(&sent);
         let mut bodies = Vec::new();
         // The second response is a replay if the command takes a key.
         let times = if path == "/api/orders" || path == "/api/me/top-ups" { 2 } else { 1 };
         for _ in 0..times {
-            let request = shop.request(who, Method::POST, 0, path).header("Idempotency-Key", &key);
-            let created = request.json(&sent).send().await.unwrap();
-            let location = created.headers()["location"].to_str().unwrap().to_owned();
-            bodies.push(created.gives(201).await);
+            let created = command.clone().await;
+            let location = created.header("location").to_owned();
+            bodies.push(created.succeeds(201));
             if path == "/api/sessions" {
                 continue;
             }
-            let found = shop.read(who, &location).await;
+            let found = who.reads(&location).await;
             match path {
                 "/api/orders" => assert_eq!(found["id"], bodies[0]["id"]),
                 "/api/me/top-ups" => assert_eq!(found["items"], json!([bodies[0]])),
@@ -305,17 +262,13 @@ async fn stock_above_maximum_may_only_shrink() {
     let shop = Shop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let sku = shop.shop_item(5, 1).await;
-    let order = shop.place_order(&alice, &sku, 2).await;
-    let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
-    shop.post(&alice, 0, &format!("{path}/pay")).gives(200).await;
+    let order = alice.orders(&sku, 2).ok().await;
+    alice.pays(&order).ok().await;
     shop.restock(&sku, 1_000_000_000 - 3).await;
-    shop.request(&alice, Method::POST, 0, &format!("{path}/refund")).gives(200).await;
-    let change = async |delta: i64| {
-        let change = shop.request(&admin, Method::POST, 0, &format!("/api/items/{sku}/stock"));
-        change.json(&json!({ "delta": delta, "reason": "correction" })).send().await.unwrap()
-    };
-    change(1).await.refuses(422, "invalid-request").await;
-    let entry = change(-1).await.gives(200).await;
-    assert_eq!((&entry["before"], &entry["after"]), (&json!(1_000_000_002), &json!(1_000_000_001)));
+    alice.refunds(&order).ok().await;
+
+    admin.restocks(&sku, 1).fails(422, "invalid-request").await;
+    let entry = admin.restocks(&sku, -1).ok().await;
+    assert_has(&entry, json!({ "before": 1_000_000_002, "after": 1_000_000_001 }));
     shop.assert_sound().await;
 }

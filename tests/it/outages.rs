@@ -4,12 +4,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use reqwest::{Response, StatusCode};
-use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, fresh_key, keyed};
-use crate::common::{Shop, until};
+use crate::common::{Call, Reply, Shop, fresh_key, until};
 
 /// "Within two seconds", with a margin for a busy machine.
 const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
@@ -30,19 +27,18 @@ pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Sho
 }
 
 /// Waits until the first replica reports these states; its last result may be from before.
-async fn until_reported(shop: &Shop, status: StatusCode, postgres: &str, redis: &str) {
+async fn until_reported(shop: &Shop, status: u16, postgres: &str, redis: &str) {
     until("it is reported", async || {
-        let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
-        let is_expected = ready.status() == status;
-        let ready: Value = ready.json().await.unwrap();
-        is_expected && ready["postgres"] == postgres && ready["redis"] == redis
+        let ready = send_in_time(shop.anonymous().get("/readyz")).await;
+        let body = &ready.body;
+        ready.status == status && body["postgres"] == postgres && body["redis"] == redis
     })
     .await;
 }
 
-pub async fn send_in_time(request: reqwest::RequestBuilder) -> Response {
+pub async fn send_in_time(request: Call) -> Reply {
     let started = Instant::now();
-    let response = request.send().await.unwrap();
+    let response = request.await;
     assert!(started.elapsed() < MAX_RESPONSE_TIME, "{:?}", started.elapsed());
     response
 }
@@ -53,25 +49,20 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     let shop = shop_behind(None, Some(&redis)).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
-    let order = shop.place_order(&alice, "deadbolt", 1).await;
-    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    let order = alice.orders("deadbolt", 1).ok().await;
     redis.cut();
-    let rejected = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
-    assert_eq!(rejected.headers()["retry-after"], "1");
-    rejected.refuses(503, "unavailable").await;
-    let pay = shop.post(&alice, 0, &pay);
-    send_in_time(pay).await.refuses(503, "unavailable").await;
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
+    let rejected = send_in_time(alice.orders("deadbolt", 1)).await;
+    assert_eq!(rejected.header("retry-after"), "1");
+    rejected.fails(503, "unavailable");
+    send_in_time(alice.pays(&order)).await.fails(503, "unavailable");
+    assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
     // Reads still work, so the replica stays ready.
-    until_reported(&shop, StatusCode::OK, "ok", "away").await;
+    until_reported(&shop, 200, "ok", "away").await;
     // A strategy without Redis still works.
-    shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock").gives(201).await;
+    alice.orders(&sku, 1).lock("row-lock").ok().await;
     redis.restore();
-    until("service is back", async || {
-        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
-    })
-    .await;
+    until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }
 
@@ -80,22 +71,18 @@ async fn postgres_outage_rejects_all_requests() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
-    shop.place_order(&alice, "deadbolt", 1).await;
+    alice.orders("deadbolt", 1).ok().await;
     postgres.cut();
     // Also those that are queued behind the first one.
-    let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    let orders = (0..8).map(|_| send_in_time(alice.orders("deadbolt", 1)));
     for rejected in join_all(orders).await {
-        rejected.refuses(503, "unavailable").await;
+        rejected.fails(503, "unavailable");
     }
-    let items = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
-    items.refuses(503, "unavailable").await;
-    until_reported(&shop, StatusCode::SERVICE_UNAVAILABLE, "away", "ok").await;
-    assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
+    send_in_time(shop.anonymous().get("/api/items")).await.fails(503, "unavailable");
+    until_reported(&shop, 503, "away", "ok").await;
+    assert_eq!(shop.anonymous().get("/healthz").await.status, 200);
     postgres.restore();
-    until("service is back", async || {
-        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
-    })
-    .await;
+    until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }
 
@@ -107,14 +94,13 @@ async fn dead_idle_sessions_are_replaced() {
     let sku = shop.lab_item(100).await;
     let mut bought = 0;
     for strategy in ["owner", "fenced", "batched", "row-lock"] {
-        let orders =
-            (0..8).map(|_| shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send());
+        let orders = (0..8).map(|_| alice.orders(&sku, 1).lock(strategy).send());
         for response in futures_util::future::join_all(orders).await {
-            assert_eq!(response.unwrap().status(), 201, "{strategy}");
+            assert_eq!(response.status, 201, "{strategy}");
             bought += 1;
         }
         let key = fresh_key();
-        let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
+        let order = || alice.orders(&sku, 1).key(&key).lock(strategy);
         let mut responses = Vec::new();
         for _ in 0..2 {
             let ended = shop
@@ -125,7 +111,7 @@ async fn dead_idle_sessions_are_replaced() {
                 )
                 .await;
             assert!(ended > 0, "{strategy}");
-            responses.push(order().gives(201).await);
+            responses.push(order().succeeds(201).await);
         }
         bought += 1;
         assert_eq!(responses[0], responses[1], "{strategy}");

@@ -6,14 +6,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use holdfast_shop::{IdempotencyKey, UserId};
-use reqwest::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, Sent, fresh_key, is_replayed, keyed, send};
-use crate::common::{Replica, Shop, until};
+use crate::common::{Replica, Sent, Shop, fresh_key, until};
 use crate::metrics::{metrics, value};
 
 /// Two batches, which the queue always admits: `MIN_LENGTH` in `queue_limit.rs` of the engine.
@@ -38,8 +36,9 @@ async fn backlog_holds_connections_of_paused_replica() {
     replica.pause();
     let mut connections = Vec::new();
     for n in 0..limit {
-        let connection = timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await;
-        let connection = connection.unwrap_or_else(|_| panic!("the backlog holds only {n}"));
+        let connection = timeout(REQUEST_TIMEOUT, TcpStream::connect(address))
+            .await
+            .unwrap_or_else(|_| panic!("the backlog holds only {n}"));
         connections.push(connection.unwrap());
     }
     replica.resume();
@@ -61,39 +60,36 @@ async fn slow_queue_rejects_at_once() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10_000).await;
-    let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
+    let order = |key: &str| alice.orders(&sku, 1).key(key);
     let done = fresh_key();
-    order(&done).gives(201).await;
+    order(&done).succeeds(201).await;
     // One order takes so long that no later one is executed in time …
-    let slow = send(order(&fresh_key()).header("Holdfast-Pause", "read:1500"));
+    let slow = order(&fresh_key()).pause("read:1500").send();
     shop.until_one_is_paused(&admin, "read").await;
-    let behind = send(order(&fresh_key()));
+    let behind = order(&fresh_key()).send();
     // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
-    slow.gives(201).await;
-    let queued: Vec<_> = (1..MIN_QUEUE).map(|_| send(order(&fresh_key()))).collect();
+    slow.succeeds(201).await;
+    let queued: Vec<_> = (1..MIN_QUEUE).map(|_| order(&fresh_key()).send()).collect();
     barrier.until_queued(MIN_QUEUE).await;
     let key = fresh_key();
-    let rejected = order(&key).send().await.unwrap();
+    let rejected = order(&key).await;
     assert!(!queued.iter().any(Sent::is_finished), "it is rejected while the others wait");
-    assert_eq!(rejected.headers()["retry-after"], "1");
-    rejected.refuses(503, "overloaded").await;
+    assert_eq!(rejected.header("retry-after"), "1");
+    rejected.fails(503, "overloaded");
     let text = metrics(&shop, 0).await;
     assert_eq!(value(&text, "holdfast_batch_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is rejected, unless the lookup takes too long.
     until("the finished key is replayed while the queue is full", async || {
-        let response = order(&done).send().await.unwrap();
-        is_replayed(&response) && response.status() == 201
+        let response = order(&done).await;
+        response.is_replayed() && response.status == 201
     })
     .await;
     barrier.open().await;
     for sent in queued.into_iter().chain([behind]) {
-        sent.gives(201).await;
+        sent.succeeds(201).await;
     }
-    until("the rejected key succeeds", async || {
-        order(&key).send().await.unwrap().status() == StatusCode::CREATED
-    })
-    .await;
+    until("the rejected key succeeds", async || order(&key).await.status == 201).await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&(MIN_QUEUE + 3).into(), &true.into()));
 }
@@ -105,8 +101,8 @@ async fn rejected_duplicates_still_get_replays() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let finished = fresh_key();
-    let order = || keyed(&shop, &alice, 0, &finished, &sku, 1).send();
-    let placed = order().await.unwrap().gives(201).await;
+    let order = || alice.orders(&sku, 1).key(&finished).send();
+    let placed = order().succeeds(201).await;
     let (user, fingerprint): (_, Vec<u8>) =
         sqlx::query_as("select user_id, fingerprint from idempotency where key = $1")
             .bind(&finished)

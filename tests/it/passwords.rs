@@ -3,30 +3,21 @@
 use std::process::{Output, Stdio};
 
 use futures_util::future::join_all;
-use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, send};
-use crate::common::{Shop, User, services, until};
+use crate::common::{Reply, Shop, User, services, until};
 
 const NEW_PASSWORD: &str = "a new password";
 
-async fn sign_in(shop: &Shop, user: &str, password: &str) -> Response {
-    let credentials = json!({ "user": user, "password": password });
-    shop.http.post(shop.url(0, "/api/sessions")).json(&credentials).send().await.unwrap()
+async fn sign_in(shop: &Shop, user: &str, password: &str) -> Reply {
+    shop.anonymous().signs_in(user, password).await
 }
 
-async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
-    let me = shop.get(who, replica, "/api/me").send().await.unwrap();
-    me.status().as_u16()
-}
-
-fn change(shop: &Shop, who: &User, old: &str, new: &str) -> reqwest::RequestBuilder {
-    let change = json!({ "old": old, "new": new });
-    shop.request(who, Method::POST, 0, "/api/me/password").json(&change)
+async fn status_of(who: &User, replica: usize) -> u16 {
+    who.at(replica).get("/api/me").await.status
 }
 
 async fn sessions_of(shop: &Shop, name: &str) -> i64 {
@@ -60,25 +51,23 @@ async fn password_change_ends_other_sessions() {
     let (alice, other) = (shop.sign_in("alice").await, shop.sign_in("alice").await);
     let bob = shop.sign_in("bob").await;
     for replica in [0, 1] {
-        assert_eq!(status_of(&shop, &other, replica).await, 200);
+        assert_eq!(status_of(&other, replica).await, 200);
     }
     for (old, new, field) in [("wrong", NEW_PASSWORD, "old"), ("alice", "seven77", "new")] {
-        let body = change(&shop, &alice, old, new).refuses(422, "invalid-request").await;
+        let body = alice.changes_password(old, new).fails(422, "invalid-request").await;
         assert_eq!(body["errors"][0]["field"], field);
     }
     assert_eq!(sessions_of(&shop, "alice").await, 2);
 
-    let changed = change(&shop, &alice, "alice", NEW_PASSWORD).send().await.unwrap();
-    assert_eq!(changed.status(), 204);
-    assert_eq!(status_of(&shop, &other, 0).await, 401);
-    until("the other replica ends it too", async || status_of(&shop, &other, 1).await == 401).await;
-    assert_eq!([status_of(&shop, &alice, 0).await, status_of(&shop, &bob, 0).await], [200, 200]);
-    assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 401);
-    assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status(), 201);
-    let unauthenticated = User { name: "alice".to_owned(), token: "none".to_owned() };
-    change(&shop, &unauthenticated, NEW_PASSWORD, "another one")
-        .refuses(401, "unauthenticated")
-        .await;
+    alice.changes_password("alice", NEW_PASSWORD).await.succeeds(204);
+    assert_eq!(status_of(&other, 0).await, 401);
+    until("the other replica ends it too", async || status_of(&other, 1).await == 401).await;
+    assert_eq!([status_of(&alice, 0).await, status_of(&bob, 0).await], [200, 200]);
+    assert_eq!(sign_in(&shop, "alice", "alice").await.status, 401);
+    assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status, 201);
+    let unauthenticated = shop.anonymous().with_token("none");
+    let change = unauthenticated.changes_password(NEW_PASSWORD, "another one");
+    change.fails(401, "unauthenticated").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,11 +78,10 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     let change_first =
         begin(&shop, "update users set password_hash = password_hash || 'x' where name = 'bob'");
     let change_first = change_first.await;
-    let credentials = json!({ "user": "bob", "password": "bob" });
-    let late = send(shop.http.post(shop.url(0, "/api/sessions")).json(&credentials));
+    let late = shop.anonymous().signs_in("bob", "bob").send();
     until_blocked(&shop, 1).await;
     commit(change_first).await;
-    late.refuses(401, "unauthenticated").await;
+    late.fails(401, "unauthenticated").await;
     assert_eq!(sessions_of(&shop, "bob").await, 0);
 
     // The session begins before the change, which has to find it.
@@ -103,10 +91,10 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
          select 'late', id, '', now() + interval '1 day' from users where name = 'alice' for share",
     )
     .await;
-    let changed = send(change(&shop, &alice, "alice", NEW_PASSWORD));
+    let changed = alice.changes_password("alice", NEW_PASSWORD).send();
     until_blocked(&shop, 1).await;
     commit(session_first).await;
-    assert_eq!(changed.response().await.status(), 204);
+    assert_eq!(changed.await.status, 204);
     assert_eq!(sessions_of(&shop, "alice").await, 1);
 }
 
@@ -115,11 +103,11 @@ async fn second_of_two_password_changes_is_rejected() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let blocker = begin(&shop, "select from users where name = 'alice' for update").await;
-    let changes = [NEW_PASSWORD, "another password"];
-    let changes = changes.map(|new| send(change(&shop, &alice, "alice", new)));
+    let changes =
+        [NEW_PASSWORD, "another password"].map(|new| alice.changes_password("alice", new).send());
     until_blocked(&shop, 2).await;
     commit(blocker).await;
-    let changed = join_all(changes.map(async |sent| sent.response().await.status().as_u16()));
+    let changed = join_all(changes.map(async |sent| sent.await.status));
     let mut changed = changed.await;
     changed.sort_unstable();
     assert_eq!(changed, [204, 422]);
@@ -135,17 +123,17 @@ async fn flood_of_sign_ins_is_rejected_early() {
         let flood = join_all((0..400).map(|_| sign_in(&shop, name, "wrong")));
         let mut rejected = 0;
         for response in flood.await {
-            if response.status() == 503 {
-                assert!(response.headers().contains_key("retry-after"));
-                response.refuses(503, "overloaded").await;
+            if response.status == 503 {
+                assert!(!response.header("retry-after").is_empty());
+                response.fails(503, "overloaded");
                 rejected += 1;
             } else {
-                response.refuses(401, "unauthenticated").await;
+                response.fails(401, "unauthenticated");
             }
         }
         assert!(rejected > 0, "{name}");
     }
-    assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 201);
+    assert_eq!(sign_in(&shop, "alice", "alice").await.status, 201);
 }
 
 #[tokio::test]
@@ -170,12 +158,9 @@ async fn database_has_only_hashes_of_secrets() {
 async fn duplicate_sign_up_logs_no_error() {
     let shop = Shop::start(1).await;
     let name = format!("twice-{}", Uuid::new_v4().simple());
-    let sign_up = async || {
-        let credentials = json!({ "user": name, "password": NEW_PASSWORD });
-        shop.http.post(shop.url(0, "/api/users")).json(&credentials).send().await.unwrap()
-    };
-    assert_eq!(sign_up().await.status(), 201);
-    sign_up().await.refuses(409, "exists").await;
+    shop.anonymous().signs_up(&name, NEW_PASSWORD).ok().await;
+    shop.anonymous().signs_up(&name, NEW_PASSWORD).fails(409, "exists").await;
+
     // Once the log has this marker, it has everything that Postgres wrote before.
     let marker = format!("marker_{}", Uuid::new_v4().simple());
     let statement = AssertSqlSafe(format!("select {marker}"));
@@ -189,23 +174,17 @@ async fn duplicate_sign_up_logs_no_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn new_user_gets_one_welcome_credit() {
     let shop = Shop::start(1).await;
-    let credentials = json!({ "user": "dora", "password": NEW_PASSWORD });
-    let sign_up = async || {
-        let url = shop.url(0, "/api/users");
-        shop.http.post(url).json(&credentials).send().await.unwrap()
-    };
-    let created = sign_up().await;
-    let request_id = created.headers()["x-request-id"].to_str().unwrap().to_owned();
-    assert_eq!((created.status().as_u16(), sign_up().await.status().as_u16()), (201, 409));
-    let url = shop.url(0, "/api/sessions");
-    let token = shop.http.post(url).json(&credentials).gives(201).await["token"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let dora = User { name: "dora".to_owned(), token };
+    let anyone = shop.anonymous();
+    let created = anyone.signs_up("dora", NEW_PASSWORD).await;
+    let request_id = created.header("x-request-id").to_owned();
+    created.ok();
+    anyone.signs_up("dora", NEW_PASSWORD).fails(409, "exists").await;
+
+    let session = anyone.signs_in("dora", NEW_PASSWORD).ok().await;
+    let dora = anyone.with_token(session["token"].as_str().unwrap());
     let me = json!({ "user": "dora", "balance_cents": 10_000, "lab_balance_cents": 100_000 });
-    assert_eq!(shop.read(&dora, "/api/me").await, me);
-    let ledger = shop.read(&dora, "/api/me/ledger").await;
+    assert_eq!(dora.reads("/api/me").await, me);
+    let ledger = dora.reads("/api/me/ledger").await;
     assert_eq!(ledger["items"].as_array().unwrap().len(), 1);
     let entry = &ledger["items"][0];
     let change = [&entry["before"], &entry["delta"], &entry["after"]];
@@ -224,19 +203,15 @@ async fn new_user_gets_one_welcome_credit() {
 async fn new_password_has_minimum_length() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_MIN_PASSWORD_LENGTH", "10")]);
-    let urls = [shop.url(0, "/api/users"), shop.url(1, "/api/users")];
-    let demo = format!("{}/api/users", services().running.replicas[0]);
-    for (url, least) in [(&urls[0], 8), (&urls[1], 10), (&demo, 3)] {
+    shop.replicas.base_urls.write().push(services().running.replicas[0].clone());
+
+    for (replica, least) in [(0, 8), (1, 10), (2, 3)] {
         let name = format!("user-{}", Uuid::new_v4().simple());
-        let sign_up = |length: usize| {
-            let credentials = json!({ "user": name, "password": "p".repeat(length) });
-            shop.http.post(url).json(&credentials).send()
-        };
-        let (status, _, rejection) = sign_up(least - 1).await.unwrap().outcome().await;
-        assert_eq!((status, &rejection["errors"][0]["field"]), (422, &json!("password")));
-        let why = format!("{least} to 256 characters");
-        assert_eq!(rejection["errors"][0]["detail"], Value::from(why));
-        sign_up(least).await.unwrap().gives(201).await;
+        let anyone = shop.anonymous().at(replica);
+        let rejected = anyone.signs_up(&name, &"p".repeat(least - 1)).await.succeeds(422);
+        assert_eq!(rejected["errors"][0]["field"], "password");
+        assert_eq!(rejected["errors"][0]["detail"], format!("{least} to 256 characters"));
+        anyone.signs_up(&name, &"p".repeat(least)).ok().await;
     }
 }
 
@@ -270,25 +245,25 @@ async fn user_commands_change_password_and_disable() {
         let (success, text) = run(&arguments, password).await;
         assert!(!success && text.contains(why), "{text}");
     }
-    assert_eq!(status_of(&shop, &alice, 0).await, 200);
+    assert_eq!(status_of(&alice, 0).await, 200);
 
     let (success, text) = run(&["passwd", "alice"], NEW_PASSWORD).await;
     assert!(success && !text.contains("disabled"), "{text}");
-    until("her session has ended", async || status_of(&shop, &alice, 0).await == 401).await;
-    assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 401);
-    assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status(), 201);
+    until("her session has ended", async || status_of(&alice, 0).await == 401).await;
+    assert_eq!(sign_in(&shop, "alice", "alice").await.status, 401);
+    assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status, 201);
 
     let (success, text) = run(&["disable", "bob"], "").await;
     assert!(success, "{text}");
-    until("his session has ended", async || status_of(&shop, &bob, 0).await == 401).await;
-    assert_eq!(sign_in(&shop, "bob", "bob").await.status(), 401);
+    until("his session has ended", async || status_of(&bob, 0).await == 401).await;
+    assert_eq!(sign_in(&shop, "bob", "bob").await.status, 401);
     let (success, text) = run(&["passwd", "bob"], NEW_PASSWORD).await;
     assert!(success && text.contains("stays disabled"), "{text}");
-    assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status(), 401);
+    assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 401);
     assert_eq!(sessions_of(&shop, "bob").await, 0);
     let (success, text) = run(&["enable", "bob"], "").await;
     assert!(success, "{text}");
-    assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status(), 201);
+    assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 201);
 
     let longer = ["passwd", "bob", "--min-password-length", "64"];
     let (success, text) = run(&longer, NEW_PASSWORD).await;

@@ -1,11 +1,9 @@
 //! Requests that are paused at a probe point, and how a test resumes them.
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::Method;
 use serde_json::Value;
-use uuid::Uuid;
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Reply, Sent, Shop, User, fresh_key, until};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PausedRequest {
@@ -15,7 +13,7 @@ pub struct PausedRequest {
 
 impl Shop {
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
-        let paused = self.get(admin, replica, "/api/lab/paused").gives(200).await;
+        let paused = admin.at(replica).get("/api/lab/paused").ok().await;
         let field = |paused: &Value, name: &str| paused[name].as_str().unwrap().to_owned();
         let paused = paused.as_array().unwrap().iter();
         paused
@@ -46,22 +44,49 @@ impl Shop {
 
     /// Resumes the request; `false` if it is not paused.
     pub async fn resume_request(&self, admin: &User, replica: usize, request: &str) -> bool {
-        let resume =
-            self.request(admin, Method::POST, replica, &format!("/api/lab/paused/{request}"));
-        resume.send().await.unwrap().status() == StatusCode::NO_CONTENT
+        let resume = admin.at(replica).request(Method::POST, &format!("/api/lab/paused/{request}"));
+        resume.await.status == 204
     }
 
-    pub async fn until_paused(&self, admin: &User, replica: usize, request: Uuid, point: &str) {
+    pub async fn until_paused(&self, admin: &User, replica: usize, request: &str, point: &str) {
         until(&format!("the request is paused at {point}"), async || {
-            let expected = PausedRequest { request: request.to_string(), point: point.to_owned() };
+            let expected = PausedRequest { request: request.to_owned(), point: point.to_owned() };
             self.paused_requests(admin, replica).await.contains(&expected)
         })
         .await;
     }
 }
 
-/// Gives the request an id, and pauses it at that point.
-pub fn with_pause(request: RequestBuilder, point: &str) -> (Uuid, RequestBuilder) {
-    let id = Uuid::new_v4();
-    (id, request.header("X-Request-Id", id.to_string()).header("Holdfast-Pause", point))
+/// A request that is paused at a probe point.
+pub struct PausedCall {
+    pub id: String,
+    pub replica: usize,
+    pub sent: Sent,
+}
+
+impl Shop {
+    /// Sends a call, and waits until it is paused at that point.
+    pub async fn pause(&self, admin: &User, call: Call, point: &str) -> PausedCall {
+        let (id, replica) = (fresh_key(), call.replica);
+        let sent = call.header("X-Request-Id", &id).pause(point).send();
+        self.until_paused(admin, replica, &id, point).await;
+        PausedCall { id, replica, sent }
+    }
+
+    /// Resumes it, again after each retry, and returns its reply.
+    pub async fn resume(&self, admin: &User, paused: PausedCall) -> Reply {
+        until("the paused request has a response", async || {
+            self.resume_request(admin, paused.replica, &paused.id).await;
+            paused.sent.is_finished()
+        })
+        .await;
+        paused.sent.await
+    }
+
+    /// Resumes all that are paused at replica 0.
+    pub async fn resume_all(&self, admin: &User) {
+        for paused in self.paused_requests(admin, 0).await {
+            assert!(self.resume_request(admin, 0, &paused.request).await);
+        }
+    }
 }

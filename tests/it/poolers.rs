@@ -85,9 +85,9 @@ async fn session_pooler_keeps_all_settings() {
         shop.add_replica(&[("DATABASE_URL", &url)]);
         let alice = shop.sign_in("alice").await;
         let sku = shop.lab_item(10).await;
-        let orders = (0..10).map(|_| shop.order(&alice, 0, &sku, 1).send());
+        let orders = (0..10).map(|_| alice.orders(&sku, 1).send());
         for response in join_all(orders).await {
-            assert_eq!(response.unwrap().status(), 201, "{settings}");
+            assert_eq!(response.status, 201, "{settings}");
         }
         shop.replicas.clear();
     }
@@ -132,17 +132,16 @@ async fn transaction_pooler_is_rejected_at_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn isolation_of_the_database_changes_no_strategy() {
     let mut shop = Shop::without_replicas().await;
-    let alter = "alter database {} set default_transaction_isolation = 'serializable'";
-    let alter = alter.replace("{}", &shop.database);
+    let alter = "alter database {} set default_transaction_isolation = 'serializable'"
+        .replace("{}", &shop.database);
     shop.pool.execute(AssertSqlSafe(alter)).await.unwrap();
     shop.add_replica(&[]);
     let alice = shop.sign_in("alice").await;
     for strategy in ["row-lock", "atomic", "advisory", "batched"] {
         let sku = shop.lab_item(40).await;
-        let order = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send();
+        let order = || alice.orders(&sku, 1).lock(strategy).send();
         for response in join_all((0..40).map(|_| order())).await {
-            let response = response.unwrap();
-            assert_eq!(response.status(), 201, "{strategy}: {}", response.text().await.unwrap());
+            assert_eq!(response.status, 201, "{strategy}: {response}");
         }
     }
     shop.assert_sound().await;

@@ -154,16 +154,16 @@ fn metric_names(text: &str) -> BTreeSet<String> {
 }
 
 /// One round of everything that the dashboard shows.
-async fn load(shop: &Shop, alice: &User, sku: &str) {
+async fn load(alice: &User, sku: &str) {
     for (replica, strategy) in [(0, "batched"), (1, "fenced")] {
-        let order = shop.order(alice, replica, sku, 1).header("Holdfast-Lock", strategy);
+        let order = alice.at(replica).orders(sku, 1).lock(strategy);
         for _ in 0..2 {
             // The second one is a replay.
-            order.try_clone().unwrap().send().await.unwrap();
+            order.clone().await;
         }
     }
     // The third replica limits the rate of a user.
-    shop.order(alice, 2, sku, 1).send().await.unwrap();
+    alice.at(2).orders(sku, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +193,7 @@ async fn dashboard_metrics_exist_after_load() {
     let deadline = Instant::now() + LOAD_TIMEOUT;
     while !missing.is_empty() {
         assert!(Instant::now() < deadline, "no value: {missing:#?}");
-        load(&shop, &alice, &sku).await;
+        load(&alice, &sku).await;
         for expression in missing.clone() {
             if !prometheus.is_empty(&expression).await {
                 missing.remove(&expression);

@@ -10,12 +10,9 @@ use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast_shop::jobs::{Job, RunOutcome};
 use holdfast_shop::model::{Item, ItemKind};
 use holdfast_shop::store::{LabItemPurge, items, oldest_kept, purge_lab_item};
-use reqwest::Method;
-use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, send};
 use crate::common::{Shop, User, until};
 use crate::jobs::{DUE, job, offer, replica};
 
@@ -96,11 +93,11 @@ async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
 }
 
 /// Places an order of one unit each, and takes these actions with it.
-pub async fn order_and(shop: &Shop, alice: &User, skus: &[&str], actions: &[&str]) {
+pub async fn order_and(alice: &User, skus: &[&str], actions: &[&str]) {
     let lines: Vec<_> = skus.iter().map(|sku| (*sku, 1)).collect();
-    let order = shop.order_lines(alice, 0, &lines).gives(201).await;
+    let order = alice.orders_all(&lines).ok().await;
     for action in actions {
-        shop.act(alice, 0, &order, action).gives(200).await;
+        alice.acts(&order, action).ok().await;
     }
 }
 
@@ -117,12 +114,12 @@ async fn old_lab_items_are_purged_with_orders() {
     let young = lab_item_of_age(&shop, 29).await;
     let [cancelled, paid, refunded, one, other, pending, beside_young, unused] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|at| old[at].as_str());
-    order_and(&shop, &alice, &[cancelled], &["cancel"]).await;
-    order_and(&shop, &alice, &[paid], &["pay"]).await;
-    order_and(&shop, &alice, &[refunded], &["pay", "refund"]).await;
-    order_and(&shop, &alice, &[one, other], &["cancel"]).await;
-    order_and(&shop, &alice, &[pending], &[]).await;
-    order_and(&shop, &alice, &[beside_young, &young], &["cancel"]).await;
+    order_and(&alice, &[cancelled], &["cancel"]).await;
+    order_and(&alice, &[paid], &["pay"]).await;
+    order_and(&alice, &[refunded], &["pay", "refund"]).await;
+    order_and(&alice, &[one, other], &["cancel"]).await;
+    order_and(&alice, &[pending], &[]).await;
+    order_and(&alice, &[beside_young, &young], &["cancel"]).await;
 
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     assert_eq!((purged.purged["lab_items"], purged.failed), (6, Vec::new()));
@@ -144,7 +141,7 @@ async fn lab_item_of_many_orders_is_purged_in_parts() {
     let alice = shop.sign_in("alice").await;
     let sku = lab_item_of_age(&shop, 31).await;
     for _ in 0..9 {
-        order_and(&shop, &alice, &[&sku], &["cancel"]).await;
+        order_and(&alice, &[&sku], &["cancel"]).await;
     }
     shop.execute(
         "create function wait() returns trigger language plpgsql as
@@ -300,8 +297,7 @@ async fn lab_item_of_order_in_flight_is_kept() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(5).await;
-    let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-    let sent = send(order.header("Holdfast-Pause", "commit"));
+    let sent = alice.orders(&sku, 1).lock("row-lock").pause("commit").send();
     shop.until_one_is_paused(&admin, "commit").await;
     let committed = async {
         until("the purge waits", async || shop.waiting_sessions().await == 1).await;
@@ -312,7 +308,7 @@ async fn lab_item_of_order_in_flight_is_kept() {
     let (purged, ()) =
         futures_util::join!(purge_lab_item(&pool, &sku, sku.as_str(), 10), committed);
     assert_eq!(purged.unwrap(), LabItemPurge::Kept);
-    sent.gives(201).await;
+    sent.ok().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,19 +316,10 @@ async fn keys_stay_used_after_purge() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
-    let post = |path: &str, key: &str, body: Value| {
-        let request = shop.request(&alice, Method::POST, 0, path).header("Idempotency-Key", key);
-        request.json(&body).send()
-    };
-    let request_body = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
-    let order = post("/api/orders", &keys[0], request_body.clone()).await.unwrap();
-    let order = order.gives(201).await;
-    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-    let paid = post(&pay, &keys[1], json!({})).await.unwrap();
-    paid.gives(200).await;
-    let amount = json!({ "amount_cents": 100 });
-    let topped = post("/api/me/top-ups", &keys[2], amount.clone()).await.unwrap();
-    topped.gives(201).await;
+    let order = alice.orders("deadbolt", 1).key(&keys[0]).ok().await;
+    alice.pays(&order).key(&keys[1]).ok().await;
+    alice.tops_up(100).key(&keys[2]).ok().await;
+
     let old = "update idempotency set created_at = created_at - interval '25 hours'";
     shop.execute(old).await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
@@ -341,16 +328,10 @@ async fn keys_stay_used_after_purge() {
     let young = "update idempotency set created_at = now()";
     shop.execute(young).await;
     shop.until_no_locks_are_held(0).await;
-    let again = [
-        post("/api/orders", &keys[0], request_body).await.unwrap(),
-        post(&pay, &keys[1], json!({})).await.unwrap(),
-        post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
-    ];
+    alice.orders("deadbolt", 1).key(&keys[0]).fails(409, "idempotency-key-used").await;
     // The key record of a payment is purged: its order has the status paid.
-    let used = ["idempotency-key-used", "order-state", "idempotency-key-used"];
-    for (response, problem_type) in again.into_iter().zip(used) {
-        assert_eq!(response.fails(409).await, problem_type);
-    }
+    alice.pays(&order).key(&keys[1]).fails(409, "order-state").await;
+    alice.tops_up(100).key(&keys[2]).fails(409, "idempotency-key-used").await;
     assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
     shop.assert_sound().await;
 }

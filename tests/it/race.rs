@@ -3,22 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, until};
-use crate::pause_points::with_pause;
+use crate::common::{Call, Shop, until};
 use crate::purge::order_and;
 use holdfast_lab::race::runner::prune;
 
-fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
+fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Call {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });
-    shop.http.post(shop.url(0, "/api/race")).json(&race)
+    shop.anonymous().post("/api/race").json(&race)
 }
 
 async fn run(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Value {
-    race(shop, lock, buyers, stock).gives(200).await
+    race(shop, lock, buyers, stock).succeeds(200).await
 }
 
 fn values(race: &Value, event: &str) -> Vec<i64> {
@@ -58,14 +55,14 @@ async fn two_buyers_get_last_unit_without_lock() {
     let audit = shop.item_audit_at(1, &sku).await;
     assert_eq!((&audit["sold"], audit["forks"][0]["before"].as_i64()), (&json!(2), Some(1)));
     let path = format!("/api/race/{}", race["id"].as_str().unwrap());
-    let other = shop.http.get(shop.url(1, &path)).send().await.unwrap();
-    assert_eq!(other.gives(200).await, race);
+    let other = shop.anonymous().at(1).get(&path).await;
+    assert_eq!(other.succeeds(200), race);
     // It is a run, which the list of runs does not have.
     let path = format!("/api/lab/runs/{}", race["id"].as_str().unwrap());
-    let run = shop.http.get(shop.url(1, &path)).gives(200).await;
+    let run = shop.anonymous().at(1).get(&path).ok().await;
     assert_eq!((&run["arms"][0]["oversold"], &run["lanes"][1]["label"]), (&json!(1), &json!("B")));
-    let list = shop.http.get(shop.url(0, "/api/lab/runs")).send().await.unwrap();
-    assert_eq!(list.gives(200).await["items"], json!([]));
+    let list = shop.anonymous().get("/api/lab/runs").await;
+    assert_eq!(list.succeeds(200)["items"], json!([]));
     shop.assert_sound().await;
 }
 
@@ -111,43 +108,41 @@ async fn invalid_and_foreign_races_are_rejected() {
         ("none", 2, -1, "stock"),
         ("none", 2, 1_001, "stock"),
     ] {
-        let rejected = race(&shop, lock, buyers, stock).gives(422).await;
+        let rejected = race(&shop, lock, buyers, stock).succeeds(422).await;
         assert_eq!(rejected["errors"][0]["field"], field, "{lock} {buyers} {stock}");
     }
     let post = |content_type: &str, body: &'static str| {
-        let post = shop.http.post(shop.url(0, "/api/race"));
+        let post = shop.anonymous().post("/api/race");
         post.header("Content-Type", content_type).body(body)
     };
     let race_text = "{\"lock\":\"none\",\"buyers\":2,\"stock\":1}";
-    post("text/plain", race_text).refuses(415, "invalid-request").await;
-    let foreign = post("application/json", race_text).header("Sec-Fetch-Site", "cross-site");
-    foreign.refuses(403, "forbidden").await;
-    let form = shop.http.post(shop.url(0, "/race")).body("buyers=2");
-    let form = form.header("Content-Type", "application/x-www-form-urlencoded");
-    form.header("Origin", "https://evil.example").refuses(403, "forbidden").await;
-    shop.http.get(shop.url(0, "/api/race/none")).refuses(404, "not-found").await;
+    post("text/plain", race_text).fails(415, "invalid-request").await;
+    let from_other_site =
+        post("application/json", race_text).header("Sec-Fetch-Site", "cross-site");
+    from_other_site.fails(403, "forbidden").await;
+    let form = shop.anonymous().form("/race", "buyers=2");
+    form.header("Origin", "https://evil.example").fails(403, "forbidden").await;
+    shop.anonymous().get("/api/race/none").fails(404, "not-found").await;
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let race = json!({ "lock": "none", "buyers": 2, "stock": 1 });
-    shop.http.post(shop.url(1, "/api/race")).json(&race).refuses(403, "forbidden").await;
+    shop.anonymous().at(1).post("/api/race").json(&race).fails(403, "forbidden").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn races_of_one_address_are_limited() {
     let limits = [("HOLDFAST_LIMIT_RACE", "30/h:3"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")];
     let shop = Shop::start_with(1, &limits).await;
-    let from = async |address: &str| -> Response {
-        race(&shop, "none", 1, 1).header("X-Forwarded-For", address).send().await.unwrap()
-    };
+    let from = |address: &str| race(&shop, "none", 1, 1).header("X-Forwarded-For", address);
     for _ in 0..3 {
-        from("192.0.2.1").await.gives(200).await;
+        from("192.0.2.1").succeeds(200).await;
     }
     let rejected = from("192.0.2.1").await;
-    let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let wait: u64 = rejected.header("retry-after").parse().unwrap();
     assert!((1..=120).contains(&wait), "{wait}");
-    rejected.refuses(429, "too-many-requests").await;
-    from("192.0.2.2").await.gives(200).await;
+    rejected.fails(429, "too-many-requests");
+    from("192.0.2.2").succeeds(200).await;
 }
 
 /// Races beyond the bound are queued, while an order of the shop is placed in time.
@@ -163,7 +158,7 @@ async fn fifty_visitors_queue_while_shop_sells() {
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
-            shop.place_order(&alice, "key-ring", 1).await;
+            alice.orders("key-ring", 1).ok().await;
             slowest = slowest.max(began.elapsed());
         }
         slowest
@@ -172,20 +167,19 @@ async fn fifty_visitors_queue_while_shop_sells() {
     assert!(slowest < Duration::from_secs(2), "an order took {slowest:?}");
     let mut queued = Vec::new();
     for response in responses {
-        let response = response.unwrap();
-        if response.status() == 202 {
-            let location = response.headers()["location"].to_str().unwrap().to_owned();
-            let race = response.gives(202).await;
+        if response.status == 202 {
+            let location = response.header("location").to_owned();
+            let race = response.succeeds(202);
             assert!(race["position"].as_i64().is_some_and(|position| position >= 1), "{race}");
             queued.push(location);
         } else {
-            assert_eq!(response.gives(200).await["sold"], 2);
+            assert_eq!(response.succeeds(200)["sold"], 2);
         }
     }
     assert!(queued.len() > 10, "{} were queued", queued.len());
     for location in queued {
         until("the queued race is done", async || {
-            let race = shop.http.get(shop.url(1, &location)).gives(200).await;
+            let race = shop.anonymous().at(1).get(&location).ok().await;
             race["state"] == "done" && race["sold"] == 2
         })
         .await;
@@ -201,7 +195,7 @@ async fn full_queue_rejects_races() {
     let races = (0..80).map(|_| race(&shop, "none", 2, 1).timeout(Duration::from_secs(12)).send());
     let responses = futures_util::future::join_all(races).await;
     shop.replicas[1].resume();
-    let statuses: Vec<u16> = responses.into_iter().map(|it| it.unwrap().status().into()).collect();
+    let statuses: Vec<u16> = responses.into_iter().map(|it| it.status).collect();
     let count = |status| statuses.iter().filter(|it| **it == status).count();
     assert_eq!((count(200), count(202), count(503)), (2, 64, 14), "{statuses:?}");
 }
@@ -246,8 +240,8 @@ async fn oldest_races_are_deleted_with_their_items() {
         .await
         .unwrap();
     let alice = shop.sign_in("alice").await;
-    order_and(&shop, &alice, &[&skus[0], &skus[1]], &["cancel"]).await;
-    order_and(&shop, &alice, &[&skus[0]], &["pay", "refund"]).await;
+    order_and(&alice, &[&skus[0], &skus[1]], &["cancel"]).await;
+    order_and(&alice, &[&skus[0]], &["pay", "refund"]).await;
     until("the oldest races are deleted", async || {
         prune(&pool, 1).await.unwrap();
         shop.number("select count(*) from lab_runs").await == 1
@@ -264,20 +258,12 @@ async fn user_resumes_only_own_paused_order() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(1).await;
-    let (id, order) = with_pause(shop.order(&alice, 0, &sku, 1), "read");
-    let placed = async { order.send().await.unwrap().status() };
-    let resumed = async {
-        shop.until_paused(&admin, 0, id, "read").await;
-        let resume = format!("/api/race/paused/{id}");
-        let mut seen = Vec::new();
-        for user in [&bob, &alice] {
-            let paused = shop.request(user, Method::GET, 0, "/api/race/paused").send().await;
-            let paused = paused.unwrap().gives(200).await;
-            let status = shop.request(user, Method::POST, 0, &resume).send().await.unwrap();
-            seen.push((paused.as_array().unwrap().len(), status.status().as_u16()));
-        }
-        seen
-    };
-    let (status, seen) = futures_util::join!(placed, resumed);
-    assert_eq!((status.as_u16(), seen), (201, vec![(0, 404), (1, 204)]));
+    let paused = shop.pause(&admin, alice.orders(&sku, 1), "read").await;
+
+    for (user, can_see, status) in [(&bob, 0, 404), (&alice, 1, 204)] {
+        let can_resume = user.reads("/api/race/paused").await;
+        assert_eq!(can_resume.as_array().unwrap().len(), can_see, "{}", user.name);
+        user.post(&format!("/api/race/paused/{}", paused.id)).succeeds(status).await;
+    }
+    paused.sent.ok().await;
 }

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
-use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, fresh_key, keyed};
-use crate::common::{Shop, User, services, until};
+use crate::common::{Reply, Shop, User, assert_has, fresh_key, services, until};
 use crate::metrics::{metrics, value};
 use crate::topology::{command_calls, query};
 
@@ -27,13 +25,8 @@ pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> Sho
     Shop::start_with(replicas, &env).await
 }
 
-async fn me(shop: &Shop, who: &User, replica: usize) -> Response {
-    shop.request(who, Method::GET, replica, "/api/me").send().await.unwrap()
-}
-
-fn header(response: &Response, name: &str) -> String {
-    let value = response.headers().get(name);
-    value.map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+async fn me(who: &User, replica: usize) -> Reply {
+    who.at(replica).get("/api/me").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,48 +36,47 @@ async fn rate_limit_is_shared_by_replicas() {
     // A second session is no second limit.
     let again = shop.sign_in_at(1, "alice").await;
     let began = Instant::now();
-    let statuses: Vec<StatusCode> = stream::iter(0..800)
+    let statuses: Vec<u16> = stream::iter(0..800)
         .map(|n| {
-            let (shop, who) = (&shop, if n % 3 == 0 { &again } else { &alice });
-            async move { me(shop, who, n % 2).await.status() }
+            let who = if n % 3 == 0 { &again } else { &alice };
+            async move { me(who, n % 2).await.status }
         })
         .buffer_unordered(16)
         .collect()
         .await;
     // Each replica may have leased the permits of an eighth of a second.
     let most = 20.0 + 40.0 * began.elapsed().as_secs_f64() + 2.0 * 40.0 / 8.0;
-    let mut counted: BTreeMap<StatusCode, u32> = BTreeMap::new();
+    let mut counted: BTreeMap<u16, u32> = BTreeMap::new();
     for status in statuses {
         *counted.entry(status).or_default() += 1;
     }
-    let passed = counted.get(&StatusCode::OK).copied().unwrap_or(0);
-    let rejected = counted.get(&StatusCode::TOO_MANY_REQUESTS).copied().unwrap_or(0);
+    let passed = counted.get(&200).copied().unwrap_or(0);
+    let rejected = counted.get(&429).copied().unwrap_or(0);
     assert_eq!(passed + rejected, 800, "{counted:?}");
     assert!(f64::from(passed) <= most, "{passed} of {most:.1}");
     assert!(f64::from(passed) >= most.min(800.0) / 2.0, "only {passed} of {most:.1}");
     // Other users are not limited.
     let bob = shop.sign_in("bob").await;
-    assert_eq!(me(&shop, &bob, 1).await.status(), 200);
+    assert_eq!(me(&bob, 1).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limited_order_keeps_key_unused() {
     let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_CLIENT", "20/m:2")]).await;
     let alice = shop.sign_in("alice").await;
-    until("the limit is used up", async || me(&shop, &alice, 0).await.status() == 429).await;
+    until("the limit is used up", async || me(&alice, 0).await.status == 429).await;
     // The next permit comes three seconds after that.
     let key = fresh_key();
-    let order = || keyed(&shop, &alice, 0, &key, "deadbolt", 1);
-    let rejected = order().send().await.unwrap();
-    assert!(["1", "2", "3"].contains(&header(&rejected, "retry-after").as_str()), "{rejected:?}");
-    assert_eq!(header(&rejected, "x-request-id").len(), 36);
-    rejected.refuses(429, "too-many-requests").await;
+    let order = || alice.orders("deadbolt", 1).key(&key);
+    let rejected = order().await;
+    assert!(["1", "2", "3"].contains(&rejected.header("retry-after")), "{rejected:?}");
+    assert_eq!(rejected.header("x-request-id").len(), 36);
+    rejected.fails(429, "too-many-requests");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     assert_eq!(shop.number("select count(*) from idempotency").await, 0);
     until("the same key succeeds", async || {
-        let response = order().send().await.unwrap();
-        let replayed = header(&response, "idempotent-replayed");
-        response.status() == 201 && replayed.is_empty()
+        let response = order().await;
+        response.status == 201 && !response.is_replayed()
     })
     .await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -96,41 +88,37 @@ async fn responses_have_rate_limit_headers() {
     let limits = [("HOLDFAST_LIMIT_CLIENT", "2/h:2"), ("HOLDFAST_LIMIT_ADDRESS", "100/s:5000")];
     let shop = shop_with_limits(1, &limits).await;
     let alice = shop.sign_in("alice").await;
-    let first = me(&shop, &alice, 0).await;
+    let first = me(&alice, 0).await;
     let policies = "\"address\";q=5000;w=50, \"client\";q=2;w=3600";
-    assert_eq!(header(&first, "ratelimit-policy"), policies);
-    let state = header(&first, "ratelimit");
+    assert_eq!(first.header("ratelimit-policy"), policies);
+    let state = first.header("ratelimit");
     assert!(state.ends_with("\"client\";r=1;t=1800"), "{state}");
     assert!(state.starts_with("\"address\";r=49"), "{state}");
-    assert_eq!(me(&shop, &alice, 0).await.status(), 200);
-    let rejected = me(&shop, &alice, 0).await;
-    assert_eq!(header(&rejected, "ratelimit-policy"), policies);
-    assert!(header(&rejected, "ratelimit").contains("\"client\";r=0;t=3"), "{rejected:?}");
-    let wait: u64 = header(&rejected, "retry-after").parse().unwrap();
+    assert_eq!(me(&alice, 0).await.status, 200);
+    let rejected = me(&alice, 0).await;
+    assert_eq!(rejected.header("ratelimit-policy"), policies);
+    assert!(rejected.header("ratelimit").contains("\"client\";r=0;t=3"), "{rejected:?}");
+    let wait: u64 = rejected.header("retry-after").parse().unwrap();
     assert!((1_700..=1_800).contains(&wait), "{wait}");
-    let problem: Value = rejected.gives(429).await;
-    assert_eq!(
-        (&problem["limit"], &problem["type"]),
-        (&json!("client"), &json!("/problems/too-many-requests"))
-    );
+    let problem: Value = rejected.succeeds(429);
+    assert_has(&problem, json!({ "limit": "client", "type": "/problems/too-many-requests" }));
     assert!(problem["retry_after_ms"].as_u64().unwrap().div_ceil(1_000) == wait, "{problem}");
     // Without a session only the address's limit applies, and a page is rejected as a page.
-    let items = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
-    assert_eq!(header(&items, "ratelimit-policy"), "\"address\";q=5000;w=50");
-    let page = shop.request(&alice, Method::GET, 0, "/orders").header("Accept", "text/html");
-    let page = page.send().await.unwrap();
-    assert_eq!(page.status(), 429);
-    assert!(header(&page, "content-type").starts_with("text/html"));
-    assert!(!header(&page, "retry-after").is_empty());
-    assert!(page.text().await.unwrap().contains("Too many requests"));
+    let items = shop.anonymous().get("/api/items").await;
+    assert_eq!(items.header("ratelimit-policy"), "\"address\";q=5000;w=50");
+    let page = alice.get("/orders").header("Accept", "text/html").await;
+    assert_eq!(page.status, 429);
+    assert!(page.header("content-type").starts_with("text/html"));
+    assert!(!page.header("retry-after").is_empty());
+    assert!(page.text().contains("Too many requests"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forwarded_address_of_untrusted_peer_is_ignored() {
     let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "5/h:5")]).await;
     let from = async |replica: usize, address: &str, path: &str| {
-        let request = shop.http.get(shop.url(replica, path)).header("X-Forwarded-For", address);
-        request.send().await.unwrap().status().as_u16()
+        let request = shop.anonymous().at(replica).get(path).header("X-Forwarded-For", address);
+        request.await.status
     };
     for n in 0..5 {
         assert_eq!(from(0, &format!("1.2.3.{n}"), "/api/items").await, 200);
@@ -150,8 +138,8 @@ async fn trusted_proxy_names_the_client() {
         [("HOLDFAST_LIMIT_ADDRESS", "5/h:5"), ("HOLDFAST_TRUSTED_PROXIES", "10.0.0.0/8,127.0.0.1")];
     let shop = shop_with_limits(2, &limits).await;
     let from = async |n: usize, address: &str| {
-        let request = shop.http.get(shop.url(n % 2, "/api/items"));
-        request.header("X-Forwarded-For", address).send().await.unwrap().status().as_u16()
+        let request = shop.anonymous().at(n % 2).get("/api/items");
+        request.header("X-Forwarded-For", address).await.status
     };
     for n in 0..5 {
         // The client's own value precedes that of the proxy.
@@ -173,11 +161,13 @@ async fn lab_mode_turns_limits_off() {
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     shop.add_replica(&[("HOLDFAST_LAB", "off"), ("HOLDFAST_LIMIT_CLIENT", "off")]);
     let alice = shop.sign_in("alice").await;
-    assert_eq!(header(&me(&shop, &alice, 0).await, "ratelimit-policy"), "");
-    let usual = header(&me(&shop, &alice, 1).await, "ratelimit-policy");
-    assert_eq!(usual, "\"address\";q=2000;w=4, \"client\";q=200;w=4");
-    let address = header(&me(&shop, &alice, 2).await, "ratelimit-policy");
-    assert_eq!(address, "\"address\";q=2000;w=4");
+    for (replica, policies) in [
+        (0, ""),
+        (1, "\"address\";q=2000;w=4, \"client\";q=200;w=4"),
+        (2, "\"address\";q=2000;w=4"),
+    ] {
+        assert_eq!(me(&alice, replica).await.header("ratelimit-policy"), policies);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,8 +181,8 @@ async fn replica_enforces_limit_without_redis() {
     ];
     let shop = shop_with_limits(1, &limits).await;
     let items = async |address: &str| {
-        let request = shop.http.get(shop.url(0, "/api/items")).header("X-Forwarded-For", address);
-        request.send().await.unwrap().status().as_u16()
+        let request = shop.anonymous().get("/api/items").header("X-Forwarded-For", address);
+        request.await.status
     };
     assert_eq!(items("1.2.3.4").await, 200);
     redis.cut();
@@ -229,10 +219,10 @@ async fn rejection_costs_no_redis_call() {
     env.extend([at, ("HOLDFAST_LIMIT_ADDRESS", "100000/s")]);
     shop.add_replica(&env);
     let alice = shop.sign_in("alice").await;
-    until("the limit is used up", async || me(&shop, &alice, 2).await.status() == 429).await;
+    until("the limit is used up", async || me(&alice, 2).await.status == 429).await;
     let before = command_calls(&redis.url);
     for _ in 0..100 {
-        assert_eq!(me(&shop, &alice, 2).await.status(), 429);
+        assert_eq!(me(&alice, 2).await.status, 429);
     }
     let after = command_calls(&redis.url);
     // The checks of Redis are scripts, too, and the only ones that publish.
@@ -245,7 +235,7 @@ async fn rejection_costs_no_redis_call() {
     let requests = 2_000;
     stream::iter(0..requests)
         .for_each_concurrent(32, |_| async {
-            assert_eq!(me(&shop, &alice, 3).await.status(), 200);
+            assert_eq!(me(&alice, 3).await.status, 200);
         })
         .await;
     let scripts = |calls: &BTreeMap<String, u64>| {
@@ -260,7 +250,7 @@ async fn rejection_costs_no_redis_call() {
 async fn full_bucket_leaves_no_redis_key() {
     let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
     let redis = &services().running.redis_url;
-    assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
+    assert_eq!(shop.anonymous().get("/api/items").await.status, 200);
     let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
     let left: i64 = query(redis, &format!("PTTL {key}")).unwrap();
     // One permit was used, which is half a second; or the key has expired already.
@@ -279,7 +269,7 @@ async fn backward_clock_does_not_block_clients() {
     let far_ahead = 4_000_000_000_000_000_i64;
     let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
     let _: String = query(redis, &format!("SET {key} {far_ahead}")).unwrap();
-    let items = async || shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status();
+    let items = async || shop.anonymous().get("/api/items").await.status;
     until("it is rejected", async || items().await == 429).await;
     until("the burst is refilled", async || items().await == 200).await;
 }

@@ -4,8 +4,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, fresh_key, keyed, send};
-use crate::common::{Shop, until};
+use crate::common::{Shop, fresh_key, until};
 
 /// Error codes of a server that cannot write, or of a session that must be replaced.
 const CODES: [&str; 5] = ["25006", "53100", "53200", "58030", "0A000"];
@@ -31,23 +30,21 @@ async fn rejected_write_is_unavailable_and_known() {
         shop.pool.execute(AssertSqlSafe(trigger)).await.unwrap();
         let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
         let keys: Vec<String> = (0..BATCH).map(|_| fresh_key()).collect();
-        let sent: Vec<_> =
-            keys.iter().map(|key| send(keyed(&shop, &alice, 0, key, &sku, 1))).collect();
+        let sent: Vec<_> = keys.iter().map(|key| alice.orders(&sku, 1).key(key).send()).collect();
         barrier.until_queued(BATCH).await;
         barrier.open().await;
         for sent in sent {
-            let response = sent.response().await;
-            assert!(response.headers().contains_key("retry-after"), "{code}");
-            let (status, kind, body) = response.outcome().await;
-            assert_eq!((status, kind.as_str()), (503, "unavailable"), "{code}: {body}");
+            let response = sent.await;
+            assert!(!response.header("retry-after").is_empty(), "{code}");
+            let body = response.fails(503, "unavailable");
             assert_eq!(body["outcome"], Value::Null, "{code}: the outcome is known");
         }
         let attempts = shop.number("select last_value from attempts").await;
         assert!(attempts <= 2, "{code}: {attempts} transactions");
         let removal = "drop function fail cascade; drop sequence attempts";
         shop.pool.execute(removal).await.unwrap();
-        let again = keyed(&shop, &alice, 0, &keys[0], &sku, 1).send().await.unwrap();
-        assert_eq!(again.status(), 201, "{code}: no lock is left");
+        let again = alice.orders(&sku, 1).key(&keys[0]).await;
+        assert_eq!(again.status, 201, "{code}: no lock is left");
     }
     shop.assert_sound().await;
 }
@@ -58,8 +55,8 @@ async fn read_only_server_is_not_ready() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let ready = async || {
-        let ready = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
-        (ready.status().as_u16(), ready.json::<Value>().await.unwrap()["postgres"].clone())
+        let ready = shop.anonymous().get("/readyz").await;
+        (ready.status, ready.body["postgres"].clone())
     };
     let set_read_only = async |value: &str| {
         let database = &shop.database;
@@ -77,14 +74,12 @@ async fn read_only_server_is_not_ready() {
     set_read_only("on").await;
     until("the replica is not ready", async || ready().await == (503, "read-only".into())).await;
     for strategy in ["batched", "fenced", "version", "row-lock"] {
-        let (status, kind, body) =
-            shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).outcome().await;
-        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
+        let body = alice.orders(&sku, 1).lock(strategy).fails(503, "unavailable").await;
         assert_eq!(body["outcome"], Value::Null, "{strategy}");
     }
-    assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
+    assert_eq!(shop.anonymous().get("/api/items").await.status, 200);
     set_read_only("off").await;
     until("the replica is ready", async || ready().await == (200, "ok".into())).await;
-    assert_eq!(shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status(), 201);
+    assert_eq!(alice.orders("deadbolt", 1).await.status, 201);
     shop.assert_sound().await;
 }

@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use reqwest::Response;
 use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, until};
+use crate::common::{Reply, Shop, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
@@ -26,8 +24,7 @@ async fn readiness_probes_share_one_check() {
     let probes = 1_000;
     stream::iter(0..probes)
         .for_each_concurrent(64, |_| async {
-            let response = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
-            assert_eq!(response.status(), 200);
+            shop.anonymous().get("/readyz").await.succeeds(200);
         })
         .await;
     let new_checks = checks() - before;
@@ -43,14 +40,14 @@ async fn readiness_probes_share_one_check() {
 async fn readiness_follows_redis_under_flood() {
     let redis = Proxy::to_redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
-    let ready = || shop.http.get(shop.url(0, "/readyz"));
+    let ready = || shop.anonymous().get("/readyz");
     let over = AtomicBool::new(false);
     let probes = (0..32).map(async |n| {
         while !over.load(Ordering::Relaxed) {
             if n % 2 == 0 {
                 send_in_time(ready()).await;
             } else {
-                let _ = ready().timeout(Duration::from_millis(n)).send().await;
+                let _ = ready().timeout(Duration::from_millis(n)).try_send().await;
             }
         }
     });
@@ -74,6 +71,6 @@ async fn readiness_follows_redis_under_flood() {
 }
 
 /// The state of Redis in a response of a replica that is ready.
-async fn redis_state(ready: Response) -> Value {
-    ready.gives(200).await["redis"].clone()
+async fn redis_state(ready: Reply) -> Value {
+    ready.succeeds(200)["redis"].clone()
 }

@@ -6,34 +6,27 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use reqwest::StatusCode;
-use serde_json::{Value, json};
 
-use crate::common::requests::Answer as _;
-use crate::common::{Replica, Shop, User, until};
+use crate::barrier::own_redis;
+use crate::common::{Replica, Reply, Shop, User, until};
 use crate::metrics::{metrics, value};
 use crate::topology::{self, Running, Topology, query};
 
 /// The state of Redis by `/readyz` of the last replica, which is ready.
 async fn redis_state(shop: &Shop) -> String {
-    let url = shop.url(shop.replicas.len() - 1, "/readyz");
-    let ready = shop.http.get(url).gives(200).await;
+    let ready = shop.anonymous().at(shop.replicas.len() - 1).reads("/readyz").await;
     ready["redis"].as_str().unwrap().to_owned()
 }
 
-async fn place_order(shop: &Shop, alice: &User) -> (StatusCode, Value) {
-    let order = shop.order(alice, shop.replicas.len() - 1, "deadbolt", 1);
-    let response = order.send().await.unwrap();
-    (response.status(), serde_json::from_str(&response.text().await.unwrap()).unwrap())
+async fn place_order(shop: &Shop, alice: &User) -> Reply {
+    alice.at(shop.replicas.len() - 1).orders("deadbolt", 1).await
 }
 
 /// Waits until the rejection is reported with that code; the order and the metric must agree.
 async fn assert_refused(shop: &Shop, alice: &User, code: &str) {
     let rejected = format!("refused: {code}");
     until("it is reported", async || redis_state(shop).await.starts_with(&rejected)).await;
-    let (status, problem) = place_order(shop, alice).await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{code}: {problem}");
-    assert_eq!(problem["type"], "/problems/unavailable");
+    let problem = place_order(shop, alice).await.fails(503, "unavailable");
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.starts_with(&format!("Redis refused: {code}")), "{detail}");
     let metrics = metrics(shop, shop.replicas.len() - 1).await;
@@ -41,15 +34,10 @@ async fn assert_refused(shop: &Shop, alice: &User, code: &str) {
 }
 
 async fn until_sells_again(shop: &Shop, alice: &User) {
-    until("it sells again", async || place_order(shop, alice).await.0 == StatusCode::CREATED).await;
+    until("it sells again", async || place_order(shop, alice).await.status == 201).await;
     until("it is reported", async || redis_state(shop).await == "ok").await;
     let metrics = metrics(shop, shop.replicas.len() - 1).await;
     assert_eq!(value(&metrics, "holdfast_redis_ok"), Some(1.0));
-}
-
-async fn own_redis() -> Running {
-    let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-    redis.await.unwrap().expect("redis-server is installed")
 }
 
 /// A user with these permissions on a Redis of its own, and a shop whose replicas are that user.
@@ -107,11 +95,11 @@ async fn user_without_channels_sells() {
     let sku = shop.lab_item(100).await;
     for lock in ["batched", "fenced"] {
         let orders = (0..20).map(|n| {
-            let order = shop.order(&alice, n % 2, &sku, 1);
-            order.header("Holdfast-Lock", lock).send()
+            let order = alice.at(n % 2).orders(&sku, 1);
+            order.lock(lock).send()
         });
         for order in join_all(orders).await {
-            assert_eq!(order.unwrap().status(), StatusCode::CREATED, "{lock}");
+            assert_eq!(order.status, 201, "{lock}");
         }
     }
 }
@@ -127,12 +115,12 @@ async fn documented_permissions_are_enough() {
     assert_eq!(redis_state(&shop).await, "ok");
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(100).await;
-    let orders = (0..20).map(|n| shop.order(&alice, n % 2, &sku, 1).send());
+    let orders = (0..20).map(|n| alice.at(n % 2).orders(&sku, 1).send());
     for order in join_all(orders).await {
-        assert_eq!(order.unwrap().status(), StatusCode::CREATED);
+        assert_eq!(order.status, 201);
     }
     let admin = shop.sign_in("admin").await;
-    shop.read(&admin, "/api/locks").await;
+    admin.reads("/api/locks").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,11 +220,8 @@ async fn full_redis_writes_few_lines() {
     let mut orders = 0;
     until("some seconds pass", async || {
         orders += 1;
-        let (status, problem) = place_order(&shop, &alice).await;
-        assert_eq!(
-            (status, &problem["title"]),
-            (StatusCode::SERVICE_UNAVAILABLE, &json!("Postgres or Redis is unavailable"))
-        );
+        let problem = place_order(&shop, &alice).await.fails(503, "unavailable");
+        assert_eq!(problem["title"], "Postgres or Redis is unavailable");
         began.elapsed() > Duration::from_secs(6)
     })
     .await;

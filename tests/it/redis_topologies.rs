@@ -38,10 +38,10 @@ async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
 /// Sends concurrent orders. Returns the responses: sold, sold out, unavailable.
 async fn order_concurrently(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
     let alice = shop.sign_in("alice").await;
-    let requests = (0..orders).map(|number| shop.order(&alice, number % 2, sku, 1).send());
+    let requests = (0..orders).map(|number| alice.at(number % 2).orders(sku, 1).send());
     let mut counts = [0; 3];
     for response in futures_util::future::join_all(requests).await {
-        let kind = match response.unwrap().status().as_u16() {
+        let kind = match response.status {
             201 => 0,
             409 => 1,
             503 => 2,
@@ -100,21 +100,20 @@ struct Sales {
 }
 
 /// Sells these items for `time` to concurrent clients.
-async fn sell(shop: &Arc<Shop>, who: &User, items: &[String], time: Duration) -> Sales {
+async fn sell(who: &User, items: &[String], time: Duration) -> Sales {
     let end = Instant::now() + time;
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        let (shop, who, items) = (shop.clone(), who.clone(), items.to_vec());
+        let (who, items) = (who.clone(), items.to_vec());
         clients.spawn(async move {
             let mut sales = Sales::default();
             let mut number = client;
             while Instant::now() < end {
                 number += 1;
                 let sent = Instant::now();
-                let order = shop.order(&who, client % 2, &items[number % items.len()], 1);
-                let response = order.send().await.unwrap();
+                let response = who.at(client % 2).orders(&items[number % items.len()], 1).await;
                 sales.slowest = sales.slowest.max(sent.elapsed());
-                match response.status().as_u16() {
+                match response.status {
                     201 => sales.sold += 1,
                     _ => sales.failed += 1,
                 }
@@ -133,7 +132,6 @@ async fn sell(shop: &Arc<Shop>, who: &User, items: &[String], time: Duration) ->
 /// One master of three is silent; the items whose locks are on the others sell as before.
 async fn healthy_items_sell(signal: Signal) {
     let (shop, redis) = shop_with(Topology::Cluster, "batched").await;
-    let shop = Arc::new(shop);
     let alice = shop.sign_in("alice").await;
     let mut items: [Vec<String>; 3] = Default::default();
     while items.iter().any(|items| items.len() < 3) {
@@ -143,13 +141,13 @@ async fn healthy_items_sell(signal: Signal) {
     let silent = items[2].clone();
     let healthy = [items[0].clone(), items[1].clone()].concat();
 
-    sell(&shop, &alice, &healthy, SECOND).await;
-    let before = sell(&shop, &alice, &healthy, 3 * SECOND).await;
+    sell(&alice, &healthy, SECOND).await;
+    let before = sell(&alice, &healthy, 3 * SECOND).await;
     redis.data[2].0.signal(signal);
     // Orders of its own items continue, too.
     let failed = Arc::new(AtomicUsize::new(0));
-    let others = keep_ordering(&shop, &alice, silent, &failed);
-    let during = sell(&shop, &alice, &healthy, 6 * SECOND).await;
+    let others = keep_ordering(&alice, silent, &failed);
+    let during = sell(&alice, &healthy, 6 * SECOND).await;
     println!("{signal:?}: before {before:?}, during {during:?}");
     if signal == Signal::STOP {
         redis.data[2].0.signal(Signal::CONT);
@@ -168,17 +166,12 @@ async fn healthy_items_sell(signal: Signal) {
 }
 
 /// Retries an order of each item until it succeeds. Counts the failures.
-fn keep_ordering(
-    shop: &Arc<Shop>,
-    who: &User,
-    items: Vec<String>,
-    failed: &Arc<AtomicUsize>,
-) -> JoinSet<()> {
+fn keep_ordering(who: &User, items: Vec<String>, failed: &Arc<AtomicUsize>) -> JoinSet<()> {
     let mut clients = JoinSet::new();
     for sku in items {
-        let (shop, who, failed) = (shop.clone(), who.clone(), failed.clone());
+        let (who, failed) = (who.clone(), failed.clone());
         clients.spawn(async move {
-            while shop.order(&who, 0, &sku, 1).send().await.unwrap().status() != 201 {
+            while who.orders(&sku, 1).await.status != 201 {
                 failed.fetch_add(1, Ordering::SeqCst);
                 sleep(Duration::from_millis(50)).await;
             }

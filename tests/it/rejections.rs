@@ -4,8 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::Shop;
-use crate::common::requests::Answer as _;
+use crate::common::{Shop, id_of};
 
 /// Counts and sums of all data that a request could change.
 async fn state(shop: &Shop) -> Vec<i64> {
@@ -84,11 +83,7 @@ async fn invalid_body_names_the_field() {
         ("/api/users", json!({ "user": "No Spaces", "password": "long enough" }), "user"),
     ];
     for (path, bad, field) in rejected {
-        let request = shop.post(&admin, 0, path).json(&bad);
-        let response = request.send().await.unwrap();
-        assert_eq!(response.status(), 422, "{path} {bad}");
-        let problem: Value = response.json().await.unwrap();
-        assert_eq!(problem["type"], "/problems/invalid-request");
+        let problem = admin.post(path).json(&bad).fails(422, "invalid-request").await;
         assert_eq!(problem["errors"][0]["field"], field, "{path} {bad}");
     }
     assert_eq!(state(&shop).await, before);
@@ -114,7 +109,7 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/lab/noop",
     ];
     for path in json_addresses {
-        let post = || shop.post(&admin, 0, path);
+        let post = || admin.post(path);
         let json = "application/json";
         for (kind, body, status, name) in [
             (json, "{\"lines\": [".to_owned(), 400, "invalid-request"),
@@ -125,16 +120,11 @@ async fn malformed_large_and_missing_have_own_problems() {
             ("application/json; charset=utf-16", "{}".to_owned(), 415, "invalid-request"),
             (json, format!("{{\"x\": \"{}\"}}", "x".repeat(70_000)), 413, "payload-too-large"),
         ] {
-            assert_eq!(
-                post().header("Content-Type", kind).body(body.clone()).fails(status).await,
-                name,
-                "{path} {:.40}",
-                body
-            );
+            post().header("Content-Type", kind).body(body.clone()).fails(status, name).await;
         }
         // Not inflated: a short body could become a thousand times as long.
         let sent = post().header("Content-Type", json).header("Content-Encoding", "gzip");
-        assert_eq!(sent.body(EMPTY_OBJECT_IN_GZIP).fails(415).await, "invalid-request", "{path}");
+        sent.body(EMPTY_OBJECT_IN_GZIP).fails(415, "invalid-request").await;
     }
     let missing = [
         "/api/nothing",
@@ -146,7 +136,7 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/orders/00000000-0000-7000-8000-000000000000",
     ];
     for path in missing {
-        assert_eq!(shop.get(&admin, 0, path).fails(404).await, "not-found", "{path}");
+        admin.get(path).fails(404, "not-found").await;
     }
     for path in [
         "/api/orders?limit=0",
@@ -157,26 +147,22 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/me/ledger?after=x",
         "/api/items/deadbolt/ledger?limit=-1",
     ] {
-        assert_eq!(shop.get(&admin, 0, path).fails(422).await, "invalid-request", "{path}");
+        admin.get(path).fails(422, "invalid-request").await;
     }
-    shop.order(&admin, 0, "nothing", 1).refuses(404, "not-found").await;
-    shop.post(&admin, 0, "/api/items/nothing/stock")
-        .json(&json!({ "delta": 1, "reason": "x" }))
-        .refuses(404, "not-found")
-        .await;
+    admin.orders("nothing", 1).fails(404, "not-found").await;
+    admin.restocks("nothing", 1).fails(404, "not-found").await;
     assert_eq!(state(&shop).await, before);
 }
 
 #[tokio::test]
 async fn wrong_method_lists_allowed_methods() {
     let shop = Shop::start(1).await;
-    let description = shop.http.get(shop.url(0, "/api/openapi.json")).gives(200).await;
+    let description = shop.anonymous().get("/api/openapi.json").ok().await;
     for path in description["paths"].as_object().unwrap().keys() {
         let path = path.replace("{sku}", "deadbolt").replace("{id}", &Uuid::nil().to_string());
-        let response = shop.http.patch(shop.url(0, &path)).send().await.unwrap();
-        let allowed = response.headers()["allow"].clone();
-        assert_eq!(response.fails(405).await, "invalid-request", "{path}");
-        assert!(!allowed.is_empty());
+        let response = shop.anonymous().request(Method::PATCH, &path).await;
+        assert_ne!(response.header("allow"), "");
+        response.fails(405, "invalid-request");
     }
 }
 
@@ -184,18 +170,14 @@ async fn wrong_method_lists_allowed_methods() {
 async fn foreign_orders_are_invisible_and_immutable() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let order = shop.place_order(&alice, "deadbolt", 1).await;
-    let id = order["id"].as_str().unwrap();
-    let read = shop.get(&bob, 0, &format!("/api/orders/{id}")).send().await;
-    read.unwrap().refuses(404, "not-found").await;
+    let order = alice.orders("deadbolt", 1).ok().await;
+
+    bob.get(&format!("/api/orders/{}", id_of(&order))).fails(404, "not-found").await;
     for action in ["pay", "cancel", "refund"] {
-        let response =
-            shop.post(&bob, 0, &format!("/api/orders/{id}/{action}")).send().await.unwrap();
-        assert_eq!(response.fails(404).await, "not-found", "{action}");
+        bob.acts(&order, action).fails(404, "not-found").await;
     }
-    let own = shop.read(&alice, &format!("/api/orders/{id}")).await;
-    assert_eq!(own["status"], "pending");
-    assert_eq!(shop.read(&bob, "/api/orders").await["items"], json!([]));
+    assert_eq!(alice.order(&order).await["status"], "pending");
+    assert_eq!(bob.reads("/api/orders").await["items"], json!([]));
     for (method, path, send) in [
         (
             Method::POST,
@@ -207,11 +189,7 @@ async fn foreign_orders_are_invisible_and_immutable() {
         (Method::GET, "/api/audit", json!({})),
         (Method::GET, "/api/locks", json!({})),
     ] {
-        assert_eq!(
-            shop.request(&bob, method, 0, path).json(&send).fails(403).await,
-            "forbidden",
-            "{path}"
-        );
+        bob.request(method, path).json(&send).fails(403, "forbidden").await;
     }
     shop.assert_sound().await;
 }
@@ -220,36 +198,35 @@ async fn foreign_orders_are_invisible_and_immutable() {
 async fn invalid_session_is_unauthenticated() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
-    let me = |token: &str| shop.http.get(shop.url(0, "/api/me")).bearer_auth(token).send();
-    shop.http.get(shop.url(0, "/api/me")).refuses(401, "unauthenticated").await;
+    let me = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        shop.anonymous().get("/api/me").header("Authorization", bearer)
+    };
+    shop.anonymous().get("/api/me").fails(401, "unauthenticated").await;
     for forged in ["", "x", &alice.token[1..], &format!("{}x", alice.token)] {
-        me(forged).await.unwrap().refuses(401, "unauthenticated").await;
+        me(forged).fails(401, "unauthenticated").await;
     }
-    shop.http
-        .get(shop.url(0, "/api/me"))
-        .basic_auth("alice", Some("alice"))
-        .refuses(401, "unauthenticated")
-        .await;
+    // The password, in Base64.
+    let basic = shop.anonymous().get("/api/me").header("Authorization", "Basic YWxpY2U6YWxpY2U=");
+    basic.fails(401, "unauthenticated").await;
+
     for (user, password) in [("alice", "bob"), ("unknown", "unknown"), ("alice", ""), ("", "")] {
-        let sent = json!({ "user": user, "password": password });
-        let response =
-            shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
-        assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
-        response.refuses(401, "unauthenticated").await;
+        let response = shop.anonymous().signs_in(user, password).await;
+        assert_eq!(response.header("www-authenticate"), "Bearer realm=\"holdfast\"");
+        response.fails(401, "unauthenticated");
     }
     shop.execute("update sessions set expires_at = now()").await;
     // The first replica has not cached this session.
-    me(&alice.token).await.unwrap().refuses(401, "unauthenticated").await;
+    me(&alice.token).fails(401, "unauthenticated").await;
 
     let bob = shop.sign_in("bob").await;
-    let out = shop.request(&bob, Method::DELETE, 0, "/api/sessions").send().await.unwrap();
-    assert_eq!(out.status(), 204);
-    let over = me(&bob.token).await.unwrap();
-    let challenge = over.headers()["www-authenticate"].clone();
-    assert_eq!(challenge, "Bearer realm=\"holdfast\", error=\"invalid_token\"");
-    over.refuses(401, "unauthenticated").await;
-    let anonymous = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
-    assert_eq!(anonymous.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
+    bob.request(Method::DELETE, "/api/sessions").await.succeeds(204);
+    let over = me(&bob.token).await;
+    let challenge = "Bearer realm=\"holdfast\", error=\"invalid_token\"";
+    assert_eq!(over.header("www-authenticate"), challenge);
+    over.fails(401, "unauthenticated");
+    let anonymous = shop.anonymous().get("/api/me").await;
+    assert_eq!(anonymous.header("www-authenticate"), "Bearer realm=\"holdfast\"");
 }
 
 #[tokio::test]
@@ -260,16 +237,16 @@ async fn cookie_session_requires_csrf_token() {
         sqlx::query_scalar("select csrf from sessions").fetch_one(&shop.pool).await.unwrap();
     let before = state(&shop).await;
     let order = || {
-        shop.http
-            .post(shop.url(0, "/api/orders"))
+        shop.anonymous()
+            .request(Method::POST, "/api/orders")
             .header("Cookie", format!("holdfast_session={}", alice.token))
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .key(&Uuid::new_v4().to_string())
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
-    order().refuses(403, "forbidden").await;
-    order().header("X-CSRF-Token", "wrong").refuses(403, "forbidden").await;
+    order().fails(403, "forbidden").await;
+    order().header("X-CSRF-Token", "wrong").fails(403, "forbidden").await;
     assert_eq!(state(&shop).await, before);
-    order().header("X-CSRF-Token", csrf).gives(201).await;
+    order().header("X-CSRF-Token", csrf).succeeds(201).await;
 }
 
 #[tokio::test]
@@ -277,9 +254,7 @@ async fn responses_name_replica_and_strategy() {
     let shop = Shop::start(1).await;
     let id = Uuid::new_v4().to_string();
     for path in ["/api/items", "/api/nothing", "/healthz"] {
-        let request = shop.http.get(shop.url(0, path)).header("X-Request-Id", &id);
-        let response = request.send().await.unwrap();
-        let headers = response.headers();
+        let headers = shop.anonymous().get(path).header("X-Request-Id", &id).await.headers;
         assert_eq!(headers["holdfast-replica"], shop.replicas[0].name());
         assert_eq!(headers["holdfast-strategy"], "batched");
         assert_eq!(headers["x-request-id"], id);

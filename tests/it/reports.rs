@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use holdfast_shop::Sku;
 use holdfast_shop::audit::{self, AuditStatus};
-use reqwest::StatusCode;
-use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::common::requests::{Answer as _, send};
-use crate::common::{Shop, User, until};
-use crate::pause_points::with_pause;
+use crate::common::{Shop, until};
 
 /// The running sums of an item, and its stock.
 async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
@@ -22,13 +18,6 @@ async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
             .await
             .unwrap();
     row.into()
-}
-
-async fn post(shop: &Shop, who: &User, strategy: &str, path: &str, content: Value) -> Value {
-    let request = shop.post(who, 0, path).header("Holdfast-Lock", strategy).json(&content);
-    let response = request.send().await.unwrap();
-    assert!(response.status().is_success(), "{path}: {}", response.status());
-    response.json().await.unwrap()
 }
 
 /// A connection of the test that keeps every session from reading a table.
@@ -48,21 +37,16 @@ async fn running_sums_follow_every_change() {
     let mut sold = 0;
     for (n, strategy) in ["batched", "fenced", "atomic", "row-lock", "version"].iter().enumerate() {
         for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
-            let lines = json!({ "lines": [
-                { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 1 },
-            ] });
             // One line alone is batched, two are not.
-            let lines = if n % 2 == 0 { lines } else { json!({ "lines": [lines["lines"][0]] }) };
-            let order = post(&shop, &alice, strategy, "/api/orders", lines).await;
+            let lines = &[("deadbolt", 1), ("key-ring", 1)][..2 - n % 2];
+            let order = alice.orders_all(lines).lock(strategy).ok().await;
             for action in actions {
-                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-                post(&shop, &alice, strategy, &path, json!({})).await;
+                alice.acts(&order, action).lock(strategy).ok().await;
             }
         }
         sold += 2;
         for delta in [7, -4] {
-            let restock = json!({ "delta": delta, "reason": "count" });
-            post(&shop, &admin, strategy, "/api/items/deadbolt/stock", restock).await;
+            admin.restocks("deadbolt", delta).lock(strategy).ok().await;
         }
         let restocked = 3 * (i64::try_from(n).unwrap() + 1);
         let expected = [opening, restocked, sold, opening + restocked - sold];
@@ -79,14 +63,10 @@ async fn lost_update_breaks_the_equation() {
     let sku = shop.lab_item(10).await;
     let mut paused = Vec::new();
     for _ in 0..2 {
-        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "none");
-        let (id, order) = with_pause(order, "read");
-        paused.push((id, send(order)));
-        shop.until_paused(&admin, 0, id, "read").await;
+        paused.push(shop.pause(&admin, alice.orders(&sku, 1).lock("none"), "read").await);
     }
-    for (id, order) in paused {
-        assert!(shop.resume_request(&admin, 0, &id.to_string()).await);
-        order.gives(201).await;
+    for order in paused {
+        shop.resume(&admin, order).await.ok();
     }
     assert_eq!(sums(&shop, &sku).await, [10, 0, 2, 9]);
     let sku = Sku::try_from(sku).unwrap();
@@ -100,9 +80,9 @@ async fn common_pages_read_no_history() {
     let shop = Shop::start(1).await;
     let _locked = lock_tables(&shop, "stock_ledger, orders, order_lines").await;
     for path in ["/", "/shop", "/bar", "/basket"] {
-        let page = shop.http.get(shop.url(0, path)).send().await.unwrap();
-        assert_eq!(page.status(), 200, "{path}");
-        let text = page.text().await.unwrap();
+        let page = shop.anonymous().get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        let text = page.text();
         assert!(text.contains("the books balance"), "{path}: {text}");
     }
 }
@@ -138,8 +118,8 @@ async fn item_page_reads_bounded_history() {
     let read = entries_read(&mut tx).await - before;
     assert!(read <= 3_000, "{read} entries were read");
     drop(tx);
-    let page = shop.http.get(shop.url(0, "/items/deadbolt/ledger")).send().await.unwrap();
-    let text = page.text().await.unwrap();
+    let page = shop.anonymous().get("/items/deadbolt/ledger").await;
+    let text = page.text();
     assert!(text.contains("The books balance") && text.contains("latest 1000 entries"), "{text}");
     // A break among the latest entries is found.
     sqlx::raw_sql(
@@ -149,8 +129,8 @@ async fn item_page_reads_bounded_history() {
     .execute(&shop.pool)
     .await
     .unwrap();
-    let summary = audit::summary(&mut shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
-    let summary = summary.unwrap();
+    let summary =
+        audit::summary(&mut shop.pool.acquire().await.unwrap(), &sku).await.unwrap().unwrap();
     assert_eq!((summary.breaks, summary.drift, summary.oversold), (2, 0, 0));
 }
 
@@ -162,10 +142,9 @@ async fn item_audits_have_their_own_connections() {
     let alice = shop.sign_in("alice").await;
     let locked = lock_tables(&shop, "stock_ledger").await;
     let audits = |skus: Vec<String>| {
-        let requests = skus.into_iter().map(|sku| {
-            let url = shop.url(0, &format!("/api/items/{sku}/audit"));
-            tokio::spawn(shop.http.get(url).send())
-        });
+        let requests = skus
+            .into_iter()
+            .map(|sku| shop.anonymous().get(&format!("/api/items/{sku}/audit")).send());
         requests.collect::<Vec<_>>()
     };
     let same = audits(vec!["deadbolt".to_owned(); 24]);
@@ -173,14 +152,14 @@ async fn item_audits_have_their_own_connections() {
     let others = audits((0..24).map(|n| format!("item-{n}")).collect());
     until("two audits wait", async || shop.waiting_sessions().await == 2).await;
     for _ in 0..20 {
-        shop.read(&alice, "/api/me").await;
+        alice.reads("/api/me").await;
         let waiting = shop.waiting_sessions().await;
         assert!(waiting <= 2, "{waiting} sessions wait");
     }
     drop(locked);
     for audit in same.into_iter().chain(others) {
-        let status = audit.await.unwrap().unwrap().status();
-        assert!([200, 404, 503].contains(&status.as_u16()), "{status}");
+        let status = audit.await.status;
+        assert!([200, 404, 503].contains(&status), "{status}");
     }
 }
 
@@ -213,22 +192,18 @@ async fn running_audit_is_joined_not_repeated() {
 async fn long_audit_responds_with_progress() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
-    let get = |path: &str| shop.get(&admin, 0, path).send();
     let locked = lock_tables(&shop, "top_ups").await;
-    let (api, page) = futures_util::join!(get("/api/audit"), get("/audit"));
-    let (api, page) = (api.unwrap(), page.unwrap());
-    assert_eq!(api.headers()["retry-after"], "1");
-    let progress = api.gives(202).await;
+    let (api, page) = (admin.get("/api/audit").send(), admin.get("/audit").send());
+    let (api, page) = (api.await, page.await);
+    assert_eq!(api.header("retry-after"), "1");
+    let progress = api.succeeds(202);
     assert_eq!(progress["check"], "top-ups");
     let [done, total] = ["done", "total"].map(|name| progress[name].as_u64().unwrap());
     assert!(0 < done && done < total, "{progress}");
-    assert_eq!(
-        (page.status(), &page.headers()["refresh"]),
-        (StatusCode::OK, &"1".parse().unwrap())
-    );
-    assert!(page.text().await.unwrap().contains("check: <code>top-ups</code>"));
+    assert_eq!((page.status, page.header("refresh")), (200, "1"));
+    assert!(page.text().contains("check: <code>top-ups</code>"));
     drop(locked);
-    assert_eq!(get("/api/audit").await.unwrap().gives(200).await["ok"], true);
+    assert_eq!(admin.reads("/api/audit").await["ok"], true);
 }
 
 #[tokio::test]

@@ -4,25 +4,22 @@ use std::fs;
 use std::path::Path;
 
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::common::replica::Replica;
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Shop, User, id_of, until};
 use crate::rate_limits::NO_OTHER_LIMITS;
 
-async fn list(shop: &Shop, who: &User, query: &str) -> (Vec<Value>, Value, String) {
+async fn list(who: &User, query: &str) -> (Vec<Value>, Value, String) {
     let path = format!("/api/sessions{query}");
-    let response = shop.get(who, 0, &path).send().await.unwrap();
-    let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-    let list = response.gives(200).await;
-    let items = list["items"].as_array().unwrap().clone();
-    (items, list["next"].clone(), link.unwrap_or_default())
+    let response = who.get(&path).await;
+    let link = response.header("link").to_owned();
+    let list = response.ok();
+    (list["items"].as_array().unwrap().clone(), list["next"].clone(), link)
 }
 
-async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
-    let me = shop.get(who, replica, "/api/me").send().await.unwrap();
-    me.status().as_u16()
+async fn status_of(who: &User, replica: usize) -> u16 {
+    who.at(replica).get("/api/me").await.status
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +29,7 @@ async fn user_lists_and_ends_own_sessions() {
     let second = shop.sign_in("alice").await;
     let third = shop.sign_in("alice").await;
     let bob = shop.sign_in("bob").await;
-    let (all, next, link) = list(&shop, &second, "").await;
+    let (all, next, link) = list(&second, "").await;
     assert_eq!((all.len(), &next, link.as_str()), (3, &Value::Null, ""));
     let current: Vec<_> = all.iter().map(|session| session["current"].as_bool().unwrap()).collect();
     assert_eq!(current, [false, true, false]);
@@ -40,30 +37,28 @@ async fn user_lists_and_ends_own_sessions() {
         let at = |session: &Value| session["created_at"].as_str().unwrap().to_owned();
         assert!(at(&pair[0]) >= at(&pair[1]), "the latest is first");
     }
-    let id = |session: &Value| session["id"].as_str().unwrap().to_owned();
-    let (page, next, link) = list(&shop, &second, "?limit=2").await;
-    assert_eq!((&page[..], next.as_str()), (&all[..2], Some(id(&all[1]).as_str())));
-    assert_eq!(link, format!("</api/sessions?after={}&limit=2>; rel=\"next\"", id(&all[1])));
-    let (rest, next, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[1]))).await;
+    let (page, next, link) = list(&second, "?limit=2").await;
+    assert_eq!((&page[..], next.as_str()), (&all[..2], Some(id_of(&all[1]).as_str())));
+    assert_eq!(link, format!("</api/sessions?after={}&limit=2>; rel=\"next\"", id_of(&all[1])));
+    let (rest, next, _) = list(&second, &format!("?limit=2&after={}", id_of(&all[1]))).await;
     assert_eq!((&rest[..], next), (&all[2..], Value::Null));
 
     // Both replicas have cached the session that ends.
-    assert_eq!([status_of(&shop, &third, 0).await, status_of(&shop, &third, 1).await], [200, 200]);
-    let end = |who: &User, id: &str| {
-        shop.request(who, Method::DELETE, 0, &format!("/api/sessions/{id}")).send()
-    };
-    for unknown in [end(&bob, &id(&all[0])).await, end(&first, "first").await] {
-        unknown.unwrap().refuses(404, "not-found").await;
+    assert_eq!([status_of(&third, 0).await, status_of(&third, 1).await], [200, 200]);
+    let end =
+        |who: &User, id: &str| who.request(Method::DELETE, &format!("/api/sessions/{id}")).send();
+    for unknown in [end(&bob, &id_of(&all[0])).await, end(&first, "first").await] {
+        unknown.fails(404, "not-found");
     }
-    assert_eq!(status_of(&shop, &third, 0).await, 200);
-    assert_eq!(end(&first, &id(&all[0])).await.unwrap().status(), 204);
-    assert_eq!(status_of(&shop, &third, 0).await, 401);
-    until("the other replica ends it too", async || status_of(&shop, &third, 1).await == 401).await;
-    end(&first, &id(&all[0])).await.unwrap().refuses(404, "not-found").await;
-    let (rest, _, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[0]))).await;
+    assert_eq!(status_of(&third, 0).await, 200);
+    assert_eq!(end(&first, &id_of(&all[0])).await.status, 204);
+    assert_eq!(status_of(&third, 0).await, 401);
+    until("the other replica ends it too", async || status_of(&third, 1).await == 401).await;
+    end(&first, &id_of(&all[0])).fails(404, "not-found").await;
+    let (rest, _, _) = list(&second, &format!("?limit=2&after={}", id_of(&all[0]))).await;
     assert_eq!(rest, all[1..], "from the start, because the session has ended");
     for other in [&first, &second, &bob] {
-        assert_eq!(status_of(&shop, other, 0).await, 200, "{}", other.name);
+        assert_eq!(status_of(other, 0).await, 200, "{}", other.name);
     }
 }
 
@@ -74,13 +69,9 @@ async fn secure_cookies_are_bound_to_host() {
     // Redirects would lose the cookie.
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
     shop.http = http.unwrap();
-    let form = |replica: usize, path: &str, form: &'static str| {
-        let request = shop.http.post(shop.url(replica, path)).body(form);
-        let request = request.header("Content-Type", "application/x-www-form-urlencoded");
-        async move {
-            let response = request.send().await.unwrap();
-            response.headers()["set-cookie"].to_str().unwrap().to_owned()
-        }
+    let form = async |replica: usize, path: &str, fields: &'static str| {
+        let response = shop.anonymous().at(replica).form(path, fields).await;
+        response.header("set-cookie").to_owned()
     };
     for (path, fields, name) in [
         ("/sign-in", "user=alice&password=alice", "holdfast_session"),
@@ -98,8 +89,8 @@ async fn secure_cookies_are_bound_to_host() {
     let alice = shop.sign_in("alice").await;
     for (name, status) in [("__Host-holdfast_session", 200), ("holdfast_session", 401)] {
         let cookie = format!("{name}={}", alice.token);
-        let me = shop.http.get(shop.url(0, "/api/me")).header("Cookie", cookie);
-        assert_eq!(me.send().await.unwrap().status(), status, "{name}");
+        let me = shop.anonymous().get("/api/me").header("Cookie", cookie);
+        assert_eq!(me.await.status, status, "{name}");
     }
 }
 
@@ -146,18 +137,14 @@ async fn untrusted_proxy_is_reported_once() {
         shop.add_replica_with(|env| Replica::start_with_log(&log, env), &env);
         let replica = shop.replicas.len() - 1;
         for n in 0..3 {
-            let request = shop.http.get(shop.url(replica, "/api/items"));
-            let from = format!("203.0.113.{n}");
-            let response = request.header("X-Forwarded-For", from).send().await.unwrap();
-            assert_eq!(response.status(), 200);
+            let items = shop.anonymous().at(replica).get("/api/items");
+            items.header("X-Forwarded-For", format!("203.0.113.{n}")).ok().await;
         }
         // The line is written before the response.
         let warnings = lines_with(&log, "127.0.0.1 sent X-Forwarded-For");
         assert_eq!(warnings.len(), usize::from(proxies == "10.0.0.0/8"), "{warnings:?}");
     }
-    let me = json!({ "user": "alice", "password": "alice" });
-    let sign_in = shop.http.post(shop.url(1, "/api/sessions")).json(&me);
-    let sign_in = sign_in.header("X-Forwarded-For", "203.0.113.9").send().await.unwrap();
-    assert_eq!(sign_in.status(), 201);
+    let sign_in = shop.anonymous().at(1).signs_in("alice", "alice");
+    sign_in.header("X-Forwarded-For", "203.0.113.9").ok().await;
     assert_eq!(lines_with(&log, "sent X-Forwarded-For").len(), 1);
 }

@@ -7,13 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use reqwest::Client;
-use serde_json::{Value, json};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, fresh_key, keyed, send};
-use crate::common::{Shop, until};
-use crate::pause_points::with_pause;
+use crate::common::{Shop, fresh_key, id_of, until};
 
 /// Interval at which the balancer of a test checks readiness.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -26,23 +22,23 @@ async fn draining_replica_serves_and_is_not_ready() {
     let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "300")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
-    let ready = async || shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+    let ready = async || shop.anonymous().get("/readyz").await;
     let before = ready().await;
-    assert_eq!(before.headers().get("connection"), None, "the connection is kept");
-    assert_eq!(before.gives(200).await["ok"], true);
+    assert_eq!(before.headers.get("connection"), None, "the connection is kept");
+    assert_eq!(before.succeeds(200)["ok"], true);
 
     shop.replicas[0].terminate();
-    until("it is not ready", async || ready().await.status() == 503).await;
+    until("it is not ready", async || ready().await.status == 503).await;
     let response = ready().await;
-    assert_eq!(response.headers()["connection"], "close");
-    assert_eq!(response.headers()["retry-after"], "1");
-    response.refuses(503, "shutting-down").await;
+    assert_eq!(response.header("connection"), "close");
+    assert_eq!(response.header("retry-after"), "1");
+    response.fails(503, "shutting-down");
     for (path, status) in [("/healthz", 200), ("/shop", 200), ("/api/orders", 401)] {
-        let response = shop.http.get(shop.url(0, path)).send().await.unwrap();
-        assert_eq!(response.status(), status, "{path}");
-        assert_eq!(response.headers()["connection"], "close", "{path}");
+        let response = shop.anonymous().get(path).await;
+        assert_eq!(response.status, status, "{path}");
+        assert_eq!(response.header("connection"), "close", "{path}");
     }
-    shop.place_order(&alice, &sku, 1).await;
+    alice.orders(&sku, 1).ok().await;
 
     // The second signal does not wait for the end of the drain.
     shop.replicas[0].terminate();
@@ -56,16 +52,16 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(100, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);
-    let (id, first) = with_pause(order(), "held:5000");
-    let mut sent = vec![send(first)];
-    sent.extend((1..10).map(|_| send(order())));
+    let id = fresh_key();
+    let first = alice.orders(&sku, 1).header("X-Request-Id", &id).pause("held:5000");
+    let mut sent = vec![first.send()];
+    sent.extend((1..10).map(|_| alice.orders(&sku, 1).send()));
     barrier.until_queued(10).await;
     barrier.open().await;
-    shop.until_paused(&admin, 0, id, "held").await;
+    shop.until_paused(&admin, 0, &id, "held").await;
     shop.replicas[0].terminate();
     for sent in sent {
-        sent.gives(201).await;
+        sent.succeeds(201).await;
     }
     assert!(shop.replicas[0].wait_for_exit().await, "it did not exit cleanly");
     assert_eq!(shop.number("select count(*) from orders").await, 10);
@@ -80,10 +76,10 @@ async fn hung_up_replica_drains_before_it_exits() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     shop.replicas[0].hang_up();
-    let ready = async || shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
-    until("it is not ready", async || ready().await.status() == 503).await;
+    let ready = async || shop.anonymous().get("/readyz").await;
+    until("it is not ready", async || ready().await.status == 503).await;
     shop.replicas[0].hang_up();
-    shop.place_order(&alice, &sku, 1).await;
+    alice.orders(&sku, 1).ok().await;
     assert!(shop.replicas[0].wait_for_exit().await, "it did not exit cleanly");
     shop.assert_sound().await;
 }
@@ -97,7 +93,7 @@ struct TestBalancer {
 }
 
 impl TestBalancer {
-    async fn follow_readiness(&self, http: &Client) {
+    async fn follow_readiness(&self, http: &reqwest::Client) {
         loop {
             let replicas = self.replicas.lock().clone();
             let probes = replicas.into_iter().map(async |base| {
@@ -130,25 +126,19 @@ async fn rolling_restart_fails_no_request() {
     let balancer = Arc::new(TestBalancer::default());
     *balancer.replicas.lock() = shop.replicas.iter().map(|it| it.base_url.clone()).collect();
     let probes = tokio::spawn({
-        let (balancer, http) = (balancer.clone(), Client::new());
+        let (balancer, http) = (balancer.clone(), reqwest::Client::new());
         async move { balancer.follow_readiness(&http).await }
     });
     until("all are ready", async || balancer.ready.lock().len() == 3).await;
     let over = Arc::new(AtomicBool::new(false));
     let clients = (0..CLIENTS).map(|_| {
-        let (over, balancer, http) = (over.clone(), balancer.clone(), shop.http.clone());
-        let (token, sku) = (alice.token.clone(), sku.clone());
+        let (over, balancer) = (over.clone(), balancer.clone());
+        let (alice, sku) = (alice.clone(), sku.clone());
         tokio::spawn(async move {
             let mut orders = Vec::new();
             while !over.load(Ordering::Relaxed) {
-                let order = http
-                    .post(format!("{}/api/orders", balancer.next()))
-                    .bearer_auth(&token)
-                    .header("Idempotency-Key", fresh_key())
-                    .json(&json!({ "lines": [{ "sku": sku, "quantity": 1 }] }));
-                let response = order.send().await.expect("no request fails");
-                let order: Value = response.gives(201).await;
-                orders.push(order["id"].as_str().unwrap().to_owned());
+                let order = alice.of(&balancer.next()).orders(&sku, 1).ok().await;
+                orders.push(id_of(&order));
             }
             orders
         })

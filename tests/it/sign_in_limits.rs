@@ -1,11 +1,7 @@
 //! Rate limits of signing in: a password can't be guessed from one address or from many, and the
 //! attempts do not lock the owner out.
 
-use reqwest::Response;
-use serde_json::json;
-
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Reply, Shop, until};
 use crate::rate_limits::{NO_OTHER_LIMITS, shop_with_limits};
 use crate::topology::command_calls;
 
@@ -17,10 +13,9 @@ async fn sign_in_from(
     from: &str,
     user: &str,
     password: &str,
-) -> Response {
-    let request = shop.http.post(shop.url(replica, "/api/sessions"));
-    let credentials = json!({ "user": user, "password": password });
-    request.header("X-Forwarded-For", from).json(&credentials).send().await.unwrap()
+) -> Reply {
+    let call = shop.anonymous().at(replica).signs_in(user, password);
+    call.header("X-Forwarded-For", from).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,39 +23,35 @@ async fn password_guessing_does_not_lock_out_owner() {
     let shop =
         shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "4/h:4"), BEHIND_A_PROXY]).await;
     let known_address = "203.0.113.7";
-    let session = sign_in_from(&shop, 0, known_address, "bob", "bob").await;
-    let token = session.json::<serde_json::Value>().await.unwrap()["token"].to_string();
-    let bob = User { name: "bob".to_owned(), token: token.trim_matches('"').to_owned() };
+    let session = sign_in_from(&shop, 0, known_address, "bob", "bob").await.ok();
+    let bob = shop.anonymous().with_token(session["token"].as_str().unwrap());
     let mut statuses = Vec::new();
     for n in 0..10 {
         let from = format!("198.51.100.{n}");
-        statuses.push(
-            sign_in_from(&shop, n % 2, &from, "bob", &format!("guess-{n}")).await.status().as_u16(),
-        );
+        statuses.push(sign_in_from(&shop, n % 2, &from, "bob", &format!("guess-{n}")).await.status);
     }
     assert_eq!(statuses, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
     // Even the right password is rejected from an address that never signed in with it.
     let rejected = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
-    let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let wait: u64 = rejected.header("retry-after").parse().unwrap();
     assert!((1..=900).contains(&wait), "{wait}");
-    rejected.refuses(429, "too-many-requests").await;
+    rejected.fails(429, "too-many-requests");
     // The owner can sign in from his known address at either replica, and his session is still
     // valid.
-    assert_eq!(sign_in_from(&shop, 1, known_address, "bob", "bob").await.status(), 201);
-    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status(), 201);
-    let me = shop.get(&bob, 1, "/api/me").send().await.unwrap();
-    assert_eq!(me.status(), 200);
+    assert_eq!(sign_in_from(&shop, 1, known_address, "bob", "bob").await.status, 201);
+    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status, 201);
+    bob.at(1).get("/api/me").await.succeeds(200);
     // The known address has the same limit as others.
     let more = [
         sign_in_from(&shop, 0, known_address, "bob", "x").await,
         sign_in_from(&shop, 0, known_address, "bob", "x").await,
     ];
-    assert_eq!(more.map(|response| response.status().as_u16()), [401, 401]);
-    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status(), 429);
+    assert_eq!(more.map(|response| response.status), [401, 401]);
+    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status, 429);
     // Other names are not limited, and an invalid name is not counted by name.
-    assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "carol", "carol").await.status(), 201);
+    assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "carol", "carol").await.status, 201);
     for _ in 0..6 {
-        assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "No Such Name", "x").await.status(), 401);
+        assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "No Such Name", "x").await.status, 401);
     }
 }
 
@@ -68,34 +59,24 @@ async fn password_guessing_does_not_lock_out_owner() {
 async fn sign_in_limit_counts_all_names_together() {
     let shop = shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN", "3/h:3"), BEHIND_A_PROXY]).await;
     let from = "203.0.113.9";
-    assert_eq!(sign_in_from(&shop, 0, from, "alice", "wrong").await.status(), 401);
-    assert_eq!(sign_in_from(&shop, 1, from, "bob", "bob").await.status(), 201);
-    let up = |name: &str, password: &str| {
-        let request = shop.http.post(shop.url(0, "/api/users")).header("X-Forwarded-For", from);
-        request.json(&json!({ "user": name, "password": password })).send()
-    };
-    assert_eq!(up("dora", "dora's own").await.unwrap().status(), 201);
-    up("emil", "emil's own").await.unwrap().refuses(429, "too-many-requests").await;
-    assert_eq!(sign_in_from(&shop, 1, from, "carol", "carol").await.status(), 429);
+    assert_eq!(sign_in_from(&shop, 0, from, "alice", "wrong").await.status, 401);
+    assert_eq!(sign_in_from(&shop, 1, from, "bob", "bob").await.status, 201);
+    let anyone = shop.anonymous();
+    let sign_up = |name| anyone.signs_up(name, "long enough").header("X-Forwarded-For", from);
+    sign_up("dora").ok().await;
+    sign_up("emil").fails(429, "too-many-requests").await;
+    assert_eq!(sign_in_from(&shop, 1, from, "carol", "carol").await.status, 429);
     assert_eq!(shop.number("select count(*) from users where name = 'emil'").await, 0);
     // The forms share the limit.
     for (page, form) in
         [("/sign-in", "user=carol&password=carol"), ("/sign-up", "user=emil&password=emil")]
     {
-        let form = shop
-            .http
-            .post(shop.url(0, page))
-            .header("X-Forwarded-For", from)
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .header("Accept", "text/html")
-            .body(form)
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(form.status(), 429, "{page}");
-        assert!(form.text().await.unwrap().contains("Too many requests"), "{page}");
+        let form = anyone.form(page, form).header("X-Forwarded-For", from);
+        let form = form.header("Accept", "text/html").await;
+        assert_eq!(form.status, 429, "{page}");
+        assert!(form.text().contains("Too many requests"), "{page}");
     }
-    assert_eq!(sign_in_from(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
+    assert_eq!(sign_in_from(&shop, 0, "203.0.113.10", "carol", "carol").await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,13 +85,13 @@ async fn large_ipv6_network_is_limited_as_one() {
     let mut statuses = Vec::new();
     for n in 0..10 {
         let from = format!("2001:db8:1:{n}::7");
-        statuses.push(sign_in_from(&shop, 0, &from, "bob", "wrong").await.status().as_u16());
+        statuses.push(sign_in_from(&shop, 0, &from, "bob", "wrong").await.status);
     }
     assert_eq!(statuses, [401, 401, 401, 401, 401, 401, 401, 401, 429, 429]);
     let rejected = sign_in_from(&shop, 0, "2001:db8:1:77::7", "bob", "bob").await;
-    let body: serde_json::Value = rejected.json().await.unwrap();
+    let body: serde_json::Value = rejected.body;
     assert_eq!(body["limit"], "sign-in-network");
-    assert_eq!(sign_in_from(&shop, 0, "2001:db8:2:1::7", "bob", "bob").await.status(), 201);
+    assert_eq!(sign_in_from(&shop, 0, "2001:db8:2:1::7", "bob", "bob").await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,7 +103,7 @@ async fn rejected_address_costs_no_redis_call() {
     shop.add_replica(&env);
     let here = "127.0.0.1";
     until("the limit is used up", async || {
-        sign_in_from(&shop, 2, here, "bob", "wrong").await.status() == 429
+        sign_in_from(&shop, 2, here, "bob", "wrong").await.status == 429
     })
     .await;
     let calls = || {
@@ -134,8 +115,9 @@ async fn rejected_address_costs_no_redis_call() {
     let before = calls();
     assert!(before[0] >= 3, "known addresses are looked up: {before:?}");
     for n in 0..50 {
-        let rejected = sign_in_from(&shop, 2, here, ["alice", "bob"][n % 2], "bob").await;
-        rejected.refuses(429, "too-many-requests").await;
+        sign_in_from(&shop, 2, here, ["alice", "bob"][n % 2], "bob")
+            .await
+            .fails(429, "too-many-requests");
     }
     assert_eq!(calls(), before);
 }

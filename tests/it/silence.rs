@@ -13,8 +13,7 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, send};
-use crate::common::{Shop, until};
+use crate::common::{Shop, id_of, until};
 use crate::jobs::{DUE, job, offer, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
 
@@ -35,29 +34,26 @@ async fn silent_postgres_is_unavailable_in_time() {
         items.push(shop.lab_item(100).await);
     }
     // All connections are in use a moment before the silence, and none is pinged first.
-    let read = || shop.http.get(shop.url(0, "/api/items"));
+    let read = || shop.anonymous().get("/api/items");
     for response in join_all((0..40).map(|_| read().send())).await {
-        assert_eq!(response.unwrap().status(), 200);
+        assert_eq!(response.status, 200);
     }
     postgres.freeze();
     let orders = items.iter().flat_map(|sku| (0..4).map(move |_| sku));
-    let orders = orders.map(|sku| send_in_time(shop.order(&alice, 0, sku, 1)));
+    let orders = orders.map(|sku| send_in_time(alice.orders(sku, 1)));
     let direct = (0..4).map(|n| {
-        let order = shop.order(&alice, 0, &items[1 + n % 3], 1);
-        send_in_time(order.header("Holdfast-Lock", ["fenced", "row-lock"][n % 2]))
+        let order = alice.orders(&items[1 + n % 3], 1);
+        send_in_time(order.lock(["fenced", "row-lock"][n % 2]))
     });
     let reads = (0..40).map(|_| send_in_time(read()));
     let (orders, direct, reads) =
         futures_util::join!(join_all(orders), join_all(direct), join_all(reads));
     for response in orders.into_iter().chain(direct).chain(reads) {
-        response.refuses(503, "unavailable").await;
+        response.fails(503, "unavailable");
     }
-    assert_eq!(send_in_time(shop.http.get(shop.url(0, "/readyz"))).await.status(), 503);
+    assert_eq!(send_in_time(shop.anonymous().get("/readyz")).await.status, 503);
     postgres.thaw();
-    until("service is back", async || {
-        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
-    })
-    .await;
+    until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }
 
@@ -68,14 +64,13 @@ async fn silent_write_is_given_up_early() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
-    let order = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Pause", "commit:300");
-    let sent = send(order);
+    let sent = alice.orders("deadbolt", 1).pause("commit:300").send();
     shop.until_one_is_paused(&admin, "commit").await;
     postgres.freeze();
     let began = Instant::now();
-    let response = sent.response().await;
+    let response = sent.await;
     let elapsed = began.elapsed();
-    let rejected = response.refuses(503, "unavailable").await;
+    let rejected = response.fails(503, "unavailable");
     assert_eq!(rejected["outcome"], "unknown");
     assert!(elapsed < Duration::from_millis(3_300 + 1_500), "{elapsed:?}");
     postgres.thaw();
@@ -88,9 +83,9 @@ async fn forgotten_idle_connections_are_replaced() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
-    let read = || shop.http.get(shop.url(0, "/api/items"));
+    let read = || shop.anonymous().get("/api/items");
     for response in join_all((0..40).map(|_| read().send())).await {
-        assert_eq!(response.unwrap().status(), 200);
+        assert_eq!(response.status, 200);
     }
     until("all sessions of the replica are idle for a second", async || {
         let used = "select count(*) from pg_stat_activity
@@ -100,14 +95,14 @@ async fn forgotten_idle_connections_are_replaced() {
     })
     .await;
     postgres.freeze_open_connections();
-    let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    let orders = (0..8).map(|_| send_in_time(alice.orders("deadbolt", 1)));
     let reads = (0..40).map(|_| send_in_time(read()));
     let (orders, reads) = futures_util::join!(join_all(orders), join_all(reads));
     for response in orders {
-        assert_eq!(response.status(), 201);
+        assert_eq!(response.status, 201);
     }
     for response in reads {
-        assert_eq!(response.status(), 200);
+        assert_eq!(response.status, 200);
     }
     shop.assert_sound().await;
 }
@@ -165,8 +160,7 @@ async fn idle_transaction_releases_rows_like_lease() {
     // The lab's own pauses may be longer.
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1).await;
-    let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-    order.header("Holdfast-Pause", "read:4000").gives(201).await;
+    alice.orders(&sku, 1).lock("row-lock").pause("read:4000").ok().await;
 }
 
 static CLAIMED: Job = job("claimed", |_| Box::pin(async { Ok(json!({})) }));
@@ -215,16 +209,14 @@ async fn read_does_not_wait_for_a_silent_connection() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.place_order(&alice, "deadbolt", 1).await;
-    let address = format!("/api/orders/{}", order["id"].as_str().unwrap());
-    let read = async |path: &str| {
-        shop.request(&alice, reqwest::Method::GET, 0, path).send().await.unwrap()
-    };
-    for path in [address.as_str(), "/api/items/deadbolt"] {
-        until("it responds", async || read(path).await.status() == 200).await;
+    let order = alice.orders("deadbolt", 1).ok().await;
+    let order = format!("/api/orders/{}", id_of(&order));
+
+    for path in [order.as_str(), "/api/items/deadbolt"] {
+        until("it responds", async || alice.get(path).await.status == 200).await;
         postgres.delay_next_statement();
         let began = Instant::now();
-        assert_eq!(read(path).await.fails(503).await, "unavailable", "{path}");
+        alice.get(path).fails(503, "unavailable").await;
         assert!(began.elapsed() < REQUEST_TIME / 2, "{path}: {:?}", began.elapsed());
         postgres.deliver().await;
     }

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, keyed};
-use crate::common::{Shop, User, until};
+use crate::common::{Call, Shop, User, assert_has, until};
 
 /// Units of the item of a run, and orders for it.
 const STOCK: i64 = 20;
@@ -33,18 +30,15 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
     let orders = (0..ORDERS).map(|n| {
-        shop.order(&alice, n % shop.replicas.len(), &sku, 1)
-            .header("Holdfast-Lock", strategy)
-            .header("Holdfast-Work-Ms", work_ms)
-            .send()
+        let order = alice.at(n % shop.replicas.len()).orders(&sku, 1).lock(strategy);
+        order.header("Holdfast-Work-Ms", work_ms).send()
     });
     let mut accepted = 0;
     for response in futures_util::future::join_all(orders).await {
-        let response = response.unwrap();
-        match response.status().as_u16() {
+        match response.status {
             201 => accepted += 1,
-            503 => assert_eq!(response.fails(503).await, "lock-timeout"),
-            _ => assert_eq!(response.fails(409).await, "sold-out"),
+            503 => drop(response.fails(503, "lock-timeout")),
+            _ => drop(response.fails(409, "sold-out")),
         }
     }
     let audit = shop.item_audit(&sku).await;
@@ -69,18 +63,13 @@ async fn watchdog_renews_lease_of_long_work() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
-    let orders = (0..4).map(|n| {
-        shop.order(&alice, n % 2, &sku, 1)
-            .header("Holdfast-Lock", "watchdog")
-            .header("Holdfast-Ttl-Ms", "300")
-            .header("Holdfast-Work-Ms", "700")
-            .send()
-    });
+    let orders = (0..4)
+        .map(|n| alice.at(n % 2).orders(&sku, 1).lock("watchdog").ttl_ms(300).work_ms(700).send());
     for response in futures_util::future::join_all(orders).await {
-        response.unwrap().gives(201).await;
+        response.succeeds(201);
     }
     let audit = shop.item_audit(&sku).await;
-    assert_eq!((&audit["ok"], &audit["forks"]), (&json!(true), &json!([])));
+    assert_has(&audit, json!({ "ok": true, "forks": [] }));
 }
 
 #[tokio::test]
@@ -95,17 +84,13 @@ async fn check_stale_write(strategy: &str) {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
-    let order = |replica: usize| {
-        shop.order(&alice, replica, &sku, 1)
-            .header("Holdfast-Lock", strategy)
-            .header("Holdfast-Ttl-Ms", "500")
-    };
-    let late = tokio::spawn(order(0).header("Holdfast-Pause", "read:3000").send());
+    let order = |replica: usize| alice.at(replica).orders(&sku, 1).lock(strategy).ttl_ms(500);
+    let late = order(0).pause("read:3000").send();
     shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
-    order(1).gives(201).await;
+    order(1).succeeds(201).await;
     shop.replicas[0].resume();
-    late.gives(201).await;
+    late.succeeds(201).await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!(audit["forks"].as_array().unwrap().len(), 1, "{audit:#}");
     assert_eq!(audit["ok"], false);
@@ -113,15 +98,10 @@ async fn check_stale_write(strategy: &str) {
 
 /// Starts an order that holds the lock of `sku` (under `owner`) until its request times out.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
-    let holder = shop
-        .order(who, 0, sku, 1)
-        .header("Holdfast-Lock", "owner")
-        .header("Holdfast-Ttl-Ms", ttl_ms)
-        .header("Holdfast-Pause", "held");
-    tokio::spawn(holder.send());
+    who.orders(sku, 1).lock("owner").header("Holdfast-Ttl-Ms", ttl_ms).pause("held").send();
     let admin = shop.sign_in("admin").await;
     until("the lock is held", async || {
-        let locks = shop.get(&admin, 1, "/api/locks").gives(200).await;
+        let locks = admin.at(1).get("/api/locks").ok().await;
         let lock = format!("lock:{{sku:{sku}}}");
         locks.as_array().unwrap().iter().any(|l| l["key"].as_str().unwrap().ends_with(&lock))
     })
@@ -137,14 +117,14 @@ async fn dead_holder_blocks_for_one_lease() {
     hold_lock(&shop, &alice, &sku, "1500").await;
     shop.replicas[0].kill();
     let killed = Instant::now();
-    shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry").gives(201).await;
+    alice.at(1).orders(&sku, 1).header("Holdfast-Wait", "retry").ok().await;
     assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
     until("no lock and no key lock is left", async || {
-        shop.get(&admin, 1, "/api/locks").gives(200).await.as_array().unwrap().is_empty()
+        admin.at(1).get("/api/locks").ok().await.as_array().unwrap().is_empty()
     })
     .await;
     let audit = shop.item_audit_at(1, &sku).await;
-    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
+    assert_has(&audit, json!({ "sold": 1, "ok": true }));
 }
 
 #[tokio::test]
@@ -168,12 +148,11 @@ async fn opposite_item_orders_never_deadlock() {
     ] {
         let orders = (0..24).map(|n| {
             let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
-            let order = shop.order_lines(&alice, n % 2, &[(first, 1), (second, 1)]);
-            order.header("Holdfast-Lock", strategy).send()
+            let order = alice.at(n % 2).orders_all(&[(first, 1), (second, 1)]);
+            order.lock(strategy).send()
         });
         for response in futures_util::future::join_all(orders).await {
-            let response = response.unwrap();
-            assert_eq!(response.status(), 201, "{strategy}: {}", response.text().await.unwrap());
+            assert_eq!(response.status, 201, "{strategy}: {response}");
         }
     }
 }
@@ -184,10 +163,8 @@ async fn invalid_lab_headers_are_rejected() {
     let alice = shop.promoted("alice").await;
     let sku = shop.lab_item(10).await;
     let with = |sku: &str, headers: &[(&str, &str)]| {
-        let order = shop.order(&alice, 0, sku, 1);
-        headers
-            .iter()
-            .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
+        let order = alice.orders(sku, 1);
+        headers.iter().fold(order, |order: Call, (name, value)| order.header(*name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
     const TRY_IN_QUEUE: [(&str, &str); 3] =
@@ -216,7 +193,7 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Pause", "lunch")], 422, "invalid-request"),
     ];
     for (sku, headers, status, kind) in rejected {
-        assert_eq!(with(sku, headers).fails(status).await, kind, "{headers:?}");
+        with(sku, headers).fails(status, kind).await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
@@ -236,20 +213,11 @@ async fn lab_headers_require_lab_mode() {
         "Holdfast-Trace",
         "Holdfast-Pause",
     ] {
-        assert_eq!(
-            shop.order(&alice, 0, "deadbolt", 1).header(header, "owner").fails(403).await,
-            "forbidden",
-            "{header}"
-        );
+        alice.orders("deadbolt", 1).header(header, "owner").fails(403, "forbidden").await;
     }
-    shop.request(&admin, Method::POST, 0, "/api/lab/items")
-        .json(&json!({ "stock": 1 }))
-        .refuses(403, "forbidden")
-        .await;
-    shop.post(&alice, 0, "/api/lab/noop")
-        .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
-        .refuses(403, "forbidden")
-        .await;
+    admin.creates_lab_item(&json!({ "stock": 1 })).fails(403, "forbidden").await;
+    let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
+    alice.post("/api/lab/noop").json(&lines).fails(403, "forbidden").await;
 }
 
 #[tokio::test]
@@ -257,12 +225,8 @@ async fn trace_lists_probe_points_in_order() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
-    let key = Uuid::new_v4().to_string();
-    let send = || {
-        let order = keyed(&shop, &alice, 0, &key, &sku, 2).header("Holdfast-Trace", "on");
-        order.header("Holdfast-Work-Ms", "30")
-    };
-    let order = send().gives(201).await;
+    let call = alice.orders(&sku, 2).traced().work_ms(30);
+    let order = call.clone().ok().await;
     let trace = order["trace"].as_array().unwrap();
     let events: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["wait", "held", "read", "commit", "write", "committed", "release"]);
@@ -271,7 +235,7 @@ async fn trace_lists_probe_points_in_order() {
     assert!(times[3] - times[2] >= 30_000, "the work is between read and commit");
     assert_eq!((&trace[2]["value"], &trace[4]["value"]), (&json!(5), &json!(3)));
     assert_eq!(trace[0]["replica"], shop.replicas[0].name());
-    let replay = send().gives(201).await;
+    let replay = call.ok().await;
     assert!(replay.get("trace").is_none(), "a trace is not stored");
 }
 
@@ -281,9 +245,8 @@ async fn trace_shows_fence_of_ledger_entry() {
     let alice = shop.sign_in("alice").await;
     for (strategy, fenced) in [("batched", true), ("fenced", true), ("owner", false)] {
         let sku = shop.lab_item(5).await;
-        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
-        let order = order.header("Holdfast-Trace", "on").gives(201).await;
-        let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
+        let order = alice.orders(&sku, 1).lock(strategy).traced().succeeds(201).await;
+        let ledger = alice.reads(&format!("/api/items/{sku}/ledger")).await;
         let fence = &ledger["items"].as_array().unwrap().last().unwrap()["fence"];
         assert_eq!(fence.is_i64(), fenced, "{strategy}: {ledger}");
         for event in order["trace"].as_array().unwrap() {

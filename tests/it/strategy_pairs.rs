@@ -5,15 +5,13 @@
 
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::{Family, Guarantee, STRATEGIES};
-use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::common::requests::Answer as _;
-use crate::common::until;
-use crate::strategy_failures::{Lab, PausedOrder};
+use crate::common::{Reply, until};
+use crate::strategy_failures::Lab;
 
 /// The status of each of two orders, and the stock that an accepted one read.
-type Placed = [(StatusCode, Value); 2];
+type Placed = [(u16, Value); 2];
 
 /// Places one order while another one is between its read and its write.
 async fn place_two(lab: &Lab, first: &Strategy, second: &Strategy) -> Placed {
@@ -21,35 +19,23 @@ async fn place_two(lab: &Lab, first: &Strategy, second: &Strategy) -> Placed {
     let mut order = lab.order(1, second.name);
     if second.lock.is_some() {
         // Its response shows whether the first order excludes it.
-        order = order.header("Holdfast-Wait", "try");
+        order = order.tries();
     }
-    let second = tokio::spawn(order.send());
+    let second = order.send();
     until("the second order has a response, or waits for the row", async || {
         second.is_finished() || lab.shop.waiting_sessions().await > 0
     })
     .await;
 
-    let first = resume(lab, first).await;
-    let second = outcome(second.await.unwrap().unwrap()).await;
+    let first = outcome(lab.resume(first).await);
+    let second = outcome(second.await);
     // `expire-only` does not delete its key.
     lab.redis("DEL");
     [first, second]
 }
 
-/// Resumes an order, again after each retry.
-async fn resume(lab: &Lab, paused: PausedOrder) -> (StatusCode, Value) {
-    until("the first order has a response", async || {
-        lab.shop.resume_request(&lab.admin, paused.replica, &paused.id.to_string()).await;
-        paused.sent.is_finished()
-    })
-    .await;
-    outcome(paused.sent.await.unwrap().unwrap()).await
-}
-
-async fn outcome(response: reqwest::Response) -> (StatusCode, Value) {
-    let status = response.status();
-    let response = response.gives(status.as_u16()).await;
-    (status, response["lines"][0]["stock"]["before"].clone())
+fn outcome(reply: Reply) -> (u16, Value) {
+    (reply.status, reply.body["lines"][0]["stock"]["before"].clone())
 }
 
 fn members(family: Family) -> Vec<&'static Strategy> {
@@ -73,11 +59,8 @@ async fn assert_exact_beside_each_other(family: &[&'static Strategy]) {
         for second in family {
             let pair = format!("{} beside {}", second.name, first.name);
             let placed = place_two(&lab, first, second).await;
-            assert_eq!(placed[0].0, StatusCode::CREATED, "{pair}: {placed:?}");
-            assert!(
-                matches!(placed[1].0, StatusCode::CREATED | StatusCode::LOCKED),
-                "{pair}: {placed:?}"
-            );
+            assert_eq!(placed[0].0, 201, "{pair}: {placed:?}");
+            assert!(matches!(placed[1].0, 201 | 423), "{pair}: {placed:?}");
             assert_ne!(placed[0].1, placed[1].1, "{pair}: both read one stock");
             assert_eq!(lab.forks().await, 0, "{pair}");
         }
@@ -115,7 +98,7 @@ async fn pairs_of_postgres_family_keep_customer_limits() {
         for second in members(Family::Postgres) {
             sqlx::query(limit).bind(&lab.sku).execute(&lab.shop.pool).await.unwrap();
             let placed = place_two(&lab, first, second).await;
-            let accepted = placed.iter().filter(|(status, _)| *status == StatusCode::CREATED);
+            let accepted = placed.iter().filter(|(status, _)| *status == 201);
             let pair = format!("{} beside {}", second.name, first.name);
             assert_eq!(accepted.count(), 1, "{pair}: {placed:?}");
         }
@@ -143,7 +126,7 @@ async fn pairs_of_two_families_lose_updates() {
         assert!(!named(first).is_compatible_with(named(second)), "{first}, {second}");
         let forks = lab.forks().await;
         let placed = place_two(&lab, named(first), named(second)).await;
-        assert!(placed.iter().all(|(status, _)| *status == StatusCode::CREATED), "{placed:?}");
+        assert!(placed.iter().all(|(status, _)| *status == 201), "{placed:?}");
         assert_eq!(placed[0].1, placed[1].1, "{first}, {second}: both read one stock");
         assert_eq!(lab.forks().await, forks + 1, "{first}, {second}");
     }
@@ -155,11 +138,11 @@ async fn pairs_of_two_families_lose_updates() {
 async fn fenced_loses_its_guarantee_beside_owner() {
     let lab = lab().await;
     let busy = place_two(&lab, named("owner"), named("fenced")).await;
-    assert_eq!((busy[1].0, lab.forks().await), (StatusCode::LOCKED, 0));
-    let slow = lab.order(0, "owner").header("Holdfast-Ttl-Ms", "200");
-    let slow = lab.pause_at(0, slow, "read").await;
-    let sold = outcome(lab.order(1, "fenced").send().await.unwrap()).await;
-    let overwritten = resume(&lab, slow).await;
+    assert_eq!((busy[1].0, lab.forks().await), (423, 0));
+    let slow = lab.order(0, "owner").ttl_ms(200);
+    let slow = lab.pause_at(slow, "read").await;
+    let sold = outcome(lab.order(1, "fenced").await);
+    let overwritten = outcome(lab.resume(slow).await);
     assert_eq!(sold, overwritten, "both read one stock");
     assert_eq!(lab.forks().await, 1);
 }

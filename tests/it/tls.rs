@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use reqwest::StatusCode;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::common::proxy::Proxy;
@@ -256,10 +255,10 @@ async fn shop_sells_over_tls() {
         }
         let alice = shop.sign_in("alice").await;
         let sku = shop.lab_item(10).await;
-        let orders = (0..20).map(|number| shop.order(&alice, number % 2, &sku, 1).send());
+        let orders = (0..20).map(|number| alice.at(number % 2).orders(&sku, 1).send());
         let mut sold = 0;
         for response in futures_util::future::join_all(orders).await {
-            sold += usize::from(response.unwrap().status() == StatusCode::CREATED);
+            sold += usize::from(response.status == 201);
         }
         assert_eq!(sold, 10, "{kind:?}");
         let audit = run(&["audit"], &environment);
@@ -278,8 +277,7 @@ async fn remote_plain_text_is_reported() {
         let database_url =
             format!("postgres://holdfast@{host}:{}/{}", postgres.port, shop.database);
         let redis_url = format!("redis://{host}:{}", redis.port);
-        let environment = [("DATABASE_URL", database_url), ("REDIS_URL", redis_url)];
-        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let environment = [("DATABASE_URL", database_url.as_str()), ("REDIS_URL", &redis_url)];
         drop(Replica::start_with_log(&log, &environment));
         std::fs::read_to_string(log).unwrap()
     };

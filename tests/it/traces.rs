@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::net::TcpListener;
 
-use crate::common::requests::Answer as _;
 use crate::common::{Replica, Shop, User, until};
 
 const CLIENT_TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -98,11 +97,11 @@ impl Collector {
     }
 }
 
-async fn place(shop: &Shop, who: &User, strategy: &str, traceparent: &str) -> String {
-    let order = shop.order(who, 0, "deadbolt", 1).header("traceparent", traceparent);
-    let response = order.header("Holdfast-Lock", strategy).send().await.unwrap();
-    let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    response.gives(201).await;
+async fn place(who: &User, strategy: &str, traceparent: &str) -> String {
+    let order = who.orders("deadbolt", 1).lock(strategy);
+    let response = order.header("traceparent", traceparent).await;
+    let id = response.header("x-request-id").to_owned();
+    response.succeeds(201);
     id
 }
 
@@ -122,7 +121,7 @@ async fn trace_of_an_order_shows_its_steps() {
     let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced"] {
         let traceparent = format!("00-{CLIENT_TRACE}-{CLIENT_SPAN}-01");
-        let id = place(&shop, &alice, strategy, &traceparent).await;
+        let id = place(&alice, strategy, &traceparent).await;
         let request = collector.request(&id).await;
         assert_eq!(request.name, "POST /api/orders");
         assert_eq!(request.kind, SERVER);
@@ -172,7 +171,7 @@ async fn malformed_traceparent_is_ignored() {
     let shop = Shop::start_with(1, &env).await;
     let alice = shop.promoted("alice").await;
     for malformed in ["nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01", ""] {
-        let id = place(&shop, &alice, "batched", malformed).await;
+        let id = place(&alice, "batched", malformed).await;
         let request = collector.request(&id).await;
         assert!(request.parent_span_id.is_empty() && request.trace_id != [0; 16], "{request:?}");
     }
@@ -210,20 +209,20 @@ async fn unavailable_collector_delays_no_order() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1_000_000).await;
     until("several exports fail", async || {
-        shop.place_order(&alice, &sku, 1).await;
+        alice.orders(&sku, 1).ok().await;
         connections.load(Ordering::Relaxed) >= 5
     })
     .await;
     is_silent.store(true, Ordering::Relaxed);
     let before = connections.load(Ordering::Relaxed);
     until("an export gets no response", async || {
-        shop.place_order(&alice, &sku, 1).await;
+        alice.orders(&sku, 1).ok().await;
         connections.load(Ordering::Relaxed) > before
     })
     .await;
     let began = Instant::now();
     for _ in 0..50 {
-        shop.place_order(&alice, &sku, 1).await;
+        alice.orders(&sku, 1).ok().await;
     }
     shop.replicas[0].terminate();
     assert!(shop.replicas[0].wait_for_exit().await);

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, User, until};
+use crate::common::{Shop, id_of, until};
 use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
@@ -71,37 +70,25 @@ struct Orders {
     expired: String,
 }
 
-async fn place(shop: &Shop, user: &User, sku: &str, quantity: i64) -> String {
-    let order = shop.place_order(user, sku, quantity).await;
-    order["id"].as_str().unwrap().to_owned()
-}
-
-async fn act(shop: &Shop, user: &User, order: &str, action: &str) {
-    let path = format!("/api/orders/{order}/{action}");
-    let key = format!("axe-{action}-{order}");
-    let request =
-        shop.request(user, reqwest::Method::POST, 0, &path).header("Idempotency-Key", key);
-    request.gives(200).await;
-}
-
 async fn make_orders(shop: &Shop) -> Orders {
     let alice = shop.sign_in("alice").await;
+    let place = async |sku: &str, quantity| id_of(&alice.orders(sku, quantity).ok().await);
     let orders = Orders {
-        pending: place(shop, &alice, "deadbolt", 2).await,
-        unaffordable: place(shop, &alice, "strongbox", 6).await,
-        paid: place(shop, &alice, "key-ring", 1).await,
-        refunded: place(shop, &alice, "brass-padlock", 1).await,
-        cancelled: place(shop, &alice, "bike-chain", 1).await,
-        expired: place(shop, &alice, "lock-picks", 1).await,
+        pending: place("deadbolt", 2).await,
+        unaffordable: place("strongbox", 6).await,
+        paid: place("key-ring", 1).await,
+        refunded: place("brass-padlock", 1).await,
+        cancelled: place("bike-chain", 1).await,
+        expired: place("lock-picks", 1).await,
     };
-    act(shop, &alice, &orders.paid, "pay").await;
-    act(shop, &alice, &orders.refunded, "pay").await;
-    act(shop, &alice, &orders.refunded, "refund").await;
-    act(shop, &alice, &orders.cancelled, "cancel").await;
+    alice.pays(&orders.paid).ok().await;
+    alice.pays(&orders.refunded).ok().await;
+    alice.refunds(&orders.refunded).ok().await;
+    alice.cancels(&orders.cancelled).ok().await;
     let over = "update orders set expires_at = created_at where id = $1::uuid";
     sqlx::query(over).bind(&orders.expired).execute(&shop.pool).await.unwrap();
     // The last lantern is sold out.
-    place(shop, &alice, "last-lantern", 1).await;
+    place("last-lantern", 1).await;
     orders
 }
 

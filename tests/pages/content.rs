@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-use crate::common::requests::Answer as _;
 use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
@@ -11,13 +10,13 @@ use crate::visitor::{Page, Visitor};
 async fn lab_orders_are_listed_separately() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
-    let own = shop.place_order(&user, "deadbolt", 1).await;
+    let own = user.orders("deadbolt", 1).ok().await;
     let own = own["id"].as_str().unwrap();
     let alice = Visitor::signed_in(&shop, "alice").await;
     assert!(!alice.get("/orders").await.text.contains("lab items"));
     let sku = shop.lab_item(50).await;
     for _ in 0..30 {
-        shop.place_order(&user, &sku, 1).await;
+        user.orders(&sku, 1).ok().await;
     }
     let page = alice.get("/orders").await;
     assert!(page.words().contains("30 orders of lab items are not shown."), "{}", page.words());
@@ -37,7 +36,7 @@ async fn lab_orders_are_listed_separately() {
 async fn page_scans_a_bounded_number_of_lab_orders() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
-    let own = shop.place_order(&user, "deadbolt", 1).await;
+    let own = user.orders("deadbolt", 1).ok().await;
     let own = own["id"].as_str().unwrap();
     let sku = shop.lab_item(50).await;
     let place = "with placed as (
@@ -94,7 +93,7 @@ async fn basket_shows_available_stock() {
 async fn demo_goods_have_a_name_in_each_language() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
-    let order = shop.place_order(&user, "deadbolt", 1).await;
+    let order = user.orders("deadbolt", 1).ok().await;
     let order = format!("/orders/{}", order["id"].as_str().unwrap());
     let alice = Visitor::signed_in(&shop, "alice").await;
     alice.fill_basket("deadbolt", 1).await;
@@ -125,8 +124,7 @@ async fn locks_page_shows_holder_and_waiters() {
     let admin = Visitor::signed_in(&shop, "admin").await;
     assert!(admin.get("/locks").await.words().contains("No lock is held"));
     let sku = shop.lab_item(10).await;
-    let slow =
-        |n| tokio::spawn(shop.order(&user, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
+    let slow = |n| user.at(n).orders(&sku, 1).work_ms(800).send();
     let orders = [slow(0), slow(1)];
     until("one order holds the lock, one waits", async || {
         let page = admin.get("/locks").await;
@@ -139,7 +137,7 @@ async fn locks_page_shows_holder_and_waiters() {
     })
     .await;
     for order in orders {
-        order.gives(201).await;
+        order.succeeds(201).await;
     }
 }
 

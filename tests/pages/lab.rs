@@ -287,7 +287,8 @@ async fn run_follows_language_of_the_page() {
     }
     // A message that this version does not know is shown by its name.
     assert!(read(&path, "zh").await.contains("run-of-a-later-version"));
-    let api = shop.read(&shop.sign_in("alice").await, &format!("/api/lab/runs/{ID}")).await;
+    let alice = shop.sign_in("alice").await;
+    let api = alice.reads(&format!("/api/lab/runs/{ID}")).await;
     let english = "A resumes and writes 9. Sold: 2. Stock: 9.";
     assert_eq!((&api["said"][0], &api["verdict"]), (&json!(english), &json!(english)));
     assert_eq!(api["lanes"][0]["label"], "order 16");

@@ -6,7 +6,6 @@ use holdfast_lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
 use reqwest::Version;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::requests::Answer as _;
 use crate::common::{Shop, services};
 use crate::lab::{EDGE, ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
@@ -182,7 +181,8 @@ async fn runs_queue_in_order_up_to_a_bound() {
         where id = (select id from lab_runs where state = 'queued' order by created_at, id limit 1)";
     sqlx::query(start).execute(&shop.pool).await.unwrap();
     let state = async |run: &str| {
-        let run = first.http.get(format!("{}/api{run}", first.base)).gives(200).await;
+        let run = first.http.get(format!("{}/api{run}", first.base)).send().await.unwrap();
+        let run: serde_json::Value = run.json().await.unwrap();
         (run["state"].as_str().unwrap().to_owned(), run["position"].as_i64())
     };
     assert_eq!(state(&one).await, ("running".to_owned(), None));
