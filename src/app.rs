@@ -77,7 +77,8 @@ impl Replica {
             parse_settings(options)?;
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica)? };
 
-        // Each failure names the setting to change; behind a port that is open, nobody would see it.
+        // Each failure names the setting to change; behind a port that is open, nobody would see
+        // it.
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         db::warn_of_plain_text(&shop.pool).await?;
@@ -87,8 +88,8 @@ impl Replica {
         redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;
 
-        // Behind the checks, and before any work: two replicas whose locks do not exclude each other
-        // would oversell.
+        // Behind the checks, and before any work: two replicas whose locks do not exclude each
+        // other would oversell.
         let candidate = Candidate::new(&options.database_url, &replica, &shop);
         let registration = Registration::new(candidate, options.lock.change_lock).await?;
 

@@ -98,7 +98,8 @@ impl Audits {
         }
 
         let status = audit.borrow().clone();
-        // Its result has a reader, so the next call starts a new one; unless that has begun already.
+        // Its result has a reader, so the next call starts a new one; unless that has begun
+        // already.
         let mut current = self.audit.lock();
         if !is_running(&status) && current.as_ref().is_some_and(|other| other.same_channel(&audit))
         {

@@ -18,7 +18,8 @@ pub async fn open_balance(
     reason: &'static str,
     request_id: Uuid,
 ) -> Result<(), Error> {
-    // The audit expects a top-up for money that enters the shop; no client has named a key for this.
+    // The audit expects a top-up for money that enters the shop; no client has named a key for
+    // this.
     let key = IdempotencyKey::generate();
 
     // The trigger raises the account's version: the entry names the one before, as all entries do.

@@ -13,8 +13,8 @@ pub async fn execute_and_read(
     update: &ConditionalUpdate,
     request: &ReadRequest,
 ) -> sqlx::Result<ReadSnapshot> {
-    // An update locks its row: sorted items, then the account, as every write locks them. The bounds
-    // are the domains', whose violation would be an error and abort the transaction.
+    // An update locks its row: sorted items, then the account, as every write locks them. The
+    // bounds are the domains', whose violation would be an error and abort the transaction.
     let mut items = Vec::new();
     for (sku, delta) in &update.stock {
         let row = sqlx::query!(

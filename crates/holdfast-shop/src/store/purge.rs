@@ -61,7 +61,8 @@ pub async fn purge_bodies(
     blocks: Range<i64>,
     before: OffsetDateTime,
 ) -> Result<u64, Error> {
-    // Those without a response stay untouched: an update would write each of them anew at every scan.
+    // Those without a response stay untouched: an update would write each of them anew at every
+    // scan.
     let purged = sqlx::query!(
         "update idempotency set status = null, body = null
           where ctid >= $1::text::tid and ctid < $2::text::tid

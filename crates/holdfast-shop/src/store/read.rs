@@ -137,7 +137,8 @@ async fn items(
         lock.execute(&mut *db).await?;
     }
 
-    // Rows, keys, purchases and clock in one statement: a second one is a round trip under the lock.
+    // Rows, keys, purchases and clock in one statement: a second one is a round trip under the
+    // lock.
     let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
@@ -241,7 +242,8 @@ pub async fn count_purchases(
     let (skus, users): (Vec<&str>, Vec<UserId>) =
         limited.iter().map(|(sku, user)| (sku.as_str(), *user)).unzip();
 
-    // Bounded: somebody who had 100,000 units before the item got its limit costs no more than this.
+    // Bounded: somebody who had 100,000 units before the item got its limit costs no more than
+    // this.
     let counts = sqlx::query_scalar!(
         r#"select (select coalesce(sum(quantity), 0)::bigint from (
                        select quantity from order_lines

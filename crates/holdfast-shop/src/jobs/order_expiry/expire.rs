@@ -87,7 +87,8 @@ async fn expire(
             }
             Ok(GroupOutcome::Expired)
         }
-        // So is a cancelled statement: one of its orders may be why, which must pause, and no other.
+        // So is a cancelled statement: one of its orders may be why, which must pause, and no
+        // other.
         Err(Failure::Error(Error::Bug(cause) | Error::Postgres(ErrorClass::Cancelled, cause))) => {
             Err(cause)
         }

@@ -114,7 +114,8 @@ impl ExpiryWorker {
             return;
         };
 
-        // Perhaps it is not: a read without the lease returns nothing, too. Releasing it is harmless.
+        // Perhaps it is not: a read without the lease returns nothing, too. Releasing it is
+        // harmless.
         self.is_holder = true;
         self.poll_at = Instant::now() + POLL_INTERVAL;
 
@@ -151,7 +152,8 @@ impl ExpiryWorker {
         while self.in_flight.len() < MAX_GROUPS_IN_FLIGHT {
             let admits_slow = self.slow_in_flight < MAX_SLOW_GROUPS_IN_FLIGHT;
             let Some(group) = self.pending.next(&self.busy_skus, admits_slow) else {
-                // There is room, and all that is known is busy or slow: the next page may have more.
+                // There is room, and all that is known is busy or slow: the next page may have
+                // more.
                 if self.after.is_some() {
                     self.poll_at = self.poll_at.min(Instant::now() + NEXT_PAGE_DELAY);
                 }
