@@ -20,22 +20,10 @@ macro_rules! catalogue {
     };
 }
 
-catalogue!(
-    "admin",
-    "common",
-    "goods",
-    "judge",
-    "lab",
-    "lessons",
-    "problems",
-    "race",
-    "runs",
-    "scheduler",
-    "shop",
-    "strategies",
-    "swimlane",
-    "terminal"
-);
+catalogue! {
+    "admin", "common", "goods", "judge", "lab", "lessons", "problems", "race",
+    "runs", "scheduler", "shop", "strategies", "swimlane", "terminal"
+}
 
 type Edition = FluentBundle<FluentResource>;
 
@@ -105,6 +93,7 @@ impl Language {
         let mut edition = FluentBundle::new_concurrent(self.tag().parse().into_iter().collect());
         // Isolation marks would show in a terminal; pages isolate names with `<bdi>`.
         edition.set_use_isolating(false);
+
         for file in files {
             let resource = FluentResource::try_new((*file).to_owned());
             let _ = edition.add_resource(resource.unwrap_or_else(|(resource, _)| resource));
@@ -291,7 +280,8 @@ mod tests {
     #[test]
     fn every_message_of_every_file_is_known() {
         for language in Language::ALL {
-            for file in std::fs::read_dir(format!("locales/{}", language.tag())).unwrap() {
+            let locales = concat!(env!("CARGO_MANIFEST_DIR"), "/../../locales");
+            for file in std::fs::read_dir(format!("{locales}/{}", language.tag())).unwrap() {
                 let path = file.unwrap().path();
                 let resource = FluentResource::try_new(std::fs::read_to_string(&path).unwrap());
                 for entry in resource.expect("a file without errors").entries() {

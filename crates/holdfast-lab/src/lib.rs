@@ -4,6 +4,7 @@
 //! it, and everything is restored at its end. Writes that may go wrong touch only throw-away items
 //! and accounts of the lab's own users.
 
+pub mod fork_pair;
 pub mod headers;
 pub mod lessons;
 pub mod race;
@@ -21,7 +22,6 @@ mod arm_spec;
 mod cluster;
 mod delay_queue;
 mod drawing;
-pub mod fork_pair;
 mod lesson_request;
 mod remove_hash;
 mod request;

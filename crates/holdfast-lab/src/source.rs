@@ -71,7 +71,8 @@ mod tests {
             let says = lines[0].starts_with("//!") || lines[0].starts_with("--");
             assert!(lines.len() > 15 && says, "{}", source.path);
             assert!(!lines.contains(&"#[cfg(test)]"));
-            assert!(std::path::Path::new(source.path).exists(), "{}", source.path);
+            let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+            assert!(root.join(source.path).exists(), "{}", source.path);
             let [english, chinese] = Language::ALL.map(|language| source.about(language));
             assert!(english != chinese && !english.contains("strategy-"), "{english}");
             assert!(!english.contains("source-"), "{english}");
