@@ -6,7 +6,9 @@
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnectOptions;
 
-use super::{Error, ErrorClass, classify, tls};
+use super::error::Error;
+use super::error_class::{ErrorClass, classify};
+use super::tls;
 
 /// Converts the error of a connection attempt, or of the first statement after it.
 pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {

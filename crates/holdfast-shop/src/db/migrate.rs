@@ -9,7 +9,9 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Error, connect, connect_error};
+use super::connect::connect;
+use super::connect_error;
+use super::error::Error;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 

@@ -11,7 +11,10 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Error, Pool, connect_error, options, session};
+use super::connect::options;
+use super::error::Error;
+use super::pool::Pool;
+use super::{connect_error, session};
 
 /// First number of the advisory locks, which the strategies do not use: they lock one number.
 const LOCKS: i32 = 0x484f_4c44;

@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::time::timeout;
 
-use super::Error;
+use super::error::Error;
 
 /// Comparisons in [`check_own`]: among other clients, one may miss a shared session.
 const COMPARISONS: u32 = 5;

@@ -11,7 +11,8 @@ use futures_util::FutureExt as _;
 use holdfast_lock::TlsFailure;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::{Error, Pool};
+use super::error::Error;
+use super::pool::Pool;
 use crate::tls::{self, SettingNames, UnusableCertificate};
 
 const SETTINGS: SettingNames = SettingNames {
