@@ -128,8 +128,8 @@ fn run_with_json(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i3
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fatal_errors_are_json_lines() {
-    let taken =
-        std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
     let closed = "postgres://holdfast@127.0.0.1:1/holdfast";
     let servers = [("DATABASE_URL", closed), ("REDIS_URL", "redis://127.0.0.1:1")];
     let with = |more: (&'static str, &'static str)| [&servers[..], &[more]].concat();
