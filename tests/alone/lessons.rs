@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::{Chapter, LESSONS};
+use holdfast_testkit::up::{Up, state_of};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::common::up::{Up, state_of};
 use crate::runs::Lab;
 use crate::whole_machine;
 

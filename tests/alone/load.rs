@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_testkit::{Shop, assert_has};
 use serde_json::{Value, json};
 
-use crate::common::{Shop, assert_has};
 use crate::{share_machine, whole_machine};
 
 struct Report {

@@ -3,22 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "../it/barrier.rs"]
-mod barrier;
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "../common/checker/mod.rs"]
-mod checker;
-#[path = "../common/mod.rs"]
-mod common;
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "../it/observer.rs"]
-mod observer;
-#[path = "../it/recorded_state.rs"]
-mod recorded_state;
-#[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
-mod topology;
-
 mod bench;
 mod judge;
 mod lessons;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_testkit::checker::ObservedOutcome;
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::topology::{command_calls, query};
+use holdfast_testkit::{Shop, fresh_key, options, until};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::checker::ObservedOutcome;
-use crate::common::{Shop, fresh_key, options, until};
-use crate::observer::Observer;
-use crate::topology::{command_calls, query};
 use crate::whole_machine;
 
 const CONNECTIONS: usize = 128;

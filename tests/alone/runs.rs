@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::up::{Up, state_of};
+use holdfast_testkit::{User, assert_has, id_of, until};
 use reqwest::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::common::up::{Up, state_of};
-use crate::common::{User, assert_has, id_of, until};
 use crate::{SharedMachine, share_machine};
 
 /// Upper bound of a run on a busy machine, with the runs before it.

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use holdfast::rate_limit::Limiter;
 use holdfast_lock::Redis;
+use holdfast_testkit::topology::query;
+use holdfast_testkit::{Call, Shop, User, fresh_key, id_of, services, until};
 use serde_json::json;
 use uuid::Uuid;
-
-use crate::common::{Call, Shop, User, fresh_key, id_of, services, until};
-use crate::topology::query;
 
 fn order_of(who: &User, skus: &[String]) -> Call {
     let lines: Vec<(&str, i64)> = skus.iter().map(|sku| (sku.as_str(), 1)).collect();

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_shop::audit;
 use holdfast_shop::{Sku, UserId};
+use holdfast_testkit::Shop;
+use holdfast_testkit::{checker, recorded_state};
 use reqwest::Method;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::Shop;
 use crate::forgeries::{COLUMNS, FORGERIES, ForgedColumn, OTHER_TABLES, UNCHECKED_COLUMNS};
-use crate::{checker, recorded_state};
 
 /// A shop with orders in every status and a top-up.
 pub async fn shop_with_history() -> Shop {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::common::Shop;
+use holdfast_testkit::Shop;
 
 /// The exit code is the result, also if no process reads the output.
 #[tokio::test]

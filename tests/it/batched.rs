@@ -1,10 +1,9 @@
 //! `batched`: many orders for one item in one transaction, each with its own response.
 
 use futures_util::future::join_all;
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::{Shop, fresh_key, until};
 use serde_json::json;
-
-use crate::barrier::Barrier;
-use crate::common::{Shop, fresh_key, until};
 
 #[tokio::test]
 async fn hundred_duplicates_execute_once() {

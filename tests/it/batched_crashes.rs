@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::checker::ObservedOutcome;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::barrier::{Barrier, InFlightRequests};
+use holdfast_testkit::checker::ObservedOutcome;
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::{Call, Shop, fresh_key, until};
 
-use crate::barrier::{Barrier, InFlightRequests};
 use crate::batched_faults::REQUEST_TIMEOUT;
-use crate::common::{Call, Shop, fresh_key, until};
-use crate::observer::Observer;
 
 /// More than the test sells.
 const LARGE_STOCK: i64 = 1_000_000;

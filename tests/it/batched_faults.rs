@@ -5,15 +5,15 @@ use std::cell::Cell;
 use std::future::{Future, ready};
 use std::time::Duration;
 
-use crate::checker::ObservedOutcome;
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::checker::ObservedOutcome;
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::topology::query;
+use holdfast_testkit::{Call, Shop, fresh_key, services, until};
 
-use crate::barrier::Barrier;
-use crate::common::proxy::Proxy;
-use crate::common::{Call, Shop, fresh_key, services, until};
-use crate::observer::Observer;
 use crate::outages::shop_behind;
-use crate::topology::query;
 
 const CONCURRENT_BUYERS: usize = 48;
 /// More than the test sells.

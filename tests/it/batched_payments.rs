@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use crate::checker::{self, ObservedOutcome};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast_shop::{OrderId, UserId};
-
-use crate::barrier::Barrier;
-use crate::common::{Shop, fresh_key};
-use crate::observer::Observer;
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::checker::{self, ObservedOutcome};
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::{Shop, fresh_key};
 
 /// Cents on a demo user's account.
 const BALANCE: i64 = 100_000;

@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::pause_points::PausedCall;
+use holdfast_testkit::{Call, Reply, Sent, Shop, User, assert_has, until};
 use serde_json::{Value, json};
-
-use crate::common::{Call, Reply, Sent, Shop, User, assert_has, until};
-use crate::pause_points::PausedCall;
 
 /// One replica and one item.
 struct QueueTest {

@@ -10,10 +10,9 @@ use holdfast_shop::engine;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestOptions, Shop as Domain, UserId};
+use holdfast_testkit::cut::Cut;
+use holdfast_testkit::{Shop, until};
 use uuid::Uuid;
-
-use crate::common::cut::Cut;
-use crate::common::{Shop, until};
 
 const STOCK: i64 = 1_000;
 

@@ -1,9 +1,8 @@
 //! Problems name their cause for every kind of failure in Postgres.
 
+use holdfast_testkit::Shop;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
-
-use crate::common::Shop;
 
 /// Makes every insert of an order fail with that code.
 async fn fail_orders(shop: &Shop, code: &str) {

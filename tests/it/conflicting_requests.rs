@@ -2,8 +2,7 @@
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-
-use crate::common::{Shop, fresh_key};
+use holdfast_testkit::{Shop, fresh_key};
 
 /// Pairs per strategy, and those in flight at a time.
 const PAIRS: usize = 250;

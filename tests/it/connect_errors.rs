@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use holdfast_services::{TempFolder, TempPostgres};
+use holdfast_testkit::ports::free_ports;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
-
-use crate::common::ports::free_ports;
 
 /// The commands that connect to Postgres.
 const COMMANDS: [&[&str]; 4] = [&["serve"], &["migrate"], &["audit"], &["user", "add", "ann"]];

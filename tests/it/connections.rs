@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use futures_util::future::join_all;
+use holdfast_testkit::{CONDITION_TIMEOUT, Replica, Shop, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::common::{CONDITION_TIMEOUT, Replica, Shop, until};
 use crate::metrics::{metrics, value};
 use crate::slow_clients::{read_to_end, send_raw};
 

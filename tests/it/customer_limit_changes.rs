@@ -4,10 +4,10 @@
 use holdfast_shop::command::ReadSet;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::{Sku, UserId};
+use holdfast_testkit::Shop;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 
-use crate::common::Shop;
 use crate::customer_limits::{LIMIT, under};
 
 #[tokio::test(flavor = "multi_thread")]

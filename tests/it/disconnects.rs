@@ -4,10 +4,9 @@
 //! The other waiters arrived earlier and are served: if the wait had ended by its timeout, theirs
 //! would have ended first.
 
+use holdfast_testkit::Shop;
+use holdfast_testkit::barrier::InFlightRequests;
 use serde_json::json;
-
-use crate::barrier::InFlightRequests;
-use crate::common::Shop;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_client_leaves_the_lock_queue() {

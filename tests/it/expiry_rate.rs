@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_testkit::Shop;
 
-use crate::common::Shop;
 use crate::order_expiry::JOBS_ON;
 
 const CONNECTIONS: usize = 32;

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::{Reply, Shop, assert_has, services, until};
 use serde_json::json;
-
-use crate::common::{Reply, Shop, assert_has, services, until};
 
 /// The lease of a fenced lock, unless a request says otherwise.
 const LEASE: Duration = Duration::from_secs(3);

@@ -2,9 +2,8 @@
 //! time share a statement.
 
 use futures_util::future::join_all;
+use holdfast_testkit::{Call, Reply, Shop, until};
 use sqlx::Executor as _;
-
-use crate::common::{Call, Reply, Shop, until};
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
 /// first no key record can be read, then no order can be written. Executes `statement` in the

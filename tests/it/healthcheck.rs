@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::proxy::Proxy;
-use crate::common::{Shop, until};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Shop, until};
+
 use crate::outages::shop_behind;
 
 /// Two seconds, with a margin for a busy machine.

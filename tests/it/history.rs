@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::{Call, Shop};
 use uuid::Uuid;
-
-use crate::common::{Call, Shop};
-use crate::observer::Observer;
 
 const ORDERS: usize = 300;
 const CONCURRENT_CLIENTS: usize = 32;

@@ -1,6 +1,7 @@
 //! The `Host` of a request must be the shop's.
 
-use crate::common::{Shop, User, services};
+use holdfast_testkit::{Shop, User, services};
+
 use crate::slow_clients::{read_to_end, send_raw};
 
 #[tokio::test]

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::{Call, Shop, fresh_key, until};
 use serde_json::json;
-
-use crate::barrier::Barrier;
-use crate::common::{Call, Shop, fresh_key, until};
 
 #[tokio::test]
 async fn order_requires_idempotency_key() {
@@ -120,7 +119,8 @@ async fn duplicate_after_flush_gets_same_response() {
     let key = fresh_key();
     let slow = alice.orders(&sku, 1).key(&key).lock("row-lock").work_ms(1_000).send();
     let token = format!("{}token:*", shop.prefix);
-    let client = redis::Client::open(crate::common::services().running.redis_url.as_str()).unwrap();
+    let client =
+        redis::Client::open(holdfast_testkit::services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     // Delete the key's lock as soon as it exists.
     until("the key was locked", async || {

@@ -9,14 +9,13 @@ use holdfast_shop::jobs::runs::{self, JobRun, RunState};
 use holdfast_shop::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
 use holdfast_shop::probe::Probe;
 use holdfast_shop::{Error, Shop as Domain};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-
-use crate::common::proxy::Proxy;
-use crate::common::{Shop, until};
 
 /// A tick far from the time of any test run.
 pub const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);

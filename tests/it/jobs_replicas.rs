@@ -2,13 +2,13 @@
 //! of the audit.
 
 use holdfast_shop::jobs::runs::{self, JobRun, RunState};
+use holdfast_testkit::{Call, Sent, Shop, User, assert_has, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 
-use crate::common::{Call, Sent, Shop, User, assert_has, until};
 use crate::metrics::{metrics, value};
 
 const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);

@@ -3,10 +3,9 @@
 use futures_util::future::join_all;
 use holdfast_shop::store::{LabItemPurge, purge_lab_item};
 use holdfast_shop::{Sku, UserId};
+use holdfast_testkit::{Call, Shop, User, until};
 use serde_json::json;
 use uuid::Uuid;
-
-use crate::common::{Call, Shop, User, until};
 
 async fn balances(who: &User) -> [i64; 2] {
     let me = who.reads("/api/me").await;

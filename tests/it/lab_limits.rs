@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Call, Sent, Shop, User, until};
+use holdfast_testkit::{Call, Sent, Shop, User, until};
 
 /// More than the pool has connections.
 const ATTACKERS: usize = 40;

@@ -2,40 +2,15 @@
 //! that is allowed.
 
 use holdfast_shop::strategy::STRATEGIES;
+use holdfast_testkit::barrier::own_redis;
+use holdfast_testkit::topology::query;
+use holdfast_testkit::{Shop, assert_has, services, until};
 use serde_json::json;
-
-use crate::barrier::own_redis;
-use crate::common::{Shop, assert_has, services, until};
-use crate::topology::query;
 
 const OWNER: (&str, &str) = ("HOLDFAST_LOCK", "owner");
 const ROW_LOCK: (&str, &str) = ("HOLDFAST_LOCK", "row-lock");
 const WATCHDOG: (&str, &str) = ("HOLDFAST_LOCK", "watchdog");
 const CHANGE: &[&str] = &["--change-lock"];
-
-impl Shop {
-    /// Fails if the replica starts. Returns what it printed.
-    fn try_start_rejected(&mut self, flags: &[&str], env: &[(&str, &str)]) -> String {
-        let result = self.try_add_replica(flags, env);
-        result.expect_err("it starts")
-    }
-
-    async fn until_registered(&self, replicas: i64) {
-        let registered = "select count(*) from pg_locks
-                           where locktype = 'advisory' and objid = 2 and mode = 'ShareLock'
-                             and database = (select oid from pg_database
-                                              where datname = current_database())";
-        until("the replicas are registered", async || self.number(registered).await == replicas)
-            .await;
-    }
-
-    /// Ends the sessions by which replicas are registered.
-    async fn end_registrations(&self) {
-        let end = "select count(*) filter (where pg_terminate_backend(pid, 10000)) from pg_stat_activity
-                    where datname = current_database() and application_name like 'holdfast replica%'";
-        assert!(self.number(end).await > 0);
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_of_other_family_is_rejected() {
@@ -202,7 +177,7 @@ async fn unsafe_lock_must_be_allowed() {
     assert_eq!(shop.number("select count(*) from lock_family").await, 0);
 
     let log = tempfile::NamedTempFile::new().unwrap();
-    let start = |env: &[(&str, &str)]| crate::common::Replica::start_with_log(log.path(), env);
+    let start = |env: &[(&str, &str)]| holdfast_testkit::Replica::start_with_log(log.path(), env);
     shop.add_replica_with(start, &[("HOLDFAST_LOCK", "none"), ("HOLDFAST_UNSAFE_LOCK", "on")]);
     let alice = shop.sign_in("alice").await;
     alice.orders("deadbolt", 1).ok().await;

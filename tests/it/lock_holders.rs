@@ -1,8 +1,7 @@
 //! A rejected request names the holder of the lock, as the list of locks does.
 
+use holdfast_testkit::{Call, Shop, User, assert_has, until};
 use serde_json::{Value, json};
-
-use crate::common::{Call, Shop, User, assert_has, until};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {

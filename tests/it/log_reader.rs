@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast_testkit::{Replica, Shop, User, until};
 use tokio::time::timeout;
 
-use crate::common::{Replica, Shop, User, until};
 use crate::metrics::metrics;
 
 /// Requests at once: each writes several lines.

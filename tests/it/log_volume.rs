@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-
-use crate::common::proxy::Proxy;
-use crate::common::{Replica, Shop};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Replica, Shop};
 
 /// Requests that fail during an outage.
 const FLOOD: usize = 300;

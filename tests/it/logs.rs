@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Replica, Shop, services, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-use crate::common::proxy::Proxy;
-use crate::common::{Replica, Shop, services, until};
 
 fn lines(log: &Path, message: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();

@@ -2,13 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-#[path = "../common/checker/mod.rs"]
-mod checker;
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
-mod topology;
-
 #[path = "../../crates/holdfast-lock/tests/lock/server.rs"]
 #[expect(
     dead_code,
@@ -21,7 +14,6 @@ mod server;
 mod abuse;
 mod audit;
 mod audit_command;
-mod barrier;
 mod batched;
 mod batched_crashes;
 mod batched_faults;
@@ -57,7 +49,6 @@ mod logs;
 mod malformed_requests;
 mod metrics;
 mod migrate;
-mod observer;
 mod openapi;
 mod order_expiry;
 mod order_expiry_payments;
@@ -66,7 +57,6 @@ mod orders;
 mod outages;
 mod overload;
 mod passwords;
-mod pause_points;
 mod poolers;
 mod prometheus;
 mod purge;
@@ -74,7 +64,6 @@ mod race;
 mod rate_limits;
 mod read_only;
 mod readiness;
-mod recorded_state;
 mod redis_refusals;
 mod redis_topologies;
 mod rejections;
@@ -92,3 +81,6 @@ mod strategy_pairs;
 mod tls;
 mod traces;
 mod upgrade_requests;
+
+// `server` is of the lock crate's tests, which have the topologies at this place.
+use holdfast_testkit::topology;

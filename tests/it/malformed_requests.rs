@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::Shop;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::common::Shop;
 use crate::connections::{HEALTH, is_served};
 use crate::slow_clients::{assert_all_headers, exchange, read_to_end, response_count, send_raw};
 

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-
-use crate::common::{Shop, until};
+use holdfast_testkit::{Shop, until};
 
 pub async fn metrics(shop: &Shop, replica: usize) -> String {
     shop.anonymous().at(replica).get("/metrics").await.text()

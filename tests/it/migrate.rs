@@ -3,10 +3,9 @@
 use std::process::Stdio;
 
 use holdfast_shop::db::Error;
+use holdfast_testkit::{Shop, services};
 use sqlx::{AssertSqlSafe, PgPool};
 use tokio::process::Command;
-
-use crate::common::{Shop, services};
 
 /// The part of an old build's schema that the test needs: its migrations and one table.
 const OLD_BUILD: &str = "

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::Shop;
+use holdfast_testkit::Shop;
 
 #[tokio::test]
 async fn openapi_describes_every_route() {

@@ -7,64 +7,16 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::purge::{PurgeLimits, purge};
 use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
-use serde_json::{Value, json};
+use holdfast_testkit::topology::query;
+use holdfast_testkit::{Shop, assert_has, id_of, services, until};
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
-
-use crate::common::{Shop, User, assert_has, id_of, services, until};
-use crate::topology::query;
 
 /// Short leases, as a killed replica blocks its locks for one.
 const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
 /// Runs the expiry worker.
 pub const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
-
-impl Shop {
-    /// Places an order that expires after `hold_ms`.
-    pub async fn place_expiring_order(
-        &self,
-        who: &User,
-        replica: usize,
-        sku: &str,
-        hold_ms: u64,
-    ) -> String {
-        let order = who.at(replica).orders(sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
-        id_of(&order.ok().await)
-    }
-
-    pub async fn configure_worker(&self, replica: usize, settings: Value) {
-        let admin = self.sign_in("admin").await;
-        admin.at(replica).post("/api/lab/worker").json(&settings).succeeds(204).await;
-    }
-
-    pub async fn until_worker_paused(&self, replica: usize, point: &str) -> String {
-        let admin = self.sign_in("admin").await;
-        let mut held = None;
-        until(&format!("a worker is paused at {point}"), async || {
-            let holds = self.paused_requests(&admin, replica).await;
-            held = holds.into_iter().find(|held| held.point == point);
-            held.is_some()
-        })
-        .await;
-        held.unwrap().request
-    }
-
-    pub async fn resume_paused(&self, replica: usize, request: &str) {
-        let admin = self.sign_in("admin").await;
-        assert!(self.resume_request(&admin, replica, request).await);
-    }
-
-    pub async fn until_no_order_is_pending(&self) {
-        until("no order is pending", async || {
-            self.number("select count(*) from orders where status = 'pending'").await == 0
-        })
-        .await;
-    }
-
-    pub async fn expiry_entries(&self) -> i64 {
-        self.number("select count(*) from stock_ledger where reason = 'expiry'").await
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_expire() {

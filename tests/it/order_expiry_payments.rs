@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use holdfast_testkit::{Sent, Shop, User, until};
 use serde_json::json;
 
-use crate::common::{Sent, Shop, User, until};
 use crate::order_expiry::JOBS_ON;
 
 /// Pauses a payment before its commit. Returns the pending response and the id of the request.

@@ -1,10 +1,10 @@
 //! Unpaid orders that a replica has begun to expire and cannot: the other replica takes over.
 
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Shop, until};
 use serde_json::json;
 
-use crate::common::proxy::Proxy;
-use crate::common::{Shop, until};
 use crate::order_expiry::JOBS_ON;
 
 #[tokio::test(flavor = "multi_thread")]

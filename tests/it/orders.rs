@@ -1,10 +1,9 @@
 //! Orders, payments, cancellations and refunds, and their ledger entries.
 
 use futures_util::future::join_all;
+use holdfast_testkit::{Shop, assert_has, id_of};
 use serde_json::{Value, json};
 use uuid::Uuid;
-
-use crate::common::{Shop, assert_has, id_of};
 
 #[tokio::test]
 async fn order_and_payment_are_in_the_ledgers() {

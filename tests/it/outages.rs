@@ -4,9 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-
-use crate::common::proxy::Proxy;
-use crate::common::{Call, Reply, Shop, fresh_key, until};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Call, Reply, Shop, fresh_key, until};
 
 /// "Within two seconds", with a margin for a busy machine.
 const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use holdfast_shop::{IdempotencyKey, UserId};
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::{Replica, Sent, Shop, fresh_key, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::barrier::Barrier;
-use crate::common::{Replica, Sent, Shop, fresh_key, until};
 use crate::metrics::{metrics, value};
 
 /// Two batches, which the queue always admits: `MIN_LENGTH` in `queue_limit.rs` of the engine.

@@ -3,12 +3,11 @@
 use std::process::{Output, Stdio};
 
 use futures_util::future::join_all;
+use holdfast_testkit::{Reply, Shop, User, services, until};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
-
-use crate::common::{Reply, Shop, User, services, until};
 
 const NEW_PASSWORD: &str = "a new password";
 

@@ -6,10 +6,9 @@ use std::process::Command;
 
 use futures_util::future::join_all;
 use holdfast_shop::db::{self, Error};
+use holdfast_testkit::topology::{self, Daemon, free_ports};
+use holdfast_testkit::{Shop, options, services};
 use sqlx::{AssertSqlSafe, Executor as _};
-
-use crate::common::{Shop, options, services};
-use crate::topology::{self, Daemon, free_ports};
 
 /// Settings for compatibility with more clients; with `options`, settings are dropped silently.
 const LENIENT: &str = "ignore_startup_parameters = extra_float_digits, options";

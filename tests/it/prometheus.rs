@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::topology::query;
+use holdfast_testkit::{Shop, User, ports, until};
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::common::{Shop, User, ports, until};
 use crate::redis_refusals::shop_of_user;
-use crate::topology::query;
 
 /// Time after which every metric must exist.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);

@@ -10,10 +10,10 @@ use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast_shop::jobs::{Job, RunOutcome};
 use holdfast_shop::model::{Item, ItemKind};
 use holdfast_shop::store::{LabItemPurge, items, oldest_kept, purge_lab_item};
+use holdfast_testkit::{Shop, User, until};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::{Shop, User, until};
 use crate::jobs::{DUE, job, offer, replica};
 
 /// Rows of every kind, old and young.

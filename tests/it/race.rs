@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Call, Shop, until};
 use crate::purge::order_and;
 use holdfast_lab::race::runner::prune;
+use holdfast_testkit::{Call, Shop, until};
 
 fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Call {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });

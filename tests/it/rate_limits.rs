@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::topology::{command_calls, query};
+use holdfast_testkit::{Reply, Shop, User, assert_has, fresh_key, services, until};
 use serde_json::{Value, json};
 
-use crate::common::proxy::Proxy;
-use crate::common::{Reply, Shop, User, assert_has, fresh_key, services, until};
 use crate::metrics::{metrics, value};
-use crate::topology::{command_calls, query};
 
 /// Turns off the limits that a test does not configure.
 pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [

@@ -1,10 +1,9 @@
 //! A Postgres that responds and cannot write: a standby, a full disk, an I/O error.
 
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::{Shop, fresh_key, until};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
-
-use crate::barrier::Barrier;
-use crate::common::{Shop, fresh_key, until};
 
 /// Error codes of a server that cannot write, or of a session that must be replaced.
 const CODES: [&str; 5] = ["25006", "53100", "53200", "58030", "0A000"];

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::topology::command_calls;
+use holdfast_testkit::{Reply, Shop, until};
 use serde_json::Value;
 
-use crate::common::proxy::Proxy;
-use crate::common::{Reply, Shop, until};
 use crate::outages::{send_in_time, shop_behind};
-use crate::topology::command_calls;
 
 /// Lifetime of a cached result: `RESULT_TTL` in `src/web/api/health.rs`.
 const RESULT_TTL: Duration = Duration::from_millis(250);

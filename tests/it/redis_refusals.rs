@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast_testkit::barrier::own_redis;
+use holdfast_testkit::topology::{self, Running, Topology, query};
+use holdfast_testkit::{Replica, Reply, Shop, User, until};
 
-use crate::barrier::own_redis;
-use crate::common::{Replica, Reply, Shop, User, until};
 use crate::metrics::{metrics, value};
-use crate::topology::{self, Running, Topology, query};
 
 /// The state of Redis by `/readyz` of the last replica, which is ready.
 async fn redis_state(shop: &Shop) -> String {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::topology::{self, Running, Topology, certificates};
+use holdfast_testkit::{CONDITION_TIMEOUT, Shop, User, until};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-
-use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
-use crate::topology::{self, Running, Topology, certificates};
 
 /// Concurrent clients of [`sell`].
 const CLIENTS: usize = 24;

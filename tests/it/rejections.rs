@@ -1,10 +1,9 @@
 //! Invalid input at every route: the documented problem, and no change.
 
+use holdfast_testkit::{Shop, id_of};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
-
-use crate::common::{Shop, id_of};
 
 /// Counts and sums of all data that a request could change.
 async fn state(shop: &Shop) -> Vec<i64> {

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use holdfast_shop::Sku;
 use holdfast_shop::audit::{self, AuditStatus};
+use holdfast_testkit::{Shop, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
-
-use crate::common::{Shop, until};
 
 /// The running sums of an item, and its stock.
 async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {

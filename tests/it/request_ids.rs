@@ -1,8 +1,7 @@
 //! The id of a request: the replica's own, or in the lab the client's.
 
+use holdfast_testkit::Shop;
 use uuid::Uuid;
-
-use crate::common::Shop;
 
 #[tokio::test]
 async fn ledger_never_has_id_of_client() {

@@ -8,8 +8,7 @@ use holdfast_lab::scheduler_game::{
     Game, GameError, GameRules, GameView, Games, Level, Refusal, playable_named,
 };
 use holdfast_shop::probe::{PauseBoard, Point};
-
-use crate::common::{Shop, until};
+use holdfast_testkit::{Shop, until};
 
 /// The address of the visitor.
 const PLAYER: &str = "192.0.2.1";

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use holdfast_testkit::replica::Replica;
+use holdfast_testkit::{Shop, User, id_of, until};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::common::replica::Replica;
-use crate::common::{Shop, User, id_of, until};
 use crate::rate_limits::NO_OTHER_LIMITS;
 
 async fn list(who: &User, query: &str) -> (Vec<Value>, Value, String) {

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::{Shop, fresh_key, id_of, until};
 use parking_lot::Mutex;
-
-use crate::barrier::Barrier;
-use crate::common::{Shop, fresh_key, id_of, until};
 
 /// Interval at which the balancer of a test checks readiness.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,9 +1,10 @@
 //! Rate limits of signing in: a password can't be guessed from one address or from many, and the
 //! attempts do not lock the owner out.
 
-use crate::common::{Reply, Shop, until};
+use holdfast_testkit::topology::command_calls;
+use holdfast_testkit::{Reply, Shop, until};
+
 use crate::rate_limits::{NO_OTHER_LIMITS, shop_with_limits};
-use crate::topology::command_calls;
 
 const BEHIND_A_PROXY: (&str, &str) = ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.0/8");
 

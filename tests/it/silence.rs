@@ -8,12 +8,12 @@ use holdfast_shop::Error;
 use holdfast_shop::db;
 use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
 use holdfast_shop::probe::Probe;
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Shop, id_of, until};
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
-use crate::common::proxy::Proxy;
-use crate::common::{Shop, id_of, until};
 use crate::jobs::{DUE, job, offer, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
 

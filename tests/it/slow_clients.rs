@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_testkit::{CONDITION_TIMEOUT, Shop};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 
-use crate::common::{CONDITION_TIMEOUT, Shop};
 use crate::metrics::{metrics, value};
 
 /// A connection to that replica, on which `request` was sent.

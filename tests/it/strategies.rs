@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::{Call, Shop, User, assert_has, until};
 use serde_json::{Value, json};
-
-use crate::common::{Call, Shop, User, assert_has, until};
 
 /// Units of the item of a run, and orders for it.
 const STOCK: i64 = 20;

@@ -5,12 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use holdfast_shop::strategy::STRATEGIES;
+use holdfast_testkit::pause_points::PausedCall;
+use holdfast_testkit::topology;
+use holdfast_testkit::{Call, Reply, Shop, User, assert_has, services, until};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
-
-use crate::common::{Call, Reply, Shop, User, assert_has, services, until};
-use crate::pause_points::PausedCall;
-use crate::topology;
 
 const STOCK: i64 = 20;
 

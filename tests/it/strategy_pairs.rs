@@ -5,9 +5,9 @@
 
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::{Family, Guarantee, STRATEGIES};
+use holdfast_testkit::{Reply, until};
 use serde_json::Value;
 
-use crate::common::{Reply, until};
 use crate::strategy_failures::Lab;
 
 /// The status of each of two orders, and the stock that an accepted one read.

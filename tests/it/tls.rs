@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::tls::TlsServers;
+use holdfast_testkit::topology::{self, Topology, certificates, free_ports};
+use holdfast_testkit::{Replica, Shop, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
-
-use crate::common::proxy::Proxy;
-use crate::common::tls::TlsServers;
-use crate::common::{Replica, Shop, until};
-use crate::topology::{self, Topology, certificates, free_ports};
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast_testkit::Shop;
 
-use crate::common::Shop;
 use crate::slow_clients::{assert_all_headers, read_to_end, send_raw};
 
 /// Less than the timeout of a body.

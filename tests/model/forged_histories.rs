@@ -1,10 +1,10 @@
 //! Every kind of forged history violates the invariant that covers it.
 
 use holdfast_shop::OrderId;
+use holdfast_testkit::checker::Invariant::*;
+use holdfast_testkit::checker::*;
 use uuid::Uuid;
 
-use crate::checker::Invariant::*;
-use crate::checker::*;
 use crate::history::{CUP, History, TEA, USER, account, done, insufficient};
 
 /// Requests of [`sample_history`], by their index in `seen`.

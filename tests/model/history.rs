@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_shop::{OrderId, UserId};
+use holdfast_testkit::checker::*;
 use uuid::Uuid;
-
-use crate::checker::*;
 
 pub const TEA: &str = "tea";
 pub const CUP: &str = "cup";

@@ -14,9 +14,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
-#[path = "../common/checker/mod.rs"]
-mod checker;
-
 mod actor;
 mod database;
 mod decide;

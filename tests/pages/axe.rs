@@ -4,11 +4,11 @@
 use std::process::Command;
 use std::time::Instant;
 
+use holdfast_testkit::{Shop, id_of, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::{Shop, id_of, until};
 use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 

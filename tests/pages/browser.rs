@@ -4,14 +4,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use holdfast_testkit::ports::free_ports;
+use holdfast_testkit::until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
-
-use crate::common::ports::free_ports;
-use crate::common::until;
 
 /// One browser at a time: two of them on two cores are slower than one after the other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());

@@ -1,9 +1,9 @@
 //! What pages contain: orders of lab items, distant forks, names of goods, held locks, assets,
 //! nothing inline.
 
+use holdfast_testkit::{Shop, until};
 use serde_json::Value;
 
-use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]

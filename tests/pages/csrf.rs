@@ -1,7 +1,8 @@
 //! Forms of other sites, and forms of this site that a proxy or a browser has made hard to
 //! recognize.
 
-use crate::common::Shop;
+use holdfast_testkit::Shop;
+
 use crate::visitor::{Page, Visitor};
 
 /// The forms that change data.

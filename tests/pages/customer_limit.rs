@@ -1,7 +1,8 @@
 //! The limit per customer on the item's page, in the basket before ordering, and in
 //! the rejection.
 
-use crate::common::Shop;
+use holdfast_testkit::Shop;
+
 use crate::visitor::Visitor;
 
 async fn set_limit(shop: &Shop, sku: &str, limit: &str) {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
 use holdfast_shop::UserId;
+use holdfast_testkit::{Shop, services};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::common::{Shop, services};
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]

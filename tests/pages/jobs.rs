@@ -1,6 +1,7 @@
 //! The jobs page: access, a failed run, an unsound audit, and the button that retries an expiry.
 
-use crate::common::{Shop, until};
+use holdfast_testkit::{Shop, until};
+
 use crate::visitor::Visitor;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,13 @@
 //! Judged locks: the list, a judgement that a visitor opens, and one that is saved as a page.
 
 use holdfast_judge::report::Judgement;
+use holdfast_testkit::{CONDITION_TIMEOUT, Shop, until};
 use serde_json::Value;
 use thirtyfour::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::browser::Browser;
-use crate::common::{CONDITION_TIMEOUT, Shop, until};
 use crate::lab::upload_to;
 use crate::visitor::{Page, Visitor};
 

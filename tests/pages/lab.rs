@@ -3,10 +3,10 @@
 use holdfast_base::messages::Message;
 use holdfast_lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast_lab::store;
+use holdfast_testkit::Shop;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
 
-use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
 
 pub const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";

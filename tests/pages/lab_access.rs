@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use holdfast_lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
+use holdfast_testkit::{Shop, services};
 use reqwest::Version;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::{Shop, services};
 use crate::lab::{EDGE, ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
 

@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod axe;
 mod browser;
 mod content;

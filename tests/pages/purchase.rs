@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::{Shop, until};
 use serde_json::json;
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::{Shop, until};
 use crate::visitor::Visitor;
 
 async fn check_purchase(javascript: bool) {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::{Shop, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
 async fn words(browser: &Browser, css: &str) -> usize {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::proxy::Proxy;
-use crate::common::{Shop, until};
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::{Shop, until};
+
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]

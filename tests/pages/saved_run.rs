@@ -1,12 +1,12 @@
 //! A run saved as one HTML file: opened again by a lab, and played in a browser from a disk.
 
 use holdfast_lab::run::{LabRun, LabRunState};
+use holdfast_testkit::Shop;
 use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::Shop;
 use crate::lab::{ID, oversold, upload, with_run};
 use crate::visitor::{Page, Visitor};
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_testkit::Shop;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::common::Shop;
 use crate::race::bottom_of;
 use crate::visitor::{Page, Visitor};
 

@@ -1,6 +1,7 @@
 //! The page of the password and the sessions.
 
-use crate::common::Shop;
+use holdfast_testkit::Shop;
+
 use crate::visitor::Visitor;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,11 +2,11 @@
 //! than the screen, and a run that is followed again after its event stream was lost.
 
 use holdfast_lab::run::{LabRun, LabRunState, RunResult};
+use holdfast_testkit::ports::free_ports;
+use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::common::ports::free_ports;
-use crate::common::{Shop, until};
 use crate::lab::{ID, oversold, with_run};
 use crate::race::bottom_of;
 

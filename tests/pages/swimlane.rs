@@ -1,11 +1,11 @@
 //! The lab in a real browser: swimlanes by keyboard, small and large screens, light and dark, and a
 //! run that is followed to its end.
 
+use holdfast_testkit::{Shop, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::{Shop, until};
 use crate::lab::{oversold, with_run};
 
 async fn open_run(shop: &Shop, javascript: bool) -> Browser {

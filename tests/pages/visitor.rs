@@ -1,9 +1,8 @@
 //! A client that requests pages as a browser does, with cookies, and returns the raw responses.
 
+use holdfast_testkit::Shop;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
-
-use crate::common::Shop;
 
 /// A client of the first replica, with a cookie jar.
 pub struct Visitor {

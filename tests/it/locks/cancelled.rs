@@ -13,8 +13,8 @@ use holdfast_lock::{
 use holdfast_lock::{Redis, Released, Settings};
 use holdfast_shop::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
 use holdfast_shop::probe::Probe;
+use holdfast_testkit::cut::Cut;
 
-use crate::common::cut::Cut;
 use crate::server::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(60);

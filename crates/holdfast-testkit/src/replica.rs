@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::client::BaseUrls;
+use crate::client::BaseUrls;
+use crate::program;
 
 /// A running replica. It ends with the value.
 pub struct Replica {
@@ -19,7 +20,7 @@ pub struct Replica {
 impl Replica {
     /// Starts one on a free port and waits until it listens.
     pub fn start(env: &[(&str, &str)]) -> Self {
-        Self::run(Command::new(env!("CARGO_BIN_EXE_holdfast")), env)
+        Self::run(Command::new(program()), env)
     }
 
     /// The same, with a soft limit of open files.
@@ -35,7 +36,7 @@ impl Replica {
     }
 
     pub fn start_with_log(log: &Path, env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let mut command = Command::new(program());
         command.stderr(File::options().append(true).create(true).open(log).unwrap());
         Self::run(command, env)
     }
@@ -43,7 +44,7 @@ impl Replica {
     /// Starts one with these flags. The error is what it printed before it exited.
     pub fn try_start(flags: &[&str], env: &[(&str, &str)]) -> Result<Self, String> {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let mut command = Command::new(program());
         command.arg("serve").args(flags).stderr(log.reopen().unwrap());
         Self::try_run(command, env).map_err(|_| std::fs::read_to_string(log.path()).unwrap())
     }
@@ -178,7 +179,7 @@ impl DerefMut for Replicas {
 fn limited(limit: &str, files: usize) -> Command {
     let mut shell = Command::new("sh");
     let script = format!("ulimit {limit} {files} && exec \"$0\" \"$@\"");
-    shell.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]);
+    shell.args(["-c", &script]).arg(program());
     shell
 }
 

@@ -4,19 +4,25 @@
 //! from a migrated and seeded template), Redis prefix and replica processes. Everything ends with
 //! the test binary.
 
-#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
-#![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-#[allow(clippy::duplicate_mod, reason = "some test binaries have the topologies too")]
-#[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
-mod certificates;
+pub mod barrier;
+pub mod checker;
 pub mod client;
-#[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
+mod customer_limits;
+#[path = "../../holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
+mod lock_family;
+pub mod observer;
+mod order_expiry;
+pub mod pause_points;
 pub mod ports;
 pub mod proxy;
+pub mod recorded_state;
 pub mod replica;
 pub mod tls;
+#[path = "../../holdfast-lock/tests/topology/mod.rs"]
+pub mod topology;
 pub mod up;
 
 use std::io::{BufRead as _, BufReader};
@@ -65,7 +71,8 @@ pub fn services() -> &'static Services {
         let mut up = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(&data)
-            .args([env!("CARGO_BIN_EXE_holdfast"), "up", "--replicas", "1", "--redlock", "3"])
+            .arg(program())
+            .args(["up", "--replicas", "1", "--redlock", "3"])
             .args(["--listen", &format!("127.0.0.1:{port}"), "--lab", "on"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,6 +90,13 @@ pub fn services() -> &'static Services {
         }
         Services { running, data, tls, _up: up }
     })
+}
+
+/// The program that is tested.
+pub fn program() -> PathBuf {
+    // Without Cargo, a test binary is in the folder `deps` beside it.
+    let beside = || std::env::current_exe().unwrap().parent().unwrap().with_file_name("holdfast");
+    std::env::var_os("CARGO_BIN_EXE_holdfast").map_or_else(beside, PathBuf::from)
 }
 
 pub struct Shop {

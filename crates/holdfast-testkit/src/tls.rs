@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::certificates::certificates;
-use super::ports::free_ports;
+use crate::ports::free_ports;
+use crate::topology::certificates;
 
 /// The script that runs the servers. They end when its standard input closes, which happens when
 /// the test ends, even if it is killed.

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::{options, services};
+use crate::{options, services};
 
 pub struct Proxy {
     pub port: u16,

@@ -9,8 +9,8 @@ use holdfast_lock::clock;
 use holdfast_shop::{OrderId, UserId};
 use uuid::Uuid;
 
-use crate::common::{CONDITION_TIMEOUT, Call, Shop, User, until};
 use crate::recorded_state;
+use crate::{CONDITION_TIMEOUT, Call, Shop, User, until};
 
 /// Three clients, and the record of their requests.
 pub struct Observer<'a> {

@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::{CONDITION_TIMEOUT, Shop, services, until};
 use crate::topology::{self, Running, Topology};
+use crate::{CONDITION_TIMEOUT, Shop, services, until};
 
 /// The requests of a shop that are queued or executed, counted by their key locks in Redis.
 pub struct InFlightRequests {

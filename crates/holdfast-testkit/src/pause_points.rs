@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::common::{Call, Reply, Sent, Shop, User, fresh_key, until};
+use crate::{Call, Reply, Sent, Shop, User, fresh_key, until};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PausedRequest {

@@ -10,7 +10,8 @@ use holdfast_services::{RunningUp, read_env};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::ports::free_ports;
+use crate::ports::free_ports;
+use crate::program;
 
 /// Two replicas with all they need, in a temporary folder; ended with the value.
 pub struct Up {
@@ -26,7 +27,7 @@ impl Up {
 
     /// Starts it on the data of an earlier one.
     pub fn start_in(folder: TempDir, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        let mut child = Command::new(program())
             .args(["up", "--listen", &format!("127.0.0.1:{}", free_ports(2)), "--data"])
             .arg(folder.path())
             .args(more)
