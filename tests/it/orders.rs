@@ -139,7 +139,7 @@ async fn lists_are_paginated_by_cursor() {
         placed.insert(0, id_of(&order));
     }
     let ids = |list: &Value| -> Vec<String> {
-        list["items"].as_array().unwrap().iter().map(|o| id_of(&o)).collect()
+        list["items"].as_array().unwrap().iter().map(id_of).collect()
     };
     let newest = alice.reads("/api/orders?limit=2").await;
     assert_eq!(ids(&newest), placed[..2]);

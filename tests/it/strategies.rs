@@ -163,7 +163,7 @@ async fn invalid_lab_headers_are_rejected() {
     let sku = shop.lab_item(10).await;
     let with = |sku: &str, headers: &[(&str, &str)]| {
         let order = alice.orders(sku, 1);
-        headers.iter().fold(order, |order: Call, (name, value)| order.header(*name, *value))
+        headers.iter().fold(order, |order: Call, (name, value)| order.header(name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
     const TRY_IN_QUEUE: [(&str, &str); 3] =
