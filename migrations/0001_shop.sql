@@ -367,7 +367,7 @@ create table idempotency (
     order_id    uuid
 );
 
--- The strategies under which replicas may sell the shop's own items (`crates/holdfast-shop/src/lock_family.rs`).
+-- The strategies under which replicas may sell the shop's own items (`src/lock_family.rs`).
 -- At most one row; without one, the first replica records its own.
 create table lock_family (
     is_only boolean primary key default true check (is_only),

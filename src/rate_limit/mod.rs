@@ -12,6 +12,7 @@
 
 mod rate;
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -149,8 +150,9 @@ impl Limiter {
         metrics::counter!(RATE_LIMIT_CALLS).increment(1);
         let mut call = SCRIPT.key(self.key("limit", name));
         call.arg(&[rate.permits, rate.period_us, rate.burst, requested]);
-        let cause = match timeout(CALL_TIMEOUT, self.redis.run_script(call)).await {
-            Ok(Ok(grant)) => {
+        let redis = self.redis.clone();
+        let cause = match in_time(async move { redis.run_script(call).await }).await {
+            Ok(grant) => {
                 if self.retry_at_us.swap(0, Ordering::Relaxed) > 0 {
                     tracing::info!(
                         "Redis grants permits again: the replicas share their rate limits"
@@ -159,8 +161,7 @@ impl Limiter {
                 }
                 return Some(grant);
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(timeout) => timeout.to_string(),
+            Err(cause) => cause,
         };
 
         // Said once, by whoever finds it out first.
@@ -183,7 +184,8 @@ impl Limiter {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let mut call = REMEMBER_SCRIPT.key(self.key("known", user));
         call.arg(address).arg(ttl_ms).arg(MAX_ADDRESSES_PER_USER);
-        let _ = timeout(CALL_TIMEOUT, self.redis.run_script::<()>(call)).await;
+        let redis = self.redis.clone();
+        let _ = in_time(async move { redis.run_script::<()>(call).await }).await;
     }
 
     /// Returns whether the user's address is remembered; `false` while Redis is unavailable.
@@ -193,8 +195,9 @@ impl Limiter {
         }
         let mut command = redis::cmd("ZSCORE");
         command.arg(self.key("known", user)).arg(address);
-        let found = timeout(CALL_TIMEOUT, self.redis.query::<Option<f64>>(command)).await;
-        matches!(found, Ok(Ok(Some(_))))
+        let redis = self.redis.clone();
+        let found = in_time(async move { redis.query::<Option<f64>>(command).await }).await;
+        matches!(found, Ok(Some(_)))
     }
 
     /// Returns whether Redis did not respond lately.
@@ -222,6 +225,18 @@ impl ClientBucket {
             full_s: bucket.full_us(now_us).div_ceil(1_000_000),
             wait_us: bucket.wait_us(now_us),
         }
+    }
+}
+
+/// Waits for a call to Redis until [`CALL_TIMEOUT`]. The call goes on in its task: one that is
+/// dropped does not find out that a server is silent, and none looks for the next primary.
+async fn in_time<T: Send + 'static, E: Error + Send + 'static>(
+    call: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, String> {
+    match timeout(CALL_TIMEOUT, tokio::spawn(call)).await {
+        Ok(Ok(result)) => result.map_err(|error| error.to_string()),
+        Ok(Err(panic)) => Err(panic.to_string()),
+        Err(timeout) => Err(timeout.to_string()),
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_HEADERS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct PlainClient {
-    /// Of a whole request.
+    /// Of a whole request but the look-up of its host.
     pub(super) timeout: Duration,
 }
 

@@ -5,6 +5,8 @@
 //! runtime that opened it. So a worker polls and drops its connections, with their requests and
 //! streams of events, in the context of the program's runtime: sockets, timers and tasks below are
 //! created there, and nothing below `web` knows that there are workers.
+//!
+//! A task of the worker itself (`actix_web::rt::spawn`) would panic here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -112,17 +114,18 @@ mod tests {
     #[expect(clippy::async_yields_async, reason = "the task is awaited in another runtime")]
     async fn what_a_worker_begins_outlives_it() {
         let (border, _open) = Border::open();
-        let spawned = run_worker(move || {
+        let (sender, ran_in) = tokio::sync::oneshot::channel();
+        let worker = run_worker(move || {
             border.run(async {
                 sleep(Duration::from_millis(1)).await;
                 tokio::spawn(async {
                     sleep(Duration::from_millis(20)).await;
-                    Handle::current().id()
-                })
+                    let _ = sender.send(Handle::current().id());
+                });
             })
         });
-        let spawned = spawned.await.expect("the border is open");
-        assert_eq!(spawned.await.unwrap(), Handle::current().id());
+        assert_eq!(worker.await, Some(()), "the border is open");
+        assert_eq!(ran_in.await.unwrap(), Handle::current().id());
     }
 
     #[tokio::test]

@@ -10,7 +10,6 @@ use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
 use holdfast_testkit::topology::query;
 use holdfast_testkit::{Shop, assert_has, id_of, services, until};
 use serde_json::json;
-use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 /// Short leases, as a killed replica blocks its locks for one.
@@ -177,43 +176,6 @@ async fn failing_order_is_parked_alone() {
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&bad).await, 100);
     assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.purged["failures"], 1);
-    shop.assert_sound().await;
-}
-
-/// As by an operator, or by the timeout of a statement.
-#[tokio::test(flavor = "multi_thread")]
-async fn cancelled_order_delays_no_other_order() {
-    let shop = Shop::start_with(1, &[JOBS_ON]).await;
-    let alice = shop.promoted("alice").await;
-    let sku = shop.lab_item(100).await;
-    shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
-    let cancelled = shop.place_expiring_order(&alice, 0, &sku, 1).await;
-    join_all((0..3).map(|_| shop.place_expiring_order(&alice, 0, &sku, 1))).await;
-    let cancel = format!(
-        "create function cancel() returns trigger language plpgsql as
-         $$ begin
-             if new.id = '{cancelled}' then
-                 perform pg_cancel_backend(pg_backend_pid()), pg_sleep(1);
-             end if;
-             return new;
-         end $$"
-    );
-    sqlx::query(AssertSqlSafe(cancel)).execute(&shop.pool).await.unwrap();
-    shop.execute(
-        "create trigger cancel before update on orders for each row execute function cancel()",
-    )
-    .await;
-    shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
-    until("the others have expired", async || shop.expiry_entries().await == 3).await;
-
-    let here = shop.in_process("batched");
-    until("its failure is recorded", async || {
-        let failures = failures::list(&here, 10).await.unwrap();
-        failures.iter().any(|failure| failure.order.to_string() == cancelled)
-    })
-    .await;
-    shop.execute("drop function cancel cascade").await;
-    shop.until_no_order_is_pending().await;
     shop.assert_sound().await;
 }
 

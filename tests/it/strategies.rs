@@ -63,7 +63,7 @@ async fn watchdog_renews_lease_of_long_work() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
     let orders = (0..4)
-        .map(|n| alice.at(n % 2).orders(&sku, 1).lock("watchdog").ttl_ms(300).work_ms(700).send());
+        .map(|n| alice.at(n % 2).orders(&sku, 1).lock("watchdog").ttl_ms(600).work_ms(900).send());
     for response in futures_util::future::join_all(orders).await {
         response.succeeds(201);
     }

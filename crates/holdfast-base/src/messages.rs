@@ -175,8 +175,7 @@ impl Message {
     /// Returns the text, in English where it is missing; one that is missing there, too, is a bug
     /// and shows its id.
     pub fn text(&self, language: Language) -> String {
-        let text = self.format(language).or_else(|| self.format(Language::English));
-        text.unwrap_or_else(|| self.id.clone())
+        self.format(language).unwrap_or_else(|| self.id.clone())
     }
 
     pub fn english(&self) -> String {

@@ -119,3 +119,22 @@ impl ProblemType {
         Self::ALL.into_iter().find(|problem_type| problem_type.definition().name == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_its_texts() {
+        for problem_type in ProblemType::ALL {
+            let definition = problem_type.definition();
+            for language in Language::ALL {
+                let link = definition.link(language).map(|(_, text)| text).unwrap_or_default();
+                let texts = [definition.title(language), definition.meaning(language), link];
+                for text in texts.iter().chain([&definition.advice(language)]) {
+                    assert!(!text.starts_with("Unknown"), "{}: {text}", definition.name);
+                }
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::run::{LabRunState, RunResult};
 use crate::store::{self, json};
 use holdfast_base::messages::message;
 use holdfast_shop::db::Pool;
-use holdfast_shop::store::{LabItemPurge, purge_lab_item};
+use holdfast_shop::store::purge_lab_item;
 use holdfast_shop::users::LAB_NAME_PREFIX;
 use holdfast_shop::{Error, Shop, Sku};
 
@@ -26,7 +26,6 @@ pub const MAX_KEPT_RACES: i64 = 2_000;
 /// Old races that each race tries to delete.
 const TRIED_PER_RACE: i64 = 4;
 /// Orders of an old race that are deleted at a time: more than a crowd places.
-const MAX_ORDERS: i64 = 1_000;
 
 #[derive(Debug, Clone)]
 pub struct RaceRunner {
@@ -144,7 +143,7 @@ impl RaceRunner {
 
         // The start of `holdfast up` ends the sessions of the lab's users.
         self.tokens.lock().await.clear();
-        purge_lab_item(&self.shop.pool, &sku, sku.as_str(), MAX_ORDERS).await?;
+        purge_lab_item(&self.shop.pool, &sku, sku.as_str()).await?;
         Ok(self.attempt(id, &peers, request).await?.0)
     }
 
@@ -227,10 +226,7 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
 
     for race in old {
         let is_free = match race.sku {
-            Some(sku) => {
-                let purged = purge_lab_item(pool, &sku, &race.newest, MAX_ORDERS).await?;
-                purged == LabItemPurge::Done
-            }
+            Some(sku) => purge_lab_item(pool, &sku, &race.newest).await?,
             None => true,
         };
         if is_free {

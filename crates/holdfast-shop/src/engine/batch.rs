@@ -80,7 +80,7 @@ pub(super) async fn complete(
 pub(super) async fn abandon(begun: ReadResult) -> LockState {
     match begun {
         Ok(begun) => {
-            begun.session.end_without_commit().await;
+            begun.session.end().await;
             LockState::Held
         }
         Err(AttemptError::Failed(Failure::Error(error))) if error.is_outage() => {
@@ -210,7 +210,7 @@ async fn attempt(
     let BegunAttempt { mut session, snapshot, _lab_permit } = begun?;
     if Instant::now() >= batch.deadline() {
         // The deadline passed since the read, e.g. while the idempotency locks were acquired.
-        session.end_without_commit().await;
+        session.end().await;
         return Err(Error::deadline_passed().into());
     }
 
@@ -221,12 +221,12 @@ async fn attempt(
         Ok(decided) => decided,
         Err(AttemptError::Failed(failure)) => return Err(ended(session, failure).await),
         Err(stop) => {
-            session.end_without_commit().await;
+            session.end().await;
             return Err(stop);
         }
     };
     let Some(write) = write else {
-        session.end_without_commit().await;
+        session.end().await;
         return Ok(results);
     };
 
@@ -291,8 +291,8 @@ async fn write_autocommitted(
         group_commit::send(&shop.pool, &mut session, &[&write]).await
     };
     match sent {
-        // Before the points, at which the lab may pause.
-        Ok(WriteResult::Done) => session.end_without_commit().await,
+        // Before the points: a request that the lab pauses there keeps no connection.
+        Ok(WriteResult::Done) => session.end().await,
         Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
         Err(Failure::Error(error @ Error::Unavailable { .. })) => {
             return Err(AttemptError::UnknownOutcome(error, write, results));
@@ -398,14 +398,14 @@ async fn check_limits(
 /// Ends the session of a statement that failed before it changed anything.
 async fn ended(session: DatabaseSession, failure: Failure) -> AttemptError {
     match &failure {
-        Failure::Rejected(_) => session.end_without_commit().await,
+        Failure::Rejected(_) => session.end().await,
         Failure::Error(error) => session.end_failed(error).await,
     }
     AttemptError::Failed(failure)
 }
 
 async fn row_changed(session: DatabaseSession) -> AttemptError {
-    session.end_without_commit().await;
+    session.end().await;
     Error::Conflict("a row changed between read and write".to_owned()).into()
 }
 
@@ -437,6 +437,7 @@ impl<'a> Batch<'a> {
         timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
     }
 
+    /// The latest: a batch is executed as a whole, without those that were late when it was taken.
     fn deadline(&self) -> Instant {
         let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
         deadlines.max().unwrap_or_else(Instant::now)

@@ -30,6 +30,8 @@ pub(super) fn decide(
     replayed: Vec<Option<EntryResult>>,
 ) -> Result<Decision, AttemptError> {
     let exclusion = strategy.exclusion(guards);
+    // First: under a lock that is lost, nothing is answered, not even a rejection or a replay. The
+    // client sends the command again.
     let stale = stale_fences(&exclusion, &before);
     if !stale.is_empty() {
         return Err(AttemptError::StaleFences(stale));

@@ -240,7 +240,7 @@ async fn send_group(
         let written = send(&pool, &mut session, &batches).await;
         match &written {
             Err(Failure::Error(error)) => session.end_failed(error).await,
-            _ => session.end_without_commit().await,
+            _ => session.end().await,
         }
         written
     };

@@ -8,7 +8,6 @@
 //! Tests: `tests/it/batched*.rs`, `tests/queue.rs` beside this file.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::{self, Display, Formatter};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -160,7 +159,8 @@ async fn lead(shop: Shop, key: LockKey) {
 
 /// Begins the span of a batch. It links to the requests in it, whose wait ends.
 fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
-    let requests = RequestIds(entries);
+    let ids: Vec<String> = entries.iter().map(|e| e.options.request_id.to_string()).collect();
+    let requests = ids.join(" ");
     // A root, linked to the requests: a span has one parent, and the batch serves many.
     let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
 
@@ -170,18 +170,6 @@ fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
         entry.stage.follows_from(&span);
     }
     span
-}
-
-struct RequestIds<'a>(&'a [QueueEntry]);
-
-impl Display for RequestIds<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (at, entry) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { " " };
-            write!(f, "{separator}{}", entry.options.request_id)?;
-        }
-        Ok(())
-    }
 }
 
 /// The leader of one queue. `respond.rs` has what its commands get for a response.
@@ -259,9 +247,10 @@ impl Leader {
             batch::begin(batch_of(&shop, &entries), locks).await
         };
 
-        // Concurrently, to shorten the time under the item lease. Idempotency locks only detect
-        // duplicates early: of two commands that both read an unused key, one fails to insert its
-        // record.
+        // The locks of keys that `prepare_waiting` has not requested. Concurrently, to shorten the
+        // time under the item lease; a Redis that does not respond keeps the read's connection.
+        // Idempotency locks only detect duplicates early: of two commands that both read an unused
+        // key, one fails to insert its record.
         let (admitted, mut begun) = join(self.acquire_key_locks(&queued), reading).await;
 
         if admitted.iter().any(Result::is_err) {

@@ -56,7 +56,7 @@ pub async fn place_order(
     };
 
     let batch_key = options.batch_key(command.as_ref());
-    let (Some(key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
+    let (Some(queue_key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
         return execute(shop, &options, command).await;
     };
 
@@ -66,7 +66,7 @@ pub async fn place_order(
         return Ok(executed);
     }
 
-    let result = execute_by(shop, &options, command.clone(), Some(key)).await;
+    let result = execute_by(shop, &options, command.clone(), Some(queue_key)).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
         cache.record(sku, *available);
     }

@@ -181,12 +181,13 @@ impl DatabaseSession {
             // A rollback would wait for a server that does not respond.
             drop(self);
         } else {
-            self.end_without_commit().await;
+            self.end().await;
         }
     }
 
-    /// Ends the session without a commit, so that its connection can be reused.
-    pub(super) async fn end_without_commit(mut self) {
+    /// Ends the session, so that its connection can be reused: a transaction that is open is rolled
+    /// back.
+    pub(super) async fn end(mut self) {
         self.return_to_pool();
         if let DatabaseSession::Explicit(tx) = self {
             let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;

@@ -25,7 +25,7 @@ use super::Sku;
 use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
-pub use purge_lab::{LabItemPurge, lab_items_between, oldest_kept, purge_lab_item};
+pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
 #[derive(Debug)]
 pub struct CommandWrite {

@@ -1,7 +1,7 @@
 //! Deletes throw-away items of the lab with their orders, payments, ledger and key records.
 //!
 //! Items that one order names belong together, and so do the items of further orders that name
-//! these: none is deleted before all of their orders, so that no order loses a line.
+//! these: they are deleted together, or not at all, so that no order loses a line.
 
 use std::time::Duration;
 
@@ -17,16 +17,7 @@ use crate::types::Sku;
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectedItems {
     skus: Vec<String>,
-    /// The oldest ones, up to a maximum.
     orders: Vec<Uuid>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LabItemPurge {
-    Done,
-    /// Some orders are deleted, and there may be more.
-    Part,
-    Kept,
 }
 
 /// Returns the sku before which the lab's items of before `now - age` sort: each begins with its
@@ -56,22 +47,15 @@ pub async fn lab_items_between(
     Ok(skus.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Deletes a lab item and those that belong to it, or up to `max_orders` of their orders, in one
-/// transaction: an item may have more than a statement can delete in its time. Keeps the items if
-/// one of them sorts behind `newest`, or while one of their orders is pending.
-pub async fn purge_lab_item(
-    pool: &Pool,
-    sku: &Sku,
-    newest: &str,
-    max_orders: i64,
-) -> Result<LabItemPurge, Error> {
+/// Deletes a lab item and those that belong to it, in one transaction. Returns `false`, and deletes
+/// nothing, if one of them sorts behind `newest`, or while one of their orders is pending.
+pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool, Error> {
     let mut tx = pool.begin().await?;
-    let found = connected_items(&mut tx, sku, max_orders).await?;
+    let found = connected_items(&mut tx, sku).await?;
     if found.skus.iter().any(|sku| sku.as_str() > newest) {
         tx.rollback().await?;
-        return Ok(LabItemPurge::Kept);
+        return Ok(false);
     }
-
     // In the order of a command. An order locks its items' rows, so none is committed between the
     // check and the deletion; one that was committed before the locks shows below.
     sqlx::query!("select from orders where id = any($1) order by id for update", &found.orders)
@@ -81,26 +65,17 @@ pub async fn purge_lab_item(
         .execute(&mut *tx)
         .await?;
 
-    let locked = connected_items(&mut tx, sku, max_orders).await?;
-    if locked != found || is_in_use(&mut tx, &found).await? {
+    if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
         tx.rollback().await?;
-        return Ok(LabItemPurge::Kept);
+        return Ok(false);
     }
 
-    delete_orders(&mut tx, &found.orders).await?;
-    let has_more = i64::try_from(found.orders.len()) == Ok(max_orders);
-    if !has_more {
-        delete_items(&mut tx, &found.skus).await?;
-    }
+    delete(&mut tx, &found).await?;
     tx.commit().await?;
-    Ok(if has_more { LabItemPurge::Part } else { LabItemPurge::Done })
+    Ok(true)
 }
 
-async fn connected_items(
-    db: &mut PgConnection,
-    sku: &Sku,
-    max_orders: i64,
-) -> sqlx::Result<ConnectedItems> {
+async fn connected_items(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<ConnectedItems> {
     let skus = sqlx::query_scalar!(
         r#"with recursive connected (sku) as (
                select $1::text collate "C"
@@ -114,15 +89,12 @@ async fn connected_items(
     )
     .fetch_all(&mut *db)
     .await?;
-
     let orders = sqlx::query_scalar!(
-        "select distinct order_id from order_lines where sku = any($1) order by order_id limit $2",
+        "select distinct order_id from order_lines where sku = any($1) order by order_id",
         &skus,
-        max_orders,
     )
     .fetch_all(db)
     .await?;
-
     Ok(ConnectedItems { skus, orders })
 }
 
@@ -141,8 +113,9 @@ async fn is_in_use(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Resul
     .await
 }
 
-async fn delete_orders(db: &mut PgConnection, orders: &[Uuid]) -> sqlx::Result<()> {
-    // While the orders are there: the id of a record is computed from its order, as by `record_id`.
+async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<()> {
+    let ConnectedItems { skus, orders } = found;
+    // The id of a key record, as `idempotency::record_id` computes it.
     sqlx::query!(
         "delete from idempotency where id in (
              select encode(substring(sha256(convert_to(
@@ -154,39 +127,16 @@ async fn delete_orders(db: &mut PgConnection, orders: &[Uuid]) -> sqlx::Result<(
     )
     .execute(&mut *db)
     .await?;
-
-    // What refers to a row goes before it. A line names the entry of its sale; those of a return
-    // are found by their index.
-    sqlx::query!(
-        "delete from stock_ledger e using order_lines l
-          where l.order_id = any($1) and e.sku = l.sku and e.seq = l.entry_seq",
-        orders,
-    )
-    .execute(&mut *db)
-    .await?;
-    sqlx::query!(
-        "delete from stock_ledger where order_id = any($1) and reason <> 'order'",
-        orders,
-    )
-    .execute(&mut *db)
-    .await?;
     sqlx::query!("delete from order_lines where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
     sqlx::query!("delete from balance_ledger where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("delete from orders where id = any($1)", orders).execute(db).await?;
-
-    Ok(())
-}
-
-/// Deletes items without orders.
-async fn delete_items(db: &mut PgConnection, skus: &[String]) -> sqlx::Result<()> {
+    sqlx::query!("delete from orders where id = any($1)", orders).execute(&mut *db).await?;
     sqlx::query!("delete from stock_ledger where sku = any($1)", skus).execute(&mut *db).await?;
     sqlx::query!("delete from items where sku = any($1) and kind = 'lab'", skus)
         .execute(db)
         .await?;
-
     Ok(())
 }

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::due::DueOrder;
 use super::failures;
-use crate::db::ErrorClass;
 use crate::locks::Lock;
 use crate::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
 use holdfast_base::metrics::{SECONDS, define_metrics};
@@ -87,11 +86,7 @@ async fn expire(
             }
             Ok(GroupOutcome::Expired)
         }
-        // So is a cancelled statement: one of its orders may be why, which must pause, and no
-        // other.
-        Err(Failure::Error(Error::Bug(cause) | Error::Postgres(ErrorClass::Cancelled, cause))) => {
-            Err(cause)
-        }
+        Err(Failure::Error(Error::Bug(cause))) => Err(cause),
         // A lock or a server, which says nothing about the orders: none has failed an attempt.
         Err(failure) => {
             tracing::debug!(%failure, "the expiry of unpaid orders is tried again");
