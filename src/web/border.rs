@@ -111,7 +111,6 @@ mod tests {
     }
 
     #[tokio::test]
-    #[expect(clippy::async_yields_async, reason = "the task is awaited in another runtime")]
     async fn what_a_worker_begins_outlives_it() {
         let (border, _open) = Border::open();
         let (sender, ran_in) = tokio::sync::oneshot::channel();
