@@ -1,7 +1,7 @@
 //! A client with verbs: a [`User`] at a replica sends [`Call`]s, and receives [`Reply`]s.
 //!
 //! A verb returns a call that is not sent yet, so that a test may add a key, a strategy or a pause:
-//! `alice.at(1).orders(&tea, 2).lock("fenced").await`. Awaiting it sends it; [`Call::send`] sends it
+//! `alice.at(1).orders(&tea, 2).lock("fenced").await`. Awaiting it sends it; [`Call::send`] does so
 //! in the background; [`Call::ok`] and [`Call::fails`] also check the reply.
 
 use std::fmt::{self, Display};
