@@ -38,7 +38,8 @@ pub fn all_metrics() -> impl Iterator<Item = &'static MetricDefinition> {
     METRICS
         .iter()
         .chain(output::METRICS)
-        .chain(process::METRICS)
+        // Defined, a counter would stay 0 where there is no /proc.
+        .chain(if cfg!(target_os = "linux") { process::METRICS } else { &[] })
         .chain(web::metrics())
         .chain(rate_limit::METRICS)
         .chain(engine::metrics())

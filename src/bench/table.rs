@@ -83,9 +83,12 @@ fn goals_table(goals: &[Goal]) -> String {
 
 fn describe_machine(machine: &Machine) -> String {
     let Machine { date, holdfast, cores, cpu, postgres, redis } = machine;
-    let build = match IS_FULL_BUILD {
-        true => "",
-        false => " (NOT a release, and slower; `cargo build --release` makes one)",
+    let build = if cfg!(debug_assertions) {
+        " (NOT optimised: figures mean nothing)"
+    } else if IS_FULL_BUILD {
+        ""
+    } else {
+        " (NOT a release, and slower; `cargo build --release` makes one)"
     };
     format!(
         "Holdfast {holdfast}{build}, {date}. {cores} cores ({cpu}).\n\

@@ -22,17 +22,18 @@ const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 
 /// Returns the library that moves the clock of an adapter, if it is installed below `root`.
 pub(super) fn find_faketime(root: &Path) -> Option<PathBuf> {
-    let folders = ["usr/lib64", "usr/lib", "usr/local/lib64", "usr/local/lib"];
-    let mut folders: Vec<PathBuf> = folders.map(|folder| root.join(folder)).into();
+    // Debian has a folder per architecture: this one's is first. Those of others are last, for the
+    // architectures whose folders have other names.
+    let own = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let mut folders: Vec<PathBuf> = [own.as_str(), "usr/lib64", "usr/lib", "usr/local/lib64"]
+        .map(|folder| root.join(folder))
+        .into();
+    folders.push(root.join("usr/local/lib"));
     folders.push(root.join("home/linuxbrew/.linuxbrew/lib"));
+    let others = fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
+    folders.extend(others.map(|entry| entry.path()));
 
-    // Debian has a folder per architecture, and may have those of others, too: this one's is first.
-    let own = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let per_architecture = fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
-    let mut per_architecture: Vec<PathBuf> = per_architecture.map(|entry| entry.path()).collect();
-    per_architecture.sort_by_key(|folder| !folder.ends_with(&own));
-
-    let mut libraries = per_architecture.iter().chain(&folders).map(|folder| folder.join(FAKETIME));
+    let mut libraries = folders.iter().map(|folder| folder.join(FAKETIME));
     libraries.find(|library| library.is_file())
 }
 
@@ -151,7 +152,7 @@ mod tests {
         let own = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
         assert_eq!(find_faketime(&root), None);
         // Each is preferred to those before it.
-        for folder in ["usr/local/lib64", "usr/lib64", "usr/lib/arm-linux-gnueabihf", &own] {
+        for folder in ["usr/lib/other-linux-gnu", "usr/local/lib64", "usr/lib64", &own] {
             let library = root.join(folder).join(FAKETIME);
             fs::create_dir_all(library.parent().expect("a folder")).expect("it is ours");
             fs::write(&library, "").expect("it is ours");

@@ -227,7 +227,7 @@ fn lock_external(
         data.display(),
         external.display()
     );
-    ensure!(fs::symlink_metadata(external).is_ok(), missing);
+    fs::symlink_metadata(external).with_context(|| missing.clone())?;
     check_folder(external)?;
 
     // Before the record is read: the holder may change it.

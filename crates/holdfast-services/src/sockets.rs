@@ -19,7 +19,7 @@ pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
     // Fails if it exists: it could be another user's.
     create_new_folder(&path, 0o700).map_err(file("cannot make the sockets' folder", &path))?;
     if let Some(account) = account {
-        account.take_over(&path)?;
+        account.take_over(&path).inspect_err(|_| remove(&path))?;
     }
     Ok(path)
 }

@@ -38,7 +38,7 @@ impl TempFolder {
     pub fn create() -> anyhow::Result<Self> {
         let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
         let own = sockets::create(None)?;
-        let path = sockets::create(account.as_ref())?;
+        let path = sockets::create(account.as_ref()).inspect_err(|_| sockets::remove(&own))?;
         Ok(Self { services_dir: ServicesDir::new(path, account), own })
     }
 

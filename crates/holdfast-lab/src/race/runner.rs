@@ -25,7 +25,6 @@ use holdfast_shop::{Error, Shop, Sku};
 pub const MAX_KEPT_RACES: i64 = 2_000;
 /// Old races that each race tries to delete.
 const TRIED_PER_RACE: i64 = 4;
-/// Orders of an old race that are deleted at a time: more than a crowd places.
 
 #[derive(Debug, Clone)]
 pub struct RaceRunner {

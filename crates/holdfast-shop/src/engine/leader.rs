@@ -287,9 +287,7 @@ impl Leader {
                 Err(failure) => rejected.push((entry, failure)),
             }
         }
-        if !rejected.is_empty() {
-            self.replay_or_reject(rejected);
-        }
+        self.replay_or_reject(rejected);
         retained
     }
 

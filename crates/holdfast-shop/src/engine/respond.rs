@@ -66,9 +66,7 @@ impl Leader {
                 result => entry.respond(result),
             }
         }
-        if !unread.is_empty() {
-            self.replay_or_reject(unread);
-        }
+        self.replay_or_reject(unread);
     }
 
     pub(super) async fn reject(
@@ -83,6 +81,10 @@ impl Leader {
 
     /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
     pub(super) fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
+        if rejected.is_empty() {
+            return;
+        }
+
         let replays = self.shop.engine.replays.clone();
         self.shop.tasks.spawn(async move {
             let responses = rejected.into_iter().map(async |(entry, failure)| {
