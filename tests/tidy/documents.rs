@@ -1,9 +1,8 @@
 //! What documents refer to exists: headings, and the tests that prove a claim.
 
 use std::fs;
-use std::path::Path;
 
-use super::{documents, relative, rust_files};
+use super::{documents, relative, root, rust_files};
 
 /// Returns the names of four words or more between code marks, as tests have them.
 fn named_tests(text: &str) -> impl Iterator<Item = &str> {
@@ -17,15 +16,14 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn tests_that_documents_name_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["src", "tests", "crates"].map(|folder| rust_files(&root.join(folder)));
+    let folders = ["src", "tests", "crates"].map(|folder| rust_files(&root().join(folder)));
     let sources: Vec<String> =
         folders.concat().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let exists = |name: &str| sources.iter().any(|text| text.contains(&format!("fn {name}(")));
 
     let mut named = 0;
     for document in ["ARCHITECTURE", "CONCEPTS", "SECURITY"] {
-        let path = root.join("docs").join(document).with_extension("md");
+        let path = root().join("docs").join(document).with_extension("md");
         let text = fs::read_to_string(path).unwrap();
         for name in named_tests(&text) {
             assert!(exists(name), "docs/{document}.md names {name}, which is not there");

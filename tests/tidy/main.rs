@@ -266,6 +266,18 @@ fn image_is_built_from_every_source_folder() {
     }
 }
 
+/// CI compiles against a database; everybody else, and the image, from what is committed.
+#[test]
+fn builds_use_the_committed_queries() {
+    let settings = fs::read_to_string(root().join(".cargo/config.toml")).unwrap();
+    assert!(settings.lines().any(|line| line == "SQLX_OFFLINE = \"true\""), "{settings}");
+
+    let admitted = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    for needed in ["!.cargo", "!.sqlx"] {
+        assert!(admitted.lines().any(|line| line == needed), "{needed} is not in .dockerignore");
+    }
+}
+
 /// A reader finds a room by its name: the map has every crate and its modules.
 #[test]
 fn map_lists_every_crate_and_module() {

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdfast::recorder::all_metrics;
 use holdfast_base::metrics::{MetricDefinition, MetricType, SECONDS};
 
-use crate::{relative, rust_files};
+use crate::{relative, root, rust_files};
 
 /// The sources of the program and its crates.
 fn all_sources() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let mut files = rust_files(&root.join("src"));
     for entry in fs::read_dir(root.join("crates")).unwrap() {
         files.extend(rust_files(&entry.unwrap().path().join("src")));

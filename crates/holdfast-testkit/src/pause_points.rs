@@ -75,6 +75,9 @@ impl Shop {
 
     /// Resumes it, again after each retry, and returns its reply.
     pub async fn resume(&self, admin: &User, paused: PausedCall) -> Reply {
+        let is_paused = self.resume_request(admin, paused.replica, &paused.id).await;
+        assert!(is_paused, "request {} is not paused", paused.id);
+
         until("the paused request has a response", async || {
             self.resume_request(admin, paused.replica, &paused.id).await;
             paused.sent.is_finished()
