@@ -20,19 +20,22 @@ async fn readiness_probes_share_one_check() {
     let (shop, own) = Shop::with_own_redis().await;
     // Nothing else publishes here.
     let checks = || command_calls(&own.url).get("publish").copied().unwrap_or(0);
+    let probe = async || shop.anonymous().get("/readyz").await.succeeds(200);
+
+    // On a fast machine the result of the shop's start would serve all probes.
+    let of_start = checks();
+    until("a probe checks", async || {
+        probe().await;
+        checks() > of_start
+    })
+    .await;
+
     let (before, began) = (checks(), Instant::now());
     let probes = 1_000;
-    stream::iter(0..probes)
-        .for_each_concurrent(64, |_| async {
-            shop.anonymous().get("/readyz").await.succeeds(200);
-        })
-        .await;
+    stream::iter(0..probes).for_each_concurrent(64, async |_| drop(probe().await)).await;
     let new_checks = checks() - before;
     let max = 2 + began.elapsed().div_duration_f64(RESULT_TTL) as u64;
-    assert!(
-        (1..=max).contains(&new_checks),
-        "{new_checks} checks for {probes} probes, {max} at most"
-    );
+    assert!(new_checks <= max, "{new_checks} checks for {probes} probes, {max} at most");
 }
 
 /// Probes that disconnect do not block others, and a cached result is used only briefly.
