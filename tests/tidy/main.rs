@@ -9,6 +9,7 @@ mod documents;
 mod judge;
 mod messages;
 mod metrics;
+mod release;
 mod row_locks;
 
 use std::collections::BTreeSet;
