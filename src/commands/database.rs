@@ -38,8 +38,8 @@ pub fn find_urls(
 
     let running = holdfast_services::read_env(data).with_context(|| {
         format!(
-            "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
-             --data, or set DATABASE_URL",
+            "no `holdfast up` runs on {}. Start one, name its folder with --data, or set \
+             DATABASE_URL",
             data.display()
         )
     })?;

@@ -129,7 +129,13 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_folder(parent, mode)?;
     }
-    create_new_folder(path, mode).map_err(file("cannot make the folder", path))
+    create_new_folder(path, mode).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => anyhow!(
+            "cannot make the folder {}: {error}. Use one where you may: --data FOLDER",
+            absolute(path).unwrap_or_else(|_| path.to_owned()).display()
+        ),
+        _ => file("cannot make the folder", path)(error),
+    })
 }
 
 pub(super) fn create_new_folder(path: &Path, mode: u32) -> io::Result<()> {

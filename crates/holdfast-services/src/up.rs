@@ -62,7 +62,7 @@ async fn run_until_stopped(
     let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
     // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.
     orphans::terminate_all(data_dir.path(), &services_dir.path).await?;
-    let programs = Programs::find(&services_dir.path.join("postgres"))?;
+    let programs = Programs::find(&services_dir)?;
     replicas::check_free(&addresses)?;
 
     let sockets = sockets::create(services_dir.account.as_ref())?;

@@ -82,7 +82,7 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
         }
         EnqueueResult::NoRunner => {
             let detail = "no `holdfast up` runs this shop, and lessons and runs pause and kill its \
-                          replicas. Run `script/server`, or one lesson with `holdfast lesson \
+                          replicas. Run `holdfast up`, or one lesson with `holdfast lesson \
                           NAME`. The lab's headers and items, and load/, work here too";
             Err(Problem::new(ProblemType::Unavailable, detail))
         }

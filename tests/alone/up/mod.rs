@@ -162,7 +162,8 @@ async fn failed_start_stops_started_services() {
     let test_folder = TestFolder::new();
     // Postgres runs before Redis is started.
     let stub = test_folder.path.join("redis-server");
-    fs::write(&stub, "#!/bin/sh\necho 'the stub fails'\nexit 3\n").expect("a file");
+    fs::write(&stub, "#!/bin/sh\n[ $1 = --version ] && exit\necho 'the stub fails'\nexit 3\n")
+        .expect("a file");
     fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let path = format!("{}:{}", test_folder.path.display(), std::env::var("PATH").expect("a PATH"));
     let stderr = stderr_of_failure(&run(test_folder.command().env("PATH", path)).await);
