@@ -111,6 +111,7 @@ pub(super) fn spec(
     ChildSpec {
         name: "Postgres".to_owned(),
         role: "postgres".to_owned(),
+        program: program.to_owned(),
         command,
         signal: Signal::INT,
         grace_period: GRACE_PERIOD,

@@ -31,6 +31,7 @@ pub(super) struct ChildSpec {
     pub(super) name: String,
     /// Name of its log and in `pids`, one word.
     pub(super) role: String,
+    pub(super) program: PathBuf,
     pub(super) command: Command,
     /// The signal that asks it to exit.
     pub(super) signal: Signal,

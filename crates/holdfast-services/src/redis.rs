@@ -47,6 +47,7 @@ pub(super) fn spec(
     ChildSpec {
         name,
         role: role.to_owned(),
+        program: program.to_owned(),
         command,
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,

@@ -107,6 +107,7 @@ pub(super) fn spec(
     ChildSpec {
         name: format!("replica {}", address.port()),
         role: format!("replica-{}", address.port()),
+        program: program.to_owned(),
         command,
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,

@@ -192,6 +192,15 @@ impl ChildSupervisor {
                 }
             }
 
+            if !self.spec.program.exists() {
+                let ChildSpec { name, program, .. } = &self.spec;
+                print_progress(&format!(
+                    "{name} can't be restarted: {} is gone. Install it again, or stop the shop",
+                    program.display()
+                ));
+                continue;
+            }
+
             match self.start() {
                 Ok(process) => {
                     print_progress(&format!("{} has restarted", self.spec.name));
