@@ -1,11 +1,12 @@
 //! The data folder: one `up` at a time (an exclusive `flock`, which ends with its process however
 //! that ends), and the files that it provides for other processes. Contents: `up.lock`, `id`
-//! (`identity.rs`), `pids` (`orphans.rs`), `env` while ready, `log/`, and `postgres/` and `redis/`
-//! unless they are elsewhere (`services_dir.rs`).
+//! (`identity.rs`), `pids` (`orphans.rs`), `env` while ready, `log/`, and `services.lock`,
+//! `postgres/` and `redis/` unless they are elsewhere (`services_dir.rs`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -43,7 +44,7 @@ impl DataDir {
         let mut lock = lock_exclusively(&lock_path, &path).await?;
         // In place: a file that is renamed into it would be another one, which nobody has locked.
         lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
+            .and_then(|()| writeln!(lock, "{}\n{address}\n{}", process::id(), pid_namespace()))
             .map_err(file("cannot write", &lock_path))?;
 
         create_folder(&path.join("log"), 0o700)?;
@@ -121,13 +122,29 @@ async fn lock_exclusively(lock_path: &Path, data: &Path) -> Result<File> {
 
     let contents = read_if_exists(lock_path)?.unwrap_or_default();
     let holder = String::from_utf8_lossy(&contents);
-    let (pid, address) = holder.trim().split_once('\n').unwrap_or(("unknown", "address unknown"));
+    let mut holder = holder.lines();
+    let pid = holder.next().unwrap_or("unknown");
+    let address = holder.next().unwrap_or("address unknown");
+    if holder.next().is_some_and(|namespace| namespace != pid_namespace()) {
+        bail!(
+            "Holdfast is already running on {} in another container, which has the same volume. \
+             Use that one, stop it with `docker stop`, or give this one a volume of its own",
+            data.display()
+        );
+    }
+
     bail!(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \
          127.0.0.1:PORT",
         data.display()
     )
+}
+
+/// Names the namespace in which this process's pid has a meaning; empty where there is only one.
+fn pid_namespace() -> String {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::identity::FolderId;
 use super::owned::{file, read_if_exists, write_private};
 use super::process_info::{has_argument, start_of, uses_folder};
+use super::services_dir::ServicesDir;
 use super::sockets;
 use holdfast_base::output::print_progress;
 
@@ -92,18 +93,28 @@ impl ChildRegistry {
 
 /// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each. Then
 /// `services` is free for new services, or the error says why not.
-pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
+pub(super) async fn terminate_all(data: &Path, services: &mut ServicesDir) -> Result<()> {
     let path = data.join("pids");
-    if let Some(contents) = read_if_exists(&path)? {
-        let text = String::from_utf8_lossy(&contents);
+    let recorded = read_if_exists(&path)?;
+    if let Some(contents) = &recorded {
+        let text = String::from_utf8_lossy(contents);
         if line(&text, FOLDER).and_then(FolderId::parse) == Some(FolderId::of(data)?) {
-            terminate_recorded(&text, services).await?;
+            terminate_recorded(&text, &services.path).await?;
         }
+    }
+
+    let stale = stale_pid_file(&services.path.join("postgres"))?;
+    services.lock_for_services().await?;
+    if recorded.is_some() {
         let _ = fs::remove_file(data.join("env"));
         // Not before all have ended: one that doesn't is still recorded at the next attempt.
         fs::remove_file(&path).map_err(file("cannot remove", &path))?;
     }
-    check_pid_file(&services.join("postgres"))
+    if let Some(stale) = stale {
+        print_progress(&format!("removing {}, left by a killed Postgres", stale.display()));
+        fs::remove_file(&stale).map_err(file("cannot remove", &stale))?;
+    }
+    Ok(())
 }
 
 async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
@@ -131,19 +142,19 @@ async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a `postmaster.pid` whose pid belongs to another process: Postgres refuses to start while
+/// Returns a `postmaster.pid` whose pid belongs to another process: Postgres refuses to start while
 /// any process of its user has that pid. Fails if it is a Postgres of this cluster. Sessions that
-/// outlive their postmaster still prevent a start: Postgres finds their shared memory by the inode
-/// of the cluster.
-fn check_pid_file(cluster: &Path) -> Result<()> {
+/// outlive their postmaster hold the services' lock, and also prevent a start: Postgres finds their
+/// shared memory by the inode of the cluster.
+fn stale_pid_file(cluster: &Path) -> Result<Option<PathBuf>> {
     let path = cluster.join("postmaster.pid");
-    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
     let Some(pid) = text.lines().next().and_then(|line| line.trim().parse().ok()) else {
-        return Ok(());
+        return Ok(None);
     };
     // Postgres itself removes the file of a process that has ended.
     if start_of(pid).is_none() {
-        return Ok(());
+        return Ok(None);
     }
 
     ensure!(
@@ -152,8 +163,7 @@ fn check_pid_file(cluster: &Path) -> Result<()> {
          {pid}`",
         cluster.display()
     );
-    print_progress(&format!("removing {}: pid {pid} is another process", path.display()));
-    fs::remove_file(&path).map_err(file("cannot remove", &path))
+    Ok(Some(path))
 }
 
 fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {

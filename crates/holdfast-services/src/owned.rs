@@ -131,8 +131,10 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     }
     create_new_folder(path, mode).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => anyhow!(
-            "cannot make the folder {}: {error}. Use one where you may: --data FOLDER",
-            absolute(path).unwrap_or_else(|_| path.to_owned()).display()
+            "cannot make the folder {}: {error}. Use one where you (uid {}) may: --data \
+             FOLDER",
+            absolute(path).unwrap_or_else(|_| path.to_owned()).display(),
+            geteuid().as_raw()
         ),
         _ => file("cannot make the folder", path)(error),
     })

@@ -50,7 +50,7 @@ pub(super) async fn create_cluster(
     services_dir.create("postgres.new")?;
 
     // KILL, as what it has made when `up` dies is of no use.
-    let mut command = services_dir.command(initdb, "KILL");
+    let mut command = services_dir.command(initdb, "KILL")?;
     command
         .arg("--pgdata")
         .arg(&new)
@@ -79,7 +79,7 @@ pub(super) fn spec(
     cluster: &Path,
     services_dir: &ServicesDir,
     sockets: &Path,
-) -> ChildSpec {
+) -> Result<ChildSpec> {
     let settings = [
         "listen_addresses=",
         "port=5432",
@@ -102,13 +102,13 @@ pub(super) fn spec(
         "timezone=UTC",
     ];
 
-    let mut command = services_dir.command(program, "INT");
+    let mut command = services_dir.command(program, "INT")?;
     command.arg("-D").arg(cluster);
     for setting in settings {
         command.args(["-c", setting]);
     }
 
-    ChildSpec {
+    Ok(ChildSpec {
         name: "Postgres".to_owned(),
         role: "postgres".to_owned(),
         program: program.to_owned(),
@@ -117,7 +117,7 @@ pub(super) fn spec(
         grace_period: GRACE_PERIOD,
         // Immediate shutdown: the next start recovers, as after a crash.
         escalation: Signal::QUIT,
-    }
+    })
 }
 
 pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {

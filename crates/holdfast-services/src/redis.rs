@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
+use anyhow::Result;
 use rustix::process::Signal;
 
 use super::process::ChildSpec;
@@ -32,8 +33,8 @@ pub(super) fn spec(
     services_dir: &ServicesDir,
     sockets: &Path,
     role: &str,
-) -> ChildSpec {
-    let mut command = services_dir.command(program, "TERM");
+) -> Result<ChildSpec> {
+    let mut command = services_dir.command(program, "TERM")?;
     command
         .arg("--unixsocket")
         .arg(sockets::redis(sockets, role))
@@ -44,7 +45,7 @@ pub(super) fn spec(
         .args(["--maxmemory-policy", "noeviction", "--loglevel", "notice", "--logfile", ""]);
 
     let name = if role == MAIN { "Redis".to_owned() } else { format!("Redis {role}") };
-    ChildSpec {
+    Ok(ChildSpec {
         name,
         role: role.to_owned(),
         program: program.to_owned(),
@@ -52,7 +53,7 @@ pub(super) fn spec(
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,
         escalation: Signal::KILL,
-    }
+    })
 }
 
 pub(super) async fn check_ready(url: &str) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The replicas: `holdfast serve` on the listen port and the ports after it. A port in use is found
 //! before anything starts; if another process takes one afterwards, the replica's log says so.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +51,13 @@ pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Returns whether this process is on a network of its own, as in a container: one without the
+/// machine's devices.
+pub(super) fn has_own_network() -> bool {
+    let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return false };
+    interfaces.flatten().all(|interface| !interface.path().join("device").exists())
 }
 
 /// Returns the URL of a replica for clients on this machine.

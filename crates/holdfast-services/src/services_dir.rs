@@ -7,9 +7,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::process::Command;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::account::Account;
@@ -23,6 +25,11 @@ const IDENTITY: &str = "id";
 const OWNER: &str = "owner";
 /// Name of the file there that a running `up` locks.
 const LOCK: &str = "lock";
+/// Name of the file that the services themselves keep locked.
+const SERVICES_LOCK: &str = "services.lock";
+/// Time in which the processes of a Postgres that was killed end.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Files of a running shop, besides Postgres' own. In a copy, they show that it may be torn.
 const TRACES: [&str; 2] = ["pids", "env"];
 
@@ -33,12 +40,13 @@ pub(super) struct ServicesDir {
     pub(super) account: Option<Account>,
     /// Of external data.
     _lock: Option<File>,
+    services_lock: Option<File>,
 }
 
 impl ServicesDir {
     /// A folder that exists and belongs to the account.
     pub(super) fn new(path: PathBuf, account: Option<Account>) -> Self {
-        Self { path, account, _lock: None }
+        Self { path, account, _lock: None, services_lock: None }
     }
 
     /// Finds or creates the folder for this data folder, which is locked. `adopt` accepts a copy.
@@ -161,7 +169,7 @@ impl ServicesDir {
     fn prepare(path: PathBuf, lock: Option<File>) -> Result<Self> {
         let cluster = path.join("postgres");
         let account = Account::for_services(&cluster)?;
-        let services_dir = Self { path, account, _lock: lock };
+        let services_dir = Self { path, account, _lock: lock, services_lock: None };
         services_dir.create("redis")?;
         if cluster.exists() {
             services_dir.create("postgres")?;
@@ -184,17 +192,44 @@ impl ServicesDir {
         Ok(self)
     }
 
+    /// Locks the folder for services, which inherit the lock: it is free when the last process of
+    /// theirs has ended, also one that cannot be seen from here, in another container. Their pids
+    /// prove nothing there.
+    pub(super) async fn lock_for_services(&mut self) -> Result<()> {
+        let until = Instant::now() + MAX_LOCK_WAIT;
+        while !self.try_lock_for_services()? {
+            ensure!(
+                Instant::now() < until,
+                "a Postgres or Redis of {} still runs, perhaps in another container, and its `up` \
+                 was killed. Stop it, or use another folder: --data FOLDER",
+                self.path.display()
+            );
+            sleep(LOCK_RETRY_DELAY).await;
+        }
+        Ok(())
+    }
+
+    fn try_lock_for_services(&mut self) -> Result<bool> {
+        self.services_lock = try_lock(&self.path.join(SERVICES_LOCK))?;
+        Ok(self.services_lock.is_some())
+    }
+
     /// Returns the command of a service, which runs as the services' account in an environment that
     /// is the same on every machine: a `PGDATA` or a locale of the user must not reach it.
-    pub(super) fn command(&self, program: &Path, death_signal: &str) -> Command {
+    pub(super) fn command(&self, program: &Path, death_signal: &str) -> Result<Command> {
         let mut command = tied_command(program, death_signal);
+        if let Some(lock) = &self.services_lock {
+            // As its input, which no service reads, because every child process inherits that.
+            command.stdin(lock.try_clone().context("cannot share the services' lock")?);
+        }
+
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC").current_dir("/");
         if let Some(account) = &self.account {
             // The standard library also drops the supplementary groups when root becomes a user.
             command.uid(account.uid).gid(account.gid);
         }
-        command
+        Ok(command)
     }
 
     /// Creates the data folder of a service, if necessary, and gives it to the services' account;
@@ -262,6 +297,23 @@ fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
 mod tests {
     use super::super::owned::create_new_folder;
     use super::*;
+
+    #[tokio::test]
+    async fn running_service_keeps_its_folder_locked() {
+        let folder = std::env::temp_dir().join(format!("hf-lock-{}", std::process::id()));
+        create_new_folder(&folder, 0o700).expect("a new folder");
+        let mut first = ServicesDir::new(folder.clone(), None);
+        assert!(first.try_lock_for_services().expect("it can be made"));
+        let mut sleep = first.command(Path::new("sleep"), "KILL").expect("it can be shared");
+        let mut service = sleep.arg("60").spawn().expect("it starts");
+        drop((first, sleep));
+
+        let mut second = ServicesDir::new(folder.clone(), None);
+        assert!(!second.try_lock_for_services().expect("it is there"));
+        service.kill().await.expect("it ends");
+        assert!(second.try_lock_for_services().expect("it is there"));
+        fs::remove_dir_all(folder).expect("it is ours");
+    }
 
     /// As root, with a data folder that is closed to the account of the services.
     #[test]

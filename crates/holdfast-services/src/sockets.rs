@@ -1,6 +1,6 @@
 //! The folder of the sockets, removed when `up` ends. Only root and the services' user can reach
 //! Postgres and Redis through it, which require no password. It is in `/tmp`, because the path of a
-//! socket may have 103 bytes at most.
+//! socket may have 103 bytes at most; in a container without a writable `/tmp`, in `/dev/shm`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,9 +15,19 @@ const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
 
 pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
-    let path = PathBuf::from(format!("/tmp/{PREFIX}{:016x}", rand::random::<u64>()));
+    let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
+    let in_tmp = Path::new("/tmp").join(&name);
     // Fails if it exists: it could be another user's.
-    create_new_folder(&path, 0o700).map_err(file("cannot make the sockets' folder", &path))?;
+    let path = match create_new_folder(&in_tmp, 0o700) {
+        Ok(()) => in_tmp,
+        Err(error) => {
+            let in_memory = Path::new("/dev/shm").join(&name);
+            // The error to correct is the first one.
+            create_new_folder(&in_memory, 0o700)
+                .map_err(|_| file("cannot make the sockets' folder", &in_tmp)(error))?;
+            in_memory
+        }
+    };
     if let Some(account) = account {
         account.take_over(&path).inspect_err(|_| remove(&path))?;
     }

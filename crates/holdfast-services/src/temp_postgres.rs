@@ -65,7 +65,7 @@ impl TempPostgres {
 
         let options = ["--no-sync"];
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &options).await?;
-        let mut spec = postgres::spec(&programs.postgres, &cluster, services_dir, &folder);
+        let mut spec = postgres::spec(&programs.postgres, &cluster, services_dir, &folder)?;
         // Of two values the last one applies. Nothing is to survive a crash, so it does not sync.
         for setting in ["fsync=off", "shared_buffers=64MB", "max_wal_size=128MB"] {
             spec.command.args(["-c", setting]);

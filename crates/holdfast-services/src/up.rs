@@ -50,8 +50,9 @@ async fn run_until_stopped(
 ) -> Result<()> {
     // First: a signal from here on stops what was started, in order.
     let mut signals = signals::listen()?;
+    let is_published = options.in_container && replicas::has_own_network();
     ensure!(
-        options.listen.ip().is_loopback() || options.demo_users_on_network,
+        options.listen.ip().is_loopback() || options.demo_users_on_network || is_published,
         "{} can be reached from other machines, and the demo users' passwords are their names. \
          Listen on 127.0.0.1, or allow it with --demo-users-on-network",
         options.listen
@@ -59,9 +60,9 @@ async fn run_until_stopped(
 
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
-    let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
+    let mut services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
     // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.
-    orphans::terminate_all(data_dir.path(), &services_dir.path).await?;
+    orphans::terminate_all(data_dir.path(), &mut services_dir).await?;
     let programs = Programs::find(&services_dir)?;
     replicas::check_free(&addresses)?;
 
@@ -103,6 +104,14 @@ async fn run_until_stopped(
 
 /// Prints the only line on stdout.
 fn announce(options: &UpArgs, running: &RunningUp) {
+    if options.in_container && !options.demo_users_on_network && !options.listen.ip().is_loopback()
+    {
+        print_progress(
+            "this shop answers to the names of its own machine only, such as localhost. The demo \
+             users' passwords are their names: keep other machines out with -p 127.0.0.1:PORT:PORT",
+        );
+    }
+
     let count = running.replicas.len();
     let line = format!(
         "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.",
@@ -132,13 +141,13 @@ impl ChildStack {
         sockets: &Path,
     ) -> Result<()> {
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;
-        let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets);
+        let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets)?;
         self.start(spec, postgres::START_TIMEOUT, || postgres::check_ready(sockets)).await?;
 
         let nodes = (1..=options.redlock).map(redis::node);
         for role in std::iter::once(redis::MAIN.to_owned()).chain(nodes) {
             services_dir.create(&role)?;
-            let spec = redis::spec(&programs.redis, services_dir, sockets, &role);
+            let spec = redis::spec(&programs.redis, services_dir, sockets, &role)?;
             let url = redis::url(sockets, &role);
             self.start(spec, redis::START_TIMEOUT, || redis::check_ready(&url)).await?;
         }
