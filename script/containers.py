@@ -1,0 +1,235 @@
+"""What the tests of containers share: an engine, the images, and steps with their durations. Used by
+script/test-compose and script/test-image."""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+BUILD_TIMEOUT_S = 1_800
+COMMAND_TIMEOUT_S = 180
+
+
+class Failed(Exception):
+    """A step that did not hold."""
+
+
+class Skipped(Exception):
+    """The reason why the test cannot run here."""
+
+
+def run(command, timeout=COMMAND_TIMEOUT_S, env=None, check=True):
+    """Runs a command; returns it with its output. Raises if it fails and `check` is set."""
+    try:
+        result = subprocess.run(command, cwd=REPOSITORY, env=env, text=True, timeout=timeout,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{' '.join(command)} took longer than {timeout} s\n{error.stdout}") from None
+    if check and result.returncode != 0:
+        last = "\n".join(result.stdout.strip().splitlines()[-25:])
+        raise Failed(f"{' '.join(command)} failed ({result.returncode}):\n{last}")
+    return result
+
+
+def succeeds(command, timeout=COMMAND_TIMEOUT_S):
+    try:
+        return run(command, timeout, check=False).returncode == 0
+    except (Failed, OSError):
+        return False
+
+
+def until(what, is_true, timeout_s):
+    end = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > end:
+            raise Failed(f"not within {timeout_s} s: {what}")
+        time.sleep(0.2)
+
+
+class Steps:
+    """Prints each step and its duration."""
+
+    def __init__(self):
+        self.began = time.monotonic()
+
+    @contextmanager
+    def step(self, what):
+        began = time.monotonic()
+        print(f"== {what}", flush=True)
+        yield
+        print(f"   {time.monotonic() - began:.1f} s", flush=True)
+
+
+# ---------------------------------------------------------------- engine and images
+
+
+class Engine:
+    """A dockerd with a socket and a data folder of its own, started for this test."""
+
+    def __init__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        # Not /tmp, which may be in memory.
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-engine-", dir="/var/tmp"))
+        socket_url = f"unix://{self.folder}/docker.sock"
+        self.command = ["dockerd", "--host", socket_url, "--data-root", str(self.folder / "data"),
+                        "--exec-root", str(self.folder / "run"),
+                        "--pidfile", str(self.folder / "docker.pid")]
+        os.environ["DOCKER_HOST"] = socket_url
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=self.log, start_new_session=True)
+
+        def is_ready():
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                last = self.log.read().strip().splitlines()[-3:]
+                raise Failed("dockerd ended:\n" + "\n".join(last))
+            return succeeds(["docker", "info"])
+
+        until("dockerd responds", is_ready, 60)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(90)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def remove(self):
+        self.stop()
+        # What is left of a container in the machine's own network.
+        run(["umount", str(self.folder / "run/netns/default")], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            raise Failed(f"{self.folder} could not be removed")
+
+
+def find_engine(options):
+    """Returns the engine that was started for this test, or None if one was running."""
+    if not shutil.which("docker"):
+        raise Skipped("there is no docker command")
+    engine = None
+    if not succeeds(["docker", "info"], 30):
+        if not options.start_engine:
+            raise Skipped("no Docker engine responds (`docker info`)")
+        if not shutil.which("dockerd") or os.geteuid() != 0:
+            raise Skipped("no Docker engine responds, and there is no dockerd that this user may "
+                          "start")
+        engine = Engine()
+    return engine
+
+
+def official_images(file, with_rust=True):
+    """The images of other projects that a file names."""
+    text = (REPOSITORY / file).read_text()
+    images = re.findall(r"(?:FROM|image:) ((?:debian|rust|postgres|redis|nginx):\S+)", text)
+    images = list(dict.fromkeys(images))
+    return [image for image in images if with_rust or not image.startswith("rust:")]
+
+
+def has_image(image):
+    return succeeds(["docker", "image", "inspect", image])
+
+
+class Images:
+    """The image of the shop and those that it needs."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.name = f"holdfast-test-{os.getpid()}"
+        self.added = []
+
+    def prepare(self, file="Dockerfile"):
+        with_rust = not self.binary
+        missing = [it for it in official_images(file, with_rust) if not has_image(it)]
+        self.added += missing
+        if not all(succeeds(["docker", "pull", "--quiet", image], 300) for image in missing):
+            print("   official images cannot be pulled: using stand-ins", flush=True)
+            # Terminated first, so that it can remove what is incomplete.
+            run(["timeout", "--kill-after", "30", "900", "script/stand-in-images", file,
+                 *(["--rust"] if with_rust else [])], 960)
+
+    def build(self):
+        """Makes the image of the binary, or of the sources if there is none that runs in it."""
+        if self.binary and not self.build_from_binary():
+            self.binary = None
+            self.prepare()
+        if not self.binary:
+            run(["docker", "build", "--tag", self.name, "."], BUILD_TIMEOUT_S)
+
+    def build_from_binary(self):
+        # The stage that runs the shop, and a program that is compiled already.
+        base = f"{self.name}-runtime"
+        run(["docker", "build", "--target", "runtime", "--tag", base, "."])
+        with tempfile.TemporaryDirectory(prefix="holdfast-image-") as folder:
+            program = Path(folder, "holdfast")
+            shutil.copy(self.binary, program)
+            program.chmod(0o755)
+            succeeds(["strip", "--strip-debug", str(program)])
+            Path(folder, "Dockerfile").write_text(
+                f"FROM {base}\nCOPY holdfast /usr/local/bin/\n")
+            run(["docker", "build", "--tag", self.name, folder])
+        result = run(["docker", "run", "--rm", "--network", "none", self.name, "--version"],
+                     check=False)
+        if result.returncode != 0:
+            print(f"   {self.binary} does not run in the image, compiling the sources instead"
+                  f" ({result.stdout.strip()})", flush=True)
+        return result.returncode == 0
+
+    def remove(self):
+        for image in [self.name, f"{self.name}-runtime", *self.added]:
+            if has_image(image):
+                succeeds(["docker", "image", "rm", image])
+
+# ---------------------------------------------------------------- the command
+
+
+def parse_options(name, description, add_arguments=lambda parser: None):
+    parser = argparse.ArgumentParser(
+        prog=name, description=description.partition("\n\n")[2],
+        epilog="Exit code 0: passed, or skipped. 1: failed.")
+    parser.add_argument("--binary", metavar="FILE",
+                        help="use this program if it runs in Debian bookworm, instead of compiling "
+                             "one in the image")
+    parser.add_argument("--start-engine", action="store_true",
+                        help="start dockerd with a data folder of its own if no engine responds, "
+                             "and end it (as root)")
+    add_arguments(parser)
+    return parser.parse_args()
+
+
+def run_test(name, test, *failures):
+    """Runs a test and reports its outcome; returns the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    began = time.monotonic()
+    try:
+        test()
+    except Skipped as reason:
+        print(f"{name}: SKIPPED: {reason}")
+        return 0
+    except (Failed, *failures) as error:
+        print(f"{name}: FAILED: {error}", file=sys.stderr)
+        return 1
+    print(f"{name}: passed in {time.monotonic() - began:.0f} s")
+    return 0
