@@ -31,8 +31,8 @@ def server_folders():
 
 
 def main():
-    # The interpreter handles or ignores these, which the program would inherit.
-    for name in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+    # The interpreter ignores these, and the program would inherit that.
+    for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
 
     # An installed Postgres follows, e.g. for the data of its version.
