@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::{share_machine, whole_machine};
+use crate::share_machine;
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
@@ -31,7 +31,7 @@ fn is_a_spread(value: &Value) -> bool {
 
 #[test]
 fn only_sound_arms_have_measurements() {
-    let _machine = whole_machine();
+    let _machine = share_machine();
     let files = tempfile::tempdir().unwrap();
     let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
     let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])

@@ -19,19 +19,20 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(90);
 pub struct Lab {
     pub up: Up,
     admin: User,
-    _machine: Option<SharedMachine>,
+    _machine: SharedMachine,
 }
 
 impl Lab {
     async fn open() -> Self {
-        Self::at(Up::start(&["--lab", "on"])).await
+        Self::start_with(&["--lab", "on"]).await
     }
 
-    async fn at(up: Up) -> Self {
-        Self::new(up, Some(share_machine())).await
+    pub async fn start_with(options: &[&str]) -> Self {
+        let machine = share_machine();
+        Self::of(Up::start(options), machine).await
     }
 
-    pub async fn new(up: Up, _machine: Option<SharedMachine>) -> Self {
+    async fn of(up: Up, _machine: SharedMachine) -> Self {
         // No connection pool: a killed replica closes the connections that a client keeps.
         let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
         let anonymous = User { http, ..User::anonymous_of(&up.running.replicas[0]) };
@@ -99,7 +100,7 @@ async fn same_load_oversells_only_without_a_lock() {
 
 #[tokio::test]
 async fn every_fault_is_undone_and_audit_sound() {
-    let lab = Lab::at(Up::start(&["--lab", "on", "--redlock", "3"])).await;
+    let lab = Lab::start_with(&["--lab", "on", "--redlock", "3"]).await;
     for kind in [
         "pause-node",
         "pause-replica",
@@ -135,7 +136,7 @@ async fn run_stopped_during_fault_is_marked_failed() {
     for (pid, _) in processes {
         assert_eq!(state_of(pid), None, "{pid} still runs");
     }
-    let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
+    let lab = Lab::of(Up::start_in(data, &["--lab", "on"]), share_machine()).await;
     let run = lab.wait_until_over(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
@@ -210,7 +211,7 @@ async fn invalid_run_parameters_are_rejected_per_field() {
 
 #[tokio::test]
 async fn lab_api_requires_lab_mode() {
-    let lab = Lab::at(Up::start(&["--lab", "off"])).await;
+    let lab = Lab::start_with(&["--lab", "off"]).await;
     let run = json!({ "strategies": ["none"] });
     lab.admin.starts_run(&run).fails(403, "forbidden").await;
     for path in
@@ -291,7 +292,7 @@ async fn lesson_reports_a_stopped_shop() {
 
 #[tokio::test]
 async fn lesson_starts_own_shop_without_lab_mode() {
-    let lab = Lab::at(Up::start(&["--lab", "off"])).await;
+    let lab = Lab::start_with(&["--lab", "off"]).await;
     let output = lesson("dead-holder", &lab.up).output().await.unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,7 @@
 //! Unpaid orders: each expires exactly once, despite killed replicas and a flushed Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
@@ -262,6 +263,7 @@ async fn thousand_orders_expire_once_under_faults() {
     for _ in 0..9 {
         skus.push(shop.shop_item(200, 100).await);
     }
+    let began = Instant::now();
     stream::iter(0..1_000)
         .for_each_concurrent(32, |n: usize| {
             // Every other one is of the hot item.
@@ -272,6 +274,7 @@ async fn thousand_orders_expire_once_under_faults() {
             }
         })
         .await;
+    let placing = began.elapsed().as_secs_f64();
     let env = [JOBS_ON, SHORT_LEASE, ("REDIS_URL", redis.url.as_str())];
     for (share, flush) in [(200, true), (400, false), (600, true)] {
         until(&format!("{share} have expired"), async || shop.expiry_entries().await >= share)
@@ -299,9 +302,10 @@ async fn thousand_orders_expire_once_under_faults() {
     let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
     let percentiles: BTreeMap<&str, f64> =
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("longest", at(1.0))].into();
-    println!("seconds late: {percentiles:.2?}");
+    println!("seconds late: {percentiles:.2?}; placed in {placing:.1} s");
     assert!(late[0] >= 0.0, "none before its time");
-    // One or two seconds on an idle machine. Generous bounds, because the machine may run builds
-    // and other tests, and the program is not optimized.
-    assert!(at(0.5) < 5.0 && at(1.0) < 10.0, "{percentiles:.2?}");
+    // One or two seconds on an idle machine. An order expires about as fast as it is placed, so a
+    // busy machine has as many times more for both.
+    let longest = f64::max(10.0, 3.0 * placing);
+    assert!(at(0.5) < longest / 2.0 && at(1.0) < longest, "{percentiles:.2?}, {placing:.1} s");
 }

@@ -65,9 +65,10 @@ pub fn services() -> &'static Services {
         let port = ports::free_ports(1);
         // Statics are not dropped, so nothing would stop `up` after the tests. The shell in between
         // sees its standard input close when this process ends, even if it is killed. It removes
-        // the folder too, which the tests have filled.
-        let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; read -r _; \
-                      kill -TERM $pid; wait $pid; rm -rf \"$data\"";
+        // the folder too, which the tests have filled. It closes its own output, which otherwise
+        // would not end with an `up` that does not start.
+        let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; exec >&-; \
+                      read -r _; kill -TERM $pid; wait $pid; rm -rf \"$data\"";
         let mut up = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(&data)

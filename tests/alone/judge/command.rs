@@ -19,6 +19,8 @@ const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judge/ad
 /// Clients of each of the two workers: few, as the tests run side by side.
 const CLIENTS: &str = "3";
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Reading the state of every process of the machine takes milliseconds.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A process, which its start time identifies even if its id is used again.
@@ -217,7 +219,7 @@ fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
         }
         let found = processes.iter().filter(|(pid, ..)| *pid != judge && descendants.contains(pid));
         seen.lock().unwrap().extend(found.map(|(pid, _, start)| (*pid, *start)));
-        thread::sleep(POLL_INTERVAL);
+        thread::sleep(WATCH_INTERVAL);
     }
 }
 

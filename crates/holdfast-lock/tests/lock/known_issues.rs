@@ -7,7 +7,7 @@ use holdfast_lock::fenced::Timing;
 use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
 
 use crate::cut::Cut;
-use crate::server::{Process, Server, TTL, each_topology, enqueue, fence, until};
+use crate::server::{LONG_TTL, Process, Server, TTL, each_topology, enqueue, fence, until};
 
 each_topology!(
     holder_learns_of_a_lost_lock,
@@ -62,11 +62,8 @@ fn script_calls(server: &Server) -> u64 {
     calls.and_then(|line| line.split(',').next()).expect("scripts have run").parse().unwrap()
 }
 
-/// Far longer than a waiter takes to notice a lost message.
-const LONG_LEASE: Duration = Duration::from_secs(30);
-
 fn with_long_lease(server: &Server) -> Process {
-    let (ttl, grant_ttl) = (LONG_LEASE, LONG_LEASE);
+    let (ttl, grant_ttl) = (LONG_TTL, LONG_TTL);
     server.process_with_timing(Timing { ttl, grant_ttl, ..Timing::default() })
 }
 
@@ -79,7 +76,7 @@ async fn lost_notification_costs_one_poll(server: &Server) {
     let released = Instant::now();
     held.release().await;
     waiter.await.unwrap().release().await;
-    assert!(released.elapsed() < LONG_LEASE / 2, "{:?}", released.elapsed());
+    assert!(released.elapsed() < LONG_TTL / 2, "{:?}", released.elapsed());
 }
 
 /// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*
@@ -95,12 +92,13 @@ async fn dead_waiter_is_skipped_within_a_second(server: &Server) {
     let released = Instant::now();
     held.release().await;
     waiter.await.unwrap().release().await;
-    assert!(released.elapsed() < Duration::from_millis(1_300), "{:?}", released.elapsed());
+    // A second after it was seen; the rest is for a busy machine.
+    assert!(released.elapsed() < Duration::from_secs(4), "{:?}", released.elapsed());
 }
 
 /// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
 async fn cancelled_acquire_leaves_nothing_locked(server: &Server) {
-    let (process, there) = (server.process(), server.process());
+    let (process, there) = (with_long_lease(server), server.process());
     for cut in Cut::all() {
         let taken = cut.run(&AtomicUsize::new(0), process.lock("{a}")).await;
         let complete = taken.is_some();
@@ -110,7 +108,7 @@ async fn cancelled_acquire_leaves_nothing_locked(server: &Server) {
         }
         let started = Instant::now();
         until("it is free again", async || there.is_free("{a}").await).await;
-        assert!(started.elapsed() < TTL, "{cut:?}: it expired");
+        assert!(started.elapsed() < LONG_TTL / 2, "{cut:?}: it expired");
         if complete {
             break;
         }
@@ -120,8 +118,7 @@ async fn cancelled_acquire_leaves_nothing_locked(server: &Server) {
 
 /// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
 async fn cancelled_release_is_completed(server: &Server) {
-    let process = server.process();
-    let there = server.process();
+    let (process, there) = (with_long_lease(server), server.process());
     let held = process.lock("{a}").await;
     assert!(!there.is_free("{a}").await);
     let mut releasing = Box::pin(held.release());
@@ -130,7 +127,7 @@ async fn cancelled_release_is_completed(server: &Server) {
     drop(releasing);
     let started = Instant::now();
     there.lock("{a}").await.release().await;
-    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+    assert!(started.elapsed() < LONG_TTL / 2, "it expired: {:?}", started.elapsed());
 }
 
 /// python-redis-lock #58: *a newcomer overtakes the waiters.*

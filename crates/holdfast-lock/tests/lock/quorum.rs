@@ -155,7 +155,7 @@ async fn short_stop_while_waiting_is_no_outage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn majority_renews_the_lease() {
     let mut nodes = FiveNodes::start();
-    let (here, there) = (nodes.process_of(TTL * 4), nodes.process());
+    let (here, there) = (nodes.process_of(TTL * 8), nodes.process());
     let held = lock(&here).await;
     nodes.0[1].kill();
     nodes.0[2].kill();

@@ -15,6 +15,8 @@ use crate::topology::{self, Running, Topology};
 
 /// Short enough for a test, long enough for a busy machine.
 pub const TTL: Duration = Duration::from_millis(900);
+/// A lease that does not end during a test, however busy the machine is.
+pub const LONG_TTL: Duration = Duration::from_secs(30);
 
 /// The Redis servers of one topology, for one test at a time. They end with the value, except those
 /// that are slow to start: the next test of this process reuses them.
@@ -187,8 +189,9 @@ impl Server {
 
     /// The same with long times; it still polls in case a message is lost.
     pub fn process_with_long_times(&self) -> Process {
-        let [ttl, grant_ttl, poll_interval] = [30, 15, 5].map(Duration::from_secs);
-        self.process_with_timing(Timing { ttl, grant_ttl, poll_interval, ..Timing::default() })
+        let [grant_ttl, poll_interval] = [15, 5].map(Duration::from_secs);
+        let timing = Timing { ttl: LONG_TTL, grant_ttl, poll_interval, ..Timing::default() };
+        self.process_with_timing(timing)
     }
 
     pub fn process_with_timing(&self, timing: Timing) -> Process {
