@@ -13,6 +13,8 @@ RUN ./files wheels /root/image
 
 FROM scratch AS runtime
 COPY --from=files /root/image /
+# Of a release also LICENSE-THIRD-PARTY, which script/release makes.
+COPY LICENSE* /usr/share/doc/holdfast/
 ENV PATH=/usr/local/bin:/usr/bin:/bin \
     HOLDFAST_LISTEN=0.0.0.0:8080 \
     HOLDFAST_DATA=/data/holdfast \
