@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Context as _, ensure};
 use clap::Args;
 
+use crate::redis_connection::RedisTlsArgs;
 use holdfast_base::flags::{seconds, whole_number};
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "It starts a temporary shop on 127.0.0.1, with its data below /var/tmp. For a \
-    strategy that oversold in any run, the table shows by how much instead of a rate. Progress is \
-    printed on stderr, the table on stdout."
+    after_help = "Without --on-your-servers it starts a temporary shop on 127.0.0.1, with its data \
+    below /var/tmp, and ignores DATABASE_URL and REDIS_URL. For a strategy that oversold in any \
+    run, the table shows by how much instead of a rate. Progress is printed on stderr, the table \
+    on stdout."
 )]
 pub struct BenchArgs {
     /// Number of rounds; every other round runs in reverse order
@@ -35,4 +38,78 @@ pub struct BenchArgs {
     /// Print the goals beside the figures
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
+    #[command(flatten)]
+    pub servers: ServerArgs,
+}
+
+/// Not the variables alone: a shell may have them by chance.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "On your own Postgres and Redis")]
+pub struct ServerArgs {
+    /// Measure the servers of DATABASE_URL and REDIS_URL, from two replicas on this machine. It
+    /// makes a database of its own, holdfast_bench_…, for which the user needs CREATEDB, and drops
+    /// it at the end; no other database is touched. Its keys in Redis begin with
+    /// holdfast:holdfast_bench_…: and are removed at the end. It puts as much load on the servers
+    /// as they take, so use those of a staging system
+    #[arg(long, conflicts_with = "goals")]
+    pub on_your_servers: bool,
+    /// URL of Postgres, as for `serve`; the database that it names is only connected to [env:
+    /// DATABASE_URL]
+    #[arg(long, value_name = "URL", requires = "on_your_servers")]
+    pub database_url: Option<String>,
+    /// URL of Redis, as for `serve` [env: REDIS_URL]
+    #[arg(long, value_name = "URL", requires = "on_your_servers")]
+    pub redis_url: Option<String>,
+    /// URLs of three or five independent Redis servers, separated by commas; without them the
+    /// strategy redlock is left out [env: REDLOCK_URLS]
+    #[arg(long, value_name = "URLS", requires = "on_your_servers", value_delimiter = ',')]
+    pub redlock_urls: Vec<String>,
+    /// Maximum number of connections to Postgres of each of the two replicas [default: 16]
+    #[arg(long, requires = "on_your_servers", value_parser = whole_number::<u32>(1..=500))]
+    pub pool_size: Option<u32>,
+    #[command(flatten)]
+    pub redis_tls: RedisTlsArgs,
+}
+
+/// The addresses of the user's servers.
+#[derive(Debug, Clone)]
+pub(super) struct ServerUrls {
+    pub(super) database: String,
+    pub(super) redis: String,
+    /// None, three or five.
+    pub(super) redlock: Vec<String>,
+}
+
+impl ServerArgs {
+    /// Returns the addresses of the flags, or else of the variables.
+    pub(super) fn urls(&self) -> anyhow::Result<ServerUrls> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let database = self.database_url.clone().or_else(|| variable("DATABASE_URL"));
+        let redis = self.redis_url.clone().or_else(|| variable("REDIS_URL"));
+
+        let mut redlock = self.redlock_urls.clone();
+        if redlock.is_empty() {
+            let urls = variable("REDLOCK_URLS").unwrap_or_default();
+            redlock.extend(urls.split(',').map(str::to_owned));
+        }
+        redlock.retain(|url| !url.is_empty());
+
+        ensure!(
+            [0, 3, 5].contains(&redlock.len()),
+            "the strategy redlock needs three or five independent Redis servers, and REDLOCK_URLS \
+             names {}",
+            redlock.len()
+        );
+        Ok(ServerUrls {
+            database: database.context(
+                "--on-your-servers needs the address of your Postgres: set DATABASE_URL, e.g. \
+                 postgres://user:password@host/postgres",
+            )?,
+            redis: redis.context(
+                "--on-your-servers needs the address of your Redis: set REDIS_URL, e.g. \
+                 redis://host:6379",
+            )?,
+            redlock,
+        })
+    }
 }

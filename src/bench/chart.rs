@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::results::Results;
+use super::results::{Machine, Results, SharedServers};
 use super::runs::{BATCHED, RunResult};
 use super::table::{count, describe_method, short};
 
@@ -70,14 +70,28 @@ pub(super) fn draw(results: &Results) -> String {
 
     let machine = &results.machine;
     let above = "Logarithmic axis; medians over the rounds, with the 99th percentile of waiting.";
-    let below = format!(
-        "Clients, replicas, Postgres {} and {} share {} cores. {}",
-        machine.postgres, machine.redis, machine.cores, machine.date
-    );
+    let below = describe_machine(machine);
     text(&mut svg, 24.0, height - 38.0, "small", above);
     text(&mut svg, 24.0, height - 18.0, "small", &below);
     svg.push_str("</svg>\n");
     svg
+}
+
+fn describe_machine(machine: &Machine) -> String {
+    let Machine { postgres, redis, cores, date, yours, .. } = machine;
+    match yours {
+        None => {
+            format!(
+                "Clients, replicas, Postgres {postgres} and {redis} share {cores} cores. {date}"
+            )
+        }
+        Some(SharedServers { postgres_ms, redis_ms, pool_size, .. }) => format!(
+            "Clients and replicas share {cores} cores. Postgres {postgres}: {} ms, {pool_size} \
+             connections each; {redis}: {} ms. {date}",
+            short(*postgres_ms),
+            short(*redis_ms),
+        ),
+    }
 }
 
 fn row(svg: &mut String, axis: &Axis, y: f64, result: &RunResult) {

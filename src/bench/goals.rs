@@ -36,8 +36,8 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     let spread = data.rate(batched.with(Task::Spread), row_lock.with(Task::Spread));
     let sold_out = data.rate(batched.with(Task::SoldOut), no_op);
     let paid = data.rate(batched.with(Task::Payments), row_lock.with(Task::Payments));
-    let reads = data.each(batched, |round| Some(round.redis_reads));
-    let writes = data.each(batched, |round| Some(round.writes));
+    let reads = data.each(batched, |round| Some(round.costs?.redis_reads));
+    let writes = data.each(batched, |round| Some(round.costs?.writes));
     let jain_clients = data.each(batched, |round| Some(round.jain_clients));
     let jain_replicas = data.each(batched, |round| Some(round.jain_replicas));
 

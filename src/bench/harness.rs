@@ -1,31 +1,33 @@
 //! The shop under test, emptied before each run and audited after it, and its counters.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::StreamExt as _;
-use redis::aio::MultiplexedConnection;
+use holdfast_lock::Redis;
 use serde_json::Value;
 
-use super::results::Machine;
+use super::results::{Machine, SharedServers};
 use super::runs::{
-    AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, Task,
-    is_success,
+    AuditSummary, BASELINE, BenchRun, Costs, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
+    Spread, Task, is_success,
 };
-use holdfast_services::TempShop;
+use super::servers::{Site, Tenancy};
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::db::{self, Pool};
 use holdfast_shop::store::accounts::open_lab_account;
 use holdfast_shop::{Sku, UserId, audit, passwords, sessions, users};
 
-const OWN_CONNECTIONS: u32 = 8;
+pub(super) const OWN_CONNECTIONS: u32 = 8;
 /// The default price of a lab item.
 const PRICE_CENTS: u64 = 100;
 /// Approximate number of payments per user and second of a run.
 const PAYMENTS_PER_SECOND: f64 = 12.0;
 const SETUP_STRATEGY: &str = "atomic";
+/// Number of messages of which the median is the round trip to a server.
+const ROUND_TRIPS: usize = 30;
 
 pub(super) fn warm_up(length: Duration) -> Duration {
     length.mul_f64(0.3).min(Duration::from_secs(3))
@@ -35,40 +37,43 @@ pub(super) fn warm_up(length: Duration) -> Duration {
 pub(super) struct Harness {
     pool: Pool,
     /// The shop's Redis, then the nodes of the quorum.
-    redis: Vec<MultiplexedConnection>,
+    redis: Vec<Redis>,
+    tenancy: Tenancy,
     replicas: Vec<SocketAddr>,
     users: Vec<(UserId, String)>,
     admin: String,
 }
 
 impl Harness {
-    /// Waits for the shop, and creates the users and their sessions.
-    pub(super) async fn open(shop: &mut TempShop, clients: usize) -> anyhow::Result<Self> {
-        let running = shop.ready().await?;
-        let replicas: Result<Vec<SocketAddr>, _> =
-            running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let mut redis = Vec::new();
-        for url in [&running.redis_url].into_iter().chain(&running.redlock_urls) {
-            let client = redis::Client::open(url.as_str())?;
-            redis.push(client.get_multiplexed_async_connection().await?);
+    /// Creates the users and their sessions.
+    pub(super) async fn open(site: Site, clients: usize) -> anyhow::Result<Self> {
+        let Site { database_url, redis, replicas, tenancy } = site;
+        let pool = db::pool(&database_url, OWN_CONNECTIONS)?;
+        let mut clients = clients;
+        if tenancy == Tenancy::Alone {
+            preallocate_wal(&pool).await?;
+            clients = clients.max(MANY_CLIENTS);
         }
 
-        let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
-        preallocate_wal(&pool).await?;
-        let mut users = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
+        let mut users = sign_in(&pool, clients + 1).await?;
         let (_, admin) = users.pop().context("an admin")?;
-        Ok(Self { pool, redis, replicas: replicas?, users, admin })
+        Ok(Self { pool, redis, tenancy, replicas, users, admin })
     }
 
     pub(super) async fn describe_machine(&mut self) -> anyhow::Result<Machine> {
         let postgres: String = sqlx::query_scalar("show server_version")
             .fetch_one(&mut *self.connection().await?)
             .await?;
-        let info: String = redis::cmd("INFO").arg("server").query_async(&mut self.redis[0]).await?;
+        // A user may lack the right to ask.
+        let info = self.redis[0].query(redis::cmd("INFO").arg("server").to_owned()).await;
+        let info: String = info.unwrap_or_default();
         // Valkey also claims to be a version of Redis.
         let redis = match info_field(&info, "valkey_version:") {
             Some(valkey) => format!("Valkey {valkey}"),
-            None => format!("Redis {}", info_field(&info, "redis_version:").unwrap_or("?")),
+            None => format!(
+                "Redis {}",
+                info_field(&info, "redis_version:").unwrap_or("of an unknown version")
+            ),
         };
 
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -80,18 +85,46 @@ impl Harness {
             cpu: cpu.map_or("unknown processor", |(_, name)| name).to_owned(),
             postgres: postgres.split(' ').next().unwrap_or_default().to_owned(),
             redis,
+            yours: match self.tenancy {
+                Tenancy::Alone => None,
+                Tenancy::Shared { pool_size } => Some(self.describe_servers(pool_size).await?),
+            },
         })
+    }
+
+    async fn describe_servers(&self, pool_size: u32) -> anyhow::Result<SharedServers> {
+        let mut connection = self.connection().await?;
+        let settings = "select current_setting('fsync'), current_setting('synchronous_commit')";
+        let (fsync, synchronous_commit) =
+            sqlx::query_as(settings).fetch_one(&mut *connection).await?;
+
+        let mut postgres = Vec::new();
+        let mut redis = Vec::new();
+        for _ in 0..ROUND_TRIPS {
+            let sent = Instant::now();
+            sqlx::raw_sql("select 1").execute(&mut *connection).await?;
+            postgres.push(sent.elapsed().as_secs_f64() * 1e3);
+
+            let sent = Instant::now();
+            let _: String = self.redis[0].query(redis::cmd("PING")).await?;
+            redis.push(sent.elapsed().as_secs_f64() * 1e3);
+        }
+
+        let median = |times| Spread::of(times).map_or(0.0, |spread| spread.median);
+        let (postgres_ms, redis_ms) = (median(postgres), median(redis));
+        Ok(SharedServers { postgres_ms, redis_ms, fsync, synchronous_commit, pool_size })
     }
 
     /// Empties the shop, runs the load, and audits the books.
     pub(super) async fn run(&mut self, run: BenchRun, length: Duration) -> anyhow::Result<Round> {
         self.empty().await?;
         let (plan, skus) = self.plan(run, length).await?;
-        let (reads, writes) = self.counters().await?;
+        let before = self.counters().await?;
         let report = load::run(plan).await?;
-        let (reads_after, writes_after) = self.counters().await?;
+        let after = self.counters().await?;
+        let costs = before.zip(after).map(|(before, after)| after.since(before));
         let audit = self.audit(&skus).await?;
-        Ok(Round::new(&report, run.task, (reads_after - reads, writes_after - writes), audit))
+        Ok(Round::new(&report, run.task, costs, audit))
     }
 
     async fn plan(
@@ -188,6 +221,10 @@ impl Harness {
         .await?;
         tx.commit().await?;
 
+        // Only a superuser may, and it would disturb others.
+        if self.tenancy != Tenancy::Alone {
+            return Ok(());
+        }
         // Otherwise the disk is busy with the previous run, or with a checkpoint during this one.
         sqlx::raw_sql("checkpoint").execute(&mut *self.connection().await?).await?;
         Ok(())
@@ -215,19 +252,22 @@ impl Harness {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    /// Returns the number of reads from clients' sockets, summed over all Redis servers, and of
-    /// Postgres' transactions that wrote.
-    async fn counters(&mut self) -> anyhow::Result<(f64, f64)> {
+    /// Returns the counters, summed over all Redis servers; `None` if they also count others' work.
+    async fn counters(&self) -> anyhow::Result<Option<Costs>> {
+        if self.tenancy != Tenancy::Alone {
+            return Ok(None);
+        }
+
         // Each transaction that writes takes one transaction id; a few others do, too.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
         let mut reads = 0.0;
-        for redis in &mut self.redis {
-            let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await?;
+        for redis in &self.redis {
+            let stats: String = redis.query(redis::cmd("INFO").arg("stats").to_owned()).await?;
             let count = info_field(&stats, "total_reads_processed:");
             reads += count.context("Redis does not count its reads")?.parse::<f64>()?;
         }
-        Ok((reads, next as f64))
+        Ok(Some(Costs { redis_reads: reads, writes: next as f64 }))
     }
 }
 

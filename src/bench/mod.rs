@@ -5,49 +5,64 @@
 //! rounds of alternating order, so that a machine that slows down affects all alike. Empties the
 //! shop before each run and audits the books after it: a strategy that fails one audit has no
 //! figures, only the number of oversold units. Compares runs within a round.
+//!
+//! On the user's own servers ([`servers`]) it makes and drops a database ([`database`]), needs no
+//! right but that, and leaves out what only servers without other users can tell.
 
 mod args;
 mod chart;
+mod database;
 mod goals;
 mod harness;
 mod results;
 mod runs;
+mod servers;
 mod table;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 
 pub use args::BenchArgs;
 use harness::Harness;
 use holdfast_base::output;
 use holdfast_base::signals;
-use holdfast_services::TempShop;
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::STRATEGIES;
 use results::{Method, Results};
 use runs::{BATCHED, Measurements};
+use servers::{Servers, Tenancy};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
 const DEFAULT_STRATEGIES: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
-const REDLOCK_NODES: u16 = 3;
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
-    let strategies = strategies(&options.only)?;
+    let mut strategies = strategies(&options.only)?;
     let mut signals = signals::listen()?;
+    let mut servers = tokio::select! {
+        opened = Servers::open(&options.servers) => opened?,
+        Some(name) = signals.recv() => bail!("{name}; nothing was made"),
+    };
+    let left_out = leave_out(&mut strategies, &servers)?;
 
-    let mut shop = TempShop::start("bench", REDLOCK_NODES, false)?;
-    // From here on, every path stops the shop.
-    let measured = tokio::select! {
-        measured = measure(options, &strategies, &mut shop) => measured,
-        Some(name) = signals.recv() => Err(anyhow!("{name}; nothing was written")),
+    // From here on, every path stops the servers.
+    let measured = match servers.prepare().await {
+        Err(error) => Err(error),
+        Ok(()) => tokio::select! {
+            measured = measure(options, &strategies, &mut servers) => measured,
+            Some(name) = signals.recv() => Err(anyhow!("{name}; nothing was written")),
+        },
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
-    shop.stop().await;
+    let stopped = servers.stop().await;
+    // At once: what follows may fail, too.
+    if let Err(left) = &stopped {
+        output::report_failure(&format!("{left:#}"));
+    }
 
-    let results = measured?;
+    let results = Results { left_out, ..measured? };
     // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
     let json = serde_json::to_string_pretty(&results)? + "\n";
@@ -57,7 +72,20 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("can't write {}", path.display()))?;
         }
     }
-    Ok(())
+    stopped.map_err(|_| anyhow!("the results are complete, but something was not removed"))
+}
+
+/// Removes the strategies that these servers do not allow; returns them with the reason. Fails if
+/// none is left.
+fn leave_out(strategies: &mut Vec<&'static str>, servers: &Servers) -> anyhow::Result<Vec<String>> {
+    let mut left_out = Vec::new();
+    strategies.retain(|strategy| {
+        let obstacle = servers.obstacle(strategy);
+        left_out.extend(obstacle.map(|why| format!("{strategy}: {why}")));
+        obstacle.is_none()
+    });
+    ensure!(!strategies.is_empty(), "no strategy is left to measure: {}", left_out.join("; "));
+    Ok(left_out)
 }
 
 /// Returns the strategies named in `only`, or the default selection. Fails on an unknown name.
@@ -77,18 +105,20 @@ fn strategies(only: &[String]) -> anyhow::Result<Vec<&'static str>> {
 async fn measure(
     options: &BenchArgs,
     strategies: &[&'static str],
-    shop: &mut TempShop,
+    servers: &mut Servers,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
-    let mut harness = Harness::open(shop, connections).await?;
+    let site = servers.ready().await?;
+    let for_goals = site.tenancy == Tenancy::Alone;
+    let mut harness = Harness::open(site, connections).await?;
     let machine = harness.describe_machine().await?;
 
-    let schedule = runs::schedule(strategies, connections);
+    let schedule = runs::schedule(strategies, connections, for_goals);
     let mut data = Measurements::default();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * schedule.len() as u32;
     let expected = (length + harness::warm_up(length) + OVERHEAD_PER_RUN) * all;
-    eprintln!("{all} runs, about {} s …", expected.as_secs());
+    output::print_progress(&format!("{all} runs, about {} s …", expected.as_secs()));
 
     for number in 1..=options.rounds {
         let mut order = schedule.clone();
@@ -98,7 +128,7 @@ async fn measure(
         for (at, run) in order.iter().enumerate() {
             let round = harness.run(*run, length).await?;
             let of = format!("round {number}/{}, {}/{}", options.rounds, at + 1, order.len());
-            eprintln!("{of}: {run}: {round}");
+            output::print_progress(&format!("{of}: {run}: {round}"));
             data.0.entry(*run).or_default().push(round);
         }
     }
@@ -108,6 +138,7 @@ async fn measure(
         machine,
         method: Method { rounds, seconds, connections },
         runs: data.results(strategies),
-        figures: goals::all(&data, connections),
+        figures: if for_goals { goals::all(&data, connections) } else { Vec::new() },
+        left_out: Vec::new(),
     })
 }

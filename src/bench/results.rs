@@ -12,6 +12,9 @@ pub(super) struct Results {
     pub(super) method: Method,
     pub(super) runs: Vec<RunResult>,
     pub(super) figures: Vec<Goal>,
+    /// Strategies that were not measured, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) left_out: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -22,6 +25,21 @@ pub(super) struct Machine {
     pub(super) cpu: String,
     pub(super) postgres: String,
     pub(super) redis: String,
+    /// If these are not the servers of a temporary shop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) yours: Option<SharedServers>,
+}
+
+/// The user's own servers, as seen from this machine.
+#[derive(Debug, Serialize)]
+pub(super) struct SharedServers {
+    /// Medians of a message's round trip.
+    pub(super) postgres_ms: f64,
+    pub(super) redis_ms: f64,
+    pub(super) fsync: String,
+    pub(super) synchronous_commit: String,
+    /// Connections to Postgres of each replica.
+    pub(super) pool_size: u32,
 }
 
 #[derive(Debug, Serialize)]

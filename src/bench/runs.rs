@@ -74,11 +74,19 @@ impl fmt::Display for BenchRun {
     }
 }
 
-/// Returns all runs of a round: each strategy on the hot item, the no-op, and the other runs that
-/// the goals need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
-pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<BenchRun> {
+/// Returns all runs of a round: each strategy on the hot item, the no-op, and, `for_goals`, the
+/// other runs that the goals need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
+pub(super) fn schedule(
+    strategies: &[&'static str],
+    clients: usize,
+    for_goals: bool,
+) -> Vec<BenchRun> {
     let mut all = vec![BenchRun::no_op(clients)];
     all.extend(strategies.iter().map(|strategy| BenchRun::hot(strategy, clients)));
+    if !for_goals {
+        return all;
+    }
+
     for strategy in [BATCHED, ROW_LOCK].into_iter().filter(|name| strategies.contains(name)) {
         let usual = BenchRun::hot(strategy, clients);
         all.push(BenchRun::hot(strategy, 1));
@@ -103,13 +111,21 @@ pub(super) struct Round {
     pub(super) p99_ms: Option<f64>,
     pub(super) jain_clients: f64,
     pub(super) jain_replicas: f64,
-    /// Reads from clients' sockets that Redis processed, per expected response.
-    pub(super) redis_reads: f64,
-    /// Postgres transactions that wrote, per expected response.
-    pub(super) writes: f64,
+    /// Per expected response.
+    #[serde(flatten)]
+    pub(super) costs: Option<Costs>,
     /// Other responses, by status; 0 for a request without one.
     pub(super) refused: BTreeMap<u16, u64>,
     pub(super) audit: AuditSummary,
+}
+
+/// What servers count that do nothing else.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Costs {
+    /// Reads from clients' sockets that Redis processed.
+    pub(super) redis_reads: f64,
+    /// Postgres transactions that wrote.
+    pub(super) writes: f64,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -130,12 +146,25 @@ impl AuditSummary {
     }
 }
 
+impl Costs {
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            redis_reads: self.redis_reads - earlier.redis_reads,
+            writes: self.writes - earlier.writes,
+        }
+    }
+
+    fn per(self, responses: f64) -> Self {
+        Self { redis_reads: self.redis_reads / responses, writes: self.writes / responses }
+    }
+}
+
 impl Round {
-    /// `redis_reads` and `writes` are those of the whole run.
+    /// `costs` are those of the whole run.
     pub(super) fn new(
         report: &LoadReport,
         task: Task,
-        (redis_reads, writes): (f64, f64),
+        costs: Option<Costs>,
         audit: AuditSummary,
     ) -> Self {
         let expected = task.expected();
@@ -152,8 +181,7 @@ impl Round {
             p99_ms: report.latency_ms(0.99),
             jain_clients: jain(report.by_client.iter().copied()).unwrap_or(1.0),
             jain_replicas: jain(report.by_target.values().copied()).unwrap_or(1.0),
-            redis_reads: redis_reads / responses,
-            writes: writes / responses,
+            costs: costs.map(|costs| costs.per(responses)),
             refused,
             audit,
         }
@@ -247,6 +275,8 @@ pub(super) struct RunResult {
     pub(super) run: BenchRun,
     /// Audit of the worst round.
     pub(super) audit: AuditSummary,
+    /// Number of other responses than the expected one, of all rounds.
+    pub(super) refused: u64,
     pub(super) per_second: Option<Spread>,
     pub(super) p50_ms: Option<Spread>,
     pub(super) p99_ms: Option<Spread>,
@@ -266,11 +296,12 @@ impl RunResult {
         Self {
             run,
             audit: worst.cloned().unwrap_or_default(),
+            refused: rounds.iter().flat_map(|round| round.refused.values()).sum(),
             per_second: data.each(run, |round| Some(round.per_second)),
             p50_ms: data.each(run, |round| round.p50_ms),
             p99_ms: data.each(run, |round| round.p99_ms),
             jain_clients: data.each(run, |round| Some(round.jain_clients)),
-            redis_reads: data.each(run, |round| Some(round.redis_reads)),
+            redis_reads: data.each(run, |round| Some(round.costs?.redis_reads)),
             ratio_to_owner: data.rate(run, baseline),
             rounds: data.sound(run).map(<[Round]>::to_vec),
         }

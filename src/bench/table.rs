@@ -3,10 +3,21 @@
 use std::fmt::Write as _;
 
 use super::goals::Goal;
-use super::results::{Machine, Method, Results};
+use super::results::{Machine, Method, Results, SharedServers};
 use super::runs::{RunResult, Spread};
 use holdfast_base::IS_FULL_BUILD;
 use holdfast_base::output::grouped;
+
+const NOTES: &str = "
+fair: Jain's index over the clients. reads: reads of Redis per order. Ratios are medians
+of the rounds' ratios. The clients ran on the same cores: only ratios carry over.
+";
+const NOTES_ON_SHARED_SERVERS: &str = "
+fair: Jain's index over the clients. Ratios are medians of the rounds' ratios. Clients and replicas
+ran on this machine; at the no-op's rate its cores are the limit, not your servers. Reads of Redis
+are not counted, as others may use it. Before a run there was no checkpoint, which only a superuser
+may request: with a (min–max) that is wide, run more --rounds, or longer --seconds.
+";
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.
 pub(super) fn table(results: &Results, goals: bool) -> String {
@@ -31,8 +42,13 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
         );
     }
 
-    text += "\nfair: Jain's index over the clients. reads: reads of Redis per order. Ratios are medians\n\
-             of the rounds' ratios. The clients ran on the same cores: only ratios carry over.\n";
+    for left_out in &results.left_out {
+        let _ = writeln!(text, "Left out: {left_out}.");
+    }
+    text += match results.machine.yours {
+        None => NOTES,
+        Some(_) => NOTES_ON_SHARED_SERVERS,
+    };
     if goals {
         text += &goals_table(&results.figures);
     }
@@ -45,8 +61,12 @@ fn line(result: &RunResult) -> String {
         return format!("{name:<10}{:>10}  {}", "–", result.audit);
     };
 
+    let refused = match result.refused {
+        0 => String::new(),
+        number => format!(", refused: {}", grouped(number)),
+    };
     format!(
-        "{name:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  {}",
+        "{name:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  {}{refused}",
         count(orders.median),
         range(orders),
         median(result.p50_ms, ""),
@@ -82,7 +102,7 @@ fn goals_table(goals: &[Goal]) -> String {
 }
 
 fn describe_machine(machine: &Machine) -> String {
-    let Machine { date, holdfast, cores, cpu, postgres, redis } = machine;
+    let Machine { date, holdfast, cores, cpu, postgres, redis, yours } = machine;
     let build = if cfg!(debug_assertions) {
         " (NOT optimised: figures mean nothing)"
     } else if IS_FULL_BUILD {
@@ -90,9 +110,21 @@ fn describe_machine(machine: &Machine) -> String {
     } else {
         " (NOT a release, and slower; `cargo build --release` makes one)"
     };
+    let servers = match yours {
+        None => format!("Postgres {postgres} (fsync and synchronous_commit on), {redis}."),
+        Some(yours) => describe_servers(yours, postgres, redis),
+    };
+    format!("Holdfast {holdfast}{build}, {date}. {cores} cores ({cpu}).\n{servers}")
+}
+
+fn describe_servers(yours: &SharedServers, postgres: &str, redis: &str) -> String {
+    let SharedServers { postgres_ms, redis_ms, fsync, synchronous_commit, pool_size } = yours;
     format!(
-        "Holdfast {holdfast}{build}, {date}. {cores} cores ({cpu}).\n\
-         Postgres {postgres} (fsync and synchronous_commit on), {redis}."
+        "Your Postgres {postgres} (fsync {fsync}, synchronous_commit {synchronous_commit}), {} ms \
+         for a round trip,\nand {redis}, {} ms. Each replica has {pool_size} connections to \
+         Postgres.",
+        short(*postgres_ms),
+        short(*redis_ms),
     )
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod bench;
+mod bench_servers;
 mod judge;
 mod lessons;
 mod load;

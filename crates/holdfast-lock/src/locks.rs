@@ -15,6 +15,7 @@ use crate::local::LocalLocks;
 use crate::owner::OwnerLease;
 use crate::process::Process;
 use crate::quorum::Quorum;
+use crate::redis::escape_pattern;
 use crate::settings::check_ttl;
 use crate::waiters::Waiters;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Settings};
@@ -352,18 +353,6 @@ impl Locks {
 fn has_time_for_next_key(started: Instant, until: Instant) -> bool {
     let least = MIN_TIME_FOR_NEXT_KEY.min(until.saturating_duration_since(started) / 2);
     until.saturating_duration_since(Instant::now()) >= least
-}
-
-/// Returns the glob pattern that matches only `text`.
-fn escape_pattern(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if matches!(letter, '*' | '?' | '[' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern
 }
 
 /// Returns the keys in the order of acquisition, each once.

@@ -27,6 +27,7 @@ mod sockets;
 mod supervisor;
 mod temp_postgres;
 mod temp_redis;
+mod temp_replicas;
 mod temp_shop;
 mod up;
 
@@ -38,5 +39,6 @@ pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};
 pub use temp_redis::TempRedis;
+pub use temp_replicas::TempReplicas;
 pub use temp_shop::TempShop;
 pub use up::{ProcessControl, up};

@@ -19,7 +19,7 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a request to `/readyz`, which itself takes at most 1.8 s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Grace period to finish open requests (10 s) and their transactions (3 s).
-const GRACE_PERIOD: Duration = Duration::from_secs(15);
+pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(15);
 
 /// Minimum length of a new password under `up`, where the demo users' passwords are their names.
 pub const DEMO_PASSWORD_LENGTH: u16 = 3;

@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::Signal;
+use tokio::process::Command;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::create_data_folder;
 use super::process::{Process, tied_command};
+use holdfast_base::output::{print_progress, report_failure};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
+/// As many as a pool can have.
+pub(super) const ALL_CONNECTIONS: &str = "500";
 
 #[derive(Debug)]
 pub struct TempShop {
@@ -38,22 +42,16 @@ impl TempShop {
 
         let program = std::env::current_exe().context("can't find its own program file")?;
         let mut command = tied_command(&program, "TERM");
-        // The settings of the user's own shop do not apply.
-        for (name, _) in std::env::vars_os() {
-            let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
-            if ours && name != "HOLDFAST_PROGRAMS_PATH" {
-                command.env_remove(name);
-            }
-        }
+        remove_settings(&mut command);
         command
             .args(["up", "--lab", "on", "--redlock", &nodes.to_string()])
             .args(["--replicas", "2", "--listen", &listen.to_string(), "--data"])
             .arg(&folder)
             // There are no other customers, and a benchmark measures lab items.
-            .env("HOLDFAST_LAB_CONNECTIONS", "500")
+            .env("HOLDFAST_LAB_CONNECTIONS", ALL_CONNECTIONS)
             .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
 
-        eprintln!("starting a temporary shop in {} …", folder.display());
+        print_progress(&format!("starting a temporary shop in {} …", folder.display()));
         let folder = create_data_folder(&folder)?;
         let up = Process::start(&mut command, &folder.join("up.log"))?;
         Ok(Self { up, folder })
@@ -70,7 +68,7 @@ impl TempShop {
     pub async fn stop(mut self) {
         self.up.end(Signal::TERM, STOP_TIMEOUT).await;
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
+            report_failure(&format!("can't remove {}: {error}", self.folder.display()));
         }
     }
 }
@@ -81,8 +79,18 @@ fn parent(disk: &Path) -> &Path {
     if disk.is_dir() { disk } else { Path::new("/tmp") }
 }
 
+/// The settings of the user's own shop do not apply to a temporary one.
+pub(super) fn remove_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
+        if ours && name != "HOLDFAST_PROGRAMS_PATH" {
+            command.env_remove(name);
+        }
+    }
+}
+
 /// Returns the first of two consecutive ports that are free now.
-fn free_ports() -> anyhow::Result<u16> {
+pub(super) fn free_ports() -> anyhow::Result<u16> {
     let mut tried = (0..100).map(|_| rand::random_range(PORTS));
     tried.find(|port| is_free(*port) && is_free(port + 1)).context("no free ports on 127.0.0.1")
 }

@@ -26,6 +26,8 @@ use crate::key::is_lock;
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
+/// The same when keys are deleted, which no request waits for.
+const DELETE_STEP: usize = 1_000;
 /// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
 const SCAN_LIMIT: usize = 1_000;
 
@@ -278,6 +280,41 @@ impl Redis {
         Ok(keys)
     }
 
+    /// Deletes each key whose name begins with `prefix`, on all servers; returns their number. Looks
+    /// at all keys, a few at a time, so that other clients do not wait. An empty prefix is that of
+    /// every key.
+    ///
+    /// # Errors
+    /// As [`Redis::query`]; keys may be left then.
+    pub async fn delete_prefixed(&self, prefix: &str) -> Result<u64, Error> {
+        let pattern = format!("{}*", escape_pattern(prefix));
+        let mut deleted = 0;
+        for server in self.primaries().await? {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(DELETE_STEP);
+                let (next, keys): (u64, Vec<String>) = server.query(scan).await?;
+
+                if !keys.is_empty() {
+                    let mut commands = redis::pipe();
+                    for key in &keys {
+                        // One by one: keys of several slots can't be named in one command.
+                        commands.unlink(key);
+                    }
+                    let counts: Vec<u64> = server.query_pipeline(commands).await?;
+                    deleted += counts.iter().sum::<u64>();
+                }
+
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
     /// Deletes `key` if its value is `value`, in one script; returns whether it did.
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, Error> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
@@ -332,4 +369,16 @@ fn is_retryable(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
 
     matches!(error.kind(), ErrorKind::Server(NoScript | Moved | Ask | TryAgain))
+}
+
+/// Returns the glob pattern that matches only `text`.
+pub(crate) fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
 }

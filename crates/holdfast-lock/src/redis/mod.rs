@@ -27,7 +27,7 @@ mod tls;
 
 pub use address::ADDRESS_FORMS;
 pub use client::Redis;
-pub(crate) use client::set_if_absent;
+pub(crate) use client::{escape_pattern, set_if_absent};
 pub use error::Error;
 pub(crate) use error::ErrorCause;
 pub use refusal::Refusal;

@@ -16,7 +16,11 @@ use crate::topology::Topology;
 const KEY_PER_PRIMARY: [&str; 3] = ["{b}", "{c}", "{a}"];
 const MAX_ACQUIRE_TIME: Duration = Duration::from_millis(300);
 
-each_topology!(key_without_hash_tag_gets_one, address_is_parsed_as_documented);
+each_topology!(
+    key_without_hash_tag_gets_one,
+    address_is_parsed_as_documented,
+    only_keys_with_prefix_are_deleted
+);
 
 async fn key_without_hash_tag_gets_one(server: &Server) {
     let (here, there) = (server.process(), server.process());
@@ -37,6 +41,23 @@ async fn address_is_parsed_as_documented(server: &Server) {
     let redis = Redis::open(&url).unwrap();
     ping(&redis).await.unwrap();
     assert_eq!(redis.eviction_policy().await.unwrap().as_deref(), Some("noeviction"));
+}
+
+/// On all primaries; a prefix is no pattern.
+async fn only_keys_with_prefix_are_deleted(server: &Server) {
+    let redis = server.process().0.redis().clone();
+    let prefixes = ["ours[1]:", "ours1:", "theirs:"];
+    for key in KEY_PER_PRIMARY {
+        for prefix in prefixes {
+            let set = redis::cmd("SET").arg(format!("{prefix}{key}")).arg("value").to_owned();
+            let _: () = redis.query(set).await.unwrap();
+        }
+    }
+
+    for prefix in prefixes {
+        assert_eq!(redis.delete_prefixed(prefix).await.unwrap(), 3, "{prefix}");
+        assert_eq!(redis.delete_prefixed(prefix).await.unwrap(), 0, "{prefix}");
+    }
 }
 
 #[test]

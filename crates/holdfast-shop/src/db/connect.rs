@@ -34,7 +34,7 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, Error> {
 
 /// Connects, which a pool cannot do without hiding the cause of a failure. Rejects a pooler that
 /// shares sessions, and a database that cannot store every text.
-pub(super) async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, Error> {
+pub async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, Error> {
     let options = options(url)?;
     let connected = timeout(REACH_TIMEOUT, PgConnection::connect_with(&options)).await;
     let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));

@@ -1,0 +1,247 @@
+//! The database of a benchmark on somebody's Postgres: created, marked as ours, and dropped; also
+//! those that killed benchmarks have left.
+//!
+//! Guarantees: the database that the address names is only connected to; only a database with our
+//! mark and without sessions is taken for a leftover. A session of the benchmark's bears the name of
+//! its database until the end, so that another benchmark sees that this one runs.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tokio::time::timeout;
+
+use holdfast_base::output::print_progress;
+use holdfast_shop::db;
+
+/// Of a statement, and of its response: Postgres writes a checkpoint to create or drop a database.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(70);
+/// Start of its name.
+const NAME: &str = "holdfast_bench_";
+/// Start of its comment, which ends with its name: a copy under another name is not ours.
+const MARK: &str = "temporary database of holdfast bench: ";
+/// Connections of a replica beside its pool (`docs/CONFIGURATION.md`).
+const BESIDE_POOL: i64 = 4;
+const REPLICAS: i64 = 2;
+
+#[derive(Debug)]
+pub(super) struct BenchDatabase {
+    server: String,
+    pub(super) name: String,
+    session: PgConnection,
+}
+
+/// What decides whether the benchmark can run.
+#[derive(Debug, sqlx::FromRow)]
+struct Server {
+    role: String,
+    may_create: bool,
+    is_standby: bool,
+    is_read_only: bool,
+    synchronous_commit: String,
+    /// Connections that the role may still open.
+    free: i64,
+}
+
+impl BenchDatabase {
+    /// Connects to the server of that address. Creates nothing yet.
+    pub(super) async fn open(server: &str) -> anyhow::Result<Self> {
+        let name = format!("{NAME}{:012x}", rand::random::<u64>() >> 16);
+        let session = Self::connect(server, &name).await?;
+        Ok(Self { server: server.to_owned(), name, session })
+    }
+
+    async fn connect(server: &str, name: &str) -> anyhow::Result<PgConnection> {
+        let mut session = db::connect(server, Some(STATEMENT_TIMEOUT)).await?;
+        execute(&mut session, format!("set application_name = '{name}'")).await?;
+        Ok(session)
+    }
+
+    /// Returns its address.
+    pub(super) fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
+
+    /// Fails if the server or the rights of the user do not suffice for two replicas with pools of
+    /// that size and for `own` connections.
+    pub(super) async fn check(&mut self, pool_size: u32, own: u32) -> anyhow::Result<()> {
+        let server: Server = sqlx::query_as(
+            "select quote_ident(rolname) as role, rolcreatedb or rolsuper as may_create,
+                    pg_is_in_recovery() as is_standby,
+                    current_setting('transaction_read_only')::boolean as is_read_only,
+                    current_setting('synchronous_commit') as synchronous_commit,
+                    least(
+                        current_setting('max_connections')::bigint
+                            - case when rolsuper then 0 else
+                                  current_setting('superuser_reserved_connections')::bigint
+                                  + coalesce(current_setting('reserved_connections', true), '0')
+                                      ::bigint
+                              end
+                            - (select sum(numbackends) from pg_stat_database)::bigint,
+                        case when rolconnlimit >= 0 and not rolsuper then rolconnlimit
+                            - (select count(*) from pg_stat_activity where usesysid = pg_roles.oid)
+                        end
+                    ) as free
+               from pg_roles where rolname = current_user",
+        )
+        .fetch_one(&mut self.session)
+        .await?;
+
+        let Server { role, may_create, is_standby, is_read_only, synchronous_commit, free } =
+            server;
+        ensure!(
+            !is_standby,
+            "this Postgres is a standby, which accepts no writes: name the primary in DATABASE_URL"
+        );
+        ensure!(
+            !is_read_only,
+            "the sessions of the user {role} are read-only: set default_transaction_read_only = off \
+             for this user, or use another one"
+        );
+        // The replicas would refuse it, too.
+        ensure!(synchronous_commit != "off", db::Error::Unsafe);
+        ensure!(
+            may_create,
+            "the user {role} may not create a database, and the benchmark never uses one of \
+             yours. A superuser grants it with: alter role {role} createdb"
+        );
+
+        let needed = REPLICAS * (i64::from(pool_size) + BESIDE_POOL) + i64::from(own);
+        if free < needed {
+            let largest = (free - i64::from(own)) / REPLICAS - BESIDE_POOL;
+            let advice = if largest >= 1 {
+                format!("Use --pool-size {largest}, or raise")
+            } else {
+                "Raise".to_owned()
+            };
+            bail!(
+                "the user {role} may open {free} more connections to Postgres, and the benchmark \
+                 needs {needed}: {own} of its own, and of each of its {REPLICAS} replicas \
+                 {pool_size} in the pool and {BESIDE_POOL} beside it. {advice} max_connections of \
+                 the server, or the limit of the role"
+            );
+        }
+        Ok(())
+    }
+
+    /// Drops the databases that killed benchmarks have left and that are proven to be theirs, and
+    /// names the others. Returns the names of the dropped ones.
+    pub(super) async fn drop_leftovers(&mut self) -> anyhow::Result<Vec<String>> {
+        let found: Vec<(String, bool, bool)> = sqlx::query_as(
+            "select datname::text,
+                    pg_has_role(datdba, 'usage')
+                        and shobj_description(oid, 'pg_database') is not distinct from $1::text || datname,
+                    exists (select from pg_stat_activity
+                             where datid = pg_database.oid or application_name = datname)
+               from pg_database where starts_with(datname::text, $2) order by datname",
+        )
+        .bind(MARK)
+        .bind(NAME)
+        .fetch_all(&mut self.session)
+        .await?;
+
+        let mut dropped = Vec::new();
+        for (name, is_ours, is_used) in found {
+            if is_used {
+                print_progress(&format!(
+                    "the database {name} is in use, perhaps by another benchmark: it stays"
+                ));
+                continue;
+            }
+
+            // Without force: Postgres refuses if somebody has connected to it since.
+            let quoted = name.replace('"', "\"\"");
+            let outcome = match is_ours {
+                true => execute(&mut self.session, format!("drop database \"{quoted}\"")).await,
+                false => Err(anyhow::anyhow!("it lacks the mark or the owner of a benchmark's")),
+            };
+            match outcome {
+                Ok(()) => {
+                    print_progress(&format!(
+                        "dropped the database {name}, which a killed benchmark had left"
+                    ));
+                    dropped.push(name);
+                }
+                Err(error) => print_progress(&format!(
+                    "the database {name} stays ({error:#}). If nobody needs it: drop database \
+                     \"{quoted}\""
+                )),
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Creates it, with the tables. Must not be cancelled: Postgres completes a statement that was
+    /// sent.
+    pub(super) async fn create(&mut self) -> anyhow::Result<()> {
+        let name = &self.name;
+        // Not from the default template, in which there may be tables and extensions.
+        let create = format!(
+            "create database {name} template template0 encoding 'UTF8' lc_collate 'C' lc_ctype 'C'"
+        );
+        execute(&mut self.session, create).await.context("can't create a database")?;
+        let mark = format!("comment on database {name} is '{MARK}{name}'");
+        execute(&mut self.session, mark).await?;
+
+        Ok(db::migrate(&self.url()).await?)
+    }
+
+    /// Drops it, if it exists. The error says what is left.
+    pub(super) async fn remove(mut self) -> anyhow::Result<()> {
+        // With force: the sessions of a killed replica may still be there.
+        let statement = format!("drop database if exists {} with (force)", self.name);
+        let mut outcome = execute(&mut self.session, statement.clone()).await;
+        if outcome.is_err() {
+            outcome = match Self::connect(&self.server, &self.name).await {
+                Ok(mut session) => execute(&mut session, statement.clone()).await,
+                Err(error) => Err(error),
+            };
+        }
+        let _ = timeout(RESPONSE_TIMEOUT, self.session.close()).await;
+
+        outcome.with_context(|| {
+            let name = &self.name;
+            format!("the database {name} may be left on your Postgres; drop it with: {statement}")
+        })
+    }
+}
+
+async fn execute(session: &mut PgConnection, statement: String) -> anyhow::Result<()> {
+    let executed = sqlx::raw_sql(AssertSqlSafe(statement)).execute(session);
+    let executed =
+        timeout(RESPONSE_TIMEOUT, executed).await.context("Postgres does not respond")?;
+    executed?;
+    Ok(())
+}
+
+/// Returns the address of another database of the same server; of two names the last one counts.
+fn with_database(url: &str, name: &str) -> String {
+    let url = url.split('#').next().unwrap_or_default();
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}dbname={name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use sqlx::postgres::PgConnectOptions;
+
+    use super::*;
+
+    #[test]
+    fn address_names_other_database_of_same_server() {
+        for url in [
+            "postgres://me:secret@db.example:6432/theirs?sslmode=disable",
+            "postgres://me:secret@db.example:6432/theirs",
+            "postgres://me:secret@db.example:6432",
+            "postgres://me:secret@db.example:6432/theirs?dbname=others#x",
+        ] {
+            let options = PgConnectOptions::from_str(&with_database(url, "holdfast_bench_1"));
+            let options = options.expect("an address");
+            assert_eq!(options.get_database(), Some("holdfast_bench_1"), "{url}");
+            assert_eq!((options.get_host(), options.get_port()), ("db.example", 6432), "{url}");
+        }
+    }
+}

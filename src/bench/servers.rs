@@ -1,0 +1,218 @@
+//! The servers that are measured: those of a temporary shop, or the user's own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use holdfast_lock::{Redis, Settings};
+use tokio::time::timeout;
+
+use super::args::{ServerArgs, ServerUrls};
+use super::database::BenchDatabase;
+use super::harness::OWN_CONNECTIONS;
+use super::runs::BATCHED;
+use crate::app;
+use crate::redis_connection::{self, RedisTlsArgs};
+use holdfast_base::output::print_progress;
+use holdfast_services::{TempReplicas, TempShop};
+use holdfast_shop::locks::ShopLocks;
+
+const REDLOCK_NODES: u16 = 3;
+const DEFAULT_POOL_SIZE: u32 = 16;
+/// Of the search for our keys, on a Redis that may have millions of others.
+const CLEANING_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) enum Servers {
+    Temporary(Box<TempShop>),
+    Yours(Box<YourServers>),
+}
+
+/// What the harness measures.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) database_url: String,
+    /// The shop's Redis, then the nodes of the quorum.
+    pub(super) redis: Vec<Redis>,
+    pub(super) replicas: Vec<SocketAddr>,
+    pub(super) tenancy: Tenancy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tenancy {
+    /// Nobody else uses the servers, and their settings may be changed.
+    Alone,
+    /// Their counters are also others', and all that they allow is to use the benchmark's database.
+    Shared { pool_size: u32 },
+}
+
+impl Servers {
+    /// Starts a temporary shop, or checks the user's servers, on which nothing is made yet. Must be
+    /// called from the main thread.
+    pub(super) async fn open(options: &ServerArgs) -> anyhow::Result<Self> {
+        if options.on_your_servers {
+            return Ok(Self::Yours(Box::new(YourServers::open(options).await?)));
+        }
+        Ok(Self::Temporary(Box::new(TempShop::start("bench", REDLOCK_NODES, false)?)))
+    }
+
+    /// Returns why a strategy can't be measured on these servers.
+    pub(super) fn obstacle(&self, strategy: &str) -> Option<&'static str> {
+        match self {
+            Self::Yours(servers) if strategy == "redlock" && servers.urls.redlock.is_empty() => {
+                Some("it needs REDLOCK_URLS, the addresses of three or five independent servers")
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes what the replicas need. Must not be cancelled; after it, also if it fails, the servers
+    /// must be stopped.
+    pub(super) async fn prepare(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Temporary(_) => Ok(()),
+            Self::Yours(servers) => {
+                print_progress(&format!("creating the database {} …", servers.database.name));
+                servers.database.create().await
+            }
+        }
+    }
+
+    /// Waits until the replicas accept orders.
+    pub(super) async fn ready(&mut self) -> anyhow::Result<Site> {
+        match self {
+            Self::Temporary(shop) => {
+                let running = shop.ready().await?;
+                let urls = [&running.redis_url].into_iter().chain(&running.redlock_urls);
+                let redis: Result<_, _> = urls.map(|url| Redis::open(url)).collect();
+                let addresses = running.replicas.iter();
+                let replicas: Result<_, _> =
+                    addresses.map(|url| url.trim_start_matches("http://").parse()).collect();
+
+                Ok(Site {
+                    database_url: running.database_url,
+                    redis: redis?,
+                    replicas: replicas?,
+                    tenancy: Tenancy::Alone,
+                })
+            }
+            Self::Yours(servers) => servers.ready().await,
+        }
+    }
+
+    /// Ends what was started and removes what was made. The error says what is left.
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        match self {
+            Self::Temporary(shop) => {
+                shop.stop().await;
+                Ok(())
+            }
+            Self::Yours(servers) => servers.stop().await,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct YourServers {
+    urls: ServerUrls,
+    redis_tls: RedisTlsArgs,
+    pool_size: u32,
+    database: BenchDatabase,
+    redis: Vec<Redis>,
+    replicas: Option<TempReplicas>,
+}
+
+impl YourServers {
+    /// Checks what the replicas will check, too: their errors would come with a log around them.
+    async fn open(options: &ServerArgs) -> anyhow::Result<Self> {
+        let urls = options.urls()?;
+        let redis_tls = options.redis_tls.clone();
+        let pool_size = options.pool_size.unwrap_or(DEFAULT_POOL_SIZE);
+        let mut redis = Vec::new();
+        for url in [&urls.redis].into_iter().chain(&urls.redlock) {
+            redis.push(redis_connection::open(url, &redis_tls)?);
+        }
+
+        let mut database = BenchDatabase::open(&urls.database).await?;
+        database.check(pool_size, OWN_CONNECTIONS).await?;
+        check_redis(&redis, key_prefix(&database.name)).await?;
+        for name in database.drop_leftovers().await? {
+            remove_keys(&redis, &name).await?;
+        }
+        Ok(Self { urls, redis_tls, pool_size, database, redis, replicas: None })
+    }
+
+    async fn ready(&mut self) -> anyhow::Result<Site> {
+        let Self { urls, redis_tls, pool_size, database, redis, replicas } = self;
+        print_progress("starting two replicas on this machine …");
+        let path = |file: &Option<String>| file.clone().unwrap_or_default();
+        let started = TempReplicas::start(&[
+            ("DATABASE_URL", database.url()),
+            ("REDIS_URL", urls.redis.clone()),
+            ("REDLOCK_URLS", urls.redlock.join(",")),
+            ("HOLDFAST_REDIS_PREFIX", key_prefix(&database.name)),
+            ("HOLDFAST_REDIS_CA", path(&redis_tls.redis_ca)),
+            ("HOLDFAST_REDIS_CERT", path(&redis_tls.redis_cert)),
+            ("HOLDFAST_REDIS_KEY", path(&redis_tls.redis_key)),
+            ("HOLDFAST_POOL_SIZE", pool_size.to_string()),
+            ("HOLDFAST_LOCK", BATCHED.to_owned()),
+        ])?;
+
+        let addresses = replicas.insert(started).ready().await?;
+        Ok(Site {
+            database_url: database.url(),
+            redis: redis.clone(),
+            replicas: addresses,
+            tenancy: Tenancy::Shared { pool_size: *pool_size },
+        })
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        let Self { database, redis, replicas, .. } = self;
+        if let Some(replicas) = replicas {
+            replicas.stop().await;
+        }
+
+        // The keys first: if this process is killed, the database tells the next one of both.
+        let keys = remove_keys(&redis, &database.name).await;
+        let database = database.remove().await;
+        match (keys, database) {
+            (Err(keys), Err(database)) => Err(anyhow!("{keys:#}; {database:#}")),
+            (keys, database) => keys.and(database),
+        }
+    }
+}
+
+/// Its start is that of the keys for which `docs/SECURITY.md` gives a user of Redis the permission.
+fn key_prefix(database: &str) -> String {
+    format!("holdfast:{database}:")
+}
+
+async fn check_redis(redis: &[Redis], prefix: String) -> anyhow::Result<()> {
+    let (redis, nodes) = redis.split_first().context("there is no Redis")?;
+    let settings = Settings { key_prefix: prefix, ..Settings::default() };
+    let locks = ShopLocks::new(redis.clone(), nodes.to_vec(), settings)?;
+    let strategy = if nodes.is_empty() { BATCHED } else { "redlock" };
+    if let Some(lock) = app::strategy(strategy)?.lock_in_redis() {
+        redis_connection::check_locks(async || locks.probe(lock).await).await?;
+    }
+    redis_connection::check_eviction_policy(redis).await
+}
+
+/// Removes the keys of a benchmark. The error says what is left.
+async fn remove_keys(redis: &[Redis], database: &str) -> anyhow::Result<()> {
+    let prefix = key_prefix(database);
+    let removing = async {
+        for server in redis {
+            server.delete_prefixed(&prefix).await?;
+        }
+        anyhow::Ok(())
+    };
+    let removed = timeout(CLEANING_TIMEOUT, removing).await.context("it takes too long");
+    removed.and_then(|removed| removed).with_context(|| {
+        format!(
+            "keys that begin with {prefix} may be left in your Redis; remove them with: redis-cli \
+             --scan --pattern '{prefix}*' | xargs redis-cli unlink"
+        )
+    })
+}

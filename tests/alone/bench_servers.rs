@@ -1,0 +1,235 @@
+//! `holdfast bench --on-your-servers`: a Postgres and a Redis that belong to somebody are measured,
+//! with no right but CREATEDB, and left as they were.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use holdfast_services::{TempFolder, TempPostgres, TempRedis};
+use redis::Commands as _;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use crate::share_machine;
+
+const SHORT: [&str; 6] = ["--rounds", "1", "--seconds", "0.2", "--connections", "4"];
+
+/// Servers of somebody, with a role for the benchmark that may create databases.
+struct Staging {
+    postgres: TempPostgres,
+    redis: TempRedis,
+    folder: TempFolder,
+}
+
+impl Staging {
+    async fn start() -> Self {
+        let folder = TempFolder::create().unwrap();
+        let postgres = TempPostgres::start(&folder).await.unwrap();
+        let redis = TempRedis::start().await.unwrap();
+        let staging = Self { postgres, redis, folder };
+
+        staging.execute("create role staging login createdb password 'pw'").await;
+        staging.execute("create table items (id int, name text)").await;
+        staging.execute("insert into items select n, 'theirs' from generate_series(1, 99) n").await;
+        staging.execute("alter table items owner to staging").await;
+        let mut keys = staging.keys();
+        let _: () = keys.set("holdfast:lock:item:theirs", "held").unwrap();
+        let _: () = keys.set("holdfast:holdfast_bench", "not a benchmark's").unwrap();
+        staging
+    }
+
+    fn url(&self, user: &str, password: &str) -> String {
+        let folder = self.postgres.socket().parent().unwrap().display().to_string();
+        format!("postgres:///holdfast?host={folder}&port=5432&user={user}&password={password}")
+    }
+
+    async fn session(&self) -> PgConnection {
+        PgConnection::connect(&self.url("holdfast", &self.postgres.password)).await.unwrap()
+    }
+
+    async fn execute(&self, statement: &str) {
+        let statement = AssertSqlSafe(statement.to_owned());
+        self.session().await.execute(statement).await.unwrap();
+    }
+
+    fn keys(&self) -> redis::Connection {
+        redis::Client::open(self.redis.url.as_str()).unwrap().get_connection().unwrap()
+    }
+
+    async fn databases(&self) -> Vec<String> {
+        let names = "select datname::text from pg_database where not datistemplate order by 1";
+        sqlx::query_scalar(names).fetch_all(&mut self.session().await).await.unwrap()
+    }
+
+    /// Everything that somebody has: relations with their rows' versions, databases, roles, settings
+    /// of the server, and keys with their values.
+    async fn contents(&self) -> (Vec<String>, Vec<String>, Vec<(String, String)>) {
+        let query = "select relname::text || xmin || relacl::text from pg_class
+             union all select xmin::text || ctid || items.* from items
+             union all select rolname || rolconfig::text from pg_roles
+             union all select name || setting from pg_settings where source = 'configuration file'
+             order by 1";
+        let rows: Vec<Option<String>> =
+            sqlx::query_scalar(query).fetch_all(&mut self.session().await).await.unwrap();
+
+        let mut connection = self.keys();
+        let mut names: Vec<String> = connection.keys("*").unwrap();
+        names.sort();
+        let values = names.iter().map(|name| connection.get(name).unwrap());
+        let values: Vec<String> = values.collect();
+        let keys = names.into_iter().zip(values).collect();
+        (rows.into_iter().flatten().collect(), self.databases().await, keys)
+    }
+
+    fn bench(&self, arguments: &[&str], database_url: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.args(["bench", "--on-your-servers"]).args(SHORT).args(arguments);
+        command.env("DATABASE_URL", database_url).env("REDIS_URL", &self.redis.url);
+        command.env_remove("REDLOCK_URLS").stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts one that runs until it gets a signal, and waits for its first run. Returns what it
+    /// has said until then.
+    fn start_long(&self) -> (Child, String) {
+        let url = self.url("staging", "pw");
+        let mut child =
+            self.bench(&["--rounds", "100", "--only", "batched"], &url).spawn().unwrap();
+        let mut said = String::new();
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            said += &(line.unwrap() + "\n");
+            if said.contains("round 1/") {
+                return (child, said);
+            }
+        }
+        panic!("it ended: {said}");
+    }
+
+    async fn stop(self) {
+        self.postgres.stop().await;
+        drop(self.folder);
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The name of the database that a benchmark has made, from its output.
+fn database(said: &str) -> String {
+    let rest = said.split_once("creating the database ").expect("its name is printed").1;
+    rest.split_once(" …").expect("its name is printed").0.to_owned()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), signal).unwrap();
+}
+
+#[tokio::test]
+async fn servers_of_somebody_are_measured_and_left_as_they_were() {
+    let _machine = share_machine();
+    let staging = Staging::start().await;
+    let before = staging.contents().await;
+    let json = tempfile::NamedTempFile::new().unwrap();
+    let arguments = ["--only", "redlock,owner,batched", "--pool-size", "5", "--json"];
+    let output = staging.bench(&arguments, &staging.url("staging", "pw")).arg(json.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(staging.contents().await, before);
+
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("Left out: redlock: it needs REDLOCK_URLS"), "{table}");
+    assert!(table.contains("Each replica has 5 connections"), "{table}");
+    let results: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+    let yours = &results["machine"]["yours"];
+    assert!(yours["postgres_ms"].as_f64().unwrap() > 0.0, "{yours}");
+    assert!(yours["redis_ms"].as_f64().unwrap() > 0.0, "{yours}");
+    assert_eq!(yours["fsync"], "off");
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3, "owner, batched and the no-op: {runs:#?}");
+    for run in runs {
+        assert!(run["per_second"]["median"].as_f64().unwrap() > 0.0, "{run:#}");
+        assert!(run["redis_reads"].is_null(), "others use this Redis, too: {run:#}");
+    }
+    staging.stop().await;
+}
+
+#[tokio::test]
+async fn next_benchmark_removes_only_what_a_killed_one_left() {
+    let _machine = share_machine();
+    let staging = Staging::start().await;
+    let mark = "comment on database holdfast_bench_used is 'temporary database of holdfast bench: ";
+    for statement in [
+        "create database holdfast_bench_of_somebody owner staging",
+        "create database holdfast_bench_used owner staging",
+        &format!("{mark}holdfast_bench_used'"),
+    ] {
+        staging.execute(statement).await;
+    }
+    let before = staging.contents().await;
+
+    let (mut killed, said_by_killed) = staging.start_long();
+    let left = database(&said_by_killed);
+    signal(&killed, Signal::KILL);
+    killed.wait().unwrap();
+    assert!(staging.databases().await.contains(&left), "nobody has dropped it");
+    let _: () = staging.keys().set(format!("holdfast:{left}:lock:item"), "left").unwrap();
+
+    let sessions = format!("select count(*) from pg_stat_activity where datname = '{left}'");
+    let mut session = staging.session().await;
+    // Its replicas end by themselves.
+    loop {
+        let count = sqlx::query_scalar(AssertSqlSafe(sessions.clone()));
+        let count: i64 = count.fetch_one(&mut session).await.unwrap();
+        if count == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    // As another benchmark, that runs, has it.
+    session.execute("set application_name = 'holdfast_bench_used'").await.unwrap();
+    let (mut next, said) = staging.start_long();
+    assert!(said.contains(&format!("dropped the database {left}")), "{said}");
+    assert!(said.contains("holdfast_bench_used is in use"), "{said}");
+    assert!(said.contains("holdfast_bench_of_somebody stays"), "{said}");
+    signal(&next, Signal::INT);
+    assert!(!next.wait().unwrap().success());
+    assert_eq!(staging.contents().await, before, "an interrupted one leaves nothing");
+    staging.stop().await;
+}
+
+#[tokio::test]
+async fn servers_that_do_not_suffice_are_refused_with_the_remedy() {
+    let _machine = share_machine();
+    let staging = Staging::start().await;
+    staging.execute("create role guest login password 'pw'").await;
+    staging.execute("create role \"Few\" login createdb connection limit 20 password 'pw'").await;
+    let before = staging.contents().await;
+
+    let refusals: [(&str, &str, &[&str], &str); 6] = [
+        ("guest", "pw", &[], "grants it with: alter role guest createdb"),
+        ("Few", "pw", &[], "Use --pool-size 1, or raise max_connections"),
+        ("staging", "wrong", &[], "Correct the user and the password in DATABASE_URL"),
+        ("staging", "pw", &["--redlock-urls", "redis://a,redis://b"], "three or five"),
+        ("staging", "pw", &["--only", "redlock"], "no strategy is left to measure"),
+        ("staging", "pw", &["--redis-url", "redis://127.0.0.1:1"], "Redis does not answer"),
+    ];
+    for (user, password, arguments, remedy) in refusals {
+        let output = staging.bench(arguments, &staging.url(user, password)).output().unwrap();
+        let said = said(&output);
+        assert!(!output.status.success() && said.contains(remedy), "{user} {arguments:?}: {said}");
+        assert!(!said.contains("creating the database"), "{said}");
+    }
+
+    let _: () = redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory-policy", "allkeys-lru"])
+        .query(&mut staging.keys())
+        .unwrap();
+    let output = staging.bench(&[], &staging.url("staging", "pw")).output().unwrap();
+    assert!(said(&output).contains("maxmemory-policy allkeys-lru"), "{}", said(&output));
+    assert_eq!(staging.contents().await, before);
+    staging.stop().await;
+}
