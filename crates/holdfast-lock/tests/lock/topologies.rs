@@ -49,7 +49,7 @@ async fn only_keys_with_prefix_are_deleted(server: &Server) {
     let prefixes = ["ours[1]:", "ours1:", "theirs:"];
     for key in KEY_PER_PRIMARY {
         for prefix in prefixes {
-            let set = redis::cmd("SET").arg(format!("{prefix}{key}")).arg("value").to_owned();
+            let set = ::redis::cmd("SET").arg(format!("{prefix}{key}")).arg("value").to_owned();
             let _: () = redis.query(set).await.unwrap();
         }
     }
