@@ -104,7 +104,8 @@ impl Staging {
                 return (child, said);
             }
         }
-        panic!("it ended: {said}");
+        let status = child.wait().unwrap();
+        panic!("it ended, {status}: {said}");
     }
 
     async fn stop(self) {
