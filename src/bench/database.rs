@@ -2,7 +2,7 @@
 //! those that killed benchmarks have left.
 //!
 //! Guarantees: the database that the address names is only connected to; only a database with our
-//! mark and without sessions is taken for a leftover. A session of the benchmark's bears the name of
+//! mark and without sessions is taken for a leftover. One session of a benchmark bears the name of
 //! its database until the end, so that another benchmark sees that this one runs.
 
 use std::time::Duration;
@@ -24,6 +24,8 @@ const MARK: &str = "temporary database of holdfast bench: ";
 /// Connections of a replica beside its pool (`docs/CONFIGURATION.md`).
 const BESIDE_POOL: i64 = 4;
 const REPLICAS: i64 = 2;
+/// Size of the benchmark's own pool.
+pub(super) const OWN_CONNECTIONS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct BenchDatabase {
@@ -64,8 +66,8 @@ impl BenchDatabase {
     }
 
     /// Fails if the server or the rights of the user do not suffice for two replicas with pools of
-    /// that size and for `own` connections.
-    pub(super) async fn check(&mut self, pool_size: u32, own: u32) -> anyhow::Result<()> {
+    /// that size, and for the benchmark's own.
+    pub(super) async fn check(&mut self, pool_size: u32) -> anyhow::Result<()> {
         let server: Server = sqlx::query_as(
             "select quote_ident(rolname) as role, rolcreatedb or rolsuper as may_create,
                     pg_is_in_recovery() as is_standby,
@@ -96,8 +98,8 @@ impl BenchDatabase {
         );
         ensure!(
             !is_read_only,
-            "the sessions of the user {role} are read-only: set default_transaction_read_only = off \
-             for this user, or use another one"
+            "the sessions of the user {role} are read-only: use another user, or a superuser resets \
+             it with: alter role {role} reset default_transaction_read_only"
         );
         // The replicas would refuse it, too.
         ensure!(synchronous_commit != "off", db::Error::Unsafe);
@@ -107,9 +109,10 @@ impl BenchDatabase {
              yours. A superuser grants it with: alter role {role} createdb"
         );
 
-        let needed = REPLICAS * (i64::from(pool_size) + BESIDE_POOL) + i64::from(own);
+        let own = i64::from(OWN_CONNECTIONS);
+        let needed = REPLICAS * (i64::from(pool_size) + BESIDE_POOL) + own;
         if free < needed {
-            let largest = (free - i64::from(own)) / REPLICAS - BESIDE_POOL;
+            let largest = (free - own) / REPLICAS - BESIDE_POOL;
             let advice = if largest >= 1 {
                 format!("Use --pool-size {largest}, or raise")
             } else {
@@ -131,9 +134,11 @@ impl BenchDatabase {
         let found: Vec<(String, bool, bool)> = sqlx::query_as(
             "select datname::text,
                     pg_has_role(datdba, 'usage')
-                        and shobj_description(oid, 'pg_database') is not distinct from $1::text || datname,
+                        and shobj_description(oid, 'pg_database')
+                            is not distinct from $1::text || datname,
                     exists (select from pg_stat_activity
-                             where datid = pg_database.oid or application_name = datname)
+                             where datid = pg_database.oid
+                                or application_name = pg_database.datname)
                from pg_database where starts_with(datname::text, $2) order by datname",
         )
         .bind(MARK)

@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use holdfast_lock::Redis;
 use serde_json::Value;
 
+use super::database::OWN_CONNECTIONS;
 use super::results::{Machine, SharedServers};
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, Costs, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
@@ -20,7 +21,6 @@ use holdfast_shop::db::{self, Pool};
 use holdfast_shop::store::accounts::open_lab_account;
 use holdfast_shop::{Sku, UserId, audit, passwords, sessions, users};
 
-pub(super) const OWN_CONNECTIONS: u32 = 8;
 /// The default price of a lab item.
 const PRICE_CENTS: u64 = 100;
 /// Approximate number of payments per user and second of a run.

@@ -9,7 +9,6 @@ use tokio::time::timeout;
 
 use super::args::{ServerArgs, ServerUrls};
 use super::database::BenchDatabase;
-use super::harness::OWN_CONNECTIONS;
 use super::runs::BATCHED;
 use crate::app;
 use crate::redis_connection::{self, RedisTlsArgs};
@@ -134,7 +133,7 @@ impl YourServers {
         }
 
         let mut database = BenchDatabase::open(&urls.database).await?;
-        database.check(pool_size, OWN_CONNECTIONS).await?;
+        database.check(pool_size).await?;
         check_redis(&redis, key_prefix(&database.name)).await?;
         for name in database.drop_leftovers().await? {
             remove_keys(&redis, &name).await?;

@@ -62,8 +62,8 @@ impl Staging {
         sqlx::query_scalar(names).fetch_all(&mut self.session().await).await.unwrap()
     }
 
-    /// Everything that somebody has: relations with their rows' versions, databases, roles, settings
-    /// of the server, and keys with their values.
+    /// Everything that somebody has: relations, rows with their versions, roles, settings of the
+    /// server; databases; keys with their values.
     async fn contents(&self) -> (Vec<String>, Vec<String>, Vec<(String, String)>) {
         let query = "select relname::text || xmin || relacl::text from pg_class
              union all select xmin::text || ctid || items.* from items
@@ -169,6 +169,10 @@ async fn next_benchmark_removes_only_what_a_killed_one_left() {
     ] {
         staging.execute(statement).await;
     }
+
+    // As another benchmark, that runs, has it.
+    let mut session = PgConnection::connect(&staging.url("staging", "pw")).await.unwrap();
+    session.execute("set application_name = 'holdfast_bench_used'").await.unwrap();
     let before = staging.contents().await;
 
     let (mut killed, said_by_killed) = staging.start_long();
@@ -179,7 +183,6 @@ async fn next_benchmark_removes_only_what_a_killed_one_left() {
     let _: () = staging.keys().set(format!("holdfast:{left}:lock:item"), "left").unwrap();
 
     let sessions = format!("select count(*) from pg_stat_activity where datname = '{left}'");
-    let mut session = staging.session().await;
     // Its replicas end by themselves.
     loop {
         let count = sqlx::query_scalar(AssertSqlSafe(sessions.clone()));
@@ -190,8 +193,6 @@ async fn next_benchmark_removes_only_what_a_killed_one_left() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    // As another benchmark, that runs, has it.
-    session.execute("set application_name = 'holdfast_bench_used'").await.unwrap();
     let (mut next, said) = staging.start_long();
     assert!(said.contains(&format!("dropped the database {left}")), "{said}");
     assert!(said.contains("holdfast_bench_used is in use"), "{said}");

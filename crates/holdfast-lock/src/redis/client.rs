@@ -280,9 +280,9 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes each key whose name begins with `prefix`, on all servers; returns their number. Looks
-    /// at all keys, a few at a time, so that other clients do not wait. An empty prefix is that of
-    /// every key.
+    /// Deletes each key whose name begins with `prefix`, on all servers; returns their number.
+    /// Looks at all keys, a few at a time, so that other clients do not wait. An empty prefix is
+    /// that of every key.
     ///
     /// # Errors
     /// As [`Redis::query`]; keys may be left then.
