@@ -1,10 +1,11 @@
-//! `up` rejects data folders and files that another user may have placed there.
+//! `up` rejects data folders and files that another user may have placed there, and programs that
+//! the user of the services cannot run.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use super::{OTHER_USER, TestFolder, run, stderr_of_failure};
+use super::{OTHER_USER, Running, TestFolder, run, stderr_of_failure};
 
 #[tokio::test]
 async fn linked_files_are_rejected() {
@@ -62,4 +63,29 @@ async fn root_rejects_data_of_other_users() {
         assert!(stderr.contains(why), "{index}: {stderr}");
         assert!(!test_folder.data().join("postgres").exists(), "{index}");
     }
+}
+
+/// A virtual environment below `/root`, for example.
+#[tokio::test]
+async fn programs_closed_to_the_services_are_passed_over() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let test_folder = TestFolder::new();
+    let closed = test_folder.path.join("closed");
+    fs::create_dir(&closed).expect("a folder");
+    for name in ["postgres", "initdb", "redis-server"] {
+        fs::write(closed.join(name), "#!/bin/sh\nexit 3\n").expect("a file");
+        fs::set_permissions(closed.join(name), fs::Permissions::from_mode(0o755))
+            .expect("it is ours");
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let closed = closed.to_str().expect("a plain path");
+
+    let only = run(test_folder.command().env("HOLDFAST_PROGRAMS_PATH", closed)).await;
+    let stderr = stderr_of_failure(&only);
+    assert!(stderr.contains("cannot be run by the user"), "{stderr}");
+
+    let path = format!("{closed}:{}", std::env::var("PATH").expect("a PATH"));
+    Running::start(&test_folder, &[("PATH", &path)]).await.stop().await;
 }
