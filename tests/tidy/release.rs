@@ -9,26 +9,28 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// What the checks read, beside the manifests of the crates.
-const FILES: [&str; 6] = [
+const FILES: [&str; 5] = [
     "Cargo.toml",
     "Cargo.lock",
     "judge/Cargo.lock",
     "deploy/kubernetes/kustomization.yaml",
     "script/release",
-    "script/steps",
 ];
 const ADDRESS: &str = "https://github.com/shop/holdfast";
 const TAG: &str = "v1.2.3";
 const CHANGELOG: &str = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n- A shop.\n";
 
-/// A program that can not read the developer's settings, nor the variables of the workflow in which
-/// this test may run.
+/// A program that can not read the developer's settings, nor the variables of the workflow or the git
+/// hook in which this test may run: with those of a hook, git would write to the hook's repository.
 fn command(program: impl AsRef<OsStr>, folder: &Path) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(folder).env("GIT_CONFIG_GLOBAL", "/dev/null");
-    for name in ["GITHUB_ACTIONS", "GITHUB_REF_TYPE", "GITHUB_REF_NAME"] {
-        command.env_remove(name);
+    command.current_dir(folder);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GIT") {
+            command.env_remove(name);
+        }
     }
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null");
     command
 }
 
@@ -222,16 +224,22 @@ fn clone_without_history_can_not_be_released() {
     assert!(!passed && printed.contains("there is no main in this clone"), "{printed}");
 }
 
-/// With stand-ins for GitHub's `gh`, and for `python3` and `cargo`, which ask the registries.
+/// With stand-ins for GitHub's `gh`, and for `curl` and `cargo`, which ask the registries.
 #[test]
 fn workflow_stops_without_ci_and_for_what_is_published() {
     let folder = release();
     let tools = TempDir::new().unwrap();
-    let says = |passed_runs: &str, page: &str, wheels: &str, crate_code: &str| {
+    let says = |passed_runs: &str, page_is_draft: &str, wheel_status: &str, cargo: &str| {
         for (tool, script) in [
-            ("gh", format!("case $1 in run) echo {passed_runs} ;; release) exit {page} ;; esac")),
-            ("python3", format!("echo 'holdfast ({wheels})'")),
-            ("cargo", format!("exit {crate_code}")),
+            (
+                "gh",
+                format!("case $1 in run) echo {passed_runs} ;; *) echo {page_is_draft} ;; esac"),
+            ),
+            (
+                "curl",
+                format!("case $* in */holdfast-lab/1.2.3/json) printf {wheel_status} ;; esac"),
+            ),
+            ("cargo", cargo.to_owned()),
         ] {
             let path = tools.path().join(tool);
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -248,11 +256,37 @@ fn workflow_stops_without_ci_and_for_what_is_published() {
             .env("GITHUB_REPOSITORY", "shop/holdfast"))
     };
 
-    let (passed, printed) = says("1", "1", "1.2.2, 11.2.3", "101");
-    assert!(passed, "{printed}");
-    let (passed, printed) = says("0", "1", "1.2.2", "101");
-    assert!(!passed && printed.contains("CI has not passed"), "{printed}");
-    let (passed, printed) = says("1", "1", "1.2.4, 1.2.3", "0");
-    let published = "1.2.3 is published already (the wheel, the crate)";
-    assert!(!passed && printed.contains(published), "{printed}");
+    let no_crate = "echo 'error: could not find `holdfast-lock@1.2.3`' >&2; exit 101";
+    for page_is_draft in ["", "true"] {
+        let (passed, printed) = says("1", page_is_draft, "404", no_crate);
+        assert!(passed, "{printed}");
+    }
+
+    let published = "1.2.3 is published already (the release page, the wheel, the crate)";
+    for (answers, said) in [
+        (("0", "", "404", no_crate), "CI has not passed"),
+        (("1", "false", "200", "exit 0"), published),
+        (("1", "", "503", no_crate), "PyPI answers 503"),
+        (("1", "", "404", "echo 'no network' >&2; exit 101"), "does not answer: no network"),
+    ] {
+        let (runs, page_is_draft, wheel_status, cargo) = answers;
+        let (passed, printed) = says(runs, page_is_draft, wheel_status, cargo);
+        assert!(!passed && printed.contains(said), "expected: {said}; printed: {printed}");
+    }
+}
+
+/// Also when it was started on a tag, which GitHub offers.
+#[test]
+fn workflow_started_by_hand_publishes_nothing() {
+    let folder = release();
+    for part in ["image", "crate", "page"] {
+        let (passed, printed) = run(command(folder.path().join("script/release"), folder.path())
+            .args(["publish", part])
+            .env("GITHUB_ACTIONS", "true")
+            .env("GITHUB_EVENT_NAME", "workflow_dispatch")
+            .env("GITHUB_REF_TYPE", "tag")
+            .env("GITHUB_REF_NAME", TAG)
+            .env("PATH", "/usr/bin:/bin"));
+        assert!(!passed && printed.contains("push the tag v1.2.3"), "{part}: {printed}");
+    }
 }
