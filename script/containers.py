@@ -1,5 +1,5 @@
-"""What the tests of containers share: an engine, the images, and steps with their durations. Used by
-script/test-compose and script/test-image."""
+"""What the tests of containers share: an engine, the images, an order, and steps with their
+durations. Used by script/test-compose and script/test-image."""
 
 import argparse
 import os
@@ -14,8 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "load"))
+
+import shop  # noqa: E402
+
 BUILD_TIMEOUT_S = 1_800
+STAND_IN_TIMEOUT_S = 900
 COMMAND_TIMEOUT_S = 180
+# Until a terminated command has removed what it made.
+END_TIMEOUT_S = 120
+STAND_IN_LABEL = "org.holdfast.stand-in"
+ADMIN = shop.Credentials("admin", "admin", "")
+BUYER = shop.Credentials("alice", "alice", "")
 
 
 class Failed(Exception):
@@ -38,6 +48,45 @@ def run(command, timeout=COMMAND_TIMEOUT_S, env=None, check=True):
         last = "\n".join(result.stdout.strip().splitlines()[-25:])
         raise Failed(f"{' '.join(command)} failed ({result.returncode}):\n{last}")
     return result
+
+
+class Background:
+    """A command beside the test, in a session of its own: a signal to the test's process group
+    would not let it remove what it made. It is terminated with the block."""
+
+    def __init__(self, command):
+        self.command = command
+        self.output = tempfile.TemporaryFile("w+", errors="replace")
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+                                        stdout=self.output, stderr=self.output,
+                                        start_new_session=True)
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            # The group: a shell acts on it only when the command that it waits for has ended.
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def wait(self, timeout):
+        """Raises if it fails or takes longer."""
+        what = " ".join(self.command)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{what} took longer than {timeout} s") from None
+        if code != 0:
+            raise Failed(f"{what} failed ({code})")
+
+    def read(self):
+        self.output.seek(0)
+        return self.output.read()
 
 
 def succeeds(command, timeout=COMMAND_TIMEOUT_S):
@@ -151,23 +200,38 @@ def has_image(image):
     return succeeds(["docker", "image", "inspect", image])
 
 
+def is_stand_in(image):
+    format = f'{{{{index .Config.Labels "{STAND_IN_LABEL}"}}}}'
+    result = run(["docker", "image", "inspect", "-f", format, image], check=False)
+    return result.returncode == 0 and result.stdout.strip() == image
+
+
 class Images:
     """The image of the shop and those that it needs."""
 
     def __init__(self, binary):
         self.binary = binary
         self.name = f"holdfast-test-{os.getpid()}"
-        self.added = []
+        self.pulled, self.stand_ins = [], []
 
     def prepare(self, file="Dockerfile"):
         with_rust = not self.binary
         missing = [it for it in official_images(file, with_rust) if not has_image(it)]
-        self.added += missing
-        if not all(succeeds(["docker", "pull", "--quiet", image], 300) for image in missing):
-            print("   official images cannot be pulled: using stand-ins", flush=True)
-            # Terminated first, so that it can remove what is incomplete.
-            run(["timeout", "--kill-after", "30", "900", "script/stand-in-images", file,
-                 *(["--rust"] if with_rust else [])], 960)
+        for image in missing:
+            if not succeeds(["docker", "pull", "--quiet", image], 300):
+                break
+            self.pulled.append(image)
+        else:
+            return
+        print("   official images cannot be pulled: using stand-ins", flush=True)
+        self.stand_ins += [it for it in missing if it not in self.pulled]
+        command = ["script/stand-in-images", file, *(["--rust"] if with_rust else [])]
+        with Background(command) as stand_ins:
+            try:
+                stand_ins.wait(STAND_IN_TIMEOUT_S)
+            except Failed as error:
+                last = "\n".join(stand_ins.read().strip().splitlines()[-25:])
+                raise Failed(f"{error}:\n{last}") from None
 
     def build(self):
         """Makes the image of the binary, or of the sources if there is none that runs in it."""
@@ -180,7 +244,7 @@ class Images:
     def build_from_binary(self):
         # The stage that runs the shop, and a program that is compiled already.
         base = f"{self.name}-runtime"
-        run(["docker", "build", "--target", "runtime", "--tag", base, "."])
+        run(["docker", "build", "--target", "runtime", "--tag", base, "."], BUILD_TIMEOUT_S)
         with tempfile.TemporaryDirectory(prefix="holdfast-image-") as folder:
             program = Path(folder, "holdfast")
             shutil.copy(self.binary, program)
@@ -188,7 +252,7 @@ class Images:
             succeeds(["strip", "--strip-debug", str(program)])
             Path(folder, "Dockerfile").write_text(
                 f"FROM {base}\nCOPY holdfast /usr/local/bin/\n")
-            run(["docker", "build", "--tag", self.name, folder])
+            run(["docker", "build", "--tag", self.name, folder], BUILD_TIMEOUT_S)
         result = run(["docker", "run", "--rm", "--network", "none", self.name, "--version"],
                      check=False)
         if result.returncode != 0:
@@ -197,9 +261,32 @@ class Images:
         return result.returncode == 0
 
     def remove(self):
-        for image in [self.name, f"{self.name}-runtime", *self.added]:
+        stand_ins = [image for image in self.stand_ins if is_stand_in(image)]
+        for image in [self.name, f"{self.name}-runtime", *self.pulled, *stand_ins]:
             if has_image(image):
                 succeeds(["docker", "image", "rm", image])
+
+
+# ---------------------------------------------------------------- an order
+
+
+def place_order(base):
+    """Orders one unit of the first item of the catalogue; returns the order's path."""
+    token = shop.sign_in(base, BUYER)
+    _, _, items = shop.call(base, "GET", "/api/items", token)
+    sku = next(item["sku"] for item in items["items"] if item["stock"] > 0)
+    status, _, body = shop.call(base, "POST", "/api/orders", token, shop.order_of(sku),
+                                shop.new_key())
+    if status != 201:
+        raise Failed(f"an order got {status}: {body}")
+    return f"/api/orders/{body['id']}"
+
+
+def check_order(base, path):
+    status, _, body = shop.call(base, "GET", path, shop.sign_in(base, BUYER))
+    if status != 200:
+        raise Failed(f"the order {path} is lost: {status} {body}")
+
 
 # ---------------------------------------------------------------- the command
 
@@ -207,7 +294,8 @@ class Images:
 def parse_options(name, description, add_arguments=lambda parser: None):
     parser = argparse.ArgumentParser(
         prog=name, description=description.partition("\n\n")[2],
-        epilog="Exit code 0: passed, or skipped. 1: failed.")
+        epilog="Exit code 0: passed, or skipped. 1: failed, or not possible although CI is set and "
+               "there is a docker command.")
     parser.add_argument("--binary", metavar="FILE",
                         help="use this program if it runs in Debian bookworm, instead of compiling "
                              "one in the image")
@@ -218,17 +306,30 @@ def parse_options(name, description, add_arguments=lambda parser: None):
     return parser.parse_args()
 
 
-def run_test(name, test, *failures):
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end(number, _):
+    # A second one would interrupt the removal of what the test made. Its commands inherit this.
+    for other in END_SIGNALS:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def run_test(name, test):
     """Runs a test and reports its outcome; returns the exit code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    for number in END_SIGNALS:
+        signal.signal(number, end)
     began = time.monotonic()
     try:
         test()
     except Skipped as reason:
+        if os.environ.get("CI") and shutil.which("docker"):
+            print(f"{name}: FAILED, as CI is set: {reason}", file=sys.stderr)
+            return 1
         print(f"{name}: SKIPPED: {reason}")
         return 0
-    except (Failed, *failures) as error:
+    except (Failed, shop.ScriptError) as error:
         print(f"{name}: FAILED: {error}", file=sys.stderr)
         return 1
     print(f"{name}: passed in {time.monotonic() - began:.0f} s")
