@@ -31,8 +31,7 @@ pub struct UpArgs {
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
-    /// Whether the network may be that of a container, which reaches no further than the published
-    /// ports; the image sets it
+    /// Whether the network may be a container's own; the image sets it
     #[arg(long, env = "HOLDFAST_IN_CONTAINER", hide = true)]
     pub in_container: bool,
     /// Whether the lab is on: its headers, throw-away items and broken locks; with public, every

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,7 +113,11 @@ pub(super) async fn terminate_all(data: &Path, services: &mut ServicesDir) -> Re
     }
     if let Some(stale) = stale {
         print_progress(&format!("removing {}, left by a killed Postgres", stale.display()));
-        fs::remove_file(&stale).map_err(file("cannot remove", &stale))?;
+        // It may have ended by itself meanwhile, in another container.
+        match fs::remove_file(&stale) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            outcome => outcome.map_err(file("cannot remove", &stale))?,
+        }
     }
     Ok(())
 }

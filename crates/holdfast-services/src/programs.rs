@@ -6,14 +6,19 @@
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::account::Account;
 use super::services_dir::ServicesDir;
+
+/// Of a program that prints its version. Another one of that name may do anything instead.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
@@ -23,17 +28,17 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn find(services_dir: &ServicesDir) -> Result<Self> {
+    pub(super) async fn find(services_dir: &ServicesDir) -> Result<Self> {
         let account = services_dir.account.as_ref();
         let cluster = services_dir.path.join("postgres");
-        let folder = postgres_folder(&search_paths(), &cluster, account)?;
+        let folder = postgres_folder(&search_paths(), &cluster, account).await?;
         let postgres = folder.join("postgres");
-        Ok(Self { postgres, initdb: folder.join("initdb"), redis: redis(account)? })
+        Ok(Self { postgres, initdb: folder.join("initdb"), redis: redis(account).await? })
     }
 }
 
 /// Returns the first `redis-server` or `valkey-server` that the account can run.
-pub(super) fn redis(account: Option<&Account>) -> Result<PathBuf> {
+pub(super) async fn redis(account: Option<&Account>) -> Result<PathBuf> {
     let programs = search_paths()
         .into_iter()
         .flat_map(|folder| ["redis-server", "valkey-server"].map(|name| folder.join(name)))
@@ -41,7 +46,7 @@ pub(super) fn redis(account: Option<&Account>) -> Result<PathBuf> {
 
     let mut failure = None;
     for program in programs {
-        match version(&program, account) {
+        match version(&program, account).await {
             Ok(_) => return Ok(program),
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -50,7 +55,7 @@ pub(super) fn redis(account: Option<&Account>) -> Result<PathBuf> {
 }
 
 /// Returns Postgres' folder: of the version that created the cluster, or else the first found.
-fn postgres_folder(
+async fn postgres_folder(
     search_paths: &[PathBuf],
     cluster: &Path,
     account: Option<&Account>,
@@ -62,7 +67,7 @@ fn postgres_folder(
 
     let mut failure = None;
     for folder in folders {
-        match version(&folder.join("postgres"), account) {
+        match version(&folder.join("postgres"), account).await {
             Ok(text) if made_by.is_none() || parse_version(&text) == made_by => {
                 return Ok(folder.clone());
             }
@@ -141,15 +146,17 @@ fn cluster_version(cluster: &Path) -> Option<u32> {
 
 /// Returns what `--version` prints, e.g. `postgres (PostgreSQL) 15.14 (Debian …)`. It is run by the
 /// account of the services, to which the folder may be closed.
-fn version(program: &Path, account: Option<&Account>) -> Result<String> {
+async fn version(program: &Path, account: Option<&Account>) -> Result<String> {
     let mut command = Command::new(program);
-    command.arg("--version").current_dir("/").stdin(Stdio::null());
+    command.arg("--version").current_dir("/").stdin(Stdio::null()).kill_on_drop(true);
     if let Some(account) = account {
         command.uid(account.uid).gid(account.gid);
     }
 
-    let output =
-        command.output().map_err(|error| cannot_run(program, account, &error.to_string()))?;
+    let output = timeout(VERSION_TIMEOUT, command.output())
+        .await
+        .map_err(|_| cannot_run(program, account, "it does not print its version"))?
+        .map_err(|error| cannot_run(program, account, &error.to_string()))?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), cannot_run(program, account, errors.trim()));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -54,7 +54,7 @@ pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
 }
 
 /// Returns whether this process is on a network of its own, as in a container: one without the
-/// machine's devices.
+/// machine's devices. An interface that shares one of them (macvlan, ipvlan) looks the same.
 pub(super) fn has_own_network() -> bool {
     let Ok(interfaces) = fs::read_dir("/sys/class/net") else { return false };
     interfaces.flatten().all(|interface| !interface.path().join("device").exists())

@@ -61,7 +61,7 @@ impl TempPostgres {
     /// called from the main thread, with which it ends.
     pub async fn start(TempFolder { services_dir, .. }: &TempFolder) -> anyhow::Result<Self> {
         let folder = services_dir.path.clone();
-        let programs = Programs::find(services_dir)?;
+        let programs = Programs::find(services_dir).await?;
 
         let options = ["--no-sync"];
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &options).await?;

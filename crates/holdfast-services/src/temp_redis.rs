@@ -30,7 +30,7 @@ impl TempRedis {
     /// Starts an empty Redis with this password; with `primary_port`, as a replica of the Redis on
     /// that port of 127.0.0.1, which must have the same password. Otherwise as [`Self::start`].
     pub async fn start_with(password: &str, primary_port: Option<u16>) -> Result<Self> {
-        let program = programs::redis(None)?;
+        let program = programs::redis(None).await?;
         let folder = sockets::create(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
         // Another process may take the port; then Redis fails to start.

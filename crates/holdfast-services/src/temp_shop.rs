@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
-use rustix::process::Signal;
+use anyhow::{Context as _, bail};
+use rustix::process::{Signal, geteuid};
 use tokio::process::Command;
 
 use super::data_dir::{RunningUp, read_env};
-use super::owned::create_data_folder;
+use super::owned::{create_data_folder, create_new_folder};
 use super::process::{Process, tied_command};
 use holdfast_base::output::{print_progress, report_failure};
 
@@ -20,6 +20,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
+/// Not TMPDIR: below a folder that is closed to Postgres' user, `up` has its data elsewhere.
+const PARENTS: [&str; 2] = ["/var/tmp", "/tmp"];
 /// As many as a pool can have.
 pub(super) const ALL_CONNECTIONS: &str = "500";
 
@@ -34,13 +36,15 @@ impl TempShop {
     /// without waiting until it is ready. Must be called from the main thread, with which it ends.
     /// Scheduled `jobs` would distort the cost of an order. `name` is part of that of its folder.
     pub fn start(name: &str, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
-        // New, because it is removed at the end.
-        let pid = std::process::id();
-        let folder = format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>());
-        let folder = parent(Path::new("/var/tmp")).join(folder);
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports()?));
 
         let program = std::env::current_exe().context("can't find its own program file")?;
+        // New, because it is removed at the end.
+        let pid = std::process::id();
+        let folder = format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>());
+        let folder = create_in(&PARENTS, &folder)?;
+        print_progress(&format!("starting a temporary shop in {} …", folder.display()));
+
         let mut command = tied_command(&program, "TERM");
         remove_settings(&mut command);
         command
@@ -51,8 +55,6 @@ impl TempShop {
             .env("HOLDFAST_LAB_CONNECTIONS", ALL_CONNECTIONS)
             .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
 
-        print_progress(&format!("starting a temporary shop in {} …", folder.display()));
-        let folder = create_data_folder(&folder)?;
         let up = Process::start(&mut command, &folder.join("up.log"))?;
         Ok(Self { up, folder })
     }
@@ -73,10 +75,20 @@ impl TempShop {
     }
 }
 
-/// Returns `disk`, or `/tmp` where that is missing.
-fn parent(disk: &Path) -> &Path {
-    // Not TMPDIR: below a folder that is closed to Postgres' user, `up` has its data elsewhere.
-    if disk.is_dir() { disk } else { Path::new("/tmp") }
+/// Makes a folder of that name in the first of the parents that permits it.
+fn create_in(parents: &[&str], name: &str) -> anyhow::Result<PathBuf> {
+    // Postgres' user must be able to traverse it.
+    let mode = if geteuid().is_root() { 0o711 } else { 0o700 };
+    let mut failure = String::new();
+
+    for parent in parents {
+        let folder = Path::new(parent).join(name);
+        match create_new_folder(&folder, mode) {
+            Ok(()) => return create_data_folder(&folder),
+            Err(error) => failure += &format!(" {}: {error}.", folder.display()),
+        }
+    }
+    bail!("cannot make a temporary folder.{failure} Make one of them writable, and try again")
 }
 
 /// The settings of the user's own shop do not apply to a temporary one.
@@ -103,10 +115,17 @@ fn is_free(port: u16) -> bool {
 mod tests {
     use super::*;
 
-    /// `TMPDIR` may be below `/root`.
     #[test]
     fn shop_without_var_tmp_is_in_tmp() {
-        assert_eq!(parent(Path::new("/nonexistent")), Path::new("/tmp"));
-        assert_eq!(parent(Path::new("/")), Path::new("/"));
+        let name = format!("holdfast-parents-{}", std::process::id());
+        // Nobody can make a folder in `/proc`, not even root.
+        for unusable in ["/nonexistent", "/proc"] {
+            let folder = create_in(&[unusable, "/tmp"], &name).expect("one of them permits it");
+            assert_eq!(folder, Path::new("/tmp").join(&name));
+            std::fs::remove_dir(folder).expect("it is empty");
+        }
+
+        let error = create_in(&["/proc"], &name).expect_err("it is not permitted").to_string();
+        assert!(error.contains("/proc/holdfast-parents") && !error.contains("--data"), "{error}");
     }
 }

@@ -63,7 +63,7 @@ async fn run_until_stopped(
     let mut services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
     // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.
     orphans::terminate_all(data_dir.path(), &mut services_dir).await?;
-    let programs = Programs::find(&services_dir)?;
+    let programs = Programs::find(&services_dir).await?;
     replicas::check_free(&addresses)?;
 
     let sockets = sockets::create(services_dir.account.as_ref())?;
@@ -104,11 +104,12 @@ async fn run_until_stopped(
 
 /// Prints the only line on stdout.
 fn announce(options: &UpArgs, running: &RunningUp) {
-    if options.in_container && !options.demo_users_on_network && !options.listen.ip().is_loopback()
-    {
+    let is_open = options.demo_users_on_network || options.listen.ip().is_loopback();
+    if options.in_container && !is_open {
         print_progress(
-            "this shop answers to the names of its own machine only, such as localhost. The demo \
-             users' passwords are their names: keep other machines out with -p 127.0.0.1:PORT:PORT",
+            "this shop answers to names of its own machine, such as localhost, and to those in \
+             HOLDFAST_PUBLIC_HOSTS. The demo users' passwords are their names: keep other machines \
+             out with -p 127.0.0.1:PORT:PORT",
         );
     }
 
