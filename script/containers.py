@@ -1,5 +1,5 @@
 """What the tests of containers share: an engine, the images, an order, and steps with their
-durations. Used by script/test-compose and script/test-image."""
+durations. Used by script/test-compose and script/test-image; script/test-wheel takes its steps."""
 
 import argparse
 import os
