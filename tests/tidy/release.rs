@@ -20,8 +20,9 @@ const ADDRESS: &str = "https://github.com/shop/holdfast";
 const TAG: &str = "v1.2.3";
 const CHANGELOG: &str = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n- A shop.\n";
 
-/// A program that can not read the developer's settings, nor the variables of the workflow or the
-/// git hook in which this test may run: with those of a hook, git would write to its repository.
+/// A program that can read neither the developer's settings nor the variables of the workflow or of
+/// the git hook in which this test may run: with those of a hook, git would write to its
+/// repository.
 fn command(program: impl AsRef<OsStr>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder);
