@@ -281,12 +281,17 @@ impl Redis {
     }
 
     /// Deletes each key whose name begins with `prefix`, on all servers; returns their number.
-    /// Looks at all keys, a few at a time, so that other clients do not wait. An empty prefix is
-    /// that of every key.
+    /// Looks at all keys, a few at a time, so that other clients do not wait.
     ///
     /// # Errors
-    /// As [`Redis::query`]; keys may be left then.
+    /// As [`Redis::query`]; keys may be left then. If the prefix is empty, which is that of every
+    /// key; nothing is deleted then.
     pub async fn delete_prefixed(&self, prefix: &str) -> Result<u64, Error> {
+        if prefix.is_empty() {
+            let error = (ErrorKind::Client, "an empty prefix is that of every key");
+            return Err(Error::new(error.into()));
+        }
+
         let pattern = format!("{}*", escape_pattern(prefix));
         let mut deleted = 0;
         for server in self.primaries().await? {

@@ -13,7 +13,7 @@ each_topology!(
     holder_learns_of_a_lost_lock,
     released_lock_is_not_renewed,
     lost_notification_costs_one_poll,
-    dead_waiter_is_skipped_within_a_second,
+    dead_waiter_is_skipped_within_seconds,
     cancelled_acquire_leaves_nothing_locked,
     cancelled_release_is_completed,
     newcomers_do_not_overtake_waiters,
@@ -80,7 +80,7 @@ async fn lost_notification_costs_one_poll(server: &Server) {
 }
 
 /// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*
-async fn dead_waiter_is_skipped_within_a_second(server: &Server) {
+async fn dead_waiter_is_skipped_within_seconds(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.lock("{a}").await;
     // A waiter of a dead process is first in the queue.

@@ -58,6 +58,12 @@ async fn only_keys_with_prefix_are_deleted(server: &Server) {
         assert_eq!(redis.delete_prefixed(prefix).await.unwrap(), 3, "{prefix}");
         assert_eq!(redis.delete_prefixed(prefix).await.unwrap(), 0, "{prefix}");
     }
+
+    let set = ::redis::cmd("SET").arg("theirs").arg("value").to_owned();
+    let _: () = redis.query(set).await.unwrap();
+    redis.delete_prefixed("").await.unwrap_err();
+    let get = ::redis::cmd("GET").arg("theirs").to_owned();
+    assert_eq!(redis.query::<String>(get).await.unwrap(), "value", "no prefix is not every key");
 }
 
 #[test]
