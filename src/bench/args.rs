@@ -46,24 +46,14 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "On your own Postgres and Redis")]
 pub struct ServerArgs {
-    /// Measure the servers of DATABASE_URL and REDIS_URL, from two replicas on this machine. It
-    /// makes a database of its own, holdfast_bench_…, for which the user needs CREATEDB, and drops
-    /// it at the end; no other database is touched. Its keys in Redis begin with
+    /// Measure the servers of the variables DATABASE_URL and REDIS_URL, as for `serve`, from two
+    /// replicas on this machine; with REDLOCK_URLS also the strategy redlock. The database that
+    /// DATABASE_URL names is only connected to: it makes one of its own, holdfast_bench_…, for
+    /// which the user needs CREATEDB, and drops it at the end. Its keys in Redis begin with
     /// holdfast:holdfast_bench_…: and are removed at the end. It puts as much load on the servers
     /// as they take, so use those of a staging system
     #[arg(long, conflicts_with = "goals")]
     pub on_your_servers: bool,
-    /// URL of Postgres, as for `serve`; the database that it names is only connected to [env:
-    /// DATABASE_URL]
-    #[arg(long, value_name = "URL", requires = "on_your_servers")]
-    pub database_url: Option<String>,
-    /// URL of Redis, as for `serve` [env: REDIS_URL]
-    #[arg(long, value_name = "URL", requires = "on_your_servers")]
-    pub redis_url: Option<String>,
-    /// URLs of three or five independent Redis servers, separated by commas; without them the
-    /// strategy redlock is left out [env: REDLOCK_URLS]
-    #[arg(long, value_name = "URLS", requires = "on_your_servers", value_delimiter = ',')]
-    pub redlock_urls: Vec<String>,
     /// Maximum number of connections to Postgres of each of the two replicas [default: 16]
     #[arg(long, requires = "on_your_servers", value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: Option<u32>,
@@ -80,19 +70,13 @@ pub(super) struct ServerUrls {
     pub(super) redlock: Vec<String>,
 }
 
-impl ServerArgs {
-    /// Returns the addresses of the flags, or else of the variables.
-    pub(super) fn urls(&self) -> anyhow::Result<ServerUrls> {
+impl ServerUrls {
+    /// No flags: what has a password could be read by every user of this machine.
+    pub(super) fn of_environment() -> anyhow::Result<Self> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let database = self.database_url.clone().or_else(|| variable("DATABASE_URL"));
-        let redis = self.redis_url.clone().or_else(|| variable("REDIS_URL"));
-
-        let mut redlock = self.redlock_urls.clone();
-        if redlock.is_empty() {
-            let urls = variable("REDLOCK_URLS").unwrap_or_default();
-            redlock.extend(urls.split(',').map(str::to_owned));
-        }
-        redlock.retain(|url| !url.is_empty());
+        let redlock = variable("REDLOCK_URLS").unwrap_or_default();
+        let redlock = redlock.split(',').filter(|url| !url.is_empty()).map(str::to_owned);
+        let redlock: Vec<String> = redlock.collect();
 
         ensure!(
             [0, 3, 5].contains(&redlock.len()),
@@ -100,16 +84,21 @@ impl ServerArgs {
              names {}",
             redlock.len()
         );
-        Ok(ServerUrls {
-            database: database.context(
+        Ok(Self {
+            database: variable("DATABASE_URL").context(
                 "--on-your-servers needs the address of your Postgres: set DATABASE_URL, e.g. \
                  postgres://user:password@host/postgres",
             )?,
-            redis: redis.context(
+            redis: variable("REDIS_URL").context(
                 "--on-your-servers needs the address of your Redis: set REDIS_URL, e.g. \
                  redis://host:6379",
             )?,
             redlock,
         })
+    }
+
+    /// The shop's Redis, then the nodes of the quorum.
+    pub(super) fn all_redis(&self) -> impl Iterator<Item = &String> {
+        [&self.redis].into_iter().chain(&self.redlock)
     }
 }

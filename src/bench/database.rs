@@ -1,9 +1,10 @@
 //! The database of a benchmark on somebody's Postgres: created, marked as ours, and dropped; also
 //! those that killed benchmarks have left.
 //!
-//! Guarantees: the database that the address names is only connected to; only a database with our
-//! mark and without sessions is taken for a leftover. One session of a benchmark bears the name of
-//! its database until the end, so that another benchmark sees that this one runs.
+//! Guarantees: the database that the address names is only connected to; nothing is written where
+//! [`check_own`] fails; only a database with our mark and without sessions is taken for a leftover.
+//! One session of a benchmark bears the name of its database until the end, so that another
+//! benchmark sees that this one runs.
 
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ impl BenchDatabase {
     }
 
     async fn connect(server: &str, name: &str) -> anyhow::Result<PgConnection> {
-        let mut session = db::connect(server, Some(STATEMENT_TIMEOUT)).await?;
+        let connecting = db::connect_to_any(server, Some(STATEMENT_TIMEOUT));
+        let mut session = in_time(connecting).await??;
         execute(&mut session, format!("set application_name = '{name}'")).await?;
         Ok(session)
     }
@@ -128,9 +130,9 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Drops the databases that killed benchmarks have left and that are proven to be theirs, and
-    /// names the others. Returns the names of the dropped ones.
-    pub(super) async fn drop_leftovers(&mut self) -> anyhow::Result<Vec<String>> {
+    /// Returns the databases that killed benchmarks have left and that are proven to be theirs;
+    /// prints the names of the others, and what to do about them.
+    pub(super) async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
         let found: Vec<(String, bool, bool)> = sqlx::query_as(
             "select datname::text,
                     pg_has_role(datdba, 'usage')
@@ -146,38 +148,40 @@ impl BenchDatabase {
         .fetch_all(&mut self.session)
         .await?;
 
-        let mut dropped = Vec::new();
+        let mut left = Vec::new();
         for (name, is_ours, is_used) in found {
+            let quoted = name.replace('"', "\"\"");
             if is_used {
                 print_progress(&format!(
-                    "the database {name} is in use, perhaps by another benchmark: it stays"
+                    "the database {name} is in use, perhaps by another benchmark: it stays. If \
+                     none runs, end its `holdfast serve` processes, or: drop database \"{quoted}\" \
+                     with (force)"
                 ));
-                continue;
-            }
-
-            // Without force: Postgres refuses if somebody has connected to it since.
-            let quoted = name.replace('"', "\"\"");
-            let outcome = match is_ours {
-                true => execute(&mut self.session, format!("drop database \"{quoted}\"")).await,
-                false => Err(anyhow::anyhow!("it lacks the mark or the owner of a benchmark's")),
-            };
-            match outcome {
-                Ok(()) => {
-                    print_progress(&format!(
-                        "dropped the database {name}, which a killed benchmark had left"
-                    ));
-                    dropped.push(name);
-                }
-                Err(error) => print_progress(&format!(
-                    "the database {name} stays ({error:#}). If nobody needs it: drop database \
-                     \"{quoted}\""
-                )),
+            } else if is_ours {
+                left.push(name);
+            } else {
+                print_progress(&format!(
+                    "the database {name} stays: it lacks the mark or the owner of a benchmark's. \
+                     If nobody needs it: drop database \"{quoted}\""
+                ));
             }
         }
-        Ok(dropped)
+        Ok(left)
     }
 
-    /// Creates it, with the tables. Must not be cancelled: Postgres completes a statement that was
+    /// Drops one of the leftovers, or prints why it stays.
+    pub(super) async fn drop_leftover(&mut self, name: &str) {
+        // Without force: Postgres refuses if somebody has connected to it since.
+        let statement = format!("drop database \"{}\"", name.replace('"', "\"\""));
+        print_progress(&match execute(&mut self.session, statement.clone()).await {
+            Ok(()) => format!("dropped the database {name}, which a killed benchmark had left"),
+            Err(error) => {
+                format!("the database {name} stays ({error:#}). If nobody needs it: {statement}")
+            }
+        });
+    }
+
+    /// Creates it, without tables. Must not be cancelled: Postgres completes a statement that was
     /// sent.
     pub(super) async fn create(&mut self) -> anyhow::Result<()> {
         let name = &self.name;
@@ -189,7 +193,20 @@ impl BenchDatabase {
         let mark = format!("comment on database {name} is '{MARK}{name}'");
         execute(&mut self.session, mark).await?;
 
-        Ok(db::migrate(&self.url()).await?)
+        // The role may have a path of its own, to schemas that are in their database only. Like the
+        // comment, the setting goes with the database.
+        let path = format!("alter role current_user in database {name} set search_path = public");
+        execute(&mut self.session, path).await
+    }
+
+    /// Creates the tables.
+    pub(super) async fn migrate(&self) -> anyhow::Result<()> {
+        let url = self.url();
+        let mut session = in_time(db::connect(&url, Some(STATEMENT_TIMEOUT))).await??;
+        in_time(check_own(&mut session, &self.name)).await??;
+        session.close().await?;
+
+        Ok(in_time(db::migrate(&url)).await??)
     }
 
     /// Drops it, if it exists. The error says what is left.
@@ -212,12 +229,32 @@ impl BenchDatabase {
     }
 }
 
-async fn execute(session: &mut PgConnection, statement: String) -> anyhow::Result<()> {
-    let executed = sqlx::raw_sql(AssertSqlSafe(statement)).execute(session);
-    let executed =
-        timeout(RESPONSE_TIMEOUT, executed).await.context("Postgres does not respond")?;
-    executed?;
+/// Fails unless the session is in the benchmark's database of that name: a pooler may lead every
+/// address to the same one.
+pub(super) async fn check_own(session: &mut PgConnection, name: &str) -> anyhow::Result<()> {
+    let is_own: bool = sqlx::query_scalar(
+        "select datname = $1 and shobj_description(oid, 'pg_database') is not distinct from $2
+           from pg_database where datname = current_database()",
+    )
+    .bind(name)
+    .bind(format!("{MARK}{name}"))
+    .fetch_one(session)
+    .await?;
+
+    ensure!(
+        is_own,
+        "DATABASE_URL leads to another database than it names (a pooler?): name Postgres itself"
+    );
     Ok(())
+}
+
+async fn execute(session: &mut PgConnection, statement: String) -> anyhow::Result<()> {
+    in_time(sqlx::raw_sql(AssertSqlSafe(statement)).execute(session)).await??;
+    Ok(())
+}
+
+async fn in_time<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+    timeout(RESPONSE_TIMEOUT, work).await.context("Postgres does not respond")
 }
 
 /// Returns the address of another database of the same server; of two names the last one counts.

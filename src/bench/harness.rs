@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use holdfast_lock::Redis;
 use serde_json::Value;
 
-use super::database::OWN_CONNECTIONS;
+use super::database::{OWN_CONNECTIONS, check_own};
 use super::results::{Machine, SharedServers};
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, Costs, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
@@ -47,8 +47,13 @@ pub(super) struct Harness {
 impl Harness {
     /// Creates the users and their sessions.
     pub(super) async fn open(site: Site, clients: usize) -> anyhow::Result<Self> {
-        let Site { database_url, redis, replicas, tenancy } = site;
+        let Site { database_url, database, redis, replicas, tenancy } = site;
         let pool = db::pool(&database_url, OWN_CONNECTIONS)?;
+        if let Some(name) = database {
+            let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+            check_own(&mut connection, &name).await?;
+        }
+
         let mut clients = clients;
         if tenancy == Tenancy::Alone {
             preallocate_wal(&pool).await?;

@@ -21,11 +21,11 @@ mod table;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 
 pub use args::BenchArgs;
 use harness::Harness;
-use holdfast_base::output;
+use holdfast_base::output::{self, ResultFile};
 use holdfast_base::signals;
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::STRATEGIES;
@@ -40,10 +40,12 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let mut strategies = strategies(&options.only)?;
+    let json = options.json.as_deref().map(ResultFile::open).transpose()?;
+    let svg = options.svg.as_deref().map(ResultFile::open).transpose()?;
     let mut signals = signals::listen()?;
     let mut servers = tokio::select! {
         opened = Servers::open(&options.servers) => opened?,
-        Some(name) = signals.recv() => bail!("{name}; nothing was made"),
+        Some(name) = signals.recv() => bail!("{name}; the benchmark had not begun"),
     };
     let left_out = leave_out(&mut strategies, &servers)?;
 
@@ -65,12 +67,11 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let results = Results { left_out, ..measured? };
     // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
-    let json = serde_json::to_string_pretty(&results)? + "\n";
-    for (path, text) in [(&options.json, json), (&options.svg, chart::draw(&results))] {
-        if let Some(path) = path {
-            std::fs::write(path, text)
-                .with_context(|| format!("can't write {}", path.display()))?;
-        }
+    if let Some(file) = json {
+        file.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
+    }
+    if let Some(file) = svg {
+        file.write(&chart::draw(&results))?;
     }
     stopped.map_err(|_| anyhow!("the results are complete, but something was not removed"))
 }

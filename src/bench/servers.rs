@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
+use futures_util::future::join_all;
 use holdfast_lock::{Redis, Settings};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::args::{ServerArgs, ServerUrls};
 use super::database::BenchDatabase;
@@ -20,6 +21,7 @@ const REDLOCK_NODES: u16 = 3;
 const DEFAULT_POOL_SIZE: u32 = 16;
 /// Of the search for our keys, on a Redis that may have millions of others.
 const CLEANING_TIMEOUT: Duration = Duration::from_secs(60);
+const CLEANING_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) enum Servers {
@@ -31,6 +33,8 @@ pub(super) enum Servers {
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) database_url: String,
+    /// Name of the database, if it is on somebody's Postgres.
+    pub(super) database: Option<String>,
     /// The shop's Redis, then the nodes of the quorum.
     pub(super) redis: Vec<Redis>,
     pub(super) replicas: Vec<SocketAddr>,
@@ -90,6 +94,7 @@ impl Servers {
 
                 Ok(Site {
                     database_url: running.database_url,
+                    database: None,
                     redis: redis?,
                     replicas: replicas?,
                     tenancy: Tenancy::Alone,
@@ -124,25 +129,32 @@ pub(super) struct YourServers {
 impl YourServers {
     /// Checks what the replicas will check, too: their errors would come with a log around them.
     async fn open(options: &ServerArgs) -> anyhow::Result<Self> {
-        let urls = options.urls()?;
+        let urls = ServerUrls::of_environment()?;
         let redis_tls = options.redis_tls.clone();
         let pool_size = options.pool_size.unwrap_or(DEFAULT_POOL_SIZE);
         let mut redis = Vec::new();
-        for url in [&urls.redis].into_iter().chain(&urls.redlock) {
+        for url in urls.all_redis() {
             redis.push(redis_connection::open(url, &redis_tls)?);
         }
 
         let mut database = BenchDatabase::open(&urls.database).await?;
         database.check(pool_size).await?;
         check_redis(&redis, key_prefix(&database.name)).await?;
-        for name in database.drop_leftovers().await? {
-            remove_keys(&redis, &name).await?;
+        // The keys first: if this process is killed, the database tells the next one of both.
+        for name in database.leftovers().await? {
+            for (place, count) in remove_keys(&urls, &redis, &name).await? {
+                let prefix = key_prefix(&name);
+                print_progress(&format!("removed {count} keys {prefix}* from the Redis {place}"));
+            }
+            database.drop_leftover(&name).await;
         }
         Ok(Self { urls, redis_tls, pool_size, database, redis, replicas: None })
     }
 
     async fn ready(&mut self) -> anyhow::Result<Site> {
         let Self { urls, redis_tls, pool_size, database, redis, replicas } = self;
+        database.migrate().await?;
+
         print_progress("starting two replicas on this machine …");
         let path = |file: &Option<String>| file.clone().unwrap_or_default();
         let started = TempReplicas::start(&[
@@ -160,6 +172,7 @@ impl YourServers {
         let addresses = replicas.insert(started).ready().await?;
         Ok(Site {
             database_url: database.url(),
+            database: Some(database.name.clone()),
             redis: redis.clone(),
             replicas: addresses,
             tenancy: Tenancy::Shared { pool_size: *pool_size },
@@ -167,13 +180,14 @@ impl YourServers {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        let Self { database, redis, replicas, .. } = self;
+        let Self { urls, database, redis, replicas, .. } = self;
+        print_progress(&format!("stopping: removing the database {} …", database.name));
         if let Some(replicas) = replicas {
             replicas.stop().await;
         }
 
-        // The keys first: if this process is killed, the database tells the next one of both.
-        let keys = remove_keys(&redis, &database.name).await;
+        // The keys first, as of a leftover.
+        let keys = remove_keys(&urls, &redis, &database.name).await.map(drop);
         let database = database.remove().await;
         match (keys, database) {
             (Err(keys), Err(database)) => Err(anyhow!("{keys:#}; {database:#}")),
@@ -198,20 +212,74 @@ async fn check_redis(redis: &[Redis], prefix: String) -> anyhow::Result<()> {
     redis_connection::check_eviction_policy(redis).await
 }
 
-/// Removes the keys of a benchmark. The error says what is left.
-async fn remove_keys(redis: &[Redis], database: &str) -> anyhow::Result<()> {
+/// Removes the keys of a benchmark. Returns each server's address with the number of its keys. The
+/// error says what is left, and where.
+async fn remove_keys<'u>(
+    urls: &'u ServerUrls,
+    redis: &[Redis],
+    database: &str,
+) -> anyhow::Result<Vec<(&'u str, u64)>> {
     let prefix = key_prefix(database);
-    let removing = async {
-        for server in redis {
-            server.delete_prefixed(&prefix).await?;
+    let removals = redis.iter().map(|server| remove_prefixed(server, &prefix));
+    let outcomes = urls.all_redis().map(|url| place(url)).zip(join_all(removals).await);
+
+    let mut removed = Vec::new();
+    let mut failures = Vec::new();
+    for (place, outcome) in outcomes {
+        match outcome {
+            Ok(count) => removed.push((place, count)),
+            Err(error) => failures.push(format!("{place} ({error:#})")),
         }
-        anyhow::Ok(())
+    }
+    ensure!(
+        failures.is_empty(),
+        "keys that begin with {prefix} may be left in the Redis {}; remove them with: redis-cli \
+         --scan --pattern '{prefix}*' | xargs redis-cli unlink",
+        failures.join(", ")
+    );
+    Ok(removed)
+}
+
+/// Removes the keys from one server; waits for one that does not respond.
+async fn remove_prefixed(server: &Redis, prefix: &str) -> anyhow::Result<u64> {
+    let mut failure = None;
+    let removing = async {
+        loop {
+            match server.delete_prefixed(prefix).await {
+                Err(error) if error.is_unavailable() => failure = Some(error),
+                outcome => return outcome,
+            }
+            sleep(CLEANING_PAUSE).await;
+        }
     };
-    let removed = timeout(CLEANING_TIMEOUT, removing).await.context("it takes too long");
-    removed.and_then(|removed| removed).with_context(|| {
-        format!(
-            "keys that begin with {prefix} may be left in your Redis; remove them with: redis-cli \
-             --scan --pattern '{prefix}*' | xargs redis-cli unlink"
-        )
-    })
+    match (timeout(CLEANING_TIMEOUT, removing).await, failure) {
+        (Ok(outcome), _) => Ok(outcome?),
+        (Err(_), Some(error)) => Err(error.into()),
+        (Err(_), None) => Err(anyhow!("it takes too long")),
+    }
+}
+
+/// Returns the hosts and ports of an address of Redis, without the password.
+fn place(url: &str) -> &str {
+    // The options, too, may have the password.
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let place = url.split_once("://").map_or(url, |(_, place)| place);
+    place.rsplit_once('@').map_or(place, |(_, place)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_has_no_password() {
+        for (url, expected) in [
+            ("redis://localhost:6379", "localhost:6379"),
+            ("rediss://me:s%40t@db.example:6380/2", "db.example:6380/2"),
+            ("redis-cluster://:secret@a:1,b:2", "a:1,b:2"),
+            ("unix:///run/redis.sock?db=1&pass=s@t", "/run/redis.sock"),
+        ] {
+            assert_eq!(place(url), expected);
+        }
+    }
 }

@@ -1,19 +1,25 @@
 //! `holdfast bench --on-your-servers`: a Postgres and a Redis that belong to somebody are measured,
 //! with no right but CREATEDB, and left as they were.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use holdfast_services::{TempFolder, TempPostgres, TempRedis};
+use holdfast_testkit::pooler::Pooler;
+use holdfast_testkit::until;
 use redis::Commands as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::share_machine;
 
 const SHORT: [&str; 6] = ["--rounds", "1", "--seconds", "0.2", "--connections", "4"];
+/// Of a benchmark, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Servers of somebody, with a role for the benchmark that may create databases.
 struct Staging {
@@ -30,6 +36,8 @@ impl Staging {
         let staging = Self { postgres, redis, folder };
 
         staging.execute("create role staging login createdb password 'pw'").await;
+        // As a role may have a schema of its own in the database that it uses.
+        staging.execute("alter role staging set search_path = theirs").await;
         staging.execute("create table items (id int, name text)").await;
         staging.execute("insert into items select n, 'theirs' from generate_series(1, 99) n").await;
         staging.execute("alter table items owner to staging").await;
@@ -62,15 +70,22 @@ impl Staging {
         sqlx::query_scalar(names).fetch_all(&mut self.session().await).await.unwrap()
     }
 
-    /// Everything that somebody has: relations, rows with their versions, roles, settings of the
-    /// server; databases; keys with their values.
-    async fn contents(&self) -> (Vec<String>, Vec<String>, Vec<(String, String)>) {
-        let query = "select relname::text || xmin || relacl::text from pg_class
-             union all select xmin::text || ctid || items.* from items
-             union all select rolname || rolconfig::text from pg_roles
-             union all select name || setting from pg_settings where source = 'configuration file'
+    /// Everything that somebody has: relations, rows with their versions, roles, databases,
+    /// settings of roles and of the server; keys with their values.
+    async fn contents(&self) -> (Vec<String>, Vec<(String, String)>) {
+        let query = "select concat_ws(' ', relnamespace::regnamespace, relname, xmin, relacl)
+               from pg_class where relnamespace::regnamespace::text !~ '^(pg_|information_schema)'
+             union all select concat_ws(' ', xmin, ctid, items.*) from items
+             union all select concat_ws(' ', nspname, nspacl) from pg_namespace
+              where nspname !~ '^pg_temp'
+             union all select pg_roles::text from pg_roles
+             union all select concat_ws(' ', datname, datdba, datacl,
+                                        shobj_description(oid, 'pg_database')) from pg_database
+             union all select setting::text from pg_db_role_setting setting
+             union all select concat_ws(' ', name, setting) from pg_settings
+              where source = 'configuration file'
              order by 1";
-        let rows: Vec<Option<String>> =
+        let rows: Vec<String> =
             sqlx::query_scalar(query).fetch_all(&mut self.session().await).await.unwrap();
 
         let mut connection = self.keys();
@@ -79,7 +94,7 @@ impl Staging {
         let values = names.iter().map(|name| connection.get(name).unwrap());
         let values: Vec<String> = values.collect();
         let keys = names.into_iter().zip(values).collect();
-        (rows.into_iter().flatten().collect(), self.databases().await, keys)
+        (rows, keys)
     }
 
     fn bench(&self, arguments: &[&str], database_url: &str) -> Command {
@@ -87,31 +102,33 @@ impl Staging {
         command.args(["bench", "--on-your-servers"]).args(SHORT).args(arguments);
         command.env("DATABASE_URL", database_url).env("REDIS_URL", &self.redis.url);
         command.env_remove("REDLOCK_URLS").stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 
     /// Starts one that runs until it gets a signal, and waits for its first run. Returns what it
     /// has said until then.
-    fn start_long(&self) -> (Child, String) {
+    async fn start_long(&self) -> (Child, String) {
         let url = self.url("staging", "pw");
         let mut child =
             self.bench(&["--rounds", "100", "--only", "batched"], &url).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = String::new();
-        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
-            said += &(line.unwrap() + "\n");
-            if said.contains("round 1/") {
-                return (child, said);
-            }
+        while !said.contains("round 1/") {
+            let line = timeout(LIMIT, lines.next_line()).await.expect("it runs").unwrap();
+            said += &(line.unwrap_or_else(|| panic!("it ended: {said}")) + "\n");
         }
-        let status = child.wait().unwrap();
-        panic!("it ended, {status}: {said}");
+        (child, said)
     }
 
     async fn stop(self) {
         self.postgres.stop().await;
         drop(self.folder);
     }
+}
+
+async fn run(mut command: Command) -> Output {
+    timeout(LIMIT, command.output()).await.expect("it ends").unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -125,7 +142,8 @@ fn database(said: &str) -> String {
 }
 
 fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), signal).unwrap();
+    let id = child.id().unwrap().try_into().unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
 }
 
 #[tokio::test]
@@ -135,8 +153,9 @@ async fn servers_of_somebody_are_measured_and_left_as_they_were() {
     let before = staging.contents().await;
     let json = tempfile::NamedTempFile::new().unwrap();
     let arguments = ["--only", "redlock,owner,batched", "--pool-size", "5", "--json"];
-    let output = staging.bench(&arguments, &staging.url("staging", "pw")).arg(json.path()).output();
-    let output = output.unwrap();
+    let mut command = staging.bench(&arguments, &staging.url("staging", "pw"));
+    command.arg(json.path());
+    let output = run(command).await;
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(staging.contents().await, before);
 
@@ -175,30 +194,30 @@ async fn next_benchmark_removes_only_what_a_killed_one_left() {
     session.execute("set application_name = 'holdfast_bench_used'").await.unwrap();
     let before = staging.contents().await;
 
-    let (mut killed, said_by_killed) = staging.start_long();
+    let (mut killed, said_by_killed) = staging.start_long().await;
     let left = database(&said_by_killed);
     signal(&killed, Signal::KILL);
-    killed.wait().unwrap();
+    killed.wait().await.unwrap();
     assert!(staging.databases().await.contains(&left), "nobody has dropped it");
     let _: () = staging.keys().set(format!("holdfast:{left}:lock:item"), "left").unwrap();
 
     let sessions = format!("select count(*) from pg_stat_activity where datname = '{left}'");
-    // Its replicas end by themselves.
-    loop {
+    until("its replicas have ended by themselves", async || {
         let count = sqlx::query_scalar(AssertSqlSafe(sessions.clone()));
-        let count: i64 = count.fetch_one(&mut session).await.unwrap();
-        if count == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        count.fetch_one(&mut session).await.is_ok_and(|count: i64| count == 0)
+    })
+    .await;
 
-    let (mut next, said) = staging.start_long();
-    assert!(said.contains(&format!("dropped the database {left}")), "{said}");
+    let (mut next, said) = staging.start_long().await;
+    let prefix = format!("keys holdfast:{left}:* from the Redis ");
+    let keys = said.find(&prefix).unwrap_or_else(|| panic!("{said}"));
+    let dropped = said.find(&format!("dropped the database {left}"));
+    assert!(dropped.unwrap_or_else(|| panic!("{said}")) > keys, "the keys first: {said}");
     assert!(said.contains("holdfast_bench_used is in use"), "{said}");
+    assert!(said.contains("drop database \"holdfast_bench_used\" with (force)"), "{said}");
     assert!(said.contains("holdfast_bench_of_somebody stays"), "{said}");
     signal(&next, Signal::INT);
-    assert!(!next.wait().unwrap().success());
+    assert!(!timeout(LIMIT, next.wait()).await.expect("it ends").unwrap().success());
     assert_eq!(staging.contents().await, before, "an interrupted one leaves nothing");
     staging.stop().await;
 }
@@ -211,16 +230,20 @@ async fn servers_that_do_not_suffice_are_refused_with_the_remedy() {
     staging.execute("create role \"Few\" login createdb connection limit 20 password 'pw'").await;
     let before = staging.contents().await;
 
-    let refusals: [(&str, &str, &[&str], &str); 6] = [
-        ("guest", "pw", &[], "grants it with: alter role guest createdb"),
-        ("Few", "pw", &[], "Use --pool-size 1, or raise max_connections"),
-        ("staging", "wrong", &[], "Correct the user and the password in DATABASE_URL"),
-        ("staging", "pw", &["--redlock-urls", "redis://a,redis://b"], "three or five"),
-        ("staging", "pw", &["--only", "redlock"], "no strategy is left to measure"),
-        ("staging", "pw", &["--redis-url", "redis://127.0.0.1:1"], "Redis does not answer"),
+    let same = "REDLOCK_URLS=";
+    let refusals: [(&str, &str, &[&str], &str, &str); 7] = [
+        ("guest", "pw", &[], same, "grants it with: alter role guest createdb"),
+        ("Few", "pw", &[], same, "Use --pool-size 1, or raise max_connections"),
+        ("staging", "wrong", &[], same, "Correct the user and the password in DATABASE_URL"),
+        ("staging", "pw", &[], "REDLOCK_URLS=redis://a,redis://b", "three or five"),
+        ("staging", "pw", &["--only", "redlock"], same, "no strategy is left to measure"),
+        ("staging", "pw", &["--json", "/nonexistent/x"], same, "can't write /nonexistent/x"),
+        ("staging", "pw", &[], "REDIS_URL=redis://127.0.0.1:1", "Redis does not answer"),
     ];
-    for (user, password, arguments, remedy) in refusals {
-        let output = staging.bench(arguments, &staging.url(user, password)).output().unwrap();
+    for (user, password, arguments, variable, remedy) in refusals {
+        let mut command = staging.bench(arguments, &staging.url(user, password));
+        command.envs(variable.split_once('='));
+        let output = run(command).await;
         let said = said(&output);
         assert!(!output.status.success() && said.contains(remedy), "{user} {arguments:?}: {said}");
         assert!(!said.contains("creating the database"), "{said}");
@@ -230,8 +253,49 @@ async fn servers_that_do_not_suffice_are_refused_with_the_remedy() {
         .arg(&["SET", "maxmemory-policy", "allkeys-lru"])
         .query(&mut staging.keys())
         .unwrap();
-    let output = staging.bench(&[], &staging.url("staging", "pw")).output().unwrap();
+    let output = run(staging.bench(&[], &staging.url("staging", "pw"))).await;
     assert!(said(&output).contains("maxmemory-policy allkeys-lru"), "{}", said(&output));
+    assert_eq!(staging.contents().await, before);
+    staging.stop().await;
+}
+
+/// Its tables would else be made, and emptied, in somebody's database.
+#[tokio::test]
+async fn pooler_that_leads_to_another_database_is_refused() {
+    let _machine = share_machine();
+    let staging = Staging::start().await;
+    staging.execute("create database shop owner staging").await;
+    staging.execute("alter role staging reset search_path").await;
+    let target = "port=5432 user=staging password=pw dbname=shop";
+    let folder = staging.postgres.socket().parent().unwrap().to_owned();
+    let Some(pooler) = Pooler::start(&folder, target, "pool_mode = session") else { return };
+    let before = staging.contents().await;
+
+    let output = run(staging.bench(&["--only", "batched"], &pooler.url("holdfast"))).await;
+    let said = said(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("leads to another database than it names"), "{said}");
+    assert_eq!(staging.contents().await, before);
+    let url = staging.url("staging", "pw").replace("///holdfast?", "///shop?");
+    let mut shop = PgConnection::connect(&url).await.unwrap();
+    let tables = "select count(*) from pg_tables where tableowner = 'staging'";
+    let tables: i64 = sqlx::query_scalar(tables).fetch_one(&mut shop).await.unwrap();
+    assert_eq!(tables, 0, "it is still empty");
+    staging.stop().await;
+}
+
+/// Nothing is stored in the database that the address names.
+#[tokio::test]
+async fn address_may_name_a_database_of_another_encoding() {
+    let _machine = share_machine();
+    let staging = Staging::start().await;
+    let create = "create database ascii encoding 'SQL_ASCII' locale 'C' template template0";
+    staging.execute(create).await;
+    let before = staging.contents().await;
+
+    let url = staging.url("staging", "pw").replace("///holdfast?", "///ascii?");
+    let output = run(staging.bench(&["--only", "batched"], &url)).await;
+    assert!(output.status.success(), "{}", said(&output));
     assert_eq!(staging.contents().await, before);
     staging.stop().await;
 }

@@ -1,74 +1,29 @@
 //! PgBouncer between the replicas and Postgres, and a database with settings of its own.
 
-use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::Command;
 
 use futures_util::future::join_all;
 use holdfast_shop::db::{self, Error};
-use holdfast_testkit::topology::{self, Daemon, free_ports};
+use holdfast_testkit::pooler::Pooler;
 use holdfast_testkit::{Shop, options, services};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 /// Settings for compatibility with more clients; with `options`, settings are dropped silently.
 const LENIENT: &str = "ignore_startup_parameters = extra_float_digits, options";
 
-/// PgBouncer in front of the services' Postgres.
-struct Pooler {
-    port: u16,
-    _process: Daemon,
-}
-
-impl Pooler {
-    /// Returns `None` if it is not installed; see [`topology::skip`].
-    fn start(settings: &str) -> Option<Self> {
-        // Debian installs it in a folder that is not on every user's PATH.
-        let elsewhere = PathBuf::from("/usr/sbin/pgbouncer");
-        let found = topology::program("pgbouncer").unwrap_or(elsewhere);
-        let Some(program) = Some(found).filter(|program| program.is_file()) else {
-            topology::skip("no pgbouncer (script/bootstrap --tests)");
-            return None;
-        };
-        let [port] = free_ports();
-        let process = Daemon::start(&program, |folder| {
-            let file = folder.join("pgbouncer.ini");
-            std::fs::write(&file, configuration(port, settings)).unwrap();
-            vec![file.to_str().unwrap().to_owned()]
-        });
-        topology::until("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Some(Self { port, _process: process })
-    }
-
-    fn url(&self, shop: &Shop) -> String {
-        format!("postgres://anyone@127.0.0.1:{}/{}?sslmode=disable", self.port, shop.database)
-    }
-}
-
-fn configuration(port: u16, settings: &str) -> String {
+/// Returns PgBouncer in front of the services' Postgres.
+fn start_pooler(settings: &str) -> Option<Pooler> {
     let postgres = options();
-    let socket = postgres.get_socket().unwrap().to_str().unwrap();
-    // PgBouncer does not run as root; that user can reach the socket.
-    let owner = Command::new("stat").args(["-c", "%U", socket]).output().unwrap();
-    let owner = String::from_utf8(owner.stdout).unwrap();
-    let user = if rustix::process::geteuid().is_root() {
-        format!("user = {owner}")
-    } else {
-        String::new()
-    };
-    format!(
-        "[databases]\n* = host={socket} port={} user={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-         listen_port = {port}\nunix_socket_dir =\nauth_type = any\n{user}\n{settings}\n",
-        postgres.get_port(),
-        postgres.get_username(),
-    )
+    let target = format!("port={} user={}", postgres.get_port(), postgres.get_username());
+    Pooler::start(postgres.get_socket().unwrap(), &target, settings)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_pooler_keeps_all_settings() {
     let mut shop = Shop::without_replicas().await;
     for settings in ["pool_mode = session", &format!("pool_mode = session\n{LENIENT}")] {
-        let Some(pooler) = Pooler::start(settings) else { return };
-        let url = pooler.url(&shop);
+        let Some(pooler) = start_pooler(settings) else { return };
+        let url = pooler.url(&shop.database);
         let pool = db::pool(&url, 1).unwrap();
         for (name, value) in [
             ("statement_timeout", "4s"),
@@ -97,9 +52,9 @@ async fn session_pooler_keeps_all_settings() {
 async fn unreset_pooler_session_is_usable() {
     let shop = Shop::without_replicas().await;
     let settings = "pool_mode = session\ndefault_pool_size = 1\nserver_reset_query =";
-    let Some(pooler) = Pooler::start(settings) else { return };
+    let Some(pooler) = start_pooler(settings) else { return };
     for _ in 0..2 {
-        let pool = db::pool(&pooler.url(&shop), 1).unwrap();
+        let pool = db::pool(&pooler.url(&shop.database), 1).unwrap();
         let mut connection = pool.acquire().await.unwrap();
         // A prepared statement, whose name the next client chooses again.
         let one: i32 = sqlx::query_scalar("select 1").fetch_one(&mut *connection).await.unwrap();
@@ -113,8 +68,8 @@ async fn unreset_pooler_session_is_usable() {
 async fn transaction_pooler_is_rejected_at_start() {
     let shop = Shop::without_replicas().await;
     for mode in ["transaction", "statement"] {
-        let Some(pooler) = Pooler::start(&format!("pool_mode = {mode}\n{LENIENT}")) else { return };
-        let url = pooler.url(&shop);
+        let Some(pooler) = start_pooler(&format!("pool_mode = {mode}\n{LENIENT}")) else { return };
+        let url = pooler.url(&shop.database);
         let migrated = db::migrate(&url).await;
         assert!(matches!(migrated, Err(Error::SharedSession)), "{migrated:?}");
         let mut serve = Command::new(env!("CARGO_BIN_EXE_holdfast"));

@@ -16,6 +16,7 @@ mod lock_family;
 pub mod observer;
 mod order_expiry;
 pub mod pause_points;
+pub mod pooler;
 pub mod ports;
 pub mod proxy;
 pub mod recorded_state;

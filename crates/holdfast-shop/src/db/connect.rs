@@ -35,6 +35,17 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, Error> {
 /// Connects, which a pool cannot do without hiding the cause of a failure. Rejects a pooler that
 /// shares sessions, and a database that cannot store every text.
 pub async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, Error> {
+    let mut connection = connect_to_any(url, wait).await?;
+
+    let (name, encoding): (String, String) =
+        sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
+            .fetch_one(&mut connection)
+            .await?;
+    if encoding == "UTF8" { Ok(connection) } else { Err(Error::Encoding { name, encoding }) }
+}
+
+/// As [`connect`], to a database in which nothing is to be stored.
+pub async fn connect_to_any(url: &str, wait: Option<Duration>) -> Result<PgConnection, Error> {
     let options = options(url)?;
     let connected = timeout(REACH_TIMEOUT, PgConnection::connect_with(&options)).await;
     let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));
@@ -43,12 +54,7 @@ pub async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, 
     // First: behind such a pooler, the settings would be another client's.
     session::check_own(&mut connection, &options).await?;
     session::apply(&mut connection, wait).await?;
-
-    let (name, encoding): (String, String) =
-        sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
-            .fetch_one(&mut connection)
-            .await?;
-    if encoding == "UTF8" { Ok(connection) } else { Err(Error::Encoding { name, encoding }) }
+    Ok(connection)
 }
 
 /// Connects once, and reports why that fails.

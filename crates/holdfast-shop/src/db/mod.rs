@@ -17,7 +17,7 @@ mod server_check;
 mod session;
 mod tls;
 
-pub use connect::{check_reachable, connect, pool};
+pub use connect::{check_reachable, connect, connect_to_any, pool};
 pub use connection::{Connection, Transaction};
 pub use error::Error;
 pub use error_class::{ErrorClass, classify, violates};
