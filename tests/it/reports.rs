@@ -173,6 +173,8 @@ async fn running_audit_is_joined_not_repeated() {
         AuditStatus::Done(_) => panic!("the audit can't end"),
     })
     .await;
+    // The progress names a check before its statement has reached the lock.
+    until("its statement waits", async || shop.waiting_sessions().await > 0).await;
     assert_eq!(shop.waiting_sessions().await, 1);
     drop(locked);
     let AuditStatus::Done(report) = reports.whole_audit(Duration::from_secs(20)).await.unwrap()
