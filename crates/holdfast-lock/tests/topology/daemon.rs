@@ -1,9 +1,11 @@
 //! Server programs that end with the test, even if it is killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -70,14 +72,36 @@ fn spawn(folder: &Path, command: &[String]) -> (Child, Pid) {
     (shell, Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
 }
 
-/// `N` different ports that were free a moment ago.
+/// Below the ephemeral ports, which any connection may get, and those of the testkit's shops.
+const PORTS: Range<u32> = 10_000..20_000;
+
+/// `N` ports that are free, and that this process has not returned before: a port is free until its
+/// daemon listens, and two daemons on one port would make one cluster of two.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run at the same time begin far from each other.
+    let first = std::process::id().wrapping_mul(7_919);
+
+    [(); N].map(|()| {
+        let mut candidates = std::iter::repeat_with(|| {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let at = first.wrapping_add(count) % (PORTS.end - PORTS.start);
+            u16::try_from(PORTS.start + at).unwrap()
+        });
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        candidates.find(is_free).unwrap()
+    })
 }
 
 /// The program of that name on the PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+#[test]
+fn no_port_is_given_twice() {
+    let ports = std::iter::repeat_with(free_ports::<5>).take(400).flatten();
+    let different: std::collections::BTreeSet<u16> = ports.collect();
+    assert_eq!(different.len(), 2_000);
 }
