@@ -8,6 +8,7 @@ pub mod api_reference;
 pub mod assets;
 pub mod basket;
 mod basket_cookie;
+pub mod csv;
 pub mod error_pages;
 pub mod format;
 pub mod item;

@@ -1,0 +1,113 @@
+//! Tables as CSV, for spreadsheets: UTF-8 with a byte order mark (without it, Excel garbles
+//! Chinese), a header line, CRLF, quotes as in RFC 4180. A text that a spreadsheet would take for a
+//! formula begins with an apostrophe; numbers and times stay as they are.
+
+use std::error::Error;
+
+use actix_web::HttpResponse;
+use actix_web::body::MessageBody;
+use actix_web::http::header::CONTENT_DISPOSITION;
+
+/// How a formula begins, also as Chinese keyboards write it.
+const FORMULA_STARTS: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠'];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// What somebody may have typed.
+    Text(String),
+    /// A number or a time, written by the program.
+    Plain(String),
+    Empty,
+}
+
+impl Cell {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub fn plain(value: impl ToString) -> Self {
+        Self::Plain(value.to_string())
+    }
+
+    /// Returns an empty cell for `None`.
+    pub fn maybe(value: Option<impl ToString>) -> Self {
+        value.map_or(Self::Empty, Self::plain)
+    }
+
+    fn write(&self, line: &mut String) {
+        let (text, defused) = match self {
+            Self::Text(text) => (text.as_str(), text.starts_with(FORMULA_STARTS)),
+            Self::Plain(text) => (text.as_str(), false),
+            Self::Empty => ("", false),
+        };
+
+        let is_quoted = text.contains([',', '"', '\r', '\n']) || text.trim() != text;
+        let apostrophe = if defused { "'" } else { "" };
+        if is_quoted {
+            let text = text.replace('"', "\"\"");
+            line.extend(["\"", apostrophe, &text, "\""]);
+        } else {
+            line.extend([apostrophe, text]);
+        }
+    }
+}
+
+/// Returns the start of a file: the byte order mark and the header line, whose names are for
+/// programs, in English in every language.
+pub fn header(names: &[&str]) -> String {
+    format!("\u{feff}{}\r\n", names.join(","))
+}
+
+pub fn line(cells: &[Cell]) -> String {
+    let mut line = String::new();
+    for (place, cell) in cells.iter().enumerate() {
+        if place > 0 {
+            line.push(',');
+        }
+        cell.write(&mut line);
+    }
+    line + "\r\n"
+}
+
+/// Responds with a file to download: a text, or a stream of lines.
+pub fn download<B>(file_name: &str, body: B) -> HttpResponse
+where
+    B: MessageBody<Error: Into<Box<dyn Error>>> + 'static,
+{
+    HttpResponse::Ok()
+        .content_type("text/csv; charset=utf-8; header=present")
+        .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{file_name}\"")))
+        .body(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_read_by_spreadsheets() {
+        let start = header(&["sku", "name"]);
+        assert_eq!(start.as_bytes(), b"\xef\xbb\xbfsku,name\r\n");
+
+        for (cell, written) in [
+            (Cell::text("铜锁"), "铜锁"),
+            (Cell::text("a, b"), "\"a, b\""),
+            (Cell::text("5\" lock"), "\"5\"\" lock\""),
+            (Cell::text("two\nlines"), "\"two\nlines\""),
+            (Cell::text(" kept "), "\" kept \""),
+            // Text that would be calculated, and numbers that would not.
+            (Cell::text("=1+1"), "'=1+1"),
+            (Cell::text("=\"a\",1"), "\"'=\"\"a\"\",1\""),
+            (Cell::text("+1"), "'+1"),
+            (Cell::text("-1 left"), "'-1 left"),
+            (Cell::text("@SUM(A1)"), "'@SUM(A1)"),
+            (Cell::text("\t=1"), "\"'\t=1\""),
+            (Cell::text("＝1"), "'＝1"),
+            (Cell::text("a=1"), "a=1"),
+            (Cell::plain(-3), "-3"),
+            (Cell::maybe(None::<i64>), ""),
+        ] {
+            assert_eq!(line(&[cell.clone(), Cell::plain(7)]), format!("{written},7\r\n"));
+        }
+    }
+}
