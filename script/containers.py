@@ -267,6 +267,14 @@ class Images:
                 succeeds(["docker", "image", "rm", image])
 
 
+def clean_up(engine, images):
+    """Removes the test's own engine, with all its images, or from another one what was added."""
+    if engine:
+        engine.remove()
+    elif images:
+        images.remove()
+
+
 # ---------------------------------------------------------------- an order
 
 

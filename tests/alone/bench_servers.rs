@@ -268,7 +268,9 @@ async fn pooler_that_leads_to_another_database_is_refused() {
     staging.execute("alter role staging reset search_path").await;
     let target = "port=5432 user=staging password=pw dbname=shop";
     let folder = staging.postgres.socket().parent().unwrap().to_owned();
-    let Some(pooler) = Pooler::start(&folder, target, "pool_mode = session") else { return };
+    let Some(pooler) = Pooler::start(&folder, target, "pool_mode = session") else {
+        return staging.stop().await;
+    };
     let before = staging.contents().await;
 
     let output = run(staging.bench(&["--only", "batched"], &pooler.url("holdfast"))).await;

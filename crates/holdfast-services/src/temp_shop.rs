@@ -55,7 +55,8 @@ impl TempShop {
             .env("HOLDFAST_LAB_CONNECTIONS", ALL_CONNECTIONS)
             .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
 
-        let up = Process::start(&mut command, &folder.join("up.log"))?;
+        let up = Process::start(&mut command, &folder.join("up.log"))
+            .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
         Ok(Self { up, folder })
     }
 
@@ -83,10 +84,11 @@ fn create_in(parents: &[&str], name: &str) -> anyhow::Result<PathBuf> {
 
     for parent in parents {
         let folder = Path::new(parent).join(name);
-        match create_new_folder(&folder, mode) {
-            Ok(()) => return create_data_folder(&folder),
-            Err(error) => failure += &format!(" {}: {error}.", folder.display()),
+        if let Err(error) = create_new_folder(&folder, mode) {
+            failure += &format!(" {}: {error}.", folder.display());
+            continue;
         }
+        return create_data_folder(&folder).inspect_err(|_| drop(std::fs::remove_dir(&folder)));
     }
     bail!("cannot make a temporary folder.{failure} Make one of them writable, and try again")
 }

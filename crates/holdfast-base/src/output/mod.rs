@@ -43,34 +43,52 @@ pub fn ms(time: Duration) -> String {
 }
 
 /// A file for a result that takes minutes: it is opened before, so that a wrong path fails at once.
+/// One that was created and never written is removed when this value is dropped.
 #[derive(Debug)]
 pub struct ResultFile {
     file: Option<(PathBuf, File)>,
+    is_new: bool,
 }
 
 impl ResultFile {
     /// Opens or creates the file. An earlier result stays until [`Self::write`].
     pub fn open(path: &Path) -> io::Result<Self> {
-        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        let created = File::options().write(true).create_new(true).open(path);
+        let is_new = created.is_ok();
+        let opened = created
+            .or_else(|_| File::options().write(true).create(true).truncate(false).open(path));
+
         let file = opened.map_err(|error| unwritable(path, &error))?;
-        Ok(Self { file: Some((path.to_owned(), file)) })
+        Ok(Self { file: Some((path.to_owned(), file)), is_new })
     }
 
     pub fn open_or_stdout(path: &Path) -> io::Result<Self> {
-        if path == Path::new("-") { Ok(Self { file: None }) } else { Self::open(path) }
+        if path == Path::new("-") {
+            Ok(Self { file: None, is_new: false })
+        } else {
+            Self::open(path)
+        }
     }
 
     pub fn is_stdout(&self) -> bool {
         self.file.is_none()
     }
 
-    pub fn write(self, text: &str) -> io::Result<()> {
-        let Some((path, mut file)) = self.file else { return print(text) };
+    pub fn write(mut self, text: &str) -> io::Result<()> {
+        let Some((path, mut file)) = self.file.take() else { return print(text) };
         // A pipe has no length.
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let emptied = if is_file { file.set_len(0) } else { Ok(()) };
         let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
         written.map_err(|error| unwritable(&path, &error))
+    }
+}
+
+impl Drop for ResultFile {
+    fn drop(&mut self) {
+        if let Some((path, _)) = self.file.take().filter(|_| self.is_new) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -116,5 +134,18 @@ mod tests {
     fn thousands_are_separated() {
         let texts = [7, 100_000, 1_234_567].map(grouped);
         assert_eq!(texts, ["7", "100,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn unwritten_result_leaves_no_new_file() {
+        let name = format!("holdfast-result-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        drop(ResultFile::open(&path).expect("it can be made"));
+        assert!(!path.exists());
+
+        ResultFile::open(&path).and_then(|file| file.write("first")).expect("it is written");
+        drop(ResultFile::open(&path).expect("it is there"));
+        assert_eq!(std::fs::read_to_string(&path).expect("the earlier result stays"), "first");
+        std::fs::remove_file(path).expect("it is ours");
     }
 }
