@@ -93,6 +93,8 @@ create domain item_price as bigint
 -- The API accepts at most 10⁹. The range is wider, so that returning sold units cannot fail.
 create domain item_stock as bigint
     constraint items_stock_range check (value between 0 and 2000000000);
+create domain item_description as text
+    constraint items_description_length check (length(value) <= 2000);
 -- The largest limit is the largest quantity of an order line.
 create domain customer_limit as bigint
     constraint customer_limit_range check (value between 1 and 1000);
@@ -125,7 +127,12 @@ create table items (
     -- Units added since without an order, less units removed.
     restocked      bigint         not null default 0,
     -- Units in pending and paid orders.
-    sold           bigint         not null default 0
+    sold           bigint         not null default 0,
+    -- Plain text; pages keep its line breaks.
+    description    item_description not null default '',
+    -- A hidden item is not listed and takes no new orders. Its ledger and its orders stay: those are
+    -- paid, cancelled and refunded as before.
+    hidden         boolean        not null default false
 );
 
 create trigger items_version before update of stock on items
@@ -378,4 +385,35 @@ create table lock_family (
     -- Identifies the Redis of a family that excludes by Redis alone: that Redis has a key of this id.
     redis_mark uuid,
     recorded_at timestamptz not null default now()
+);
+
+-- What admins changed of items and users, append-only. Stock and money are not here but in their
+-- ledgers. An entry is written by the statement or in the transaction of its change.
+create table admin_log (
+    -- Cursor of the list, newest first.
+    seq        bigint      generated always as identity constraint admin_log_pkey primary key,
+    at         timestamptz not null default clock_timestamp(),
+    admin      uuid        not null constraint admin_log_admin references users (id),
+    action     text        not null constraint admin_log_action
+                           check (action in ('create-item', 'edit-item', 'disable-user',
+                                             'enable-user', 'end-sessions', 'set-password')),
+    -- The sku of an item; the id of a user, whose name may change.
+    subject    text        not null,
+    -- The fields that changed, before and after. Never a password.
+    before     jsonb       not null default '{}',
+    after      jsonb       not null default '{}',
+    request_id uuid        not null
+);
+
+-- Finds the entries of one item or user, newest first.
+create index admin_log_subject on admin_log (subject, seq desc);
+
+-- The baskets of signed-in users; those of visitors are in a cookie of the browser. No reservation:
+-- a basket names units, and only an order takes them.
+create table baskets (
+    user_id    uuid        primary key
+                           constraint baskets_user references users (id) on delete cascade,
+    -- As in the cookie: the token of the order to be placed, then a line per item.
+    content    text        not null constraint baskets_length check (length(content) <= 4000),
+    updated_at timestamptz not null default now()
 );

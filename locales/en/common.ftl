@@ -6,6 +6,7 @@ nav-shop = Shop
 nav-lab = Lab
 nav-orders = Orders
 nav-account = Account
+nav-admin = Admin
 nav-audit = Audit
 nav-locks = Locks
 nav-jobs = Jobs

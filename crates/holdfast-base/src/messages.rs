@@ -21,7 +21,7 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    "admin", "common", "goods", "judge", "lab", "lessons", "problems", "race",
+    "admin", "common", "goods", "judge", "keeper", "lab", "lessons", "problems", "race",
     "runs", "scheduler", "shop", "strategies", "swimlane", "terminal"
 }
 

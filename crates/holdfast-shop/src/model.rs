@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -21,12 +22,22 @@ pub struct Item {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub limit_per_user: Option<i64>,
+    /// What it is, in plain text with line breaks; absent if empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// True if the shop no longer lists or sells it; absent otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
 }
 
 impl Item {
+    pub fn new(sku: Sku, name: String, price_cents: i64, stock: i64) -> Self {
+        let (limit_per_user, description) = (None, String::new());
+        Self { sku, name, price_cents, stock, limit_per_user, description, hidden: false }
+    }
+
     pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {
-        let sku = Sku::throw_away();
-        Self { sku, name: name.to_owned(), price_cents, stock, limit_per_user: None }
+        Self::new(Sku::throw_away(), name.to_owned(), price_cents, stock)
     }
 }
 
@@ -146,6 +157,64 @@ pub struct ReturnedOrder {
     /// The money returned to the account, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub balance: Option<ValueChange>,
+}
+
+/// What an admin changed, in the words of the admin log.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, sqlx::Type, strum::IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+#[sqlx(type_name = "text", rename_all = "kebab-case")]
+pub enum AdminAction {
+    CreateItem,
+    EditItem,
+    DisableUser,
+    EnableUser,
+    EndSessions,
+    SetPassword,
+}
+
+impl AdminAction {
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// What the admin log says of a change. It must not contain a password or anything made of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminEntry {
+    pub action: AdminAction,
+    /// The sku of an item, or the id of a user.
+    pub subject: String,
+    /// The changed fields.
+    pub before: Value,
+    pub after: Value,
+}
+
+/// An entry of the admin log.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct LoggedChange {
+    /// Number of the entry, and cursor for paging.
+    pub seq: i64,
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// The admin who made the change.
+    pub admin: String,
+    pub action: AdminAction,
+    /// The sku of the item, or the id of the user, that was changed.
+    pub subject: String,
+    /// The present name of that user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The changed fields as they were.
+    #[schema(value_type = Object)]
+    pub before: Value,
+    /// The changed fields as they became.
+    #[schema(value_type = Object)]
+    pub after: Value,
+    /// The request that made it.
+    pub request_id: Uuid,
 }
 
 /// A ledger entry: one change of one value.

@@ -46,7 +46,7 @@ pub async fn create(
     new: Json<NewItem>,
 ) -> HttpResult {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
-    let item = Item { sku, name, price_cents, stock, limit_per_user };
+    let item = Item { limit_per_user, ..Item::new(sku, name, price_cents, stock) };
     let address = format!("/api/items/{}", item.sku);
     let created = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
     Ok(with_location(stored_response(created), address))

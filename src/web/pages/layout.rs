@@ -94,11 +94,16 @@ impl Layout {
         self.language.text_with(id, variables)
     }
 
-    /// Names an item of the demo catalogue in the language of the page, unless it was renamed.
+    /// Names and describes an item of the demo catalogue in the language of the page, unless that
+    /// was edited.
     pub fn named(&self, mut item: Item) -> Item {
         let name = Message::new(&format!("goods-{}", item.sku));
         if name.format(Language::English).is_some_and(|english| english == item.name) {
             item.name = name.text(self.language);
+        }
+        let about = Message::new(&format!("goods-{}-about", item.sku));
+        if about.format(Language::English).is_some_and(|english| english == item.description) {
+            item.description = about.text(self.language);
         }
         item
     }
@@ -126,6 +131,10 @@ impl Layout {
 
     pub fn is_admin(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
+    }
+
+    pub fn is_in_admin(&self) -> bool {
+        ["/admin", "/audit", "/locks", "/jobs"].iter().any(|page| self.is_at(page))
     }
 
     pub fn is_at(&self, path: &str) -> bool {

@@ -15,6 +15,7 @@ pub mod item;
 pub mod item_ledger;
 pub mod jobs;
 pub mod judgement;
+mod keeper;
 pub mod lab;
 mod layout;
 mod ledger_table;
@@ -93,6 +94,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler_game::show)))
         .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
         .configure(lab::configure)
+        .configure(keeper::configure)
         .service(resource("/problems", "GET").route(get().to(error_pages::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(error_pages::show)))
         .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))

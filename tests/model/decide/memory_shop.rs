@@ -261,7 +261,7 @@ impl MemoryShop {
             10 => {
                 let limit = rng.random_bool(0.7).then(|| rng.random_range(1..6));
                 let (name, price_cents) = (sku.to_string(), 1);
-                let item = Item { sku, name, price_cents, stock: 0, limit_per_user: None };
+                let item = Item::new(sku, name, price_cents, 0);
                 Box::new(SetLimit::new(user, item, limit, Some(key)).unwrap())
             }
             _ => self.expire(rng),

@@ -9,12 +9,32 @@ use crate::model::Item;
 use crate::store::read::count_purchases;
 use crate::{Shop, Sku, UserId};
 
-/// Returns the shop's items by sku, after `after`, without lab items.
+/// Returns the items that the shop lists, by sku, after `after`: without hidden and lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let items = sqlx::query_as!(
         Item,
-        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
-            where kind = 'shop' and sku > $1 order by sku limit $2"#,
+        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description, hidden
+             from items where kind = 'shop' and not hidden and sku > $1 order by sku limit $2"#,
+        after.map_or("", Sku::as_str),
+        limit,
+    );
+    Ok(items.fetch_all(&mut *shop.connection().await?).await?)
+}
+
+/// Like [`items`], with the hidden ones: for admins. Only those whose sku begins with `prefix`.
+pub async fn all_items(
+    shop: &Shop,
+    prefix: &str,
+    after: Option<&Sku>,
+    limit: i64,
+) -> Result<Vec<Item>, Error> {
+    let items = sqlx::query_as!(
+        Item,
+        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description, hidden
+             from items
+            where kind = 'shop' and starts_with(sku, $1) and sku >= $1 and sku > $2
+            order by sku limit $3"#,
+        prefix,
         after.map_or("", Sku::as_str),
         limit,
     );
@@ -35,8 +55,9 @@ pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error>
         async move {
             let items = sqlx::query_as!(
                 Item,
-                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
-                    where sku = any($1) order by sku"#,
+                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description,
+                          hidden
+                     from items where sku = any($1) order by sku"#,
                 &skus as &[Sku],
             );
             items.fetch_all(db).await

@@ -37,14 +37,16 @@ pub async fn insert(
     request_id: Uuid,
 ) -> Result<bool, Error> {
     let inserted = sqlx::query!(
-        "insert into items (sku, name, price_cents, stock, opening, kind, limit_per_user)
-         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint)",
+        "insert into items (sku, name, price_cents, stock, opening, kind, limit_per_user,
+                            description)
+         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint, $7::text)",
         item.sku.as_str(),
         item.name,
         item.price_cents,
         item.stock,
         kind as ItemKind,
         item.limit_per_user,
+        item.description,
     )
     .execute(&mut *tx)
     .await;

@@ -29,6 +29,31 @@ pub(super) fn duplicate_key_conflict(error: sqlx::Error) -> Error {
     }
 }
 
+/// Inserts the record of a change that is a transaction of its own. Waits for another transaction
+/// with the same key; [`Error::Conflict`] if that one commits.
+pub(super) async fn insert(
+    tx: &mut PgConnection,
+    request: &IdempotencyRequest,
+    response: &StoredResponse,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
+         values ($1, $2, $3, $4, $5::text, $6, $7, $8)",
+        request.id,
+        request.user.0,
+        request.method,
+        request.path,
+        request.key.as_str(),
+        request.fingerprint.as_slice(),
+        i16::try_from(response.status).unwrap_or(200),
+        response.body,
+    )
+    .execute(tx)
+    .await
+    .map_err(duplicate_key_conflict)?;
+    Ok(())
+}
+
 /// Looks up the key records of several commands; `None` for a key without a record.
 pub async fn look_up(
     db: &mut PgConnection,

@@ -7,6 +7,7 @@
 //! not match raises no SQL error.
 
 pub mod accounts;
+pub mod admin;
 pub mod changed_rows;
 pub mod conditional_update;
 pub mod items;

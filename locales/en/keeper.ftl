@@ -1,0 +1,37 @@
+# The shop's keeper: items and the admin log.
+keeper-nav = Admin pages
+keeper-items = Items
+keeper-items-none = No item matches.
+keeper-sku = Sku
+keeper-name = Name
+keeper-price = Price
+keeper-stock = Stock
+keeper-limit = Limit
+keeper-is-hidden = hidden
+keeper-find = Find
+keeper-find-sku = Sku, or its beginning
+keeper-more = More
+
+keeper-log = Log
+keeper-log-about = What admins changed, newest first. Stock and money are in their own ledgers.
+keeper-log-none = Nothing was changed yet.
+keeper-log-when = When
+keeper-log-who = Who
+keeper-log-what = What
+keeper-log-changes = Changes
+keeper-action-create-item = item added
+keeper-action-edit-item = item changed
+keeper-action-disable-user = user disabled
+keeper-action-enable-user = user enabled
+keeper-action-end-sessions = sessions ended
+keeper-action-set-password = password reset
+keeper-field-name = name
+keeper-field-price-cents = price
+keeper-field-description = description
+keeper-field-hidden = hidden
+keeper-field-limit-per-user = limit
+keeper-field-stock = stock
+keeper-field-disabled = disabled
+keeper-value-yes = yes
+keeper-value-no = no
+keeper-value-none = none

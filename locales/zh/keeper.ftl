@@ -1,0 +1,37 @@
+# 店主的页面：商品和操作记录。
+keeper-nav = 管理页面
+keeper-items = 商品
+keeper-items-none = 没有符合条件的商品。
+keeper-sku = 商品编号（SKU）
+keeper-name = 名称
+keeper-price = 价格
+keeper-stock = 库存
+keeper-limit = 限购
+keeper-is-hidden = 已下架
+keeper-find = 查找
+keeper-find-sku = 商品编号或其开头
+keeper-more = 更多
+
+keeper-log = 操作记录
+keeper-log-about = 管理员做过的修改，最新的在前。库存和金额另有账本。
+keeper-log-none = 还没有修改。
+keeper-log-when = 时间
+keeper-log-who = 操作人
+keeper-log-what = 操作
+keeper-log-changes = 修改
+keeper-action-create-item = 添加商品
+keeper-action-edit-item = 修改商品
+keeper-action-disable-user = 停用用户
+keeper-action-enable-user = 启用用户
+keeper-action-end-sessions = 结束会话
+keeper-action-set-password = 重置密码
+keeper-field-name = 名称
+keeper-field-price-cents = 价格
+keeper-field-description = 描述
+keeper-field-hidden = 下架
+keeper-field-limit-per-user = 限购
+keeper-field-stock = 库存
+keeper-field-disabled = 停用
+keeper-value-yes = 是
+keeper-value-no = 否
+keeper-value-none = 无
