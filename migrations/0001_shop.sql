@@ -30,8 +30,16 @@ create table users (
     -- 'lab'. It pays the orders of lab items, so that money made there buys nothing in the shop.
     -- Created with the user's first payment in the lab. Unique: two first payments at once create one.
     lab_account_of uuid       constraint users_lab_account_of references users (id)
-                              constraint users_lab_account_of_key unique
+                              constraint users_lab_account_of_key unique,
+    -- A student of a class, who joined under this name without a password; the user's own name is
+    -- class-<12 hex digits>. Null again when the class ends: the nickname leaves, orders and ledgers
+    -- stay.
+    nickname      text        constraint users_nickname_shape
+                              check (nickname = btrim(nickname) and length(nickname) between 1 and 24)
 );
+
+-- Two students of a class do not differ in case alone.
+create unique index users_nickname_key on users (lower(nickname));
 
 -- Only the SHA-256 of the session token is stored: read access to this table does not allow
 -- signing in.

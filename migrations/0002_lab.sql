@@ -15,8 +15,6 @@ create table lab_runs (
     frame      bigint      not null default 0,
     -- The result.
     outcome    jsonb,
-    -- The visitor's prediction.
-    guess      text        constraint lab_runs_guess check (length(guess) <= 200),
     -- Whether it was imported from a file: its contents are then not verified.
     from_file  boolean     not null default false,
     created_at timestamptz not null default now(),
@@ -75,3 +73,39 @@ create table lab_marks (
 );
 
 create index lab_marks_due_at on lab_marks (due_at);
+
+-- What a visitor did in the lab: a row for each lesson, and for each level of the game.
+create table lab_progress (
+    -- The name of a lesson, or `level-` and the name of a level.
+    activity     text        not null,
+    -- The id of the user, or that of the browser's cookie.
+    visitor      uuid        not null,
+    -- Null for a browser without a session; such rows are deleted after 30 days.
+    user_id      uuid        constraint lab_progress_user references users,
+    -- The first answer, which counts; later ones do not change it.
+    guess        smallint    constraint lab_progress_guess check (guess between 0 and 3),
+    answered_at  timestamptz,
+    -- When the visitor has last seen the end of a run that was new to them, and which run.
+    done_at      timestamptz,
+    run_id       uuid        constraint lab_progress_run references lab_runs on delete set null,
+    -- The most stars of a level.
+    stars        smallint    constraint lab_progress_stars check (stars between 1 and 3),
+    -- What a student handed in about the run.
+    note         text        constraint lab_progress_note check (length(note) <= 500),
+    handed_in_at timestamptz,
+    created_at   timestamptz not null default now(),
+    primary key (activity, visitor)
+);
+
+-- A visitor's rows; the primary key finds those of a lesson.
+create index lab_progress_visitor on lab_progress (visitor);
+create index lab_progress_user_id on lab_progress (user_id);
+-- Used when a run is deleted.
+create index lab_progress_run_id on lab_progress (run_id);
+
+-- The class that is taught in this shop, with the code that its students join with; a single row.
+create table lab_class (
+    only_one boolean     primary key default true constraint lab_class_only_one check (only_one),
+    code     text        not null constraint lab_class_code check (code ~ '^[A-HJ-NP-Z2-9]{6}$'),
+    since    timestamptz not null default now()
+);

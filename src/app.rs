@@ -119,6 +119,7 @@ impl Replica {
             readiness: Readiness::default(),
             lab: options.lab.is_on(),
             public_lab: options.lab == LabMode::Public,
+            class: options.lab.is_class(),
             local_visitors: options.local_visitors == Switch::On,
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             board,

@@ -29,6 +29,8 @@ pub struct AppState {
     pub replica: String,
     pub lab: bool,
     pub public_lab: bool,
+    /// True if a class is taught: its students join without a password.
+    pub class: bool,
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
     pub event_streams: Arc<Semaphore>,

@@ -68,7 +68,6 @@ pub fn oversold() -> LabRun {
         state: LabRunState::Done,
         request: serde_json::from_value(request_json).unwrap(),
         progress: RunProgress::default(),
-        guess: Some("0".to_owned()),
         created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
         outcome: serde_json::from_value(outcome).unwrap(),
     }
@@ -157,6 +156,9 @@ async fn lesson_takes_a_guess_before_it_explains() {
     for shown in ["Your answer: fewer than 100", "both read 10", "1 answer so far"] {
         assert!(lesson.contains(shown), "{shown}: {lesson}");
     }
+    let end = "update lab_runs set state = 'done', ended_at = now() where state = 'queued'";
+    sqlx::query(end).execute(&shop.pool).await.unwrap();
+    visitor.get(&queued.location).await;
     let map = visitor.get("/lab").await.words();
     assert!(map.contains("Why a lock 1 of 4 done 1 The lost update ●done"), "{map}");
     let other = Visitor::new(&shop).get("/lab/lessons/lost-update").await.words();
@@ -233,7 +235,10 @@ async fn custom_load_reports_errors_per_field() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_page_shows_verdict_and_evidence() {
     let shop = with_run(&oversold()).await;
-    let page = Visitor::new(&shop).get(&format!("/lab/runs/{ID}")).await;
+    register_runner(&shop).await;
+    let visitor = Visitor::new(&shop);
+    assert_eq!(visitor.post("/lab/lessons/lost-update/runs", "guess=0").await.status, 303);
+    let page = visitor.get(&format!("/lab/runs/{ID}")).await;
     let words = page.words();
     for shown in [
         // The shortest of three pairs.

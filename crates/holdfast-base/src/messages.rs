@@ -21,8 +21,9 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    "admin", "common", "goods", "judge", "keeper", "lab", "lessons", "problems", "race",
-    "runs", "scheduler", "shop", "strategies", "swimlane", "terminal"
+    "admin", "choose", "class", "common", "glossary", "goods", "judge", "keeper", "lab",
+    "lessons", "problems", "race", "reasons", "runs", "scheduler", "shop", "strategies",
+    "swimlane", "terminal"
 }
 
 type Edition = FluentBundle<FluentResource>;

@@ -7,6 +7,7 @@
 pub mod fork_pair;
 pub mod headers;
 pub mod lessons;
+pub mod progress;
 pub mod race;
 pub mod run;
 pub mod runner;

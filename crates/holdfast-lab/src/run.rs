@@ -339,8 +339,6 @@ pub struct LabRun {
     pub replica: Option<String>,
     /// Place in the queue, from 1; absent once the run is claimed.
     pub position: Option<i64>,
-    /// The index of the visitor's guess before the run, from 0, in the lesson's guesses.
-    pub guess: Option<String>,
     /// True if the run was imported from a file: its contents are not verified.
     #[serde(default)]
     pub from_file: bool,

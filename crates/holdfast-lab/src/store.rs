@@ -32,8 +32,6 @@ pub enum EnqueueResult {
 pub struct NewRun<'a> {
     /// Must be valid.
     pub request: &'a RunRequest,
-    /// Index of the visitor's guess.
-    pub guess: Option<usize>,
     /// The visitor, if signed in and subject to [`MAX_OPEN_RUNS_OF_USER`].
     pub user: Option<UserId>,
 }
@@ -84,10 +82,9 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
 
     let id = Uuid::now_v7();
     sqlx::query!(
-        "insert into lab_runs (id, wanted, guess, user_id) values ($1, $2, $3, $4)",
+        "insert into lab_runs (id, wanted, user_id) values ($1, $2, $3)",
         id,
         json(run.request)?,
-        run.guess.map(|guess| guess.to_string()),
         user,
     )
     .execute(&mut *connection)
@@ -115,15 +112,14 @@ pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     let mut connection = pool.acquire().await?;
     let imported = sqlx::query!(
         "insert into lab_runs
-             (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
-         values ($1, $2, $3, $4, $5, $6, $7, now(), true)
+             (id, wanted, state, progress, outcome, created_at, ended_at, from_file)
+         values ($1, $2, $3, $4, $5, $6, now(), true)
          on conflict (id) do nothing",
         run.id,
         json(&run.request)?,
         run.state as LabRunState,
         json(&run.progress)?,
         json(&run.outcome)?,
-        run.guess,
         run.created_at,
     )
     .execute(&mut *connection)
@@ -135,8 +131,8 @@ pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
 
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let row = sqlx::query!(
-        r#"select wanted, lab_run_state(run) as "state!: LabRunState", progress, outcome, guess,
-                  created_at, from_file, replica, lab_queue_position(run) as position
+        r#"select wanted, lab_run_state(run) as "state!: LabRunState", progress, outcome, created_at,
+                  from_file, replica, lab_queue_position(run) as position
              from lab_runs run where id = $1"#,
         id,
     )
@@ -151,7 +147,6 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
         request: read(row.wanted)?,
         progress: read(row.progress)?,
         position: row.position,
-        guess: row.guess,
         from_file: row.from_file,
         created_at: row.created_at,
         outcome: row.outcome.map(read).transpose()?.unwrap_or_default(),
@@ -173,27 +168,6 @@ pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Erro
         is_over: row.is_over,
         position: row.position,
     }))
-}
-
-/// Counts the guesses of the visitors in the stored runs of a lesson.
-pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<Vec<i64>, Error> {
-    let rows = sqlx::query!(
-        r#"select guess as "guess!", count(*) as "count!" from lab_runs
-            where wanted ->> 'lesson' = $1 and guess is not null and not from_file
-            group by guess"#,
-        lesson,
-    )
-    .fetch_all(&mut *pool.acquire().await?)
-    .await?;
-
-    let mut counts = vec![0; guesses];
-    for row in rows {
-        let place: Option<usize> = row.guess.parse().ok();
-        if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
-            *count = row.count;
-        }
-    }
-    Ok(counts)
 }
 
 /// Returns the runs older than `after`, newest first; none if that run was deleted meanwhile.

@@ -53,11 +53,18 @@ pub enum LabMode {
     Off,
     /// Visitors on this machine and all signed-in users run lessons.
     Public,
+    /// A class: its students, who joined with its code, run lessons.
+    #[value(hide = true)]
+    Class,
 }
 
 impl LabMode {
     pub fn is_on(self) -> bool {
         self != Self::Off
+    }
+
+    pub fn is_class(self) -> bool {
+        self == Self::Class
     }
 
     /// Returns its name on the command line.
@@ -66,6 +73,7 @@ impl LabMode {
             Self::On => "on",
             Self::Off => "off",
             Self::Public => "public",
+            Self::Class => "class",
         }
     }
 }

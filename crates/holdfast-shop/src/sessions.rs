@@ -33,8 +33,10 @@ pub struct SessionToken {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub id: UserId,
+    /// For a student of a class the nickname.
     pub name: String,
     pub admin: bool,
+    pub is_student: bool,
     /// Token that a form of this session must contain.
     pub csrf: String,
     pub expires_at: OffsetDateTime,
@@ -117,7 +119,8 @@ pub async fn find(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
         async move {
             let caller = sqlx::query_as!(
                 Caller,
-                r#"select u.id as "id: UserId", u.name, u.admin, s.csrf, s.expires_at
+                r#"select u.id as "id: UserId", coalesce(u.nickname, u.name) as "name!", u.admin,
+                          u.nickname is not null as "is_student!", s.csrf, s.expires_at
                      from sessions s join users u on u.id = s.user_id
                     where s.token_hash = $1 and s.expires_at > clock_timestamp()
                       and u.disabled_at is null"#,

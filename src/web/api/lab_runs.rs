@@ -49,7 +49,7 @@ pub async fn create(
 ) -> HttpResult {
     let run = run.read()?;
     begin_command(&request);
-    let id = queue_run(&state, NewRun { request: &run, guess: None, user: None }).await?;
+    let id = queue_run(&state, NewRun { request: &run, user: None }).await?;
     Ok(HttpResponse::Accepted()
         .insert_header(("Location", format!("/api/lab/runs/{id}")))
         .json(RunId { id }))

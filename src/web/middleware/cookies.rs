@@ -18,8 +18,8 @@ pub struct ShopCookie(&'static str);
 pub const SESSION_COOKIE: ShopCookie = ShopCookie("holdfast_session");
 pub const BASKET_COOKIE: ShopCookie = ShopCookie("holdfast_basket");
 pub const LANGUAGE_COOKIE: ShopCookie = ShopCookie("holdfast_language");
-/// The lessons that the visitor has run, with the guesses.
-pub const LESSONS_COOKIE: ShopCookie = ShopCookie("holdfast_lessons");
+/// Identifies a browser without a session in the lab.
+pub const VISITOR_COOKIE: ShopCookie = ShopCookie("holdfast_visitor");
 
 impl ShopCookie {
     pub fn read(self, request: &HttpRequest) -> Option<String> {

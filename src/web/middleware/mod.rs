@@ -18,7 +18,7 @@ pub mod sessions;
 
 pub use auth::{AdminUser, LabAdmin, LabReader, SignedInUser, find_caller};
 pub use body::{FormFields, Json, Query, list_query};
-pub use cookies::{BASKET_COOKIE, LANGUAGE_COOKIE, LESSONS_COOKIE, SESSION_COOKIE};
+pub use cookies::{BASKET_COOKIE, LANGUAGE_COOKIE, SESSION_COOKIE, VISITOR_COOKIE};
 pub use parameters::{KeyParameters, ListParameters, OptionalKeyParameters};
 pub use request_options::{
     DefaultOptions, begin_command, idempotency_key, lab_options, optional_idempotency_key,

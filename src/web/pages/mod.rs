@@ -30,6 +30,7 @@ mod respond;
 pub mod scheduler_game;
 pub mod sign_in;
 mod timeline;
+mod visitor;
 
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};

@@ -42,7 +42,7 @@ impl LabPage<'_> {
     }
 
     fn done(&self, lessons: &[&Lesson]) -> usize {
-        lessons.iter().filter(|lesson| self.progress.has_run(lesson)).count()
+        lessons.iter().filter(|lesson| self.progress.is_done(lesson)).count()
     }
 
     fn is_selected(&self, strategy: &Strategy) -> bool {
@@ -89,7 +89,7 @@ pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>
     if !form.is_right() {
         return page(&request, form, None).await;
     }
-    start_run(&state, NewRun { request: &load, guess: None, user }, "").await
+    start_run(&state, NewRun { request: &load, user }, "").await
 }
 
 async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) -> HttpResult {
@@ -104,7 +104,7 @@ async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) 
     let page = LabPage {
         layout: Layout::of(request).await?,
         access: run_access(request).await?,
-        progress: Progress::of(request),
+        progress: Progress::of(request).await?,
         state,
         form,
         file_wrong,

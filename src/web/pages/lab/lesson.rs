@@ -13,9 +13,11 @@ use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{html, set_cookie};
+use crate::web::pages::visitor::visitor_of_form;
 use crate::web::{HttpResult, Problem, State, app_state};
 use holdfast_base::messages::message;
 use holdfast_lab::lessons::{self, GUESSES, Lesson};
+use holdfast_lab::progress;
 use holdfast_lab::source::{self, Source};
 use holdfast_lab::store::{NewRun, RunSummary};
 
@@ -62,12 +64,16 @@ pub async fn run(
         return page(&request, lesson, form).await;
     }
 
-    let mut progress = Progress::of(&request);
-    progress.record(lesson, guess);
+    let (visitor, cookie) = visitor_of_form(&request).await?;
+    if let Some(guess) = guess {
+        progress::answer(&state.shop.pool, lesson.name, visitor, guess).await?;
+    }
 
-    let run = NewRun { request: &run, guess, user };
+    let run = NewRun { request: &run, user };
     let mut response = start_run(&state, run, Layout::minimal(&request)?.present_query()).await?;
-    set_cookie(&mut response, &progress.cookie(&request))?;
+    if let Some(cookie) = cookie {
+        set_cookie(&mut response, &cookie)?;
+    }
     Ok(response)
 }
 
@@ -78,8 +84,8 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> HttpResult {
     let state = app_state(request)?;
     let layout = Layout::of(request).await?;
-    let guesses = match Progress::of(request).guess(lesson) {
-        Some(own) => Some(Guesses::of(state, lesson, own, layout.language).await?),
+    let guesses = match Progress::of(request).await?.guess(lesson) {
+        Some(own) => Some(Guesses::of(state, lesson, Some(own), layout.language).await?),
         None => None,
     };
 

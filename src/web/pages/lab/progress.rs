@@ -1,66 +1,45 @@
-//! The lessons that a visitor has run, with the guesses: a cookie, so that it works without signing
-//! in and without JavaScript. And the guesses of all visitors.
-
-use std::collections::BTreeMap;
+//! What a visitor did in the lab, and the answers of all visitors.
 
 use actix_web::HttpRequest;
-use actix_web::cookie::Cookie;
 
-use crate::web::middleware::LESSONS_COOKIE;
-use crate::web::{AppState, Problem};
+use crate::web::pages::visitor::visitor;
+use crate::web::{AppState, Problem, app_state};
 use holdfast_base::messages::Language;
-use holdfast_lab::lessons::{self, GUESSES, Lesson};
-use holdfast_lab::store;
+use holdfast_lab::lessons::Lesson;
+use holdfast_lab::progress::{self, Activity};
 
-/// Lessons by name, each with the index of the visitor's newest guess.
 #[derive(Debug, Default)]
-pub struct Progress(BTreeMap<&'static str, Option<usize>>);
+pub struct Progress(Vec<Activity>);
 
 impl Progress {
-    pub fn of(request: &HttpRequest) -> Self {
-        Self::parse(&LESSONS_COOKIE.read(request).unwrap_or_default())
+    pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
+        let pool = &app_state(request)?.shop.pool;
+        Ok(match visitor(request).await? {
+            Some(visitor) => Self(progress::of_visitor(pool, visitor).await?),
+            None => Self::default(),
+        })
     }
 
-    /// Parses `name:guess.name:guess`; ignores what is invalid.
-    fn parse(text: &str) -> Self {
-        let lesson = |entry: &str| {
-            let (name, guess) = entry.split_once(':')?;
-            let guess = guess.parse().ok().filter(|guess| *guess < GUESSES);
-            Some((lessons::named(name)?.name, guess))
-        };
-        Self(text.split('.').filter_map(lesson).collect())
+    fn activity(&self, lesson: &Lesson) -> Option<&Activity> {
+        self.0.iter().find(|activity| activity.name == lesson.name)
     }
 
-    fn text(&self) -> String {
-        let entry = |(name, guess): (&&str, &Option<usize>)| {
-            format!("{name}:{}", guess.map(|guess| guess.to_string()).unwrap_or_default())
-        };
-        self.0.iter().map(entry).collect::<Vec<_>>().join(".")
-    }
-
-    pub fn has_run(&self, lesson: &Lesson) -> bool {
-        self.0.contains_key(lesson.name)
+    /// Returns whether the visitor has seen the end of a run.
+    pub fn is_done(&self, lesson: &Lesson) -> bool {
+        self.activity(lesson).is_some_and(|activity| activity.done_at.is_some())
     }
 
     pub fn guess(&self, lesson: &Lesson) -> Option<usize> {
-        self.0.get(lesson.name).copied().flatten()
-    }
-
-    /// Records a run; without a new guess, the earlier one stays.
-    pub fn record(&mut self, lesson: &Lesson, guess: Option<usize>) {
-        let guess = guess.or_else(|| self.guess(lesson));
-        self.0.insert(lesson.name, guess);
-    }
-
-    pub fn cookie(&self, request: &HttpRequest) -> Cookie<'static> {
-        LESSONS_COOKIE.build(request, self.text())
+        self.activity(lesson)?.guess
     }
 }
 
+/// The answers of all visitors to a lesson.
 #[derive(Debug)]
 pub struct Guesses {
     pub answers: Vec<(String, i64)>,
-    pub own: usize,
+    /// The visitor's own, if any.
+    pub own: Option<usize>,
     pub right: usize,
 }
 
@@ -68,12 +47,16 @@ impl Guesses {
     pub async fn of(
         state: &AppState,
         lesson: &Lesson,
-        own: usize,
+        own: Option<usize>,
         language: Language,
     ) -> Result<Self, Problem> {
-        let counts = store::guess_counts(&state.shop.pool, lesson.name, GUESSES).await?;
+        let counts = progress::counts(&state.shop.pool, lesson.name).await?;
         let answers = lesson.guesses(language).into_iter().zip(counts).collect();
         Ok(Self { answers, own, right: lesson.right })
+    }
+
+    pub fn is_own(&self, place: &usize) -> bool {
+        self.own == Some(*place)
     }
 
     pub fn total(&self) -> i64 {
@@ -83,22 +66,5 @@ impl Guesses {
     pub fn length(&self, count: &i64) -> i64 {
         let most = self.answers.iter().map(|(_, count)| *count).max();
         count * 200 / most.unwrap_or(0).max(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_survives_cookie_and_ignores_junk() {
-        let lesson = |name: &str| lessons::named(name).expect("there is such a lesson");
-        let mut progress = Progress::parse("none-such:1.lost-update:2.fence:99.x.:");
-        assert_eq!(progress.guess(lesson("lost-update")), Some(2));
-        assert!(progress.has_run(lesson("fence")) && !progress.has_run(lesson("redlock")));
-        progress.record(lesson("lost-update"), None);
-        progress.record(lesson("redlock"), Some(0));
-        assert_eq!(progress.text(), "fence:.lost-update:2.redlock:0");
-        assert_eq!(Progress::parse(&progress.text()).text(), progress.text());
     }
 }

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
 
-use super::progress::Guesses;
+use super::progress::{Guesses, Progress};
 use super::run_form;
 use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
 use super::views;
@@ -15,9 +15,11 @@ use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::pages::timeline::TimelineView;
+use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::{Language, Text};
-use holdfast_lab::lessons::{self, GUESSES, Lesson};
+use holdfast_lab::lessons::{self, Lesson};
+use holdfast_lab::progress;
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
 use holdfast_lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
 
@@ -27,7 +29,7 @@ struct RunPage {
     layout: Layout,
     run: LabRun,
     lesson: Option<&'static Lesson>,
-    /// Once a run with a guess is over.
+    /// Once a run is over whose lesson the visitor has answered.
     guesses: Option<Guesses>,
     scenes: Vec<Scene>,
 }
@@ -122,12 +124,20 @@ pub async fn show(
     let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
 
-    let own = run.guess.as_deref().and_then(|guess| guess.parse().ok());
-    let guesses = match (lesson, own.filter(|own| *own < GUESSES)) {
-        (Some(lesson), Some(own)) if run.state.is_over() => {
-            Some(Guesses::of(&state, lesson, own, language).await?)
+    let guesses = match lesson.filter(|_| run.state.is_over()) {
+        Some(lesson) => {
+            let watcher = visitor(&request).await?;
+            if let Some(watcher) =
+                watcher.filter(|_| run.state == LabRunState::Done && !run.from_file)
+            {
+                progress::mark_done(&state.shop.pool, lesson.name, watcher, run.id).await?;
+            }
+            match Progress::of(&request).await?.guess(lesson) {
+                Some(own) => Some(Guesses::of(&state, lesson, Some(own), language).await?),
+                None => None,
+            }
         }
-        _ => None,
+        None => None,
     };
 
     let page = RunPage { lesson, guesses, scenes: scenes(&run, language), layout, run };

@@ -1,0 +1,174 @@
+//! What each visitor did in the lab: the first answer to each lesson, the end of a run that was
+//! seen, the stars of each level of the game. A visitor is a signed-in user, or a browser without a
+//! session, of which a cookie knows the id.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::lessons::GUESSES;
+use holdfast_shop::db::Pool;
+use holdfast_shop::{Error, UserId};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visitor {
+    /// That of the user, or of the browser's cookie.
+    pub id: Uuid,
+    pub user: Option<UserId>,
+}
+
+/// What a visitor did in one activity.
+#[derive(Debug, Clone)]
+pub struct Activity {
+    /// The name of a lesson, or that of a level as [`level_activity`] returns it.
+    pub name: String,
+    /// The first answer, from 0.
+    pub guess: Option<usize>,
+    /// When the visitor last saw the end of a run that was new to them.
+    pub done_at: Option<OffsetDateTime>,
+}
+
+pub fn level_activity(level: &str) -> String {
+    format!("level-{level}")
+}
+
+/// Stores an answer to a lesson, unless the visitor has answered before; returns the one that
+/// counts.
+pub async fn answer(
+    pool: &Pool,
+    lesson: &str,
+    visitor: Visitor,
+    guess: usize,
+) -> Result<usize, Error> {
+    let guess = i16::try_from(guess).map_err(|_| Error::Bug(format!("no answer: {guess}")))?;
+    let first = sqlx::query_scalar!(
+        r#"insert into lab_progress as known (activity, visitor, user_id, guess, answered_at)
+           values ($1, $2, $3, $4, now())
+           on conflict (activity, visitor) do update
+              set guess = coalesce(known.guess, excluded.guess),
+                  answered_at = coalesce(known.answered_at, excluded.answered_at)
+           returning guess as "guess!""#,
+        lesson,
+        visitor.id,
+        visitor.user.map(|user| user.0),
+        guess,
+    )
+    .fetch_one(&mut *pool.acquire().await?)
+    .await?;
+    place(first).ok_or_else(|| Error::Bug(format!("stored answer: {first}")))
+}
+
+/// Counts the answers of all visitors to a lesson.
+pub async fn counts(pool: &Pool, lesson: &str) -> Result<[i64; GUESSES], Error> {
+    let rows = sqlx::query!(
+        r#"select guess as "guess!", count(*) as "count!" from lab_progress
+            where activity = $1 and guess is not null group by guess"#,
+        lesson,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    let mut counts = [0; GUESSES];
+    for row in rows {
+        if let Some(count) = place(row.guess).and_then(|place| counts.get_mut(place)) {
+            *count = row.count;
+        }
+    }
+    Ok(counts)
+}
+
+/// Returns everything that a visitor did, in no order.
+pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, Error> {
+    let rows = sqlx::query!(
+        "select activity, guess, done_at from lab_progress where visitor = $1",
+        visitor.id,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    let activities = rows.into_iter().map(|row| Activity {
+        name: row.activity,
+        guess: row.guess.and_then(place),
+        done_at: row.done_at,
+    });
+    Ok(activities.collect())
+}
+
+/// Records that the visitor sees the end of a run of a lesson. A run that was handed in stays the
+/// one of the lesson.
+pub async fn mark_done(
+    pool: &Pool,
+    lesson: &str,
+    visitor: Visitor,
+    run: Uuid,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into lab_progress as known (activity, visitor, user_id, done_at, run_id)
+         select $1::text, $2::uuid, $3::uuid, now(), id from lab_runs where id = $4
+         on conflict (activity, visitor) do update
+            set done_at = excluded.done_at,
+                run_id = case when known.handed_in_at is null
+                              then excluded.run_id else known.run_id end
+          where known.done_at is null
+             or known.done_at < (select ended_at from lab_runs where id = $4)",
+        lesson,
+        visitor.id,
+        visitor.user.map(|user| user.0),
+        run,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Stores the stars of a level, unless the visitor has as many.
+pub async fn set_stars(
+    pool: &Pool,
+    level: &str,
+    visitor: Visitor,
+    stars: usize,
+) -> Result<(), Error> {
+    let stars = i16::try_from(stars).map_err(|_| Error::Bug(format!("no stars: {stars}")))?;
+    sqlx::query!(
+        "insert into lab_progress as known (activity, visitor, user_id, stars)
+         values ($1, $2, $3, $4)
+         on conflict (activity, visitor) do update set stars = greatest(known.stars, excluded.stars)",
+        level_activity(level),
+        visitor.id,
+        visitor.user.map(|user| user.0),
+        stars,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Hands in a run of a lesson, in place of an earlier one; `false` if it is none.
+pub async fn hand_in(
+    pool: &Pool,
+    lesson: &str,
+    visitor: Visitor,
+    run: Uuid,
+    note: &str,
+) -> Result<bool, Error> {
+    let handed_in = sqlx::query!(
+        "insert into lab_progress
+             (activity, visitor, user_id, done_at, run_id, note, handed_in_at)
+         select $1::text, $2::uuid, $3::uuid, now(), id, $5::text, now()
+           from lab_runs where id = $4 and wanted ->> 'lesson' = $1 and state = 'done'
+         on conflict (activity, visitor) do update
+            set run_id = excluded.run_id, note = excluded.note,
+                handed_in_at = excluded.handed_in_at",
+        lesson,
+        visitor.id,
+        visitor.user.map(|user| user.0),
+        run,
+        note,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(handed_in.rows_affected() == 1)
+}
+
+fn place(guess: i16) -> Option<usize> {
+    usize::try_from(guess).ok().filter(|place| *place < GUESSES)
+}

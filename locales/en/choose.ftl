@@ -1,0 +1,1 @@
+# Which lock: five questions, and the answers.

@@ -1,0 +1,1 @@
+# A class: joining, its page, hand-ins.
