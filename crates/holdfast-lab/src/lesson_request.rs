@@ -24,6 +24,8 @@ pub struct LessonRequest<'a> {
     path: String,
     body: String,
     headers: LabHeaders,
+    /// Whose statements are shown beside its steps.
+    strategy: Option<String>,
     token: &'a str,
     key: Uuid,
 }
@@ -45,6 +47,7 @@ impl Scenario {
             path: path.to_owned(),
             body: body.to_owned(),
             headers: LabHeaders::under(strategy),
+            strategy: None,
             token: &self.cluster.buyers[0],
             key: Uuid::now_v7(),
         }
@@ -57,7 +60,8 @@ impl Scenario {
         sku: &Sku,
         strategy: &str,
     ) -> LessonRequest<'_> {
-        self.post(label, replica, "/api/orders", &order_of(&[(sku, 1)]), strategy)
+        let order = self.post(label, replica, "/api/orders", &order_of(&[(sku, 1)]), strategy);
+        LessonRequest { strategy: Some(strategy.to_owned()), ..order }
     }
 }
 
@@ -92,7 +96,9 @@ impl<'a> LessonRequest<'a> {
         let replica = self.lab.replica_index(self.replica);
         let address = self.lab.cluster.replicas[replica];
         let response = tokio::spawn(async move { load::send(address, &request).await });
+        let scene = self.lab.current_scene();
         let lane = Lane::new(id, self.label, address.port().to_string(), monotonic_us());
+        let lane = Lane { scene, strategy: self.strategy, ..lane };
         InFlightRequest { replica, lane, response }
     }
 
@@ -158,6 +164,7 @@ impl Payer {
         strategy: &str,
     ) -> LessonRequest<'a> {
         let path = format!("/api/orders/{order}/pay");
-        lab.post(label, replica, &path, "", strategy).by(&self.token)
+        let pay = lab.post(label, replica, &path, "", strategy).by(&self.token);
+        LessonRequest { strategy: Some(strategy.to_owned()), ..pay }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use holdfast_lock::clock::monotonic_us;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -117,12 +118,24 @@ impl Lane {
             label: label.into(),
             replica: replica.into(),
             arm: None,
+            scene: String::new(),
+            strategy: None,
             sent_us,
             answered_us: None,
             status: None,
             problem: None,
             events: Vec::new(),
         }
+    }
+
+    /// Returns whether it is of somebody who sends no request.
+    pub fn is_actor(&self) -> bool {
+        self.request_id.is_nil()
+    }
+
+    /// Adds an event that happens now.
+    pub(super) fn happens(&mut self, event: &str) {
+        self.events.push(LaneEvent::new(monotonic_us(), event));
     }
 
     /// Adds the response, with the trace, and the replica if the trace names it.

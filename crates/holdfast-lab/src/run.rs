@@ -297,12 +297,19 @@ pub struct ForkedEntry {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
+    /// Nil for somebody who sends no request: a database session, a Redis, a person.
     pub request_id: Uuid,
     #[schema(value_type = String)]
     pub label: Text,
     pub replica: String,
     /// Index of the arm that sent it, from 0; `None` if a lesson sent it individually.
     pub arm: Option<usize>,
+    /// Id of the scene of a lesson that it belongs to; empty for an arm's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scene: String,
+    /// Strategy of a lesson's request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
     /// Times in µs since the run began.
     pub sent_us: u64,
     pub answered_us: Option<u64>,
@@ -317,7 +324,8 @@ pub struct LaneEvent {
     /// Time in µs since the run began.
     pub t_us: u64,
     /// Name of a probe point (`wait`, `held`, `read`, `write`, `commit`, `committed`, `release`,
-    /// …), or an external event: `paused`, `resumed`, `killed`, `hung up`.
+    /// …), of what the request found (`lost`, `foreign`, `refused`, …), or of an external event:
+    /// `paused`, `expired`, `killed`, `disconnected`, ….
     pub event: String,
     /// Lock key that the event concerns, if any.
     #[serde(skip_serializing_if = "String::is_empty", default)]

@@ -44,6 +44,8 @@ pub struct Scenario {
     pub(super) outcome: Mutex<RunResult>,
     began_us: u64,
     items: Mutex<Vec<Sku>>,
+    /// Id of the scene of a lesson that its requests belong to.
+    scene: Mutex<String>,
 }
 
 impl Scenario {
@@ -56,6 +58,7 @@ impl Scenario {
             outcome: Mutex::default(),
             began_us: monotonic_us(),
             items: Mutex::default(),
+            scene: Mutex::default(),
         }
     }
 
@@ -77,6 +80,22 @@ impl Scenario {
 
     pub(super) async fn connection(&self) -> anyhow::Result<holdfast_shop::db::Connection> {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
+    }
+
+    /// Begins a scene: what is drawn together. The requests that follow belong to it.
+    pub fn scene(&self, id: &str) {
+        id.clone_into(&mut self.scene.lock());
+    }
+
+    pub(super) fn current_scene(&self) -> String {
+        self.scene.lock().clone()
+    }
+
+    /// Returns the lane of somebody in the scene who sends no request: a database session, a Redis,
+    /// a person.
+    pub fn actor(&self, label: impl Into<Text>) -> Lane {
+        let lane = Lane::new(Uuid::nil(), label, "", monotonic_us());
+        Lane { scene: self.current_scene(), ..lane }
     }
 
     pub fn say(&self, step: impl Into<Text>) {

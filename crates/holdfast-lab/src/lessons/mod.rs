@@ -42,16 +42,18 @@ pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub use parts::{Chapter, GUESSES, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
 
-/// A row has the lesson's name and file, the index of the right answer among its guesses, the
-/// default load, if it ends with one, and the names of the sources that it shows.
+/// A row has the lesson's name and file, the scene that its question asks about, the index of the
+/// right answer among its guesses, the default load, if it ends with one, and the names of the
+/// sources that it shows.
 macro_rules! lessons {
     ($($chapter:ident {
-        $($name:literal $file:ident: $right:literal, $load:expr, $sources:expr;)*
+        $($name:literal $file:ident $scene:literal: $right:literal, $load:expr, $sources:expr;)*
     })*) => {
         &[$($(&Lesson {
             name: $name,
             chapter: Chapter::$chapter,
             right: $right,
+            scene: $scene,
             load: $load,
             shows: &$sources,
             run: |lab| Box::pin($file::run(lab)),
@@ -62,47 +64,47 @@ macro_rules! lessons {
 /// In teaching order.
 pub static LESSONS: &[&Lesson] = lessons! {
     Why {
-        "lost-update" lost_update: 3, Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
-        "one-replica" one_replica: 1, Some(one_replica::LOAD), ["local"];
-        "database" database: 2, Some(database::LOAD), [
+        "lost-update" lost_update "pair": 3, Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
+        "one-replica" one_replica "mutex": 1, Some(one_replica::LOAD), ["local"];
+        "database" database "same-statement": 2, Some(database::LOAD), [
             "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
             "conditional_update.rs", "place.rs",
         ];
-        "wrong-key" wrong_key: 2, Some(wrong_key::LOAD), ["wrong-key", "owner"];
+        "wrong-key" wrong_key "two-payments": 2, Some(wrong_key::LOAD), ["wrong-key", "owner"];
     }
     Writing {
-        "dead-holder" dead_holder: 3, None, ["setnx", "setnx-expire"];
-        "let-it-expire" let_it_expire: 2, None, ["expire-only"];
-        "wrong-delete" wrong_delete: 3, None, ["ttl"];
-        "check-then-delete" check_then_delete: 1, None, ["check-then-del", "owner"];
-        "outlived" outlived: 0, None, ["owner"];
-        "watchdog" watchdog: 2, None, ["watchdog"];
+        "dead-holder" dead_holder "setnx": 3, None, ["setnx", "setnx-expire"];
+        "let-it-expire" let_it_expire "six": 2, None, ["expire-only"];
+        "wrong-delete" wrong_delete "chain": 3, None, ["ttl"];
+        "check-then-delete" check_then_delete "stale-check": 1, None, ["check-then-del", "owner"];
+        "outlived" outlived "two-holders": 0, None, ["owner"];
+        "watchdog" watchdog "stopped": 2, None, ["watchdog"];
     }
     Failures {
-        "fence" fence: 3, None, ["fenced", "place.rs"];
-        "failover" failover: 1, None, ["owner"];
-        "redlock" redlock: 2, None, ["redlock"];
+        "fence" fence "fence-alone": 3, None, ["fenced", "place.rs"];
+        "failover" failover "failover": 1, None, ["owner"];
+        "redlock" redlock "paused-holder": 2, None, ["redlock"];
     }
     Costs {
-        "waiting" waiting: 2, Some(waiting::LOAD), ["owner", "fenced"];
-        "reentrant" reentrant: 1, None, ["owner", "watchdog"];
-        "two-items" two_items: 2, None, ["owner", "row-lock"];
-        "early-release" early_release: 0, None, ["early-release", "owner"];
-        "hot-item" hot_item: 3, Some(hot_item::LOAD), [
+        "waiting" waiting "retry": 2, Some(waiting::LOAD), ["owner", "fenced"];
+        "reentrant" reentrant "nested": 1, None, ["owner", "watchdog"];
+        "two-items" two_items "postgres": 2, None, ["owner", "row-lock"];
+        "early-release" early_release "early": 0, None, ["early-release", "owner"];
+        "hot-item" hot_item "compare": 3, Some(hot_item::LOAD), [
             "owner", "fenced", "row-lock", "atomic", "batched",
         ];
     }
     Beyond {
-        "double-submit" double_submit: 2, None, ["row-lock"];
-        "machine-gun" machine_gun: 3, None, ["row-lock"];
-        "unpaid" unpaid: 0, None, ["claim.lua", "expire_orders.rs"];
-        "queue" queue: 1, Some(queue::LOAD), ["queue", "priority.rs"];
-        "run-once" run_once: 1, None, [];
+        "double-submit" double_submit "killed": 2, None, ["row-lock"];
+        "machine-gun" machine_gun "in-turn": 3, None, ["row-lock"];
+        "unpaid" unpaid "delivered-twice": 0, None, ["claim.lua", "expire_orders.rs"];
+        "queue" queue "killed": 1, Some(queue::LOAD), ["queue", "priority.rs"];
+        "run-once" run_once "lock": 1, None, [];
     }
     Redis {
-        "big-key" big_key: 3, None, ["remove_hash.rs"];
-        "pipeline" pipeline: 0, None, [];
-        "no-rollback" no_rollback: 2, None, [];
+        "big-key" big_key "": 3, None, ["remove_hash.rs"];
+        "pipeline" pipeline "": 0, None, [];
+        "no-rollback" no_rollback "": 2, None, [];
     }
 };
 

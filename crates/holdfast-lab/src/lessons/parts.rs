@@ -50,6 +50,8 @@ pub struct Lesson {
     pub chapter: Chapter,
     /// Index of the right answer among the guesses.
     pub right: usize,
+    /// Id of the scene that the question asks about; it plays first. Empty if nothing is drawn.
+    pub scene: &'static str,
     /// Default load, if the lesson ends with one; the visitor may change it.
     pub load: Option<DefaultLoad>,
     /// Names of the sources that it shows ([`super::source`]).
