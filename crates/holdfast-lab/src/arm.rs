@@ -67,11 +67,13 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         observe: true,
         live: Some(Arc::clone(&live)),
     };
+    let began = Instant::now();
     let report = tokio::select! {
         report = run_load(lab, spec, plan) => Some(report?),
         () = sample(lab, spec, &value, &live) => None,
         () = sleep(ARM_TIMEOUT) => None,
     };
+    let took = began.elapsed();
     // The timeout may have cut a fault short, whose process is then still paused.
     lab.restore().await?;
 
@@ -88,6 +90,8 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
     match report {
         Some(report) => {
             record_measurements(&mut arm, &report);
+            // A quick load ends before its second sample.
+            arm.samples.push(sample_of(&arm, &report, took));
             record_lanes(lab, number, &arm, &report.observations);
         }
         None => {
@@ -205,19 +209,23 @@ async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &M
         // Without Postgres there is no sample: the curve has a gap.
         if let Ok(arm) = value.measure(lab, spec).await {
             let live = live.lock();
-            lab.progress.lock().samples.push(Sample {
-                t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-                sold: arm.sold,
-                stock: arm.stock,
-                oversold: arm.oversold,
-                answered: live.completed(),
-                waiting: live.sent - live.completed(),
-                p50_ms: live.latency_ms(0.5).unwrap_or(0.0),
-                p99_ms: live.latency_ms(0.99).unwrap_or(0.0),
-            });
+            lab.progress.lock().samples.push(sample_of(&arm, &live, began.elapsed()));
         }
 
         sleep(SAMPLE_INTERVAL.max(began.elapsed() / 40)).await;
+    }
+}
+
+fn sample_of(arm: &ArmResult, load: &LoadReport, at: Duration) -> Sample {
+    Sample {
+        t_ms: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+        sold: arm.sold,
+        stock: arm.stock,
+        oversold: arm.oversold,
+        answered: load.completed(),
+        waiting: load.sent - load.completed(),
+        p50_ms: load.latency_ms(0.5).unwrap_or(0.0),
+        p99_ms: load.latency_ms(0.99).unwrap_or(0.0),
     }
 }
 

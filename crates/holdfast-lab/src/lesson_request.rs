@@ -26,6 +26,7 @@ pub struct LessonRequest<'a> {
     headers: LabHeaders,
     /// Whose statements are shown beside its steps.
     strategy: Option<String>,
+    lease_ms: Option<u64>,
     token: &'a str,
     key: Uuid,
 }
@@ -48,6 +49,7 @@ impl Scenario {
             body: body.to_owned(),
             headers: LabHeaders::under(strategy),
             strategy: None,
+            lease_ms: None,
             token: &self.cluster.buyers[0],
             key: Uuid::now_v7(),
         }
@@ -71,7 +73,7 @@ impl<'a> LessonRequest<'a> {
     }
 
     pub fn lease_ms(self, lease_ms: u64) -> Self {
-        self.with(TTL_MS, lease_ms)
+        Self { lease_ms: Some(lease_ms), ..self.with(TTL_MS, lease_ms) }
     }
 
     /// Lets the request fail at once if its lock is held.
@@ -99,13 +101,13 @@ impl<'a> LessonRequest<'a> {
         let scene = self.lab.current_scene();
         let lane = Lane::new(id, self.label, address.port().to_string(), monotonic_us());
         let lane = Lane { scene, strategy: self.strategy, ..lane };
-        InFlightRequest { replica, lane, response }
+        InFlightRequest { replica, lane, seen: Vec::new(), lease_ms: self.lease_ms, response }
     }
 
     pub async fn pause_at(self, point: &str) -> anyhow::Result<InFlightRequest> {
         let lab = self.lab;
-        let request = self.with(PAUSE, point).send();
-        lab.wait_until_paused(&request).await?;
+        let mut request = self.with(PAUSE, point).send();
+        lab.wait_until_paused(&mut request).await?;
         Ok(request)
     }
 

@@ -23,6 +23,7 @@ mod arm_spec;
 mod cluster;
 mod delay_queue;
 mod drawing;
+mod lease_watch;
 mod lesson_request;
 mod remove_hash;
 mod request;

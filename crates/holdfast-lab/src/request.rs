@@ -12,6 +12,7 @@ use super::headers::LabHeaders;
 use super::run::{Lane, LaneEvent};
 use holdfast_base::messages::Text;
 use holdfast_shop::Sku;
+use holdfast_shop::probe::TraceEvent;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -50,10 +51,21 @@ pub struct InFlightRequest {
     pub(super) replica: usize,
     /// Its times are those of the monotonic clock.
     pub(super) lane: Lane,
+    /// Its trace up to its last pause, in case that its response is lost.
+    pub(super) seen: Vec<LaneEvent>,
+    pub(super) lease_ms: Option<u64>,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
 }
 
 impl InFlightRequest {
+    /// Returns the lane of a request whose response is lost, with what it did until its last pause.
+    pub(super) fn lane_of_pause(self) -> Lane {
+        let mut lane = self.lane;
+        lane.events.extend(self.seen);
+        lane.events.sort_by_key(|event| event.t_us);
+        lane
+    }
+
     pub(super) async fn unrecorded_response(self) -> anyhow::Result<LabResponse> {
         let response = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
         Ok(LabResponse::new(Some(response)))
@@ -147,6 +159,11 @@ impl Lane {
             replica.clone_into(&mut self.replica);
         }
 
+        let is_replay = response.is_success() && response.body.get("trace").is_none();
+        if is_replay {
+            // A stored response has no trace: every request of the lab asks for one.
+            self.events.push(LaneEvent::new(at_us, "replayed"));
+        }
         self.events.extend(response.trace());
         self.events.sort_by_key(|event| event.t_us);
         self
@@ -159,6 +176,13 @@ impl Lane {
             *t_us = t_us.saturating_sub(began_us);
         }
         self
+    }
+}
+
+impl From<TraceEvent> for LaneEvent {
+    fn from(traced: TraceEvent) -> Self {
+        let TraceEvent { t_us, event, key, value, fence, .. } = traced;
+        Self { t_us, event: event.into_owned(), key, value, fence }
     }
 }
 

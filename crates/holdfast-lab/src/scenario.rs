@@ -26,8 +26,8 @@ use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
-const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub struct PausedWorker {
@@ -42,7 +42,7 @@ pub struct Scenario {
     pub(super) request: RunRequest,
     pub(super) progress: Mutex<RunProgress>,
     pub(super) outcome: Mutex<RunResult>,
-    began_us: u64,
+    pub(super) began_us: u64,
     items: Mutex<Vec<Sku>>,
     /// Id of the scene of a lesson that its requests belong to.
     scene: Mutex<String>,
@@ -109,29 +109,36 @@ impl Scenario {
     }
 
     /// Waits for the response, and records the request's lane.
-    pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+    pub async fn response(&self, mut request: InFlightRequest) -> anyhow::Result<LabResponse> {
         let label = request.lane.label.english();
-        let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
+        let joined = tokio::time::timeout(RESPONSE_TIMEOUT, &mut request.response).await;
         let joined = joined.with_context(|| format!("{label} received no response"))?;
 
         // A connection that broke is a result, too: replicas are killed on purpose.
         let response = LabResponse::new(joined?.ok());
-        self.record_lane(request.lane.answered(&response, monotonic_us()));
+        let lane = match response.status {
+            Some(_) => request.lane.answered(&response, monotonic_us()),
+            None => request.lane_of_pause(),
+        };
+        self.record_lane(lane);
         Ok(response)
     }
 
     /// Waits until the request is paused at its probe point; fails if it is answered before.
-    pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
+    pub async fn wait_until_paused(&self, request: &mut InFlightRequest) -> anyhow::Result<()> {
         let label = request.lane.label.english();
-        wait_until(&format!("{label} is paused at its point"), async || {
-            let paused = self.paused_requests(request.replica).await?;
+        let trace = poll(&format!("{label} is paused at its point"), async || {
+            let mut paused = self.paused_requests(request.replica).await?.into_iter();
             let id = request.lane.request_id;
-            let is_paused = paused.iter().any(|paused| paused.request_id == id);
-            let is_over = !is_paused && request.response.is_finished();
+            let paused = paused.find(|paused| paused.request_id == id);
+            let is_over = paused.is_none() && request.response.is_finished();
             ensure!(!is_over, "{label} received its response before it was paused");
-            Ok(is_paused)
+            Ok(paused.map(|paused| paused.trace))
         })
-        .await
+        .await?;
+
+        request.seen = trace.into_iter().map(LaneEvent::from).collect();
+        Ok(())
     }
 
     pub(super) async fn paused_requests(
@@ -186,19 +193,19 @@ impl Scenario {
 
     pub async fn pause_replica(&self, request: &mut InFlightRequest) {
         self.cluster.processes.replicas[request.replica].pause().await;
-        request.lane.events.push(LaneEvent::new(monotonic_us(), "paused"));
+        request.lane.happens("stopped");
     }
 
     pub async fn resume_replica(&self, request: &mut InFlightRequest) {
         // Noted before, because the replica's next event may follow at once.
-        request.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        request.lane.happens("continued");
         self.cluster.processes.replicas[request.replica].resume().await;
     }
 
     /// Kills the replica that executes the request, which the supervisor restarts.
     pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         self.cluster.processes.replicas[request.replica].kill().await;
-        request.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        request.lane.happens("killed");
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
         let is_broken = response.status.is_none();
@@ -235,8 +242,13 @@ impl Scenario {
         Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
     }
 
-    pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
-        wait_until("the lease expires", async || Ok(self.holder(sku).await?.is_none())).await
+    /// Deletes all data of Redis, its counters too.
+    pub async fn flush(&self) -> anyhow::Result<()> {
+        redis::cmd("FLUSHALL").exec_async(&mut self.redis().await?).await?;
+        let mut redis = self.actor("Redis");
+        redis.happens("flushed");
+        self.record_lane(redis);
+        Ok(())
     }
 
     /// Waits until the item's queue has `inside` waiters, and `outside` wait for a place in it.
@@ -277,9 +289,9 @@ impl Scenario {
     pub async fn disconnect(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         // Before it goes on: its response must find no connection.
         request.response.abort();
-        request.lane.events.push(LaneEvent::new(monotonic_us(), "hung up"));
+        request.lane.happens("disconnected");
         self.resume_request(&request).await?;
-        self.record_lane(request.lane);
+        self.record_lane(request.lane_of_pause());
         Ok(())
     }
 
@@ -324,14 +336,14 @@ impl Scenario {
 
     pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
         self.resume(worker.replica, &worker.lane).await?;
-        worker.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        worker.lane.happens("resumed");
         self.record_lane(worker.lane);
         Ok(())
     }
 
     pub async fn kill_worker(&self, mut worker: PausedWorker) {
         self.cluster.processes.replicas[worker.replica].kill().await;
-        worker.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        worker.lane.happens("killed");
         self.record_lane(worker.lane);
     }
 

@@ -4,6 +4,7 @@
 //! does extra work (`Holdfast-Work-Ms`), records the trace (`Holdfast-Trace`) and pauses the
 //! request (`Holdfast-Pause`) until a [`PauseBoard`] resumes it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,12 +84,13 @@ impl ProbedValue {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
     /// Time of the machine's monotonic clock, in microseconds.
     pub t_us: u64,
     pub replica: String,
-    pub event: &'static str,
+    /// Name of a point, or of what happened between points: `paused`, `refused`, `lost`, ….
+    pub event: Cow<'static, str>,
     pub key: String,
     pub value: Option<i64>,
     pub fence: Option<i64>,
@@ -137,7 +139,7 @@ impl Probe {
     /// Dropping the future ends the pause; recorded events stay.
     pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
         let Probe::Lab(probe) = self else { return };
-        probe.record(point, seen);
+        probe.record(point.name(), seen);
 
         if point == Point::Read && !probe.work.is_zero() {
             tokio::time::sleep(probe.work).await;
@@ -149,6 +151,15 @@ impl Probe {
         {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
             probe.board.pause(probe, point, end.min(pause.until)).await;
+        }
+    }
+
+    /// Records what happened between two points. It pauses nothing.
+    ///
+    /// Consumes `seen` only if a trace is recorded.
+    pub fn note(&self, event: &'static str, seen: impl IntoIterator<Item = ProbedValue>) {
+        if let Probe::Lab(probe) = self {
+            probe.record(event, seen);
         }
     }
 
@@ -194,10 +205,11 @@ struct BoardEntry {
     owner: Option<Uuid>,
     point: Point,
     since_us: u64,
+    trace: Vec<TraceEvent>,
     go: oneshot::Sender<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedRequest {
     /// Its `X-Request-Id`.
     pub request_id: Uuid,
@@ -206,6 +218,10 @@ pub struct PausedRequest {
     pub point: Point,
     /// Start of the pause on the machine's monotonic clock, in microseconds.
     pub since_us: u64,
+    /// Its trace so far, if it records one.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    pub trace: Vec<TraceEvent>,
 }
 
 impl PauseBoard {
@@ -227,13 +243,17 @@ impl PauseBoard {
             if probe.released.load(Ordering::Acquire) || entries.contains_key(&request_id) {
                 return;
             }
+            // A pause concerns the request, and no key.
+            probe.record("paused", [ProbedValue::key("")]);
+            let trace = probe.events.lock().clone();
             let owner = probe.owner;
-            entries.insert(request_id, BoardEntry { owner, point, since_us, go });
+            entries.insert(request_id, BoardEntry { owner, point, since_us, trace, go });
         }
 
         // `resume` removes the entry; so does this guard, on timeout or cancellation.
         let _entry = BoardRemoval { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
+        probe.record("resumed", [ProbedValue::key("")]);
     }
 
     pub fn paused(&self, owner: Option<Uuid>) -> Vec<PausedRequest> {
@@ -243,6 +263,7 @@ impl PauseBoard {
             request_id: *request_id,
             point: entry.point,
             since_us: entry.since_us,
+            trace: entry.trace.clone(),
         });
         paused.collect()
     }
@@ -299,7 +320,7 @@ impl RequestProbe {
         let _ = self.board.resume(self.request_id, None);
     }
 
-    fn record(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
+    fn record(&self, event: &'static str, seen: impl IntoIterator<Item = ProbedValue>) {
         if !self.record {
             return;
         }
@@ -309,7 +330,7 @@ impl RequestProbe {
         events.extend(seen.into_iter().map(|seen| TraceEvent {
             t_us,
             replica: self.replica.clone(),
-            event: point.name(),
+            event: event.into(),
             key: seen.key,
             value: seen.value,
             fence: seen.fence,

@@ -29,7 +29,7 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let first = lab.order(message!("run-label-a-paused"), 0, &sku, "fenced").lease_ms(300);
     let mut first = first.pause_at("read").await?;
     lab.pause_replica(&mut first).await;
-    lab.wait_until_free(&sku).await?;
+    lab.watch_lease(&mut first, &sku, None).await?;
 
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
     lab.say(message!("run-fence-step-2"));
@@ -63,7 +63,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no fence")?;
 
-    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.flush().await?;
     lab.say(message!("run-fence-step-5"));
     let second = lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced");
     let second = second.placed().await?;

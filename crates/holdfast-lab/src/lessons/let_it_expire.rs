@@ -21,8 +21,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-let-it-expire-step-4"));
 
-    let first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
-    lab.wait_until_free(&sku).await?;
+    let mut first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
+    lab.watch_lease(&mut first, &sku, None).await?;
     let second = lab.order("B", 1, &sku, "expire-only").lease_ms(LEASE_MS).placed().await?;
     let first = lab.finish(first).await?.require_placed()?;
 
@@ -54,7 +54,12 @@ async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::R
     for number in 1..=CHANGES {
         let replica = number as usize;
         let label = format!("{strategy} {number}");
-        lab.order(&label, replica, &sku, strategy).lease_ms(LEASE_MS).placed().await?;
+        let order = lab.order(&label, replica, &sku, strategy).lease_ms(LEASE_MS).send();
+        let id = order.lane.request_id;
+        lab.response(order).await?.require_placed()?;
+        if strategy == "expire-only" {
+            lab.note_expiry(id, &sku, LEASE_MS).await?;
+        }
     }
     Ok(began.elapsed())
 }

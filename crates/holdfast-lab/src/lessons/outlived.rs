@@ -7,8 +7,8 @@ use holdfast_base::messages::message;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-outlived-step-1"));
-    let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
-    lab.wait_until_free(&sku).await?;
+    let mut first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
+    lab.watch_lease(&mut first, &sku, None).await?;
     lab.say(message!("run-outlived-step-2"));
 
     let second = lab.order("B", 1, &sku, "owner").pause_at("read").await?;

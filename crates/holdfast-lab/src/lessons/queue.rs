@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
     DefaultLoad, InFlightRequest, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY, Scenario,
@@ -168,10 +168,11 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     let due: OffsetDateTime = lab.select(due_at, id).await?;
 
     let renewed = lab.order(message!("run-label-l-under-a-lease"), 0, &leased, "watchdog");
-    let renewed = renewed.lease_ms(LEASE_MS).pause_at("read").await?;
+    let mut renewed = renewed.lease_ms(LEASE_MS).pause_at("read").await?;
     let holder = lab.holder(&leased).await?;
-    // Two leases: without renewal, the lock would have expired.
-    sleep(Duration::from_millis(2 * LEASE_MS)).await;
+    // Without renewal, the lock would have expired.
+    let two_leases = Duration::from_millis(2 * LEASE_MS);
+    lab.watch_lease(&mut renewed, &leased, Some(two_leases)).await?;
     let was_renewed = holder.is_some() && lab.holder(&leased).await? == holder;
     lab.say(message!("run-queue-step-7", lease_ms = LEASE_MS));
 
@@ -183,15 +184,17 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
 
     lab.kill_replica(served).await?;
     let mut unanswered = 0;
-    for waits in line {
+    for mut waits in line {
+        waits.lane.happens("killed");
         unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
-    lab.response(renewed).await?;
+    renewed.lane.happens("killed");
 
     let elsewhere = lab.order(message!("run-label-d-other-replica"), 1, &sku, "queue").trying();
     let elsewhere = elsewhere.response().await?;
 
-    lab.wait_until_free(&leased).await?;
+    lab.watch_lease(&mut renewed, &leased, None).await?;
+    lab.response(renewed).await?;
     let order_kept = due == lab.select::<OffsetDateTime>(due_at, id).await?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-queue-step-9"));

@@ -191,7 +191,7 @@ async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result
 
     let other = order(lab, message!("run-label-another-order"), &sku, LONG_PERIOD_MS);
     let other = other.placed_order().await?;
-    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.flush().await?;
     lab.say(message!("run-unpaid-step-10"));
 
     wait_until_expired(lab, other).await?;

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::{LessonResult, Scenario, sales, yes_or_no};
 use holdfast_base::messages::message;
 
@@ -19,7 +17,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let mut first = lab.order("A", 0, &sku, "watchdog").lease_ms(SHORT_MS).pause_at("read").await?;
     lab.pause_replica(&mut first).await;
-    lab.wait_until_free(&sku).await?;
+    lab.watch_lease(&mut first, &sku, None).await?;
     lab.say(message!("run-watchdog-step-2"));
 
     let second = lab.order("B", 1, &sku, "watchdog").placed().await?;
@@ -40,10 +38,11 @@ async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-watchdog-step-4", lease_ms = LEASE_MS));
     let first = lab.order(message!("run-label-a-long-work"), 0, &sku, "watchdog");
-    let first = first.lease_ms(LEASE_MS).pause_at("read").await?;
+    let mut first = first.lease_ms(LEASE_MS).pause_at("read").await?;
 
     let at_first = lab.holder(&sku).await?;
-    sleep(Duration::from_millis(2 * LEASE_MS)).await;
+    let two_leases = Duration::from_millis(2 * LEASE_MS);
+    lab.watch_lease(&mut first, &sku, Some(two_leases)).await?;
 
     let other = lab.order(message!("run-label-b-meanwhile"), 1, &sku, "watchdog").trying();
     let other = other.response().await?;

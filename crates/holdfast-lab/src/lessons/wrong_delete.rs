@@ -7,8 +7,8 @@ use holdfast_base::messages::message;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-wrong-delete-step-1"));
-    let a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;
-    lab.wait_until_free(&sku).await?;
+    let mut a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;
+    lab.watch_lease(&mut a, &sku, None).await?;
 
     let b = lab.order("B", 1, &sku, "ttl").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;

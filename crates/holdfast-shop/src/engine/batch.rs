@@ -8,22 +8,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use holdfast_lock::LockKey;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Span, debug_span};
 
-use super::decide::{Decision, decide, values};
+use super::decide::{Decision, decide};
 use super::entry::{AttemptError, BatchEntry, EntryResult};
 use super::group_commit;
 use super::locks::{AcquiredLocks, LockState};
+use super::points::{self, note_refused, pass_point, pass_written};
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use crate::budget::BudgetPermit;
 use crate::command::state::ShopState;
 use crate::failure::{Error, Failure, Rejection};
-use crate::probe::{Point, Probe, ProbedValue};
+use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
 use crate::store::{BatchWrite, WriteResult};
 use crate::strategy::{Mistake, Strategy};
@@ -114,6 +113,7 @@ async fn run(
         let failure = match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
+                points::note_stale(batch.positions(), locks, &stale);
                 metrics::counter!(STALE_FENCES).increment(1);
                 // Not an attempt of the strategy: the locks bound how often it is tried.
                 match locks.raise_fences(stale).await {
@@ -293,14 +293,17 @@ async fn write_autocommitted(
     match sent {
         // Before the points: a request that the lab pauses there keeps no connection.
         Ok(WriteResult::Done) => session.end().await,
-        Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
+        Ok(WriteResult::RowChanged) => {
+            note_refused(batch.written(&write), locks, &write);
+            return Err(row_changed(session).await);
+        }
         Err(Failure::Error(error @ Error::Unavailable { .. })) => {
             return Err(AttemptError::UnknownOutcome(error, write, results));
         }
         Err(failure) => return Err(ended(session, failure).await),
     }
 
-    pass_written(batch, &write, locks).await;
+    pass_written(batch.written(&write), locks, &write).await;
     pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
     Ok(results)
 }
@@ -318,8 +321,16 @@ async fn write_and_commit(
     let writing = group_commit::write_batches(session.connection(), &batches);
     match batch.in_time(writing).await? {
         Ok(WriteResult::Done) => {}
-        Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
-        Err(failure) => return Err(ended(session, failure).await),
+        Ok(WriteResult::RowChanged) => {
+            note_refused(batch.written(&write), locks, &write);
+            return Err(row_changed(session).await);
+        }
+        Err(failure) => {
+            if matches!(failure, Failure::Error(Error::Conflict(_))) {
+                note_refused(batch.written(&write), locks, &write);
+            }
+            return Err(ended(session, failure).await);
+        }
     }
 
     let committing = before_commit(batch, &mut session, locks, before, &write);
@@ -329,7 +340,12 @@ async fn write_and_commit(
     match session.commit().await {
         Ok(()) => {}
         // Postgres answered: the transaction is rolled back.
-        Err(error @ (Error::Conflict(_) | Error::Postgres(..))) => return Err(error.into()),
+        Err(error @ (Error::Conflict(_) | Error::Postgres(..))) => {
+            if matches!(error, Error::Conflict(_)) {
+                note_refused(batch.written(&write), locks, &write);
+            }
+            return Err(error.into());
+        }
         Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
     }
 
@@ -350,7 +366,7 @@ async fn before_commit(
         check_limits(batch, session, before, write).await?;
     }
 
-    pass_written(batch, write, locks).await;
+    pass_written(batch.written(write), locks, write).await;
     // The mistake that this strategy is there to show.
     if batch.strategy.mistake == Some(Mistake::EarlyRelease)
         && let Some(entry) = batch.entries.first()
@@ -442,36 +458,6 @@ impl<'a> Batch<'a> {
         let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
         deadlines.max().unwrap_or_else(Instant::now)
     }
-}
-
-/// Passes a probe point for each entry that the lab watches: for most batches there is none.
-pub(super) async fn pass_point<'e>(
-    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
-    point: Point,
-    locks: &AcquiredLocks,
-    value: impl Fn(usize, &LockKey) -> Option<i64>,
-) {
-    let watched = entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)));
-    let passes = watched.map(|(at, entry)| {
-        let keys = entry.command.reads().lock_keys().into_iter();
-        let seen: Vec<ProbedValue> = keys
-            .map(|key| ProbedValue {
-                key: key.as_str().to_owned(),
-                value: value(at, &key),
-                fence: locks.guards.fence(&key),
-            })
-            .collect();
-        async move { entry.options.probe.at(point, seen).await }
-    });
-    join_all(passes).await;
-}
-
-async fn pass_written(batch: Batch<'_>, write: &BatchWrite, locks: &AcquiredLocks) {
-    pass_point(batch.written(write), Point::Write, locks, |position, key| {
-        let command = write.commands.iter().find(|command| command.position == position)?;
-        values(&command.changes, key).map(|(_, after)| after)
-    })
-    .await;
 }
 
 /// Begins a step of a batch: a span below the stage of each command, until the result is dropped.

@@ -26,6 +26,7 @@ use super::batch::{self, Batch};
 use super::entry::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::locks::{AcquiredLocks, LockState};
+use super::points::pass_point;
 use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
 use crate::command::Command;
 use crate::failure::{Error, Failure, Rejection};
@@ -257,7 +258,7 @@ impl Leader {
             let retained: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
             let entries = queued.iter().map(QueueEntry::entry).enumerate();
             let dropped = entries.filter(|(at, _)| !retained[*at]);
-            batch::pass_point(dropped, Point::Release, locks, |_, _| None).await;
+            pass_point(dropped, Point::Release, locks, |_, _| None).await;
             if let Ok(begun) = &mut begun {
                 begun.snapshot.retain_keys(&retained);
             }

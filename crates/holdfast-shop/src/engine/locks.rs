@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Wait};
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Released, Wait};
 use tokio::time::Instant;
 
 use crate::command::Command;
@@ -150,11 +150,18 @@ impl AcquiredLocks {
             if options.probe.records() { self.seen().collect() } else { Vec::new() };
 
         let guards = std::mem::take(&mut self.guards);
+        let has_locks = !guards.is_empty();
         if leaves {
             guards.leave_to_expire();
+            if has_locks {
+                options.probe.note("left", seen.iter().cloned());
+            }
         } else {
             let released = guards.release().await;
             tracing::trace!(?released, "locks released");
+            if released == Released::Lost {
+                options.probe.note("lost", seen.iter().cloned());
+            }
         }
         self.holding = None;
         // Once: `early-release` has passed the point before its commit.

@@ -16,6 +16,7 @@ mod in_flight;
 mod known_items;
 mod leader;
 mod locks;
+mod points;
 mod prepare;
 mod queue_limit;
 pub mod replay;

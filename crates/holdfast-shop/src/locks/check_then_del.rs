@@ -34,5 +34,6 @@ pub(super) async fn release(lock: &LockCommands) -> Result<bool, RedisError> {
     }
     // The lease may expire at this point, and the key may get another owner.
     lock.pass(Point::Delete).await;
-    lock.send(cmd("DEL").arg(&lock.key)).await
+    // `DEL`, which also returns what it deleted.
+    lock.delete().await
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_lock::redis::Error as RedisError;
 use holdfast_lock::{LockKey, Locks, Redis};
-use redis::{Cmd, FromRedisValue};
+use redis::{Cmd, FromRedisValue, cmd};
 
 use crate::probe::{Point, Probe, ProbedValue};
 
@@ -39,7 +39,21 @@ impl LockCommands {
         self.redis.query(command.clone()).await
     }
 
+    /// Deletes the key, whoever owns it. Returns whether it existed. `GETDEL` deletes as `DEL` does,
+    /// and returns the value, so that a trace can tell that the lock was another holder's.
+    pub(super) async fn delete(&self) -> Result<bool, RedisError> {
+        let owner: Option<String> = self.send(cmd("GETDEL").arg(&self.key)).await?;
+        if owner.as_ref().is_some_and(|owner| *owner != self.owner) {
+            self.note("foreign");
+        }
+        Ok(owner.is_some())
+    }
+
     pub(super) async fn pass(&self, point: Point) {
         self.probe.at(point, [ProbedValue::key(self.name.as_str())]).await;
+    }
+
+    pub(super) fn note(&self, event: &'static str) {
+        self.probe.note(event, [ProbedValue::key(self.name.as_str())]);
     }
 }

@@ -31,5 +31,6 @@ pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
 
 /// Deletes the key, without comparing its owner. Returns whether it existed.
 pub(super) async fn release(lock: &LockCommands) -> Result<bool, RedisError> {
-    lock.send(cmd("DEL").arg(&lock.key)).await
+    // `DEL`, which also returns what it deleted.
+    lock.delete().await
 }

@@ -1,0 +1,84 @@
+//! What the lab's probes see of a batch: the points that it passes, and what happens between them.
+//! For most batches there is none.
+
+use futures_util::future::join_all;
+use holdfast_lock::LockKey;
+
+use super::decide::values;
+use super::entry::BatchEntry;
+use super::locks::AcquiredLocks;
+use crate::probe::{Point, Probe, ProbedValue};
+use crate::store::BatchWrite;
+
+/// Passes a probe point for each entry that the lab watches.
+pub(super) async fn pass_point<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    point: Point,
+    locks: &AcquiredLocks,
+    value: impl Fn(usize, &LockKey) -> Option<i64>,
+) {
+    let passes = watched(entries).map(|(at, entry)| {
+        let seen = seen(entry, locks, |key| value(at, key));
+        async move { entry.options.probe.at(point, seen).await }
+    });
+    join_all(passes).await;
+}
+
+pub(super) async fn pass_written<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    locks: &AcquiredLocks,
+    write: &BatchWrite,
+) {
+    pass_point(entries, Point::Write, locks, |at, key| value_after(write, at, key)).await;
+}
+
+/// Notes that Postgres rejected the write: none of these values is stored.
+pub(super) fn note_refused<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    locks: &AcquiredLocks,
+    write: &BatchWrite,
+) {
+    for (at, entry) in watched(entries) {
+        let seen = seen(entry, locks, |key| value_after(write, at, key));
+        entry.options.probe.note("refused", seen);
+    }
+}
+
+/// Notes the rows whose fences are higher than those of the locks.
+pub(super) fn note_stale<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    locks: &AcquiredLocks,
+    rows: &[(LockKey, i64)],
+) {
+    for (_, entry) in watched(entries) {
+        let fence = |key: &LockKey| rows.iter().find(|(row, _)| row == key).map(|(_, fence)| *fence);
+        let seen = seen(entry, locks, fence).into_iter().filter(|seen| seen.value.is_some());
+        entry.options.probe.note("stale", seen);
+    }
+}
+
+fn watched<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+) -> impl Iterator<Item = (usize, BatchEntry<'e>)> {
+    entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)))
+}
+
+fn seen(
+    entry: BatchEntry<'_>,
+    locks: &AcquiredLocks,
+    value: impl Fn(&LockKey) -> Option<i64>,
+) -> Vec<ProbedValue> {
+    let keys = entry.command.reads().lock_keys().into_iter();
+    keys.map(|key| ProbedValue {
+        key: key.as_str().to_owned(),
+        value: value(&key),
+        fence: locks.guards.fence(&key),
+    })
+    .collect()
+}
+
+/// Returns the value of `key` after the changes of the command at this position.
+fn value_after(write: &BatchWrite, at: usize, key: &LockKey) -> Option<i64> {
+    let command = write.commands.iter().find(|command| command.position == at)?;
+    values(&command.changes, key).map(|(_, after)| after)
+}
