@@ -1,5 +1,5 @@
-//! When the lease of a lesson's request was renewed and when it ended, as Redis tells it: its time to
-//! live, asked again and again until the key is gone. So a lane never claims an end that only the
+//! When the lease of a lesson's request was renewed and when it ended, as Redis tells it: its time
+//! to live, asked again and again until the key is gone. So no lane claims an end that only the
 //! length of the lease suggests.
 
 use std::time::Duration;

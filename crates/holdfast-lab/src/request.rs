@@ -147,7 +147,11 @@ impl Lane {
 
     /// Adds an event that happens now.
     pub(super) fn happens(&mut self, event: &str) {
-        self.events.push(LaneEvent::new(monotonic_us(), event));
+        self.happens_with(event, None, None);
+    }
+
+    pub(super) fn happens_with(&mut self, event: &str, value: Option<i64>, fence: Option<i64>) {
+        self.events.push(LaneEvent { value, fence, ..LaneEvent::now(event) });
     }
 
     /// Adds the response, with the trace, and the replica if the trace names it.
@@ -187,6 +191,10 @@ impl From<TraceEvent> for LaneEvent {
 }
 
 impl LaneEvent {
+    pub(super) fn now(event: &str) -> Self {
+        Self::new(monotonic_us(), event)
+    }
+
     pub(super) fn new(t_us: u64, event: &str) -> Self {
         Self { t_us, event: event.to_owned(), key: String::new(), value: None, fence: None }
     }

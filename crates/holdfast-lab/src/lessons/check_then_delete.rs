@@ -9,8 +9,10 @@ const LEASE_MS: u64 = 1_500;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
+    lab.scene("stale-check");
     lab.say(message!("run-check-then-delete-step-1"));
-    let mut a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
+    let mut a =
+        lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.watch_lease(&mut a, &sku, None).await?;
     lab.say(message!("run-check-then-delete-step-2"));
 

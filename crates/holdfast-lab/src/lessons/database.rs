@@ -1,7 +1,9 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs, wait_until};
+use super::{
+    ArmResult, DefaultLoad, Lane, LessonResult, Scenario, Supply, throughputs, wait_until,
+};
 use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 use holdfast_shop::db::Pool;
@@ -33,41 +35,68 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
 /// Returns both values.
 async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
+    lab.scene("same-statement");
     let sku = lab.item(10).await?;
     lab.say(message!("run-database-step-2"));
     let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
-    let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
+    let one_statement = tokio::spawn(locked_read(session(lab), sku.clone(), false));
     wait_until_lock_waited(lab).await?;
     lab.say(message!("run-database-step-3"));
     lab.finish(first).await?.require_placed()?;
-    let one_statement = one_statement.await??;
+    let (one_statement, lane) = one_statement.await??;
+    lab.record_lane(lane);
     lab.say(message!("run-database-step-4", one_statement));
 
+    lab.scene("two-statements");
     let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
-    let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
+    let two_statements = tokio::spawn(locked_read(session(lab), sku, true));
     wait_until_lock_waited(lab).await?;
     lab.finish(second).await?.require_placed()?;
-    let two_statements = two_statements.await??;
+    let (two_statements, lane) = two_statements.await??;
+    lab.record_lane(lane);
     lab.say(message!("run-database-step-5", two_statements));
     Ok((one_statement, two_statements))
 }
 
-async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
+/// Another session, which is not the shop's.
+struct Session {
+    pool: Pool,
+    lane: Lane,
+}
+
+fn session(lab: &Scenario) -> Session {
+    let lane = lab.actor(message!("run-label-another-session"));
+    Session { pool: lab.cluster.pool.clone(), lane }
+}
+
+/// Returns the stock that it reads under the lock, with its lane.
+async fn locked_read(
+    session: Session,
+    sku: Sku,
+    two_statements: bool,
+) -> anyhow::Result<(i64, Lane)> {
+    let Session { pool, mut lane } = session;
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
-    if two_statements {
+    lane.happens("wait");
+
+    let stock = if two_statements {
         let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
         lock.bind(&key).execute(&mut *tx).await?;
+        lane.happens("held");
         let read = sqlx::query_scalar("select stock from items where sku = $1");
-        return Ok(read.bind(sku.as_str()).fetch_one(&mut *tx).await?);
-    }
-
-    let both = sqlx::query_as::<_, (i64, String)>(
-        "select stock, pg_advisory_xact_lock(hashtextextended($2, 0))::text
-           from items where sku = $1",
-    );
-    let (stock, _) = both.bind(sku.as_str()).bind(&key).fetch_one(&mut *tx).await?;
-    Ok(stock)
+        read.bind(sku.as_str()).fetch_one(&mut *tx).await?
+    } else {
+        let both = sqlx::query_as::<_, (i64, String)>(
+            "select stock, pg_advisory_xact_lock(hashtextextended($2, 0))::text
+               from items where sku = $1",
+        );
+        let (stock, _) = both.bind(sku.as_str()).bind(&key).fetch_one(&mut *tx).await?;
+        lane.happens("held");
+        stock
+    };
+    lane.happens_with("read", Some(stock), None);
+    Ok((stock, lane))
 }
 
 async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {

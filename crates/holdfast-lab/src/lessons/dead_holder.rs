@@ -1,7 +1,7 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{LessonResult, Scenario};
+use super::{LaneEvent, LessonResult, Scenario};
 use holdfast_base::messages::{Message, message};
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -30,6 +30,7 @@ async fn kill_holder_at(
     at: &'static str,
     when: Message,
 ) -> anyhow::Result<bool> {
+    lab.scene(strategy);
     let sku = lab.item(10).await?;
     lab.say(message!("run-dead-holder-step-1", strategy, when));
     let first = lab.order(format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
@@ -40,7 +41,13 @@ async fn kill_holder_at(
     let rejection = second.rejection();
     lab.say(message!("run-dead-holder-step-2", rejection));
 
+    let mut operator = lab.actor(message!("run-label-operator"));
     let deleted = lab.query_lock::<u32>("DEL", &sku).await? == 1;
+    if deleted {
+        let removed = LaneEvent::now("removed");
+        operator.events.push(LaneEvent { key: sku.lock_key().to_string(), ..removed });
+    }
+    lab.record_lane(operator);
     let third = lab.order(message!("run-label-b-after-manual-del"), 1, &sku, strategy).trying();
     let third = third.response().await?;
     lab.say(message!("run-dead-holder-step-3"));

@@ -49,6 +49,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_response(&client).await?;
 
+    lab.scene("changed");
     lab.say(message!("run-double-submit-step-1"));
     let two = order_of(&[(&client.sku, 2)]);
     let label = message!("run-label-two-units-same-key");
@@ -72,6 +73,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
+    client.lab.scene("double-click");
     let key = Uuid::now_v7();
     let first = client.order(message!("run-label-click"), 0, key).pause_at("read").await?;
     let second = client.resend(message!("run-label-second-click"), key).await?;
@@ -86,6 +88,7 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
 }
 
 async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
+    client.lab.scene("lost-response");
     let key = Uuid::now_v7();
     let first = client.order(message!("run-label-response-lost"), 0, key);
     client.lab.disconnect(first.pause_at("committed").await?).await?;
@@ -97,8 +100,9 @@ async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uui
 }
 
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
+    client.lab.scene("killed");
     let key = Uuid::now_v7();
-    let first = client.order(message!("run-label-killed"), 0, key).pause_at("committed").await?;
+    let first = client.order(message!("run-label-a-killed"), 0, key).pause_at("committed").await?;
     client.lab.kill_replica(first).await?;
     client.lab.say(message!("run-double-submit-step-7"));
 

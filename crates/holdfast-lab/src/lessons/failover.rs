@@ -1,6 +1,6 @@
 //! Lesson `failover`: a lock that was replicated exists on the replica of a Redis. Then the replica
-//! is detached *before* the lock is acquired, so that it certainly lacks it; the primary is killed,
-//! and the replica takes over.
+//! loses the primary *before* the lock is acquired, so that it certainly lacks it; the primary is
+//! killed, and the replica is promoted.
 
 use std::time::Duration;
 
@@ -37,15 +37,32 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     wait_until_copied(&mut primary_there).await?;
 
     lab.say(message!("run-failover-step-3"));
-    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
+    lab.scene("failover");
+    let [mut a, mut b] = ["A", "B"].map(|name| lab.actor(name));
+    let mut old = lab.actor(message!("run-label-redis-primary"));
+    let mut new = lab.actor(message!("run-label-redis-replica"));
+    // Its primary is now a port at which nobody listens.
+    replica_of(&mut replica_there, "127.0.0.1", "1").await?;
+    new.happens("cut");
 
+    a.happens("wait");
     let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
+    a.happens("held");
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
 
     primary.kill().await?;
+    old.happens("killed");
+    replica_of(&mut replica_there, "NO", "ONE").await?;
+    new.happens("promoted");
     lab.say(message!("run-failover-step-4"));
+
+    b.happens("wait");
     let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
+    b.happens("held");
+    for lane in [a, b, old, new] {
+        lab.record_lane(lane);
+    }
     lab.say(message!("run-failover-step-5"));
 
     // No release: the primary that granted the lock is dead.
@@ -59,6 +76,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 async fn try_lock(locks: &Locks, key: &LockKey) -> anyhow::Result<Option<Guards>> {
     acquire(locks, LockKind::Owner, Wait::Try, key, Some(LEASE)).await
+}
+
+async fn replica_of(
+    redis: &mut MultiplexedConnection,
+    host: &str,
+    port: &str,
+) -> anyhow::Result<()> {
+    Ok(redis::cmd("REPLICAOF").arg(host).arg(port).exec_async(redis).await?)
 }
 
 /// Returns how many replicas have every write so far. `WAIT` covers the writes of its own

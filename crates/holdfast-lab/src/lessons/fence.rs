@@ -24,6 +24,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
 async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
+    lab.scene("stopped");
     let sku = lab.item(10).await?;
     lab.say(message!("run-fence-step-1"));
     let first = lab.order(message!("run-label-a-paused"), 0, &sku, "fenced").lease_ms(300);
@@ -49,10 +50,11 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
 /// Redis loses its counter while A holds the lock. Returns whether the fences still increased and
 /// no update was lost.
 async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
+    lab.scene("flush");
     let sku = lab.item(10).await?;
-    for number in 1..=3 {
-        let label = message!("run-label-before", number);
-        lab.order(label, number, &sku, "fenced").placed().await?;
+    for replica in 1..=3 {
+        let before = lab.order("an order", replica, &sku, "fenced").send();
+        before.unrecorded_response().await?.require_placed()?;
     }
 
     let before = stored_fence(lab, &sku).await?;
@@ -104,16 +106,22 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
     lab.say(message!("run-fence-step-8"));
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
 
-    let by_fence = write_twice(&mut tx, false).await?;
-    let by_version = write_twice(&mut tx, true).await?;
+    lab.scene("fence-alone");
+    let by_fence = write_twice(lab, &mut tx, false).await?;
+    lab.scene("fence-and-version");
+    let by_version = write_twice(lab, &mut tx, true).await?;
     tx.rollback().await?;
     let (sold, left) = by_fence;
     lab.say(message!("run-fence-step-9", sold, left = 10 - left));
     Ok((by_fence, by_version))
 }
 
-/// Executes two writes whose reads both returned 10 at version 1.
-async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Result<(i64, i64)> {
+/// A and B read, then A and B write, with the fences 1 and 2.
+async fn write_twice(
+    lab: &Scenario,
+    tx: &mut PgConnection,
+    checks_version: bool,
+) -> anyhow::Result<(i64, i64)> {
     sqlx::raw_sql(
         "drop table if exists shelf;
          create temp table shelf as select 10::bigint as stock, 0::bigint as fence, 1::bigint as version",
@@ -121,14 +129,28 @@ async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Res
     .execute(&mut *tx)
     .await?;
 
+    let mut clients = [(1_i64, lab.actor("A")), (2, lab.actor("B"))];
+    let mut reads = Vec::new();
+    for (fence, lane) in &mut clients {
+        let read = sqlx::query_as("select stock, version from shelf");
+        let (stock, version): (i64, i64) = read.fetch_one(&mut *tx).await?;
+        lane.happens_with("read", Some(stock), Some(*fence));
+        reads.push((stock, version));
+    }
+
     let mut sold = 0;
-    for fence in [1_i64, 2] {
+    for ((fence, mut lane), (stock, version)) in clients.into_iter().zip(reads) {
         let write = sqlx::query(
-            "update shelf set stock = 9, fence = $1, version = version + 1
-              where fence <= $1 and (version = 1 or not $2)",
+            "update shelf set stock = $1, fence = $2, version = version + 1
+              where fence <= $2 and (version = $3 or not $4)",
         );
-        let written = write.bind(fence).bind(checks_version).execute(&mut *tx).await?;
-        sold += i64::try_from(written.rows_affected())?;
+        let write = write.bind(stock - 1).bind(fence).bind(version).bind(checks_version);
+        let is_written = write.execute(&mut *tx).await?.rows_affected() == 1;
+
+        let event = if is_written { "write" } else { "refused" };
+        lane.happens_with(event, Some(stock - 1), Some(fence));
+        lab.record_lane(lane);
+        sold += i64::from(is_written);
     }
 
     let left = sqlx::query_scalar("select 10 - stock from shelf").fetch_one(&mut *tx).await?;

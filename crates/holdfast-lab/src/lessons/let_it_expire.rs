@@ -9,7 +9,8 @@ use super::{LessonResult, Scenario, sales};
 use holdfast_base::messages::message;
 
 const LEASE_MS: u64 = 300;
-const CHANGES: u32 = 6;
+const NAMES: [&str; 6] = ["A", "B", "C", "D", "E", "F"];
+const CHANGES: u32 = NAMES.len() as u32;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-let-it-expire-step-1", changes = CHANGES, lease_ms = LEASE_MS));
@@ -18,10 +19,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let quick = place_sequentially(lab, "owner").await?;
     lab.say(message!("run-let-it-expire-step-3", quick = quick.as_millis()));
 
+    lab.scene("two-holders");
     let sku = lab.item(10).await?;
     lab.say(message!("run-let-it-expire-step-4"));
 
-    let mut first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
+    let mut first =
+        lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
     lab.watch_lease(&mut first, &sku, None).await?;
     let second = lab.order("B", 1, &sku, "expire-only").lease_ms(LEASE_MS).placed().await?;
     let first = lab.finish(first).await?.require_placed()?;
@@ -49,12 +52,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
+    lab.scene(if strategy == "expire-only" { "six" } else { "released" });
     let sku = lab.item(100).await?;
     let began = Instant::now();
-    for number in 1..=CHANGES {
-        let replica = number as usize;
-        let label = format!("{strategy} {number}");
-        let order = lab.order(&label, replica, &sku, strategy).lease_ms(LEASE_MS).send();
+    for (replica, name) in NAMES.into_iter().enumerate() {
+        let order = lab.order(name, replica, &sku, strategy).lease_ms(LEASE_MS).send();
         let id = order.lane.request_id;
         lab.response(order).await?.require_placed()?;
         if strategy == "expire-only" {

@@ -9,6 +9,7 @@ pub(super) const LOAD: DefaultLoad =
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
+    lab.scene("pair");
     lab.say(message!("run-lost-update-step-1"));
     let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;
 

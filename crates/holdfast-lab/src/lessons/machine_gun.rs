@@ -12,6 +12,8 @@ use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 
 const SHOTS: usize = 40;
+/// The first of them, which are drawn.
+const SHOWN: [&str; 4] = ["A", "B", "C", "D"];
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
@@ -19,6 +21,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
     let others = &lab.cluster.buyers[1..=OTHERS];
     let key = Uuid::now_v7();
+    lab.scene("at-once");
     lab.say(message!("run-machine-gun-step-1"));
     let first = lab.order(message!("run-label-the-first"), 0, &sku, STRATEGY).with_key(key);
     let first = first.pause_at("wait").await?;
@@ -79,8 +82,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {
+    lab.scene("in-turn");
     let mut placed = 0;
-    for shot in 0..SHOTS {
+    for (shot, name) in SHOWN.into_iter().enumerate() {
+        let response = lab.order(name, shot, sku, STRATEGY).response().await?;
+        placed += usize::from(response.is_success());
+    }
+
+    for shot in SHOWN.len()..SHOTS {
         let order = lab.order(message!("run-label-in-turn"), shot, sku, STRATEGY).send();
         placed += usize::from(order.unrecorded_response().await?.is_success());
     }

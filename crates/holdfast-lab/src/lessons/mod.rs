@@ -34,10 +34,10 @@ pub(super) use super::arm_spec::Supply;
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::delay_queue::DelayQueue;
-pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
+pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY, WAIT};
 pub(super) use super::lesson_request::{LessonRequest, Payer};
 pub(super) use super::request::{InFlightRequest, LabResponse, order_of};
-pub(super) use super::run::{ArmResult, Journey};
+pub(super) use super::run::{ArmResult, Journey, Lane, LaneEvent};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub use parts::{Chapter, GUESSES, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};

@@ -6,6 +6,7 @@ use holdfast_base::messages::message;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
+    lab.scene("two-holders");
     lab.say(message!("run-outlived-step-1"));
     let mut first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
     lab.watch_lease(&mut first, &sku, None).await?;

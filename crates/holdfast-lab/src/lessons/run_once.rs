@@ -32,6 +32,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Both replicas receive the tick, and nothing coordinates them.
 async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
+    lab.scene("no-lock");
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-1"));
     let first = tick(lab, message!("run-label-a-tick-no-lock"), 0, due_at, "nothing")?.send();
@@ -48,6 +49,7 @@ async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
 
 /// B's clock is late: its tick arrives after A has released the lock.
 async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
+    lab.scene("lock");
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-2"));
     let first = tick(lab, message!("run-label-a-tick-a-lock"), 0, due_at, "lock")?
@@ -68,6 +70,7 @@ async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
 
 /// The row has a lease, and remains after the run.
 async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
+    lab.scene("row");
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-4"));
     let first = tick(lab, message!("run-label-a-tick-row"), 0, due_at, "row")?;
@@ -84,6 +87,7 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
 /// number of marks.
 async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Result<usize> {
+    lab.scene(&format!("killed-at-{at}"));
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-6", when));
     let first = tick(lab, message!("run-label-a-killed"), 0, due_at, "row")?.pause_at(at).await?;

@@ -1,13 +1,22 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, WAIT};
 use holdfast_base::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
 
+/// How long A is paused with the lock: two or three retries.
+const HELD_FOR: Duration = Duration::from_millis(120);
+
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    retry_behind_a(lab).await?;
+
     let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
@@ -43,6 +52,22 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         queue_ratio = format!("{:.1}", spread(line))
     );
     Ok(LessonResult::of_load(specs[0].hindrance(Supply::Ample), shown, verdict))
+}
+
+/// A holds the lock, and B and C ask for it again and again until A has released it.
+async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
+    lab.scene("retry");
+    let sku = lab.item(10).await?;
+    let a = lab.order("A", 0, &sku, "owner").pause_at("read").await?;
+
+    let [b, c] = [("B", 1), ("C", 0)]
+        .map(|(name, replica)| lab.order(name, replica, &sku, "owner").with(WAIT, "retry").send());
+    lab.say(message!("run-waiting-step-2"));
+    sleep(HELD_FOR).await;
+    for order in [lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?] {
+        order.require_placed()?;
+    }
+    Ok(())
 }
 
 /// Returns p99 as a multiple of the median, which a slow machine changes least.

@@ -15,6 +15,7 @@ const MONEY: i64 = 1_000;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
+    lab.scene("two-payments");
     lab.say(message!("run-wrong-key-step-1"));
 
     let a = payer.pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key");

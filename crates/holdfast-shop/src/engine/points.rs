@@ -51,7 +51,8 @@ pub(super) fn note_stale<'e>(
     rows: &[(LockKey, i64)],
 ) {
     for (_, entry) in watched(entries) {
-        let fence = |key: &LockKey| rows.iter().find(|(row, _)| row == key).map(|(_, fence)| *fence);
+        let fence =
+            |key: &LockKey| rows.iter().find(|(row, _)| row == key).map(|(_, fence)| *fence);
         let seen = seen(entry, locks, fence).into_iter().filter(|seen| seen.value.is_some());
         entry.options.probe.note("stale", seen);
     }

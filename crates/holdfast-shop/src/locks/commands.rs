@@ -39,8 +39,8 @@ impl LockCommands {
         self.redis.query(command.clone()).await
     }
 
-    /// Deletes the key, whoever owns it. Returns whether it existed. `GETDEL` deletes as `DEL` does,
-    /// and returns the value, so that a trace can tell that the lock was another holder's.
+    /// Deletes the key, whoever owns it. Returns whether it existed. `GETDEL` deletes as `DEL`, and
+    /// returns the value, so that a trace can tell that the lock was another holder's.
     pub(super) async fn delete(&self) -> Result<bool, RedisError> {
         let owner: Option<String> = self.send(cmd("GETDEL").arg(&self.key)).await?;
         if owner.as_ref().is_some_and(|owner| *owner != self.owner) {
