@@ -20,10 +20,16 @@ const crowd = byId("race-crowd");
 const verdict = byId("race-verdict");
 const caption = byId("race-caption");
 const live = byId("race-live");
+const hint = byId("race-hint");
+const proof = byId("race-proof");
+const replayButton = byId("race-replay");
 const stepButton = byId("race-step");
 
 // Counts the plays: a later one stops the earlier ones.
 let current = 0;
+// The race that is shown, and its step that comes next.
+let shown = null;
+let nextStep = 0;
 
 function text(id, variables = {}) {
   return (texts[id] ?? "").replace(/%(\w+)%/g, (all, name) => variables[name] ?? all);
@@ -35,9 +41,20 @@ const stock = () => Math.max(1, Math.floor(buyers() / 2));
 const chosenLock = () => (form.elements.on.checked ? form.elements.lock.value : "none");
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Shows the stage before a race of the chosen kind.
+// Shows what keeps its place while it is not seen, or hides it.
+const reveal = (element, isShown) => element.classList.toggle("pending", !isShown);
+
+// Prepares for another race: the line below, and the buttons, were about the last one.
 function reset() {
+  shown = null;
+  [replayButton, stepButton, proof].forEach((element) => reveal(element, false));
+  clear();
+}
+
+// Shows the stage before a race of the chosen kind.
+function clear() {
   current += 1;
+  nextStep = 0;
   const on = form.elements.on.checked;
   stage.dataset.state = "idle";
   stage.dataset.lock = on ? "on" : "off";
@@ -55,8 +72,8 @@ function reset() {
   setLeft(stock());
   verdict.className = "race-verdict";
   verdict.textContent = "";
-  caption.textContent = text(on ? "intro-on" : "intro-off");
-  stepButton.hidden = true;
+  caption.textContent = text(on ? (chosenLock() === "local" ? "intro-local" : "intro-on") : "intro-off");
+  reveal(hint, false);
   byId("race-crowd-size").textContent = isCrowd() ? text("crowd", { buyers: buyers(), stock: stock() }) : text("crowd-two");
   const question = byId("race-question");
   if (question) {
@@ -128,14 +145,14 @@ const SHOW = {
 };
 SHOW.broken = SHOW.answered;
 
-// Lets a part of the drawing grow from its left edge.
+// Lets a part of the drawing grow from its left edge, in its part of the playback.
 function grow(part, playMs) {
-  if (calm.matches) return;
+  if (calm.matches || playMs === 0) return;
   const duration = (parseFloat(part.getAttribute("width")) / 100) * playMs;
   part.animate({ transform: ["scaleX(0)", "none"] }, { duration });
 }
 
-function showStep(race, index) {
+function showStep(race, index, growMs) {
   const step = race.steps[index];
   const phone = phones[step.lane];
   SHOW[step.kind]?.(step, phone);
@@ -146,52 +163,47 @@ function showStep(race, index) {
   if (overlap && parseFloat(overlap.getAttribute("x")) <= step.at * 100 + 0.01) parts.push(overlap);
   for (const part of parts) {
     part.classList.remove("later");
-    part.querySelectorAll(".activity").forEach((bar) => grow(bar, race.playMs));
+    part.querySelectorAll(".activity").forEach((bar) => grow(bar, growMs));
   }
-  if (parts[1]) grow(overlap, race.playMs);
+  if (parts[1]) grow(overlap, growMs);
 }
 
 function showDrawing(race) {
+  race.servers.forEach((server, lane) => {
+    phones[lane].querySelector(".race-server").textContent = server;
+  });
   drawing.innerHTML = race.drawing;
   drawing.querySelectorAll(".step, .overlap").forEach((part) => part.classList.add("later"));
 }
 
 async function playDuel(race) {
-  reset();
+  clear();
   const run = current;
-  race.servers.forEach((server, lane) => {
-    phones[lane].querySelector(".race-server").textContent = server;
-  });
   showDrawing(race);
   const begin = performance.now();
   for (const [index, step] of race.steps.entries()) {
     if (!calm.matches) await sleep(begin + step.at * race.playMs - performance.now());
     if (run !== current) return;
-    showStep(race, index);
+    showStep(race, index, race.playMs);
   }
-  if (calm.matches) offerSteps(race);
-  else await sleep(FLIGHT_MS);
+  if (!calm.matches) await sleep(FLIGHT_MS);
   if (run === current) finish(race);
 }
 
-// Offers to go through the steps one by one, in place of motion.
-function offerSteps(race) {
-  let index = 0;
-  stepButton.hidden = false;
-  stepButton.onclick = () => {
-    if (index === 0) {
-      reset();
-      stepButton.hidden = false;
-      showDrawing(race);
-    }
-    if (index < race.steps.length) showStep(race, index);
-    else finish(race);
-    index = index < race.steps.length ? index + 1 : 0;
-  };
+// Shows the next step of two orders; the first one on an empty stage, the result after the last.
+function step() {
+  const race = shown;
+  if (nextStep === 0) {
+    clear();
+    showDrawing(race);
+  }
+  if (nextStep === race.steps.length) return finish(race);
+  showStep(race, nextStep, 0);
+  nextStep += 1;
 }
 
 async function playCrowd(race) {
-  reset();
+  clear();
   setLeft(race.stock);
   const run = current;
   const begin = performance.now();
@@ -199,7 +211,8 @@ async function playCrowd(race) {
     const wait = begin + cell.at * race.playMs - performance.now();
     if (!calm.matches && wait > 4) await sleep(wait);
     if (run !== current) return;
-    crowd.children[number].className = cell.kind;
+    // A race of one buyer has no place here.
+    crowd.children[number]?.setAttribute("class", cell.kind);
     if (cell.kind === "doubled") verdict.classList.add("loss");
     if (!cell.verdict) continue;
     setLeft(cell.left);
@@ -208,20 +221,33 @@ async function playCrowd(race) {
   finish(race);
 }
 
+// Keeps a race to be played again, as a whole or, with two orders, in steps.
+function keep(race) {
+  shown = race;
+  reveal(replayButton, true);
+  reveal(stepButton, !race.cells);
+}
+
 // Shows the result, and says it once to a screen reader.
 function finish(race) {
+  const isHinted = race.isLost && !form.elements.on.checked;
+  nextStep = 0;
   stage.dataset.state = race.isLost ? "lost" : "held";
   setLeft(race.left);
   verdict.textContent = race.verdict;
   verdict.classList.toggle("loss", race.isLost);
   verdict.classList.add("slam");
   caption.textContent = race.caption;
-  live.textContent = race.announced;
+  live.textContent = isHinted ? `${race.announced} ${hint.textContent}` : race.announced;
+  reveal(hint, isHinted);
   byId("race-proof-text").textContent = race.proof;
   byId("race-entries").textContent = race.entries;
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
-  byId("race-proof").classList.remove("pending");
+  byId("race-file").href = `/race/${race.id}/file`;
+  byId("race-image").href = `/race/${race.id}/image.png`;
+  reveal(proof, true);
+  keep(race);
   form.dataset.race = race.id;
   showResult();
 }
@@ -274,16 +300,17 @@ form.addEventListener("submit", (event) => {
   run();
 });
 form.addEventListener("input", reset);
+// A lock is chosen to be used, also the one that was chosen before.
+form.addEventListener("click", ({ target }) => {
+  if (target.name !== "lock" || form.elements.on.checked) return;
+  form.elements.on.checked = true;
+  reset();
+});
+replayButton.addEventListener("click", () => play(shown));
+stepButton.addEventListener("click", step);
 // The page of a race has it, to be played again.
 const stored = byId("race-data");
-if (stored) {
-  const replay = byId("race-replay");
-  replay.hidden = false;
-  replay.addEventListener("click", () => {
-    const race = JSON.parse(stored.textContent);
-    form.elements.buyers.value = race.buyers;
-    play(race);
-  });
-}
 // A browser restores the inputs of a page that it has shown before.
+if (stored) form.reset();
 reset();
+if (stored) keep(JSON.parse(stored.textContent));

@@ -1,1 +1,38 @@
-# Which lock: five questions, and the answers.
+# Which lock? Five questions, and the answers with their prices.
+choose-title = Which lock?
+choose-lead = For a value that is read, then updated. Five questions, and one answer with its price.
+choose-processes = How many processes change the value?
+choose-processes-one = One
+choose-processes-several = Several, on one machine or on many
+choose-money = What does a lost update cost?
+choose-money-no = Little: a page is computed twice, a view is not counted
+choose-money-yes = Money, goods or data
+choose-fence = Can the store check a number with each write: a fence or a version?
+choose-fence-no = No: files, a device, the API of another company
+choose-fence-yes = Yes: a database, with `update … where version = 41`
+choose-hot = Is the value hot: do many want to change it at once?
+choose-hot-yes = Yes: the last tickets, one account into which all pay
+choose-hot-no = No: two at once are rare
+choose-wait = May a request wait for its turn?
+choose-wait-yes = Yes, for some milliseconds
+choose-wait-no = No: it is answered at once, also with “try again”
+choose-show = Show the answer
+choose-open = One more answer is needed
+choose-price = Its price:
+choose-lesson = Lesson: { $title }
+choose-judged = Judged: { $name }
+choose-one-statement = If one statement does it (`update items set stock = stock - 1 where stock >= 1`), you need no lock.
+choose-local = A mutex in the process.
+choose-local-price = It protects nothing once a second process runs. For several on one machine, lock a file (`flock`).
+choose-owner = The textbook lock in Redis: a key with an owner and an expiry, deleted only by its owner.
+choose-owner-price = If the work outlives the lease, or Redis fails over, two hold it, and an update is lost.
+choose-watchdog = A lock in Redis whose lease is renewed while the work runs.
+choose-watchdog-price = Two hold it after a pause or a failover, and nothing rejects the late write: rarer, not never. Move the check into the store as soon as you can.
+choose-batched = A lock with fencing tokens, under which all requests that wait share one read and one write.
+choose-batched-price = The most code: a queue and a leader for each value. Redis is one more server to run.
+choose-fenced = A lock with fencing tokens, tried once: who does not get it is rejected at once.
+choose-fenced-price = Under load most requests are rejected and come again. Redis is one more server to run.
+choose-row-lock = A row lock in the database: `select … for update`.
+choose-row-lock-price = Each waiter keeps a connection, and a paused holder blocks the row until the database ends its session.
+choose-version = No lock: write only if the version is still the one that was read; else read again.
+choose-version-price = When two meet, one has worked in vain; if that happens too often, requests give up.

@@ -116,6 +116,8 @@ fn states_of_visitor(race: &str) -> Vec<PageState> {
         state("lesson in Chinese", "", "/lab/lessons/lost-update").chinese(),
         state("run in Chinese", "", run.clone()).chinese(),
         state("problem in Chinese", "", "/problems/sold-out").chinese(),
+        state("which lock", "", "/which-lock?processes=several"),
+        state("which lock in Chinese", "", "/which-lock?processes=one").chinese(),
         state("lab presented", "", "/lab?present"),
         state("lesson presented", "", "/lab/lessons/lost-update?present"),
         state("run presented", "", format!("{run}?present")),

@@ -205,6 +205,7 @@ async fn pages_are_small_without_inline_code() {
         "/lab/lessons/lost-update",
         "/problems",
         "/sign-in",
+        "/which-lock?processes=several&money=yes&fence=yes&hot=yes&wait=yes",
     ]);
     let asset = |page: &Page, name: &str| {
         let at = page.text.find(&format!("/static/{name}")).unwrap();

@@ -31,13 +31,31 @@ async fn one_click_shows_oversell_within_ten_seconds() {
         browser.until_text(phone, "Sold to you").await;
     }
     browser.until_text("#race-proof", "These were real transactions on two servers.").await;
+    browser.until_text("#race-hint", "Now switch the lock on").await;
+
+    // With motion, too, the race can be played again, and in steps.
+    browser.click("#race-replay").await;
+    browser.until_text("#race-caption", "orders.").await;
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+    browser.click("#race-step").await;
+    browser.until_text("#race-caption", "A orders.").await;
+    for _ in 0..20 {
+        browser.click("#race-step").await;
+        if is_visible(&browser, "#race-verdict").await {
+            break;
+        }
+    }
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
 
     browser.click(".race-switch").await;
+    assert!(!is_shown(&browser, "#race-hint").await && !is_shown(&browser, "#race-step").await);
+    assert!(!is_shown(&browser, "#race-proof").await, "it was about the last race");
     browser.click("#race-go").await;
     browser.until_text("#race-verdict", "1 sold · 1 existed").await;
     browser.until_text("#race-phone-b", "Sold out").await;
     browser.until_text("#race-caption", "The lock made B wait").await;
     assert!(browser.driver.find(By::Css("#race-verdict.loss")).await.is_err());
+    assert!(!is_shown(&browser, "#race-hint").await);
 
     browser.click("#race-entries").await;
     browser.until_path("/race/").await;
@@ -54,6 +72,11 @@ pub async fn bottom_of(browser: &Browser, css: &str) -> f64 {
         + scrollY";
     let bottom = browser.driver.execute(script, vec![json!(css)]).await.unwrap();
     bottom.json().as_f64().unwrap()
+}
+
+/// Returns whether an element is shown, on the screen or beyond it.
+async fn is_shown(browser: &Browser, css: &str) -> bool {
+    browser.find(css).await.is_displayed().await.unwrap()
 }
 
 /// Returns whether the whole element is on the screen.
@@ -87,6 +110,24 @@ async fn result_is_on_screen_without_scrolling() {
         })
         .await;
     }
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chosen_lock_is_on_and_explained() {
+    let shop = Shop::with_peers(&[]).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/").await;
+    browser.click(".race-locks summary").await;
+    // The one that is chosen already turns the switch on, too.
+    browser.click("[value='fenced']").await;
+    browser.until_text("#race-caption", "Lock on: a server holds the lock").await;
+    browser.click("[value='local']").await;
+    browser.until_text("#race-caption", "Lock on: each server has its own mutex").await;
+    browser.click("#race-go").await;
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+    browser.until_text("#race-caption", "that of one does not stop the other. Both orders").await;
+    assert!(!is_shown(&browser, "#race-hint").await, "the switch is on");
     browser.close().await;
 }
 
@@ -168,6 +209,10 @@ async fn race_page_has_title_and_preview_image() {
     let picture = visitor.get(&format!("{}/picture.svg", race.location)).await;
     assert_eq!(picture.kind, "image/svg+xml");
     assert!(picture.text.contains("1 sold · 1 existed") && picture.text.contains("<animate "));
+    let first = visitor.get("/").await;
+    let image = format!("{}/race/recorded/image.png", visitor.base);
+    assert!(first.text.contains(&format!("<meta property=\"og:image\" content=\"{image}\">")));
+    assert_eq!(visitor.get("/race/recorded/image.png").await.kind, "image/png");
     let forged = visitor.page_request(&race.location).header("X-Forwarded-Host", "evil.example");
     let forged = Page::read(forged.send().await.unwrap()).await;
     assert!(!forged.text.contains("evil.example"), "{}", forged.text);
@@ -175,14 +220,31 @@ async fn race_page_has_title_and_preview_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policy_of_picture_admits_its_style() {
+async fn pictures_play_on_their_own() {
     let shop = Shop::with_peers(&[]).await;
-    let race = Visitor::new(&shop).post("/race", "on=on&lock=row-lock&buyers=2").await;
+    let visitor = Visitor::new(&shop);
+    let race = visitor.post("/race", "buyers=2").await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("{}/picture.svg", race.location)).await;
     let family = "return getComputedStyle(document.documentElement).fontFamily";
     let family = browser.driver.execute(family, vec![]).await.unwrap();
     assert!(family.json().as_str().unwrap().contains("Inter"), "{}", family.json());
+
+    // The file of a race needs no server: the shop has ended by then.
+    let file = visitor.get_in("zh", &format!("{}/file", race.location)).await;
+    drop(shop);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("race.html");
+    std::fs::write(&path, &file.text).unwrap();
+    browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
+    browser.until_text("h1", "两个人同时买最后一件").await;
+    browser.until_text(".race-film", "卖出 2 · 实有 1").await;
+    browser.until_text(".race-entries.fork", "读到 1 → 写入 0").await;
+    let plays = "const picture = document.querySelector('.race-film svg');
+        const style = getComputedStyle(picture.querySelector('.paper')).fill;
+        return [picture.animationsPaused(), picture.getCurrentTime() > 0, style]";
+    let plays = browser.driver.execute(plays, vec![]).await.unwrap();
+    assert_eq!(plays.json(), &json!([false, true, "rgb(255, 255, 255)"]));
     assert!(browser.console_errors().await.is_empty());
     browser.close().await;
 }
@@ -219,4 +281,11 @@ async fn first_page_is_small_and_offers_demo_user() {
     let off = Visitor { http: visitor.http, base: shop.replicas[2].base_url.clone() };
     let shop_page: Page = off.get("/").await;
     assert!(shop_page.text.contains("id=\"item-deadbolt\"") && !shop_page.text.contains("race-go"));
+
+    // Which lock one needs is told without a lab, too.
+    let on = other.get("/which-lock?processes=one").await;
+    assert!(on.words().contains("A mutex in the process."), "{}", on.words());
+    assert!(on.text.contains("/lab/lessons/one-replica") && on.text.contains("/lab/judged/flock"));
+    let off = off.get("/which-lock?processes=one&money=%00").await;
+    assert!(off.words().contains("A mutex in the process.") && !off.text.contains("/lab/"));
 }

@@ -68,6 +68,8 @@ async fn race_does_not_shift_the_page() {
         browser.go("/").await;
         browser.click("#race-go").await;
         browser.until_text("#race-verdict", "existed").await;
+        // By then the buttons and the hint are shown, too.
+        browser.until_text("#race-step", "Step").await;
         let shifts = shifts(&browser).await;
         assert!((0.0..0.01).contains(&shifts), "{screen:?}: {shifts}");
     }

@@ -23,6 +23,8 @@ pub mod order;
 mod outlined_text;
 pub mod place_order;
 pub mod race;
+mod race_entries;
+pub mod race_file;
 mod race_film;
 mod race_picture;
 mod rejection;
@@ -31,6 +33,7 @@ pub mod scheduler_game;
 pub mod sign_in;
 mod timeline;
 mod visitor;
+pub mod which_lock;
 
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
@@ -42,13 +45,6 @@ pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(form_config())
         .service(resource("/", "GET").wrap(Compress::default()).route(get().to(race::show)))
-        .service(get_post("/race", back_to("/"), post().to(race::run)))
-        .service(
-            resource("/race/{id}", "GET").wrap(Compress::default()).route(get().to(race::result)),
-        )
-        .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
-        .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
-        .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)))
         .service(resource("/shop", "GET").route(get().to(item::list)))
         .service(resource("/language/{tag}", "GET").route(get().to(layout::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
@@ -94,8 +90,10 @@ pub fn configure(config: &mut ServiceConfig) {
         ))
         .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler_game::show)))
         .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
+        .configure(configure_races)
         .configure(lab::configure)
         .configure(keeper::configure)
+        .service(resource("/which-lock", "GET").route(get().to(which_lock::show)))
         .service(resource("/problems", "GET").route(get().to(error_pages::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(error_pages::show)))
         .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
@@ -108,4 +106,20 @@ pub fn configure(config: &mut ServiceConfig) {
                 .wrap(Compress::default())
                 .route(get().to(assets::serve)),
         );
+}
+
+fn configure_races(config: &mut ServiceConfig) {
+    config
+        .service(get_post("/race", back_to("/"), post().to(race::run)))
+        .service(
+            resource("/race/{id}", "GET").wrap(Compress::default()).route(get().to(race::result)),
+        )
+        .service(
+            resource("/race/{id}/file", "GET")
+                .wrap(Compress::default())
+                .route(get().to(race_file::save)),
+        )
+        .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
+        .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
+        .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)));
 }

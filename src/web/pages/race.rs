@@ -8,9 +8,11 @@ use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use askama::Template;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use super::item::{self, ShopQuery};
 use super::layout::{Layout, language_of};
+use super::race_entries::RaceEntries;
 use super::race_film::{self, RaceCell, RaceView};
 use super::race_picture;
 use super::respond::html;
@@ -21,13 +23,11 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::Language;
 use holdfast_lab::race::model::{Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK};
 use holdfast_lab::run::LabRunState;
-use holdfast_shop::Sku;
-use holdfast_shop::model::LedgerEntry;
-use holdfast_shop::query::ledger;
 
 const DEFAULT_LOCK: &str = "fenced";
 const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
-const MAX_ENTRIES: i64 = 500;
+/// The id of the race whose picture the first page has, in place of a race's.
+const RECORDED: &str = "recorded";
 
 #[derive(Debug, Template)]
 #[template(path = "race.html")]
@@ -36,6 +36,9 @@ struct RacePage {
     stage: RaceStage,
     demo_user: Option<String>,
     recorded: [(Option<TimelineView>, &'static str); 2],
+    /// The address of the picture in previews of links, and what it says.
+    image: String,
+    verdict: String,
 }
 
 #[derive(Debug, Template)]
@@ -43,15 +46,15 @@ struct RacePage {
 struct RaceResultPage {
     layout: Layout,
     stage: RaceStage,
-    title: String,
+    id: Uuid,
+    verdict: String,
     /// The timeline of two orders; else the receipts of a crowd.
     drawing: Option<TimelineView>,
     cells: Vec<RaceCell>,
     footer: String,
     why: String,
     result: RaceResult,
-    entries: Vec<LedgerEntry>,
-    is_fork: bool,
+    ledger: RaceEntries,
     image: String,
 }
 
@@ -94,6 +97,15 @@ impl RaceStage {
         self.lock != "none"
     }
 
+    /// Returns what the orders will do.
+    fn intro(&self) -> String {
+        self.language.text(match self.lock.as_str() {
+            "none" => "race-intro-off",
+            "local" => "race-intro-local",
+            _ => "race-intro-on",
+        })
+    }
+
     fn stock(&self) -> i64 {
         stock_for(self.buyers)
     }
@@ -124,6 +136,7 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let picture = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
+    let recorded = RaceView::of(&WITHOUT_LOCK, language);
 
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
@@ -132,6 +145,8 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
             (picture(&WITHOUT_LOCK), "race-recorded-off"),
             (picture(&WITH_LOCK), "race-recorded-on"),
         ],
+        image: own_address(&state, &request, &format!("/race/{RECORDED}/image.png")),
+        verdict: recorded.map_or_else(String::new, |view| view.verdict()),
         layout,
     };
     html(StatusCode::OK, &page)
@@ -162,7 +177,6 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         return waiting_page(layout, &race);
     };
 
-    let (entries, is_fork) = entries(&state, view.result).await?;
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
         drawing: view.drawing(),
@@ -170,10 +184,10 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         footer: view.footer(),
         why: view.explain(),
         result: view.result.clone(),
-        entries,
-        is_fork,
+        ledger: RaceEntries::of(&state, view.result, language).await?,
+        id: race.id,
         image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
-        title: view.verdict(),
+        verdict: view.verdict(),
         layout,
     };
     html(StatusCode::OK, &page)
@@ -204,28 +218,6 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
     Ok(response)
 }
 
-/// Returns two entries to compare, and whether they were computed from the same version: the first
-/// fork of the item's ledger, else its first two entries of orders.
-async fn entries(
-    state: &AppState,
-    result: &RaceResult,
-) -> Result<(Vec<LedgerEntry>, bool), Problem> {
-    let sku = result.ledger.rsplit('/').next().unwrap_or_default().to_owned();
-    let Ok(sku) = Sku::try_from(sku) else { return Ok((Vec::new(), false)) };
-    let mut entries = ledger::stock_entries(&state.shop, &sku, 0, MAX_ENTRIES).await?;
-    entries.retain(|entry| entry.reason == "order");
-
-    let fork = entries.iter().enumerate().find_map(|(at, first)| {
-        let later = entries.iter().skip(at + 1);
-        let second = later.clone().find(|entry| entry.version == first.version)?;
-        Some(vec![first.clone(), second.clone()])
-    });
-
-    let is_fork = fork.is_some();
-    entries.truncate(2);
-    Ok((fork.unwrap_or(entries), is_fork))
-}
-
 /// What the script plays, once the race is done.
 pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let race = find_race(&state, &id).await?;
@@ -237,7 +229,10 @@ pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpR
 static DRAWINGS: Semaphore = Semaphore::const_new(2);
 
 pub async fn image(state: State, id: Path<String>) -> HttpResult {
-    let race = find_race(&state, &id).await?;
+    let race = match id.as_str() {
+        RECORDED => WITHOUT_LOCK.clone(),
+        id => find_race(&state, id).await?,
+    };
     let picture = race_picture::still(&race).ok_or_else(|| no_result(&race))?;
     // Drawing takes some milliseconds; a worker serves other requests too.
     let permit = DRAWINGS.acquire().await.ok();
@@ -252,13 +247,14 @@ pub async fn image(state: State, id: Path<String>) -> HttpResult {
 
 pub async fn picture(state: State, id: Path<String>) -> HttpResult {
     let race = find_race(&state, &id).await?;
-    let picture = race_picture::animated(&race).ok_or_else(|| no_result(&race))?;
+    let picture =
+        race_picture::animated(&race, Language::English).ok_or_else(|| no_result(&race))?;
     let mut response = picture_response("image/svg+xml");
     response.insert_header((CONTENT_SECURITY_POLICY, race_picture::animated_policy()));
     Ok(response.body(picture))
 }
 
-fn no_result(race: &Race) -> Problem {
+pub(super) fn no_result(race: &Race) -> Problem {
     Problem::not_found(format!("race {} has no result yet", race.id))
 }
 

@@ -18,7 +18,7 @@ const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.
 const MIN_WAIT: f64 = 0.2;
 
-const SCRIPT_TEXTS: [&str; 12] = [
+const SCRIPT_TEXTS: [&str; 13] = [
     "race-buy-both",
     "race-buy-all",
     "race-crowd-two",
@@ -27,6 +27,7 @@ const SCRIPT_TEXTS: [&str; 12] = [
     "race-question-crowd",
     "race-intro-off",
     "race-intro-on",
+    "race-intro-local",
     "race-starting",
     "race-queued",
     "race-failed",
@@ -271,32 +272,29 @@ impl<'a> RaceView<'a> {
         let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
         let scale = language.text_with("race-scale", &scale);
 
-        // A Chinese full stop needs no space.
-        match language {
-            Language::English => format!("{proof} {scale}"),
-            Language::Chinese => proof + &scale,
+        sentences(language, proof, &scale)
+    }
+
+    /// Returns the question of the race: who gets it?
+    pub fn question(&self) -> String {
+        let figures = [("buyers", self.race.buyers.into()), ("stock", self.race.stock.into())];
+        match (self.is_duel(), self.race.stock) {
+            (true, 1) => self.language.text("race-question"),
+            _ => self.language.text_with("race-question-crowd", &figures),
         }
     }
 
-    /// Explains the result in one or two sentences.
+    /// Explains the result in one to three sentences.
     pub fn explain(&self) -> String {
-        let Self { race, result, language } = *self;
-        let count = |name: &str| result.lanes.iter().filter(|lane| lane.result == name).count();
-        let doubled = result.doubled();
+        let Self { result, language, .. } = *self;
+        let unanswered = result.lanes.iter().filter(|lane| lane.result == NO_ANSWER).count();
         let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
         let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
 
-        if count(NO_ANSWER) > 0 {
-            language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
-        } else if doubled > 0 && self.is_duel() {
-            let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
-            let value = read.unwrap_or(race.stock);
-            let variables = [("value", value.into()), ("after", (value - 1).into())];
-            language.text_with("race-lost", &variables)
-        } else if doubled == 1 {
-            language.text("race-crowd-lost-one")
-        } else if doubled > 0 {
-            language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
+        if unanswered > 0 {
+            language.text_with("race-no-answer", &[("count", unanswered.into())])
+        } else if result.doubled() > 0 {
+            self.explain_loss()
         } else if let Some(other) = other {
             language.text_with("race-other", &[("result", other.into())])
         } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
@@ -309,6 +307,42 @@ impl<'a> RaceView<'a> {
         } else {
             language.text("race-crowd-held")
         }
+    }
+
+    /// Explains lost updates: what the lock did not do, what was lost, and what is left of it.
+    fn explain_loss(&self) -> String {
+        let Self { race, result, language } = *self;
+        let doubled = result.doubled();
+
+        let lost = if self.is_duel() {
+            let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
+            let value = read.unwrap_or(race.stock);
+            let variables = [("value", value.into()), ("after", (value - 1).into())];
+            language.text_with("race-lost", &variables)
+        } else if doubled == 1 {
+            language.text("race-crowd-lost-one")
+        } else {
+            language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
+        };
+
+        let lost = match race.lock.as_str() {
+            "local" => sentences(language, language.text("race-lost-local"), &lost),
+            _ => lost,
+        };
+        // What would be left if each sale had taken its unit.
+        if result.left <= (race.stock - result.sold).max(0) {
+            return lost;
+        }
+        let figures = [("left", result.left.into()), ("sold", result.sold.into())];
+        sentences(language, lost, &language.text_with("race-crowd-left", &figures))
+    }
+}
+
+/// Joins two sentences; a Chinese full stop needs no space.
+fn sentences(language: Language, first: String, second: &str) -> String {
+    match language {
+        Language::English => format!("{first} {second}"),
+        Language::Chinese => first + second,
     }
 }
 
@@ -324,4 +358,69 @@ fn outcome(lane: &RaceLane, language: Language) -> String {
         NO_ANSWER => "race-status-no-answer",
         _ => "race-status-refused",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_lab::race::model::WITHOUT_LOCK;
+    use holdfast_lab::run::LaneEvent;
+
+    fn explain(race: &Race, language: Language) -> String {
+        RaceView::of(race, language).unwrap().explain()
+    }
+
+    /// A race of 200 for 100 units, in which each value was read 25 times.
+    fn crowd(lock: &str) -> Race {
+        let recorded = &WITHOUT_LOCK.result.as_ref().unwrap().lanes[0].events[0];
+        let event = |t_us, name: &str, value| LaneEvent {
+            t_us,
+            event: name.to_owned(),
+            value: Some(value),
+            ..recorded.clone()
+        };
+        let lane = |number: u64| {
+            let value = 100 - i64::try_from(number / 25).unwrap();
+            RaceLane {
+                buyer: number.to_string(),
+                replica: "8080".to_owned(),
+                result: SOLD.to_owned(),
+                events: vec![event(number, "read", value), event(number + 1, "write", value - 1)],
+            }
+        };
+        let result = RaceResult {
+            sold: 200,
+            oversold: 100,
+            left: 92,
+            lanes: (0..200).map(lane).collect(),
+            ..RaceResult::default()
+        };
+        let (lock, result) = (lock.to_owned(), Some(result));
+        Race { lock, buyers: 200, stock: 100, result, ..Race::default() }
+    }
+
+    #[test]
+    fn mutex_of_one_server_is_explained() {
+        let mut race = WITHOUT_LOCK.clone();
+        let without = explain(&race, Language::English);
+        race.lock = "local".to_owned();
+        let with = explain(&race, Language::English);
+        assert!(with.starts_with("Each server has its own mutex") && with.ends_with(&without));
+        assert!(explain(&race, Language::Chinese).contains("互斥锁，一台的锁挡不住另一台。两个"));
+    }
+
+    #[test]
+    fn units_left_of_an_oversold_item_are_explained() {
+        let left = "92 still on the shelf after 200 sold";
+        assert!(explain(&crowd("none"), Language::English).contains(left));
+        assert!(explain(&crowd("none"), Language::English).starts_with("192 red receipts"));
+        assert!(explain(&crowd("local"), Language::English).starts_with("Each server"));
+
+        // Of 100 units, 8 were sold: 92 are left as they should be.
+        let mut sound = crowd("none");
+        sound.result.as_mut().unwrap().sold = 8;
+        assert!(!explain(&sound, Language::English).contains("still on the shelf"));
+        // Two orders of one unit leave none.
+        assert!(!explain(&WITHOUT_LOCK, Language::English).contains("still on the shelf"));
+    }
 }

@@ -33,19 +33,24 @@ struct RacePicture {
 }
 
 /// Returns the animated picture, a document; `None` without a result.
-pub(super) fn animated(race: &Race) -> Option<String> {
-    picture(race, format!("{LIGHT}{DARK}"), true)
+pub(super) fn animated(race: &Race, language: Language) -> Option<String> {
+    picture(race, format!("{LIGHT}{DARK}"), true, language)
+}
+
+/// Returns the source with which a content security policy admits the animated picture's style.
+pub(super) fn animated_style() -> String {
+    hash_source(&format!("{LIGHT}{DARK}"))
 }
 
 /// Returns the content security policy of the animated picture, which admits only its style.
 pub(super) fn animated_policy() -> String {
-    format!("default-src 'none'; style-src {}", hash_source(&format!("{LIGHT}{DARK}")))
+    format!("default-src 'none'; style-src {}", animated_style())
 }
 
 /// Returns the picture for [`png`]; `None` without a result.
 pub(super) fn still(race: &Race) -> Option<String> {
-    // [`png`] makes groups of that class of its texts.
-    picture(race, LIGHT.replace("\ntext{", "\n.text{"), false)
+    // [`png`] makes groups of that class of its texts. Its font has no Chinese characters.
+    picture(race, LIGHT.replace("\ntext{", "\n.text{"), false, Language::English)
 }
 
 /// Draws a picture; `None` if it cannot be drawn.
@@ -56,9 +61,7 @@ pub(super) fn png(picture: &str) -> Option<Vec<u8>> {
     pixels.encode_png().ok()
 }
 
-fn picture(race: &Race, palette: String, is_animated: bool) -> Option<String> {
-    // The font has no Chinese characters.
-    let language = Language::English;
+fn picture(race: &Race, palette: String, is_animated: bool, language: Language) -> Option<String> {
     let view = RaceView::of(race, language)?;
     let mut drawing = view.drawing();
 

@@ -1,0 +1,64 @@
+//! A race as one HTML file, which plays anywhere: no script, no network. Tests:
+//! `tests/pages/race.rs`.
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_DISPOSITION, HeaderValue};
+use actix_web::web::Path;
+use askama::Template;
+
+use super::layout::language_of;
+use super::race::no_result;
+use super::race_entries::RaceEntries;
+use super::race_film::RaceView;
+use super::race_picture;
+use super::respond::{hash_source, html, without_fonts};
+use crate::web::api::race::find_race;
+use crate::web::{HttpResult, State};
+use holdfast_base::messages::Language;
+
+const STYLES: [&str; 2] =
+    [include_str!("../../../static/holdfast.css"), include_str!("../../../static/race.css")];
+
+#[derive(Debug, Template)]
+#[template(path = "race_file.html")]
+struct RaceFile {
+    language: Language,
+    question: String,
+    verdict: String,
+    why: String,
+    /// The animated picture, an SVG document with its style.
+    picture: String,
+    ledger: RaceEntries,
+    style: String,
+}
+
+impl RaceFile {
+    fn policy(&self) -> String {
+        let (page, picture) = (hash_source(&self.style), race_picture::animated_style());
+        format!("default-src 'none'; style-src {page} {picture}")
+    }
+}
+
+pub async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let race = find_race(&state, &id).await?;
+    let language = language_of(&request);
+    let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
+    let picture = race_picture::animated(&race, language).ok_or_else(|| no_result(&race))?;
+
+    let file = RaceFile {
+        language,
+        question: view.question(),
+        verdict: view.verdict(),
+        why: view.explain(),
+        picture,
+        ledger: RaceEntries::of(&state, view.result, language).await?,
+        style: without_fonts(&STYLES.concat()),
+    };
+
+    let mut response = html(StatusCode::OK, &file)?;
+    let name = format!("attachment; filename=\"holdfast-race-{}.html\"", race.id);
+    let name = HeaderValue::from_str(&name).map_err(|_| no_result(&race))?;
+    response.headers_mut().insert(CONTENT_DISPOSITION, name);
+    Ok(response)
+}

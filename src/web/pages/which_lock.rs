@@ -1,0 +1,215 @@
+//! *Which lock?*: five questions about a value that is read and then updated, and the answer with
+//! its price. `docs/WHICH-LOCK.md` has the same table.
+
+use std::collections::BTreeMap;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use askama::Template;
+
+use super::layout::Layout;
+use super::respond::html;
+use crate::web::HttpResult;
+use crate::web::middleware::Query;
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons;
+
+/// The questions, each with its two answers.
+const QUESTIONS: [(&str, [&str; 2]); 5] = [
+    ("processes", ["one", "several"]),
+    ("money", ["no", "yes"]),
+    ("fence", ["no", "yes"]),
+    ("hot", ["yes", "no"]),
+    ("wait", ["yes", "no"]),
+];
+
+/// A lock, and the answers that lead to it.
+#[derive(Debug, PartialEq)]
+struct Choice {
+    needs: &'static [(&'static str, &'static str)],
+    strategy: &'static str,
+    lesson: &'static str,
+    /// Name of a judgement; empty for what is no lock.
+    judged: &'static str,
+}
+
+macro_rules! choices {
+    ($($($question:ident $answer:ident),+ => $strategy:literal, $lesson:literal, $judged:literal;)+) => {
+        &[$(Choice {
+            needs: &[$((stringify!($question), stringify!($answer))),+],
+            strategy: $strategy,
+            lesson: $lesson,
+            judged: $judged,
+        }),+]
+    };
+}
+
+/// A decision tree: each set of answers leads to one row.
+const CHOICES: &[Choice] = choices! {
+    processes one => "local", "one-replica", "flock";
+    processes several, money no => "owner", "outlived", "redis-py";
+    processes several, money yes, fence no => "watchdog", "watchdog", "holdfast-lock-watchdog";
+    processes several, money yes, fence yes, hot yes, wait yes
+        => "batched", "hot-item", "holdfast-lock-fenced";
+    processes several, money yes, fence yes, hot yes, wait no
+        => "fenced", "fence", "holdfast-lock-fenced";
+    processes several, money yes, fence yes, hot no, wait yes
+        => "row-lock", "database", "sqlx-advisory";
+    processes several, money yes, fence yes, hot no, wait no
+        => "version", "database", "";
+};
+
+impl Choice {
+    fn answer_to(&self, question: &str) -> Option<&'static str> {
+        self.needs.iter().find(|(name, _)| *name == question).map(|(_, answer)| *answer)
+    }
+
+    fn text(&self, language: Language) -> String {
+        language.text(&format!("choose-{}", self.strategy))
+    }
+
+    fn price(&self, language: Language) -> String {
+        language.text(&format!("choose-{}-price", self.strategy))
+    }
+
+    fn title_of_lesson(&self, language: Language) -> String {
+        lessons::named(self.lesson).map_or_else(String::new, |lesson| lesson.title(language))
+    }
+
+    /// Returns whether the store can check a write: then one statement may do without a lock.
+    fn is_checked(&self) -> bool {
+        self.answer_to("fence") == Some("yes")
+    }
+}
+
+#[derive(Debug, Template)]
+#[template(path = "which_lock.html")]
+struct WhichLockPage {
+    layout: Layout,
+    answers: Answers,
+}
+
+#[derive(Debug, Default)]
+struct Answers(BTreeMap<String, String>);
+
+impl Answers {
+    fn is_given(&self, question: &str, answer: &str) -> bool {
+        self.0.get(question).is_some_and(|given| given == answer)
+    }
+
+    fn has(&self, (question, answers): &(&str, [&str; 2])) -> bool {
+        answers.iter().any(|answer| self.is_given(question, answer))
+    }
+
+    fn is_empty(&self) -> bool {
+        !QUESTIONS.iter().any(|question| self.has(question))
+    }
+
+    /// Returns the lock for these answers; else the question that is to be answered next.
+    fn choose(&self) -> Result<&'static Choice, &'static str> {
+        let is_open = |name: &str| {
+            let mut questions = QUESTIONS.iter().filter(|question| question.0 == name);
+            questions.all(|question| !self.has(question))
+        };
+        let is_possible = |choice: &&Choice| {
+            choice.needs.iter().all(|(name, answer)| is_open(name) || self.is_given(name, answer))
+        };
+
+        let mut possible = CHOICES.iter().filter(is_possible);
+        let first = possible.next().ok_or(QUESTIONS[0].0)?;
+        match first.needs.iter().find(|(name, _)| is_open(name)) {
+            Some((name, _)) => Err(name),
+            None => Ok(first),
+        }
+    }
+}
+
+pub async fn show(request: HttpRequest, query: Query<BTreeMap<String, String>>) -> HttpResult {
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &WhichLockPage { layout, answers: Answers(query.read()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+
+    const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+    fn answers(given: &[(&str, &str)]) -> Answers {
+        let own = |(question, answer): &(&str, &str)| ((*question).into(), (*answer).into());
+        Answers(given.iter().map(own).collect())
+    }
+
+    /// Returns every set of answers to all questions.
+    fn all_answers() -> Vec<Vec<(&'static str, &'static str)>> {
+        QUESTIONS.iter().fold(vec![Vec::new()], |sets, (question, answers)| {
+            let with = |set: &Vec<_>, answer| [set.as_slice(), &[(*question, answer)]].concat();
+            sets.iter().flat_map(|set| answers.map(|answer| with(set, answer))).collect()
+        })
+    }
+
+    #[test]
+    fn each_set_of_answers_leads_to_one_lock() {
+        let sets = all_answers();
+        assert_eq!(sets.len(), 32);
+        for set in sets {
+            let is_met = |choice: &&Choice| choice.needs.iter().all(|need| set.contains(need));
+            let met: Vec<&Choice> = CHOICES.iter().filter(is_met).collect();
+            assert_eq!(met.len(), 1, "{set:?}: {met:?}");
+            assert_eq!(answers(&set).choose(), Ok(met[0]), "{set:?}");
+        }
+    }
+
+    #[test]
+    fn next_open_question_is_named() {
+        let several = ("processes", "several");
+        for (given, expected) in [
+            (&[][..], Err("processes")),
+            (&[("wait", "no"), ("hot", "yes")], Err("processes")),
+            (&[("processes", "banana")], Err("processes")),
+            (&[several], Err("money")),
+            (&[several, ("money", "yes")], Err("fence")),
+            (&[several, ("money", "yes"), ("fence", "yes"), ("wait", "no")], Err("hot")),
+            (&[several, ("money", "no")], Ok("owner")),
+            (&[("processes", "one")], Ok("local")),
+        ] {
+            let choice = answers(given).choose().map(|choice| choice.strategy);
+            assert_eq!(choice, expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn choices_name_what_exists() {
+        for choice in CHOICES {
+            assert!(holdfast_shop::Strategy::named(choice.strategy).is_some(), "{choice:?}");
+            assert!(lessons::named(choice.lesson).is_some(), "{choice:?}");
+            let judged = format!("docs/judged/{}.json", choice.judged);
+            let exists = Path::new(ROOT).join(judged).exists();
+            assert!(exists || choice.strategy == "version", "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn document_has_the_same_table() {
+        let mut table = String::new();
+        for choice in CHOICES {
+            for (question, _) in QUESTIONS {
+                write!(table, "| {} ", choice.answer_to(question).unwrap_or("–")).unwrap();
+            }
+            let language = Language::English;
+            let (strategy, text) = (choice.strategy, choice.text(language));
+            let price = choice.price(language);
+            let judged = match choice.judged {
+                "" => "–".to_owned(),
+                name => format!("[{name}](judged/{name}.json)"),
+            };
+            let take = format!("**`{strategy}`**: {text} | {price}");
+            writeln!(table, "| {take} | `{}` | {judged} |", choice.lesson).unwrap();
+        }
+        let document = std::fs::read_to_string(Path::new(ROOT).join("docs/WHICH-LOCK.md")).unwrap();
+        assert!(document.contains(&table), "docs/WHICH-LOCK.md lacks the table:\n{table}");
+    }
+}
