@@ -3,7 +3,7 @@ shop-bar = State of the shop
 shop-bar-sound = { $items ->
     [one] 1 item
    *[other] { $items } items
-} · the books balance
+} of the shop · the books balance
 shop-bar-off = { $units ->
     [one] The books are off by 1 unit
    *[other] The books are off by { $units } units
@@ -12,8 +12,9 @@ shop-bar-stale = No answer from the shop · books last checked at { $time }
 shop-bar-unknown = The books cannot be read now
 shop-bar-broken = This shop will oversell: lock { $strategy }
 shop-bar-figures = { $opening } at the start + { $restocked } restocked { $sign } { $sold } sold or reserved + { $stock } left
-shop-bar-replica = Answered by replica
-shop-bar-lock = Lock:
+shop-bar-replica = Answered by server
+shop-bar-lock = Lock of the shop:
+shop-bar-lab = Races and lessons choose a lock of their own. Their items are not counted above: each has its own ledger.
 shop-and-more = and { $count } more
 
 # Items.
@@ -23,13 +24,14 @@ shop-left = { $units } left
 shop-sold-out = Sold out
 shop-sold-out-advice = All units are sold or reserved. Units of unpaid orders return to the shop.
 shop-limit = At most { $limit } per customer.
-shop-buy = Buy
-shop-buy-item = Buy { $name }
+shop-buy = Add to basket
+shop-buy-item = Add { $name } to the basket
 shop-quantity = Quantity
 shop-quantity-of = Quantity of { $name }
 shop-quantity-range = Enter a whole number from { $least } to { $max }.
 shop-quantity-most = The basket already has { $present }. The most is { $max } of each item.
 shop-quantity-lines = An order has at most { $max } different items.
+shop-sku = SKU
 shop-item-tabs = Views of the item
 shop-item-tab = Item
 shop-ledger-tab = Ledger

@@ -1,13 +1,14 @@
 # 页面顶部的状态栏。
 shop-bar = 商店状态
-shop-bar-sound = { $items } 种商品 · 账目相符
+shop-bar-sound = 商店的 { $items } 种商品 · 账目相符
 shop-bar-off = 账目相差 { $units } 件
 shop-bar-stale = 商店没有响应 · 账目上次检查于 { $time }
 shop-bar-unknown = 暂时无法读取账目
 shop-bar-broken = 此商店会超卖：锁策略 { $strategy }
 shop-bar-figures = 期初 { $opening } + 补货 { $restocked } { $sign } 已售或预留 { $sold } + 剩余 { $stock }
-shop-bar-replica = 响应副本
-shop-bar-lock = 锁策略：
+shop-bar-replica = 响应的服务器
+shop-bar-lock = 商店的锁策略：
+shop-bar-lab = 抢购和课程各用自己的锁，它们的商品不计入上面的数字，各有自己的账本。
 shop-and-more = 等，另有 { $count } 个
 
 # 商品。
@@ -17,13 +18,14 @@ shop-left = 剩 { $units } 件
 shop-sold-out = 已售罄
 shop-sold-out-advice = 全部库存已售出或被预留。订单到期未付款，预留的库存会退回。
 shop-limit = 每位顾客最多 { $limit } 件。
-shop-buy = 购买
-shop-buy-item = 购买 { $name }
+shop-buy = 加入购物车
+shop-buy-item = 把 { $name }加入购物车
 shop-quantity = 数量
 shop-quantity-of = { $name } 的数量
 shop-quantity-range = 请输入 { $least } 到 { $max } 之间的整数。
 shop-quantity-most = 购物车中已有 { $present } 件，每种商品最多 { $max } 件。
 shop-quantity-lines = 一个订单最多 { $max } 种商品。
+shop-sku = 货号
 shop-item-tabs = 商品视图
 shop-item-tab = 商品
 shop-ledger-tab = 账本

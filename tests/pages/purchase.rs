@@ -36,7 +36,7 @@ async fn check_purchase(javascript: bool) {
 
     browser.go("/items/deadbolt/ledger").await;
     browser.until_text("#ledger li", "40 −2 → 38").await;
-    browser.until_text("#books", "8 items · the books balance ✓").await;
+    browser.until_text("#books", "8 items of the shop · the books balance ✓").await;
     browser.click(".bar summary").await;
     let figures = "638 at the start + 0 restocked = 2 sold or reserved + 636 left";
     browser.until_text("#bar-figures", figures).await;

@@ -160,7 +160,7 @@ async fn bar_shows_strategy_and_failing_audit() {
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
     let sound = Visitor::signed_in(&shop, "admin").await;
     let broken = Visitor { http: sound.http.clone(), base: shop.replicas[1].base_url.clone() };
-    assert!(sound.get("/").await.words().contains("Lock: batched"));
+    assert!(sound.get("/").await.words().contains("Lock of the shop: batched"));
     let page = broken.get("/basket").await;
     assert!(page.words().contains("This shop will oversell: lock none"));
     assert!(page.words().contains(&format!("by replica {}", shop.replicas[1].name())));
