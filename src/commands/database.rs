@@ -12,7 +12,7 @@ pub struct DatabaseArgs {
     /// URL of Postgres [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Folder of a running `holdfast up`, used without DATABASE_URL
+    /// Folder of a running `holdfast up`, used without DATABASE_URL; relative to the current folder
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
 }

@@ -15,7 +15,7 @@ use holdfast_base::output;
 pub struct LessonArgs {
     /// Name of the lesson; without a name, all lessons are listed
     pub name: Option<String>,
-    /// Folder of a running `holdfast up`
+    /// Folder of a running `holdfast up`; relative to the current folder
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Print the whole run as JSON

@@ -32,13 +32,18 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
+/// Returns whether the folder has a cluster already.
+pub(super) fn has_cluster(services_dir: &ServicesDir) -> bool {
+    services_dir.path.join("postgres/PG_VERSION").exists()
+}
+
 pub(super) async fn create_cluster(
     initdb: &Path,
     services_dir: &ServicesDir,
     options: &[&str],
 ) -> Result<PathBuf> {
     let cluster = services_dir.path.join("postgres");
-    if cluster.join("PG_VERSION").exists() {
+    if has_cluster(services_dir) {
         return Ok(cluster);
     }
 

@@ -97,7 +97,8 @@ async fn run_until_stopped(
 
     stack.stop().await;
     if outcome.is_ok() {
-        print_progress(&format!("stopped; the data stays in {}", options.data.display()));
+        let data = stack.data_dir.path().display();
+        print_progress(&format!("stopped; the data stays in {data}"));
     }
     outcome
 }
@@ -141,6 +142,10 @@ impl ChildStack {
         services_dir: &ServicesDir,
         sockets: &Path,
     ) -> Result<()> {
+        if !postgres::has_cluster(services_dir) {
+            let data = self.data_dir.path().display();
+            print_progress(&format!("this is a new shop: its data is in {data}"));
+        }
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;
         let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets)?;
         self.start(spec, postgres::START_TIMEOUT, || postgres::check_ready(sockets)).await?;

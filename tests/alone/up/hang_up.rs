@@ -12,7 +12,10 @@ use super::{TIMEOUT, TestFolder, is_alive, send};
 #[tokio::test]
 async fn closed_terminal_stops_up_in_order() {
     let test_folder = TestFolder::new();
-    let mut up = test_folder.command().stderr(Stdio::piped()).spawn().expect("it starts");
+    // The data is named in full: the same command in another folder is another shop.
+    let mut command = test_folder.command();
+    command.current_dir(&test_folder.path).env("HOLDFAST_DATA", "data");
+    let mut up = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut out = BufReader::new(up.stdout.take().expect("it is piped"));
     let mut ready = String::new();
     timeout(TIMEOUT, out.read_line(&mut ready)).await.expect("in time").expect("a line");
@@ -32,7 +35,11 @@ async fn closed_terminal_stops_up_in_order() {
     };
     timeout(TIMEOUT, stopping).await.expect("it stops in time");
     let status = timeout(TIMEOUT, up.wait()).await.expect("it ends").expect("a status");
-    assert!(status.success() && said.contains("stopped; the data stays"), "{status}: {said}");
+    assert!(status.success(), "{status}: {said}");
+    let data = test_folder.data();
+    for line in ["this is a new shop: its data is in", "stopped; the data stays in"] {
+        assert!(said.contains(&format!("{line} {}\n", data.display())), "{said}");
+    }
     let is_process = |line: &&str| !line.starts_with("folder ") && !line.starts_with("sockets ");
     for line in pids.lines().filter(is_process) {
         let pid = line.split(' ').nth(1).and_then(|pid| pid.parse().ok()).expect("a pid");

@@ -254,7 +254,7 @@ impl TestFolder {
         }
         command.env_remove("DATABASE_URL").env_remove("REDIS_URL").arg("up");
         command.env("HOLDFAST_LISTEN", format!("127.0.0.1:{}", self.port));
-        command.env("HOLDFAST_LOCK", "owner").arg("--data").arg(self.data());
+        command.env("HOLDFAST_LOCK", "owner").env("HOLDFAST_DATA", self.data());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
     }
