@@ -35,7 +35,8 @@ pub struct BenchArgs {
     /// Also draw the results as SVG
     #[arg(long, value_name = "FILE", overrides_with = "svg")]
     pub svg: Option<PathBuf>,
-    /// Print the goals beside the figures
+    /// Also print this project's own goals of performance (docs/PERFORMANCE.md), each with what was
+    /// measured here
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
     #[command(flatten)]

@@ -9,8 +9,8 @@ use holdfast_base::flags::{seconds, whole_number};
 
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
-    It starts a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \
-    change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
+    The judge starts a temporary Postgres and Redis, and worker processes with an adapter each, whose \
+    clients change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
     Faults: none (always), pause, long-work, kill-holder, redis-flush, redis-restart, redis-failover, \
     redis-slow, redis-away, partition, clock-jump, slow-commit.\n\n\
     Exit code 0: no update was lost under any fault that ran. 1: one was. 2: it could not judge; \
