@@ -19,8 +19,8 @@ pub struct UpArgs {
     /// Address of the first replica
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
-    /// Folder that keeps the data between runs; relative to the current folder: another one there is
-    /// another shop
+    /// Folder that keeps the data between runs; relative to the current folder, so that in another
+    /// one the same command is another shop
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Use a data folder that is a copy of another one: the copy of a running shop may be damaged
