@@ -94,7 +94,8 @@ function createPlayer(track, autoplay) {
     const index = current - 1;
     describe(index);
     slider.value = current;
-    slider.setAttribute("aria-valuetext", `${count.textContent}: ${sentence.textContent}`);
+    const colon = document.documentElement.lang === "zh" ? "：" : ": ";
+    slider.setAttribute("aria-valuetext", count.textContent + colon + sentence.textContent);
     beside.dataset.kind = items[index].dataset.kind;
     groups.forEach((group, at) => {
       group.classList.toggle("later", at > index);

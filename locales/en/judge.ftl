@@ -96,7 +96,20 @@ judge-about-acquired = Locks granted.
 judge-about-errors = Requests for the lock that were answered with an error.
 judge-about-commands = Commands in Redis per grant, without those of an idle server.
 
-## Faults
+## Faults: their names, and what they do
+judge-name-none = none
+judge-name-pause = pause
+judge-name-long-work = long-work
+judge-name-kill-holder = kill-holder
+judge-name-redis-flush = redis-flush
+judge-name-redis-restart = redis-restart
+judge-name-redis-failover = redis-failover
+judge-name-redis-slow = redis-slow
+judge-name-redis-away = redis-away
+judge-name-partition = partition
+judge-name-clock-jump = clock-jump
+judge-name-slow-commit = slow-commit
+
 judge-fault-none = No fault: only load.
 judge-fault-pause = The holder is stopped for 2.5 leases between read and write, then continued.
 judge-fault-long-work = The work takes longer than the lease.

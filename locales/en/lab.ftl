@@ -110,6 +110,7 @@ lab-verdict-forks = { $forks ->
 lab-verdict-drift = difference between stock and ledger
 lab-verdict-sold = of { $opening } units sold, none twice
 lab-verdict-paid = of { $opening } paid, nothing twice
+lab-verdict-times = { $ratio } ×
 lab-verdict-fastest = as many orders per second with { $fastest } as with { $slowest }
 lab-books-balance = The books balance
 lab-books-off = The books do not balance
@@ -130,7 +131,7 @@ lab-guess-column = Answer
 lab-strategy-column = Strategy
 lab-share-column = Share
 lab-count-column = Visitors
-lab-guess-own = yours
+lab-guess-own = your answer
 lab-guess-right = correct
 
 ## Details of a run

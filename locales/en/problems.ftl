@@ -45,6 +45,7 @@ problem-missing-user = there is no user { $name }
 problem-missing-race = there is no race { $id }
 problem-missing-run = there is no run { $id }
 problem-missing-lesson = there is no lesson { $name }
+problem-missing-judgement = there is no judgement { $name }
 problem-missing-problem = there is no problem { $name }
 problem-missing-game = this game has ended
 problem-missing-game-page = this game has ended: another one took its place, or ten minutes have passed. Begin again at /lab/scheduler

@@ -1,4 +1,5 @@
 # Runs: steps, measurements, verdicts and names of requests; stored with their arguments.
+# One that begins with counted- follows the number of a verdict.
 run-big-key-step-1 = A separate Redis with a hash of { $fields },000 fields; a client reads another key.
 run-big-key-step-2 = DEL: the client waited { $stall }.
 run-big-key-step-3 = Batches of { $size } fields: the client waited at most { $stall }; all batches took { $took }.
@@ -36,6 +37,7 @@ run-dead-holder-between = between SETNX and EXPIRE
 run-double-submit-step-1 = The same key, but for two units.
 run-double-submit-step-2 = { $changed }: a key identifies one request.
 run-double-submit-fact-1 = requests sent
+counted-run-double-submit-fact-1 = requests sent
 run-double-submit-fact-2 = units sold
 run-double-submit-verdict = { $requests } requests for 3 orders, one of them killed and one response lost: { $sold } sold, stock { $stock } of 10
 run-double-submit-step-3 = A double click, the second at another replica: { $second }.
@@ -60,6 +62,7 @@ run-failover-fact-1 = replicas counted by WAIT
 run-failover-counted = { $copies }; { $uncopied } after the link broke
 run-failover-verdict = replicated: the replica had the lock · not replicated: it granted A’s lock to B: 2 holders at once
 run-fence-fact-1 = sale lost with the fence check alone
+counted-run-fence-fact-1 = sale lost with the fence check alone
 run-fence-fact-2 = sales lost with the version check too
 run-fence-verdict = the late write was rejected, even after a flush of Redis: 0 forks · with the fence check alone: { $sold } sold, stock reduced by { $left }
 run-fence-step-1 = A holds the lock for 300 ms and has read 10; then its process is paused (SIGSTOP).
@@ -163,6 +166,7 @@ run-reentrant-step-5 = With the name of the process as owner, two requests of th
 run-reentrant-fact-2 = requests inside at once under one name
 run-reentrant-verdict = plain lock: waited { $waited } ms for itself · counting lock: acquired twice, free after two releases · one process name: { $second } requests inside at once
 run-run-once-fact-1 = executions without a lock
+counted-run-run-once-fact-1 = executions without a lock
 run-run-once-fact-2 = executions with a lock that was released
 run-run-once-fact-3 = executions with a unique row
 run-run-once-fact-4 = response to the late tick

@@ -17,6 +17,7 @@ swimlane-list = { $steps ->
    *[other] The { $steps } steps as a list
 }
 swimlane-with-fence = { $text }, fence { $fence }
+swimlane-with-key = { $text } ({ $key })
 swimlane-event-sent = is sent
 swimlane-event-answered = is answered { $value }
 swimlane-event-broken = gets no answer

@@ -56,7 +56,7 @@ admin-job-lab-tick = 与商店无关。课程“只执行一次的定时任务�
 
 admin-expiry-title = 未付款订单
 admin-expiry-about = 未及时付款的订单会被取消，商品退回库存。任何副本都可以执行，而 Postgres 中的订单状态保证只执行一次。
-admin-expiry-due = 现在到期
+admin-expiry-due = 已到期
 admin-expiry-failed = 订单 { $order }：取消失败
 admin-expiry-parked = 订单 { $order } 已搁置
 admin-expiry-parked-advice = 它的商品仍被预留。系统不会自动重试：请先查明原因。

@@ -1,11 +1,11 @@
-# 锁的评判：单次评判页、列表，以及打开文件的表单。
-judge-title = 锁的评判
+# 锁的评测：单次评测页、列表，以及打开文件的表单。
+judge-title = 锁的评测
 judge-lead = 每把锁都在同样的故障下做同样的工作。账本会显示哪些锁丢失了更新。
-judge-link = 锁的评判：真实的锁面对这些故障
+judge-link = 锁的评测：真实的锁在这些故障下的表现
 judge-list-title = 各故障下的结论
-judge-list-none = 此版本没有附带评判。请先评判一把锁，再在这里打开文件。
+judge-list-none = 此版本没有附带评测。请先评测一把锁，再在这里打开文件。
 judge-column-lock = 锁
-judge-column-date = 评判日期
+judge-column-date = 评测日期
 judge-cell-lost = { $lost ->
    *[other] 次丢失更新
 }
@@ -14,13 +14,13 @@ judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = ……检查栅栏令牌时
 judge-list-key = ▲ 7：最终丢失 7 次更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
-judge-own-title = 评判你自己的锁
+judge-own-title = 评测你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
-judge-file-label = 评判文件
+judge-file-label = 评测文件
 judge-file-invalid = 这不是 `holdfast judge --json FILE` 写出的文件。
 judge-opened = 从文件打开：没有保存，内容也未在此核对。
 
-## 单次评判
+## 单次评测
 judge-facts = 租约 { $ttl } ms · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续期：{ $renews }
 judge-yes = 有
 judge-no = 无
@@ -34,7 +34,7 @@ judge-verdict-safe = { $faults ->
     [0] 没有故障时没有丢失更新
    *[other] 在 { $faults } 种故障下没有丢失更新
 }
-judge-verdict-nothing = 没有可评判的内容：没有运行任何故障
+judge-verdict-nothing = 没有可评测的内容：没有运行任何故障
 judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
 judge-fence-lost = 如果每次写入都检查栅栏令牌：有 { $lost ->
    *[other] { $count } 次
@@ -85,7 +85,20 @@ judge-about-acquired = 获得锁的次数。
 judge-about-errors = 请求锁时返回错误的次数。
 judge-about-commands = 每次获得锁所用的 Redis 命令数，不含空闲服务器自身的命令。
 
-## 故障
+## 故障：名称和含义
+judge-name-none = 无故障
+judge-name-pause = 暂停
+judge-name-long-work = 业务过长
+judge-name-kill-holder = 杀死持锁者
+judge-name-redis-flush = 清空 Redis
+judge-name-redis-restart = 重启 Redis
+judge-name-redis-failover = 主从切换
+judge-name-redis-slow = Redis 变慢
+judge-name-redis-away = Redis 不可用
+judge-name-partition = 网络分区
+judge-name-clock-jump = 时钟跳变
+judge-name-slow-commit = 提交缓慢
+
 judge-fault-none = 没有故障，只有负载。
 judge-fault-pause = 持锁者在读与写之间被暂停 2.5 个租约，然后继续。
 judge-fault-long-work = 处理时间比租约长。

@@ -104,7 +104,8 @@ lab-verdict-forks = { $forks ->
 lab-verdict-drift = 库存与账本的差额
 lab-verdict-sold = 件售出（共 { $opening } 件），没有重复
 lab-verdict-paid = 已付款（共 { $opening }），没有重复
-lab-verdict-fastest = { $fastest } 与 { $slowest } 每秒订单数之比
+lab-verdict-times = { $ratio } 倍：
+lab-verdict-fastest = { $fastest } 每秒订单数与 { $slowest } 相比
 lab-books-balance = 账目相符
 lab-books-off = 账目不符
 lab-books-broken = 账目不符
@@ -121,7 +122,7 @@ lab-guess-column = 回答
 lab-strategy-column = 策略
 lab-share-column = 占比
 lab-count-column = 人数
-lab-guess-own = 你的
+lab-guess-own = 你的选择
 lab-guess-right = 正确
 
 ## 运行详情

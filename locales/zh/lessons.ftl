@@ -121,7 +121,7 @@ lesson-watchdog-takeaway-3 = 暂停太久的进程，其写入必须由存储来
 ## What still fails
 lesson-fence-title = 栅栏令牌
 lesson-fence-claim = 暂停的持锁者恢复后，Postgres 拒绝它的写入；即使清空 Redis 使栅栏令牌从头编号，也照样拒绝。只靠令牌还不够：写入还要核对行的版本。
-lesson-fence-question = 每次发锁都带一个编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
+lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
 lesson-fence-guess-1 = A 的
 lesson-fence-guess-2 = B 的
 lesson-fence-guess-3 = 两个都拒绝
@@ -131,13 +131,13 @@ lesson-fence-takeaway-2 = 栅栏令牌只能说明有更晚的持锁者写过。
 lesson-fence-takeaway-3 = 行里存着见过的最大栅栏令牌。即使 Redis 丢失数据，令牌仍然递增。
 
 lesson-failover-title = Redis 主从切换
-lesson-failover-claim = 主节点发出锁之后、复制到从节点之前宕机；升为主节点的从节点又发出同一把锁：出现两个持锁者。
+lesson-failover-claim = 主节点授予锁之后、复制到从节点之前宕机；升为主节点的从节点又授予同一把锁：出现两个持锁者。
 lesson-failover-question = Redis 主节点把锁给了 A，在从节点收到这个 key 之前宕机。从节点升为主节点，B 向它请求这把锁。会怎样？
 lesson-failover-guess-1 = B 被拒绝：锁在主从切换后仍然存在
 lesson-failover-guess-2 = B 拿到锁，而 A 仍持有它
 lesson-failover-guess-3 = B 拿到锁，A 会收到锁已丢失的通知
 lesson-failover-guess-4 = B 要等到 A 的租约过期
-lesson-failover-takeaway-1 = Redis 在从节点收到写入之前就已返回响应。切换之后，最后发出的几把锁可能等于没发过。
+lesson-failover-takeaway-1 = Redis 在从节点收到写入之前就已返回响应。切换之后，最后授予的几把锁可能等于没授予过。
 lesson-failover-takeaway-2 = `WAIT` 返回有多少个从节点收到了写入，但不会撤销任何东西。它只是让漏洞变小。
 lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过期写入的存储：见“栅栏令牌”。
 
@@ -150,7 +150,7 @@ lesson-redlock-guess-3 = 持锁者的进程暂停时间超过租约
 lesson-redlock-guess-4 = 以上都不会
 lesson-redlock-takeaway-1 = 五个节点任意坏两个，多数仍在；坏三个，它会如实报错。
 lesson-redlock-takeaway-2 = Redlock 能容忍节点故障，容忍不了客户端暂停：五个节点和一个节点一样会让租约过期。
-lesson-redlock-takeaway-3 = 它没有随每次发锁递增的编号，存储无从比较：见“栅栏令牌”。
+lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无从比较：见“栅栏令牌”。
 
 ## What it costs
 lesson-waiting-title = 放弃、重试还是排队
@@ -210,7 +210,7 @@ lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一
 
 ## Beyond locks
 lesson-double-submit-title = 重复提交
-lesson-double-submit-claim = 双击、响应丢失、内容被改、提交之后、返回响应之前崩溃：始终只有一个订单、一个结果。
+lesson-double-submit-claim = 双击、响应丢失、内容被改，或在提交后、响应前崩溃：始终只有一个订单、一个结果。
 lesson-double-submit-question = 副本提交了订单，在返回响应之前被杀死。客户端用同一个幂等键重发请求，会得到什么？
 lesson-double-submit-guess-1 = 第二个订单
 lesson-double-submit-guess-2 = 一个错误：这个键已经用过

@@ -1,7 +1,7 @@
 # Problem types: what their pages and the refused pages say.
-problem-unknown-outcome = 请先查看您的订单：修改可能已经完成。重复提交同一个表单是安全的，只会执行一次。
+problem-unknown-outcome = 请先查看你的订单：修改可能已经完成。重复提交同一个表单是安全的，只会执行一次。
 problem-sold-out-detail = 要购买 { $requested } 件 { $sku }，只剩 { $available } 件。
-problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：您已有 { $already } 件，还要购买 { $requested } 件。
+problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：你已有 { $already } 件，还要购买 { $requested } 件。
 problem-insufficient-funds-detail = 应付 { $needed }，余额 { $balance }。
 problem-basket-title = 购物车已变动
 problem-basket-detail = 购物车的内容与那个页面显示的已经不同，因此没有下单。
@@ -31,20 +31,21 @@ problem-unauthenticated-page-advice = 请登录，登录后会回到本页。
 problem-unauthenticated-link = 登录
 
 problem-forbidden-title = 没有权限
-problem-forbidden-meaning = 您的账户不能执行此操作；或者这是实验室的功能，而实验室已关闭。
+problem-forbidden-meaning = 你的账户不能执行此操作；或者这是实验室的功能，而实验室已关闭。
 problem-forbidden-advice = 请用有权限的账户登录，或者在启动商店时打开实验室。
-problem-forbidden-page-advice = 如果您刚提交了表单，请刷新表单所在的页面后重试。否则请用有权限的账户登录。
+problem-forbidden-page-advice = 如果你刚提交了表单，请刷新表单所在的页面后重试。否则请用有权限的账户登录。
 problem-forbidden-link = 用其他账户登录
 
 problem-missing-page = 没有 { $path } 这个页面
 problem-missing-item = 没有商品 { $sku }
-problem-missing-account = 您没有账户
-problem-missing-order = 您没有订单 { $order }
-problem-missing-session = 您没有会话 { $id }
+problem-missing-account = 你没有账户
+problem-missing-order = 你没有订单 { $order }
+problem-missing-session = 你没有会话 { $id }
 problem-missing-user = 没有用户 { $name }
 problem-missing-race = 没有编号为 { $id } 的抢购
 problem-missing-run = 没有编号为 { $id } 的运行
 problem-missing-lesson = 没有名为 { $name } 的课程
+problem-missing-judgement = 没有名为 { $name } 的评测
 problem-missing-problem = 没有名为 { $name } 的错误类型
 problem-missing-game = 这一局已经结束
 problem-missing-game-page = 这一局已经结束：它已被另一局取代，或者已过十分钟。请在 /lab/scheduler 重新开始
@@ -100,8 +101,8 @@ problem-idempotency-key-missing-advice = 请在 `Idempotency-Key` 请求头（�
 
 problem-idempotency-key-in-flight-title = 相同的请求正在处理
 problem-idempotency-key-in-flight-meaning = 使用这个键的另一个请求尚未完成。
-problem-idempotency-key-in-flight-advice = 等待 `Retry-After` 指定的时间，再发送相同的请求，您将得到它的响应。
-problem-idempotency-key-in-flight-page-advice = 请稍候再次提交表单：您得到的是同一个订单，不会多出一个。
+problem-idempotency-key-in-flight-advice = 等待 `Retry-After` 指定的时间，再发送相同的请求，你将得到它的响应。
+problem-idempotency-key-in-flight-page-advice = 请稍候再次提交表单：你得到的是同一个订单，不会多出一个。
 
 problem-idempotency-key-mismatch-title = 这个键属于另一个请求
 problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求。之前用这个键发送过不同的内容。
@@ -134,15 +135,15 @@ problem-overloaded-given-up = 在写入之前，时间已经用完；没有做�
 problem-overloaded-conflicts = { $attempts ->
    *[other] 尝试了 { $attempts } 次，每次都有其他修改先写入
 }；没有做任何修改
-problem-lab-connections = 对实验室商品的请求占用了实验室可同时使用的全部连接，或者您的请求占用的连接已达到单个用户的上限；没有做任何修改
-problem-lab-pauses = 此处已暂停的实验室请求达到了上限，或者您的暂停请求达到了单个用户的上限；没有做任何修改
+problem-lab-connections = 对实验室商品的请求占用了实验室可同时使用的全部连接，或者你的请求占用的连接已达到单个用户的上限；没有做任何修改
+problem-lab-pauses = 此处已暂停的实验室请求达到了上限，或者你的暂停请求达到了单个用户的上限；没有做任何修改
 problem-overloaded-meaning = 商店要做的事超出了它的能力：等待的请求过多，或者对同一商品或余额的其他修改每次都先写入。本请求没有做任何修改。之前使用同一个幂等键的请求可能已经执行。
 problem-overloaded-advice = 请在 `Retry-After` 之后用同一个幂等键重试：已执行的请求不会再执行一次。
 problem-overloaded-page-advice = 请稍候再试。
 
 problem-unavailable-title = Postgres 或 Redis 不可用
 problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
-problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，您将得到真实的结果。
+problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，你将得到真实的结果。
 problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
 problem-session-ended = 一个会话空闲过久而被 Postgres 终止，或者一次迁移修改了某个表；没有做任何修改
 problem-redis-refused = Redis 拒绝了请求：{ $code ->

@@ -42,7 +42,7 @@ shop-line-beyond = { $left ->
     [0] 请从购物车移除。
    *[other] 请将数量减到 { $left } 件。
 }
-shop-limit-have = 您已有 { $purchased } 件。
+shop-limit-have = 你已有 { $purchased } 件。
 shop-change = 更新
 shop-remove = 移除
 shop-remove-item = 移除 { $name }
@@ -55,7 +55,7 @@ shop-create-account = 注册账户
 shop-not-orderable = 此购物车无法下单，请修改上面标出的商品。
 shop-place-order = 提交订单
 shop-go-on = 继续购物
-shop-held-for = 库存为您预留 { $time }，下一步付款。
+shop-held-for = 库存为你预留 { $time }，下一步付款。
 shop-top-up-later = 届时可以充值。
 
 # 订单。
@@ -75,7 +75,7 @@ shop-late = 订单未按时付款
 shop-late-detail = 没有扣款。付款截止时间为 { $until }。
 shop-hold-over = 付款时间已过，库存即将退回。取消订单可立即退回。
 shop-units-returned = 库存已退回。若还有货，可以重新下单。
-shop-held = 为您预留
+shop-held = 为你预留
 shop-time-left = { $minutes } 分 { $seconds } 秒
 shop-pay = 支付 { $total }
 shop-top-up-and-pay = 充值 { $missing } 并支付
@@ -92,7 +92,7 @@ shop-no-money-changes = 无。余额 { $balance }。
 shop-ordered-at = 下单时间
 
 # 订单列表。
-shop-no-orders = 您还没有订单。
+shop-no-orders = 你还没有订单。
 shop-pay-within = 剩余付款时间 { $time }
 shop-older-orders = 更早的订单
 shop-lab-orders = 有 { $orders } 个实验室商品的订单未显示。
@@ -113,8 +113,8 @@ shop-no-entries = 还没有记录。
 # 实验室账户。
 lab-account = 实验室账户
 lab-account-balance = 另有实验室账户余额 { $balance }，只用于支付实验室商品，不能在商店使用。
-lab-pay-short = 这是实验室的订单，由您的实验室账户支付。其余额 { $balance }，还差 { $missing }。退掉另一个实验室订单，可以拿回它的价款。
-lab-pay-after = 这是实验室的订单，由您的实验室账户支付。其余额 { $balance }，付款后剩 { $after }。
+lab-pay-short = 这是实验室的订单，由你的实验室账户支付。其余额 { $balance }，还差 { $missing }。退掉另一个实验室订单，可以拿回它的价款。
+lab-pay-after = 这是实验室的订单，由你的实验室账户支付。其余额 { $balance }，付款后剩 { $after }。
 lab-thanks = 已由实验室账户支付。其余额 { $balance }。
 lab-no-money-changes = 无。实验室账户余额 { $balance }。
 
@@ -128,7 +128,7 @@ shop-password-change = 修改密码
 shop-password-wrong = 当前密码不正确。
 shop-password-rule = { $min } 到 { $max } 个字符
 shop-sessions = 会话
-shop-sessions-about = 您当前登录的会话，最新的在前。结束的会话会在五秒内失效。
+shop-sessions-about = 你当前登录的会话，最新的在前。结束的会话会在五秒内失效。
 shop-session-began = { $when }登录
 shop-session-ends = { $when }到期
 shop-session-current = 当前会话
@@ -157,7 +157,7 @@ shop-recent-only = 超卖、断链和分叉只统计最近 { $entries } 条记�
 shop-audit-all = 审计整个账本
 shop-ledger-about = 最新的在前。每条记录的起始值等于下方一条的结束值。
 shop-ledger-forks-about = 两条记录读到同一版本即为分叉：丢失更新。
-shop-ledger-fence-about = 栅栏令牌（fence）是持锁者的编号：越晚获得锁，编号越大。Postgres 拒绝编号较小的写入。Redis 每次发锁预留 64 个编号。
+shop-ledger-fence-about = 栅栏令牌（fence）是持锁者的编号：越晚获得锁，编号越大。Postgres 拒绝编号较小的写入。Redis 每次授予锁时预留 64 个编号。
 shop-ledger-order = 订单
 shop-ledger-version = 版本 { $version }
 shop-ledger-fence = 栅栏令牌 { $fence }

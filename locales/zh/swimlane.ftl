@@ -14,6 +14,7 @@ swimlane-legend-loss = 损失
 swimlane-legend-working = 无锁执行
 swimlane-list = 以列表显示 { $steps } 个步骤
 swimlane-with-fence = { $text }，栅栏令牌 { $fence }
+swimlane-with-key = { $text }（{ $key }）
 swimlane-event-sent = 已发出
 swimlane-event-answered = 收到响应 { $value }
 swimlane-event-broken = 没有收到响应

@@ -60,7 +60,9 @@ async fn visitors_read_judged_locks() {
 
     let chinese = visitor.page_request(PATH).header("Accept-Language", "zh");
     let words = Page::read(chinese.send().await.unwrap()).await.words();
-    assert!(words.contains("锁的评判") && words.contains("适配器"), "{words}");
+    for text in ["锁的评测", "适配器", "主从切换"] {
+        assert!(words.contains(text), "{text}: {words}");
+    }
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let off = Visitor { base: shop.replicas[1].base_url.clone(), ..visitor };

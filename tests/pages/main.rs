@@ -4,6 +4,7 @@
 
 mod axe;
 mod browser;
+mod chinese;
 mod content;
 mod csrf;
 mod customer_limit;

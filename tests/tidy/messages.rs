@@ -114,6 +114,26 @@ fn every_used_message_exists() {
     assert_eq!(missing.collect::<BTreeSet<_>>(), BTreeSet::new());
 }
 
+/// Chinese texts address the reader as 你. Their punctuation is full-width and has no space after
+/// it, except where a dot or a slash separates parts.
+#[test]
+fn chinese_texts_have_one_style() {
+    let wrong = [
+        "您",
+        "[\u{4e00}-\u{9fff}][(,;:?!]",
+        "[),;:?!][\u{4e00}-\u{9fff}]",
+        "[，。：；、！？（“] ",
+        "[）”] [\u{4e00}-\u{9fff}（“]",
+    ];
+    let wrong = Regex::new(&wrong.join("|")).unwrap();
+    let mut found = Vec::new();
+    for file in fs::read_dir("locales/zh").unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        found.extend(text.lines().filter(|line| wrong.is_match(line)).map(str::to_owned));
+    }
+    assert_eq!(found, [""; 0]);
+}
+
 /// Pages show the rules of the audit in every language: the catalogue has those of `checks.sql`.
 #[test]
 fn catalogue_has_every_audit_rule() {
@@ -140,15 +160,21 @@ fn catalogue_has_every_fault_and_violation() {
     let faults =
         help.split_once("Faults: none (always), ").unwrap().1.split_once(".\\n").unwrap().0;
     let faults = faults.split(',').map(|name| name.trim_matches([' ', '\\', '\n']).to_owned());
-    let faults = faults.chain(["none".to_owned()]).map(|name| format!("judge-fault-{name}"));
+    let faults: Vec<String> = faults.chain(["none".to_owned()]).collect();
     let kinds = violations.split("self.add").skip(1).filter_map(|call| {
         let kind = call.trim_start_matches("_pair").strip_prefix("(\"")?.split('"').next()?;
         Some(format!("judge-kind-{kind}"))
     });
-    let names: BTreeSet<String> = faults.chain(kinds).collect();
+    let texts = faults.iter().map(|name| format!("judge-fault-{name}"));
+    let names: BTreeSet<String> = texts.chain(kinds).collect();
     assert_eq!(names.len(), 12 + 9, "{names:#?}");
     let english = fs::read_to_string("locales/en/judge.ftl").unwrap();
     for name in names {
         assert!(english.lines().any(|line| line.starts_with(&format!("{name} = "))), "{name}");
+    }
+    // In English a fault has the name that the command line knows.
+    for name in faults {
+        let message = format!("judge-name-{name} = {name}");
+        assert!(english.lines().any(|line| line == message), "{message}");
     }
 }

@@ -74,6 +74,22 @@ impl Language {
         }
     }
 
+    /// Returns what separates a sentence from the next one, or from a link after it.
+    pub fn space(self) -> &'static str {
+        match self {
+            Self::English => " ",
+            Self::Chinese => "",
+        }
+    }
+
+    /// Returns the colon between a name and what is said about it.
+    pub fn colon(self) -> &'static str {
+        match self {
+            Self::English => ": ",
+            Self::Chinese => "：",
+        }
+    }
+
     pub fn list(self, items: &[impl AsRef<str>]) -> String {
         let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
         items.join(match self {

@@ -94,6 +94,14 @@ impl Layout {
         self.language.text_with(id, variables)
     }
 
+    pub fn space(&self) -> &'static str {
+        self.language.space()
+    }
+
+    pub fn colon(&self) -> &'static str {
+        self.language.colon()
+    }
+
     /// Names and describes an item of the demo catalogue in the language of the page, unless that
     /// was edited.
     pub fn named(&self, mut item: Item) -> Item {

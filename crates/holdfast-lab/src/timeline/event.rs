@@ -120,7 +120,10 @@ impl Event {
         }
 
         match &self.detail.key {
-            Some(key) => format!("{text} ({key})"),
+            Some(key) => {
+                let variables = [("text", text.into()), ("key", key.as_str().into())];
+                language.text_with("swimlane-with-key", &variables)
+            }
             None => text,
         }
     }
@@ -164,4 +167,17 @@ impl Event {
 pub fn format_ms(us: u64) -> String {
     let tenths = us.saturating_add(50) / 100;
     format!("{}.{}", grouped(tenths / 10), tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_in_brackets_of_the_language() {
+        let mut event = Event::without_detail(0, 0, EventKind::Held);
+        event.detail.key = Some("lab-1".to_owned());
+        assert_eq!(event.text(Language::English), "has the lock (lab-1)");
+        assert_eq!(event.text(Language::Chinese), "获得锁（lab-1）");
+    }
 }

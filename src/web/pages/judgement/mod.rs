@@ -131,6 +131,15 @@ impl JudgementView<'_> {
         self.judgement.faults.iter().any(|fault| !fault.violations.is_empty())
     }
 
+    fn name(&self, fault: &FaultReport) -> String {
+        fault_name(&fault.name, self.language)
+    }
+
+    /// Returns whether a fault is shown by another name than that of the command line.
+    fn is_translated(&self, fault: &FaultReport) -> bool {
+        self.name(fault) != fault.name
+    }
+
     /// Returns the kind of a violation in words; an unknown one as it stands.
     fn kind(&self, violation: &Violation) -> String {
         let name = Message::new(&format!("judge-kind-{}", violation.kind)).format(self.language);
@@ -147,6 +156,11 @@ impl JudgementView<'_> {
         timeline.put_involved_lanes_first(&overlaps);
         TimelineView::scrolled(timeline, overlaps, id, self.language)
     }
+}
+
+/// Returns a fault's name in a language; an unknown one, which may come from a file, as it stands.
+pub fn fault_name(name: &str, language: Language) -> String {
+    Message::new(&format!("judge-name-{name}")).format(language).unwrap_or_else(|| name.to_owned())
 }
 
 /// Returns the description of a fault; empty for an unknown one, whose name may come from a file.
@@ -277,6 +291,23 @@ mod tests {
         judgement.faults.iter_mut().for_each(|fault| fault.with_fence = None);
         let page = render(&judgement, Language::English);
         assert!(!page.contains("demands the fence") && !page.contains("fences back<"));
+    }
+
+    #[test]
+    fn faults_have_a_name_in_each_language() {
+        let mut judgement = judgement();
+        judgement.faults[0].name = "later".to_owned();
+        let page = render(&judgement, Language::Chinese);
+        assert!(row(&page, "safety-title", "later").contains("scope=\"row\">later</th>"), "{page}");
+        let partition = row(&page, "cost-title", "网络分区");
+        assert!(partition.contains("title=\"partition\""), "{partition}");
+        assert!(page.contains("<dt>主从切换 <code>redis-failover</code></dt>"), "{page}");
+
+        let fault = judgement.faults.iter().find(|fault| fault.why_not.is_some()).unwrap();
+        let why_not = fault.why_not.as_ref().unwrap();
+        let name = fault_name(&fault.name, Language::Chinese);
+        let row = row(&page, "safety-title", &name);
+        assert!(row.contains("lang=\"en\">") && row.contains(why_not.as_str()), "{row}");
     }
 
     #[test]

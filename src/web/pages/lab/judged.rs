@@ -16,6 +16,7 @@ use crate::web::pages::judgement::{self, JudgementView};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, app_state};
+use holdfast_base::messages::message;
 use holdfast_judge::report::Judgement;
 
 macro_rules! judged_files {
@@ -108,7 +109,7 @@ pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
 
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     let found = JUDGED.iter().find(|judged| judged.name == *name);
-    let unknown = || Problem::not_found(format!("there is no judgement {name}"));
+    let unknown = || Problem::missing(message!("problem-missing-judgement", name = name.as_str()));
     judgement_page(&request, &found.ok_or_else(unknown)?.judgement, false).await
 }
 

@@ -2,7 +2,7 @@
 //! tables.
 
 use crate::web::pages::format::format_count;
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, Message, Text};
 pub use holdfast_base::output::grouped as count;
 use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
 use holdfast_shop::{Cents, Strategy};
@@ -165,10 +165,22 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     };
     let found = evidence.clone().find(|evidence| is_number(&evidence.value.english()));
     let (number, label) = match found {
-        Some(evidence) => (evidence.value.text(language), evidence.name.text(language)),
+        Some(evidence) => (evidence.value.text(language), counted_name(&evidence.name, language)),
         None => (String::new(), language.text("lab-verdict-title")),
     };
     Verdict { number, label, is_sound: None }
+}
+
+/// Returns the name of a measurement as it follows its number; in a table it stands alone.
+fn counted_name(name: &Text, language: Language) -> String {
+    let counted = match name {
+        Text::Message(message) => {
+            let id = message.id();
+            Message::new(&format!("counted-{id}")).format(language)
+        }
+        _ => None,
+    };
+    counted.unwrap_or_else(|| name.text(language))
 }
 
 pub fn beside(arm: &ArmResult, arms: &[ArmResult], language: Language) -> Verdict {
@@ -200,7 +212,8 @@ fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
     let (slowest, fastest) = (arms.iter().min_by(by_rate)?, arms.iter().max_by(by_rate)?);
     let variables =
         [("fastest", fastest.name(language).into()), ("slowest", slowest.name(language).into())];
-    let number = format!("{:.1} ×", fastest.orders_per_s / slowest.orders_per_s);
+    let ratio = format!("{:.1}", fastest.orders_per_s / slowest.orders_per_s);
+    let number = language.text_with("lab-verdict-times", &[("ratio", ratio.into())]);
     let label = language.text_with("lab-verdict-fastest", &variables);
     Some(Verdict { number, label, is_sound: Some(true) })
 }
@@ -251,11 +264,25 @@ mod tests {
         let number = |arms: &[ArmResult]| of_rates(arms, Language::English).map(|it| it.number);
         let arms = [arm("owner", 100, 40.0), arm("batched", 100, 300.0)];
         assert_eq!(number(&arms).as_deref(), Some("7.5 ×"));
+        assert_eq!(of_rates(&arms, Language::Chinese).unwrap().number, "7.5 倍：");
         assert_eq!(beside(&arms[0], &arms, Language::English).number, "40.0");
         assert_eq!(number(&arms[..1]), None);
         assert_eq!(number(&[arm("owner", 99, 40.0), arm("batched", 100, 300.0)]), None);
         assert_eq!(number(&[arm("owner", 0, 0.0), arm("batched", 0, 0.0)]), None);
         // Its books balance by luck.
         assert_eq!(number(&[arm("none", 100, 400.0), arm("batched", 100, 300.0)]), None);
+    }
+
+    #[test]
+    fn measurement_has_a_name_after_its_number() {
+        for (id, counted) in [
+            ("run-double-submit-fact-1", "个请求"),
+            ("run-fence-fact-1", "笔销售丢失（只检查栅栏令牌时）"),
+            ("run-run-once-fact-1", "次执行（不加锁时）"),
+            ("run-reentrant-fact-1", "等待自己的时间"),
+        ] {
+            assert_eq!(counted_name(&Message::new(id).into(), Language::Chinese), counted);
+        }
+        assert_eq!(counted_name(&"longest stall".into(), Language::Chinese), "longest stall");
     }
 }
