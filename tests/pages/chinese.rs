@@ -62,7 +62,8 @@ async fn chinese_pages(shop: &Shop) -> Vec<(String, Page)> {
     let judgement = include_bytes!("judgement.json");
     let judgement = upload_to("/lab/judged", &visitor, "", judgement).await;
     let run = format!("/lab/runs/{ID}");
-    let mut pages = reachable(&visitor, &["/", &race, &run, "/sign-up", "/nothing-here"]).await;
+    let mut pages =
+        reachable(&visitor, &["/", &race, &run, "/sign-up", "/api/docs", "/nothing-here"]).await;
     pages.push(("the opened judgement".to_owned(), judgement));
 
     shop.execute("update items set limit_per_user = 3 where sku = 'deadbolt'").await;
