@@ -126,3 +126,26 @@ pub fn named(name: &str) -> Option<&'static Lesson> {
 pub fn names() -> String {
     LESSONS.iter().map(|lesson| lesson.name).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_base::messages::Language;
+
+    use super::*;
+
+    /// In every language, length tells nothing: neither "always the longest" nor "never".
+    #[test]
+    fn right_answer_is_rarely_longest() {
+        for language in Language::ALL {
+            let is_longest = |lesson: &&Lesson| {
+                let guesses = lesson.guesses(language);
+                let length = |guess: &String| guess.chars().count();
+                let longest = guesses.iter().map(length).max();
+                longest == guesses.get(lesson.right).map(length)
+            };
+            let lessons = LESSONS.iter().copied().filter(is_longest);
+            let names: Vec<&str> = lessons.map(|lesson| lesson.name).collect();
+            assert!((3..=9).contains(&names.len()), "{}: {names:?}", language.tag());
+        }
+    }
+}
