@@ -244,7 +244,8 @@ async fn run_page_shows_verdict_and_evidence() {
         // The shortest of three pairs.
         "Both requests read 57, 1.9 ms apart, and both wrote 56.",
         "43 units that do not exist 43 units do not exist: 100 sold of 57 ✗ The books do not balance",
-        "Your answer: exactly 100 · The answer is: more than 100",
+        "Not quite. Your answer: exactly 100 Without a lock, two orders read the same stock",
+        "and sell the same unit twice. The answer is: more than 100, and the stock never",
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
         "The first two read version 3, 1.9 ms apart.",
@@ -265,6 +266,44 @@ async fn run_page_shows_verdict_and_evidence() {
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     let main = page.text.split("<main").nth(1).unwrap();
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_page_says_why_an_answer_is_wrong() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let read = async |guess: &str, shown: bool, language: &str| {
+        let mut run = oversold();
+        run.id = uuid::Uuid::now_v7();
+        run.guess = Some(guess.to_owned());
+        run.outcome.claim_shown = Some(shown);
+        assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
+        let path = format!("/lab/runs/{}", run.id);
+        let request = visitor.page_request(&path).header("Accept-Language", language);
+        Page::read(request.send().await.unwrap()).await.words()
+    };
+
+    for (guess, english, chinese) in [
+        ("1", "nothing compares the stock they read", "写入时，没有谁核对库存"),
+        ("2", "so it never writes less than zero", "所以写回的库存不会小于零"),
+    ] {
+        let wrong = read(guess, true, "en").await;
+        let answer = "The answer is: more than 100, and the stock never goes below zero";
+        for shown in ["Not quite. Your answer: ", english, answer] {
+            assert!(wrong.contains(shown), "{shown}: {wrong}");
+        }
+        let wrong = read(guess, true, "zh").await;
+        let answer = "正确答案：超过 100 件，但库存从不为负";
+        for shown in ["不太对。", chinese, answer] {
+            assert!(wrong.contains(shown), "{shown}: {wrong}");
+        }
+        let unjudged = read(guess, false, "en").await;
+        assert!(unjudged.contains("so your answer is not judged."), "{unjudged}");
+        assert!(!unjudged.contains("Not quite.") && !unjudged.contains(english), "{unjudged}");
+    }
+    let right = read("3", true, "en").await;
+    assert!(right.contains("never goes below zero · That is what happened."), "{right}");
+    assert!(!right.contains("Not quite.") && !right.contains("The answer is:"), "{right}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -129,7 +129,9 @@ pub fn names() -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_base::messages::Language;
+    use std::collections::BTreeSet;
+
+    use holdfast_base::messages::{Language, is_chinese};
 
     use super::*;
 
@@ -147,5 +149,37 @@ mod tests {
             let names: Vec<&str> = lessons.map(|lesson| lesson.name).collect();
             assert!((3..=9).contains(&names.len()), "{}: {names:?}", language.tag());
         }
+    }
+
+    #[test]
+    fn every_wrong_answer_has_a_reason_of_its_own() {
+        for language in Language::ALL {
+            let mut reasons = BTreeSet::new();
+            for lesson in LESSONS {
+                assert_eq!(lesson.why_wrong(lesson.right, language), None, "{}", lesson.name);
+                assert_eq!(lesson.why_wrong(GUESSES, language), None, "{}", lesson.name);
+                for guess in (0..GUESSES).filter(|guess| *guess != lesson.right) {
+                    let reason = lesson.why_wrong(guess, language).unwrap_or_default();
+                    assert_is_sentence(&reason, language);
+                    assert!(reasons.insert(reason), "{}: {guess} repeats another", lesson.name);
+                }
+            }
+            assert_eq!(reasons.len(), 78, "{}", language.tag());
+        }
+        // No reason belongs to a right answer, or to a lesson that does not exist.
+        let catalogue = include_str!("../../../../locales/en/reasons.ftl");
+        assert_eq!(catalogue.lines().filter(|line| line.starts_with("lesson-")).count(), 78);
+    }
+
+    fn assert_is_sentence(text: &str, language: Language) {
+        let full_stop = match language {
+            Language::English => ". ",
+            Language::Chinese => "。",
+        };
+        let rest = text.strip_suffix(full_stop.trim_end());
+        assert!(rest.is_some_and(|rest| !rest.contains(full_stop)), "{text}");
+        assert!(!text.contains("localization key"), "{text}");
+        assert_eq!(text.contains(is_chinese), language == Language::Chinese, "{text}");
+        assert!(text.split_whitespace().count() <= 25, "{text}");
     }
 }

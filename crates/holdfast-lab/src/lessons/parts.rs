@@ -42,7 +42,8 @@ impl Chapter {
     }
 }
 
-/// A lesson. Its texts are in the catalogue, `locales/*/lessons.ftl`.
+/// A lesson. Its texts are in the catalogue, `locales/*/lessons.ftl`, and why an answer is wrong in
+/// `reasons.ftl`.
 #[derive(Debug)]
 pub struct Lesson {
     /// Name in the URL and in `holdfast lesson NAME`.
@@ -78,6 +79,12 @@ impl Lesson {
 
     pub fn answer(&self, language: Language) -> String {
         self.guesses(language).swap_remove(self.right)
+    }
+
+    /// Returns why a guess is wrong; `None` for the right one.
+    pub fn why_wrong(&self, guess: usize, language: Language) -> Option<String> {
+        let id = format!("lesson-{}-wrong-{}", self.name, guess + 1);
+        (guess < GUESSES && guess != self.right).then(|| language.text(&id))
     }
 
     pub fn takeaways(&self, language: Language) -> Vec<String> {

@@ -41,6 +41,8 @@ pub struct Guesses {
     /// The visitor's own, if any.
     pub own: Option<usize>,
     pub right: usize,
+    /// `None` if the own answer is right.
+    pub why_wrong: Option<String>,
 }
 
 impl Guesses {
@@ -52,7 +54,8 @@ impl Guesses {
     ) -> Result<Self, Problem> {
         let counts = progress::counts(&state.shop.pool, lesson.name).await?;
         let answers = lesson.guesses(language).into_iter().zip(counts).collect();
-        Ok(Self { answers, own, right: lesson.right })
+        let why_wrong = lesson.why_wrong(own, language);
+        Ok(Self { answers, own, right: lesson.right, why_wrong })
     }
 
     pub fn is_own(&self, place: &usize) -> bool {
