@@ -100,6 +100,7 @@ run-lost-update-fact-3 = units oversold under batched
 run-lost-update-not-shown = not shown: too few orders overlapped between read and write
 run-lost-update-oversold = { $oversold } units were sold that do not exist
 run-lost-update-verdict = { $what }: { $sold } sold of { $opening }, { $forks } forks in the ledger
+counted-run-lost-update-verdict = { $sold } sold of { $opening }, { $forks } forks in the ledger
 run-machine-gun-step-1 = A client’s order holds the lock on its key, and is paused before any other lock.
 run-machine-gun-step-2 = The same request { $shots } times at once, while { $others } other clients order.
 run-machine-gun-step-3 = { $turned_away } were rejected within { $ms } ms: the same request is running.

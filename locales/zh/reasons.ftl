@@ -45,7 +45,7 @@ lesson-watchdog-wrong-4 = 等锁的客户端再多，Redis 也只会把空闲的
 ## What still fails
 lesson-fence-wrong-1 = A 的编号确实比 B 的小，但 A 先写，那时数据行还没有见过 B 的编号。
 lesson-fence-wrong-2 = 数据行见过的最大编号是 A 的 1，所以 B 的 2 能通过检查。
-lesson-fence-wrong-3 = 这个检查只比较发锁的编号，不看读到的库存。
+lesson-fence-wrong-3 = 这个检查只比较锁的编号，不看读到的库存。
 
 lesson-failover-wrong-1 = 主节点还没复制这个 key 就宕机了，升为主节点的从节点里没有这把锁。
 lesson-failover-wrong-3 = Redis 不会发出锁已丢失的通知：A 最后得知的，是自己持有锁。

@@ -100,6 +100,7 @@ run-lost-update-fact-3 = 用 batched 时超卖的件数
 run-lost-update-not-shown = 未重现：读写之间重叠的订单太少
 run-lost-update-oversold = 卖出了 { $oversold } 件并不存在的商品
 run-lost-update-verdict = { $what }：共 { $opening } 件，售出 { $sold } 件，账本中 { $forks } 处分叉
+counted-run-lost-update-verdict = 共 { $opening } 件，售出 { $sold } 件，账本中 { $forks } 处分叉
 run-machine-gun-step-1 = 一个客户端的订单持有自己幂等键的锁，在获取其他锁之前被暂停。
 run-machine-gun-step-2 = 同一个请求同时发送 { $shots } 次，另有 { $others } 个客户端下单。
 run-machine-gun-step-3 = { $turned_away } 个在 { $ms } ms 内被拒绝：同一个请求正在执行。

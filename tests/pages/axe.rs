@@ -190,7 +190,8 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("jobs", "admin", "/jobs"),
         state("lab", "admin", "/lab"),
         state("lesson", "admin", "/lab/lessons/lost-update"),
-        state("run done", "admin", format!("/lab/runs/{ID}")),
+        state("run done", "admin", format!("/lab/runs/{ID}"))
+            .after("document.querySelector('.details').open = true", ".details[open]"),
         state("scheduler", "admin", "/lab/scheduler"),
         state("scheduler game", "admin", "/lab/scheduler")
             .after("document.querySelector('main form button').click()", "[name='who']"),

@@ -42,8 +42,15 @@ pub fn oversold() -> LabRun {
         json!({ "t_ms": t, "sold": sold, "stock": stock, "oversold": (sold - 57).max(0),
                 "answered": sold, "waiting": 3, "p50_ms": 4.2, "p99_ms": 17.9 })
     };
+    let verdict = json!({
+        "id": "run-lost-update-verdict",
+        "arguments": {
+            "what": { "id": "run-lost-update-oversold", "arguments": { "oversold": "43" } },
+            "sold": "100", "opening": "57", "forks": "31",
+        },
+    });
     let outcome = json!({
-        "claim_shown": true, "verdict": "43 units do not exist: 100 sold of 57",
+        "claim_shown": true, "verdict": verdict,
         "evidence": [{ "name": "longest stall", "value": "12 ms", "ok": true }],
         "said": ["A has read 57.", "B <b>reads</b> it too."],
         "lanes": [lane(1, "8080", 1_000), lane(2, "8081", 2_900), lane(3, "8080", 600_000)],
@@ -243,7 +250,7 @@ async fn run_page_shows_verdict_and_evidence() {
     for shown in [
         // The shortest of three pairs.
         "Both requests read 57, 1.9 ms apart, and both wrote 56.",
-        "43 units that do not exist 43 units do not exist: 100 sold of 57 ✗ The books do not balance",
+        "43 units that do not exist 100 sold of 57, 31 forks in the ledger ✗ The books do not balance",
         "Not quite. Your answer: exactly 100 Without a lock, two orders read the same stock",
         "and sell the same unit twice. The answer is: more than 100, and the stock never",
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",
@@ -261,8 +268,13 @@ async fn run_page_shows_verdict_and_evidence() {
         assert!(words.contains(shown), "{shown}\n{words}");
     }
     let at = |text: &str| page.text.find(text).unwrap_or_else(|| panic!("{text}"));
-    let order = ["id=\"verdict\"", "class=\"player\"", "id=\"claim-title\"", "class=\"tabs\""];
+    let order = [
+        "id=\"verdict\"", "class=\"prediction\"", "class=\"player\"", "id=\"claim-title\"",
+        "class=\"buttons\"", "class=\"bars guesses\"", "<details class=\"details more\">",
+        "id=\"beside-title\"", "class=\"tabs\"",
+    ];
     assert!(order.is_sorted_by_key(|text| at(text)), "judged, then watched, then explained");
+    assert_eq!(words.matches("Effect shown").count(), 0, "the verdict says enough");
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     let main = page.text.split("<main").nth(1).unwrap();
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));

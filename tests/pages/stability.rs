@@ -45,6 +45,8 @@ async fn pages_do_not_shift_while_loading() {
             if path.contains("/runs/") {
                 let bottom = bottom_of(&browser, "#verdict").await;
                 assert!(bottom < f64::from(screen.1), "the verdict ends at {bottom}");
+                let bottom = bottom_of(&browser, "details.details > summary").await;
+                assert!(screen.0 < 1280 || bottom <= 2400.0, "the details begin at {bottom}");
             }
             measured.push((screen.0, path.to_owned(), shifts(&browser).await));
         }

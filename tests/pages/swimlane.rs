@@ -42,6 +42,7 @@ async fn swimlane_steps_by_keyboard() {
     browser.click(".swimlane .play").await;
     browser.until_text(".step-description", "Step 16 of 16").await;
 
+    browser.click("details.details > summary").await;
     browser.click("#tab-forks-title").await;
     let fork = browser.find("details.fork summary").await;
     fork.send_keys(Key::Enter).await.unwrap();

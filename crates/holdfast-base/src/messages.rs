@@ -181,6 +181,12 @@ impl Message {
         &self.id
     }
 
+    /// Returns another message with the same arguments.
+    #[must_use]
+    pub fn with_id(&self, id: &str) -> Self {
+        Self { id: id.to_owned(), arguments: self.arguments.clone() }
+    }
+
     /// Formats the message; `None` if the catalogue does not have it, or it needs other arguments.
     pub fn format(&self, language: Language) -> Option<String> {
         let arguments = self.arguments.iter();

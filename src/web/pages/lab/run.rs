@@ -35,10 +35,16 @@ struct RunPage {
 }
 
 impl RunPage {
-    fn status(&self) -> (&'static str, String) {
+    /// Returns the symbol and the label of the state; `None` if the verdict says enough.
+    fn status(&self) -> Option<(&'static str, String)> {
         let (state, language) = (self.run.state, self.layout.language);
-        let (symbol, word) = status(state, self.run.outcome.claim_shown, language);
-        (symbol, self.run.position.map_or(word, |position| queued(position, language)))
+        let claim_shown = self.run.outcome.claim_shown;
+        if state == LabRunState::Done && claim_shown != Some(false) {
+            return None;
+        }
+
+        let (symbol, word) = status(state, claim_shown, language);
+        Some((symbol, self.run.position.map_or(word, |position| queued(position, language))))
     }
 
     /// Returns the labels of the states for the script, those of the queue by place.

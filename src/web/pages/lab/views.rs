@@ -2,7 +2,7 @@
 //! tables.
 
 use crate::web::pages::format::format_count;
-use holdfast_base::messages::{Language, Message, Text};
+use holdfast_base::messages::{Language, Text};
 pub use holdfast_base::output::grouped as count;
 use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
 use holdfast_shop::{Cents, Strategy};
@@ -173,14 +173,22 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
 
 /// Returns the name of a measurement as it follows its number; in a table it stands alone.
 fn counted_name(name: &Text, language: Language) -> String {
-    let counted = match name {
-        Text::Message(message) => {
-            let id = message.id();
-            Message::new(&format!("counted-{id}")).format(language)
-        }
-        _ => None,
-    };
-    counted.unwrap_or_else(|| name.text(language))
+    after_number(name, language).unwrap_or_else(|| name.text(language))
+}
+
+/// Returns the verdict's sentence, without the oversold units that the number above it counts.
+pub fn sentence(run: &LabRun, language: Language) -> Option<String> {
+    let verdict = run.outcome.verdict.as_ref()?;
+    let counts_oversold = run.outcome.arms.iter().any(|arm| arm.oversold > 0);
+    let rest = if counts_oversold { after_number(verdict, language) } else { None };
+    Some(rest.unwrap_or_else(|| verdict.text(language)))
+}
+
+/// Returns the text that is to follow a number, if the catalogue has one.
+fn after_number(text: &Text, language: Language) -> Option<String> {
+    let Text::Message(message) = text else { return None };
+    let id = message.id();
+    message.with_id(&format!("counted-{id}")).format(language)
 }
 
 pub fn beside(arm: &ArmResult, arms: &[ArmResult], language: Language) -> Verdict {
@@ -243,6 +251,8 @@ fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_base::messages::Message;
+
     use super::*;
 
     fn arm(strategy: &str, sold: i64, orders_per_s: f64) -> ArmResult {
