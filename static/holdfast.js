@@ -1,4 +1,5 @@
 // Updates open pages: the bar and the stock refresh themselves, and a payment window counts down.
+// Shows the definitions of words.
 // Every page works without this script.
 
 const REFRESH_INTERVAL_MS = 3000;
@@ -77,6 +78,36 @@ function showExpired(orderUrl) {
   document.body.dataset.live = orderUrl;
 }
 
+// A word of the glossary shows its definition while one points at it or focuses it. A click keeps
+// it: by itself, it would close what the pointer has just opened.
+let shownByPointing = null;
+
+function explain(term) {
+  const definition = document.getElementById(term.getAttribute("popovertarget"));
+  const isPointedAt = () => term.matches(":hover, :focus-visible") || definition.matches(":hover");
+  const show = () => {
+    if (definition.matches(":popover-open")) return;
+    definition.showPopover({ source: term });
+    shownByPointing = definition;
+  };
+  const hide = () => {
+    if (shownByPointing !== definition || isPointedAt()) return;
+    shownByPointing = null;
+    definition.hidePopover();
+  };
+  // On its way from the word to the definition, the pointer is over neither.
+  const hideSoon = () => setTimeout(hide, 200);
+  term.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && show());
+  term.addEventListener("focus", () => term.matches(":focus-visible") && show());
+  for (const part of [term, definition]) part.addEventListener("pointerleave", hideSoon);
+  term.addEventListener("blur", hideSoon);
+  term.addEventListener("click", (event) => {
+    if (shownByPointing !== definition || !definition.matches(":popover-open")) return;
+    event.preventDefault();
+    shownByPointing = null;
+  });
+}
+
 setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 // A page that is shown again may be old: its basket changed in another tab, or it comes from the
 // browser's cache.
@@ -84,3 +115,4 @@ document.addEventListener("visibilitychange", tryRefresh);
 window.addEventListener("focus", tryRefresh);
 window.addEventListener("pageshow", (event) => event.persisted && tryRefresh());
 document.querySelectorAll("[data-left-ms]").forEach(countDown);
+if (HTMLElement.prototype.showPopover) document.querySelectorAll(".term").forEach(explain);

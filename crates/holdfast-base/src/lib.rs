@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod flags;
+pub mod glossary;
 pub mod messages;
 pub mod metrics;
 pub mod output;

@@ -11,6 +11,7 @@ mod basket_cookie;
 pub mod csv;
 pub mod error_pages;
 pub mod format;
+pub mod glossary;
 pub mod item;
 pub mod item_ledger;
 pub mod jobs;
@@ -93,6 +94,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(configure_races)
         .configure(lab::configure)
         .configure(keeper::configure)
+        .service(resource("/glossary", "GET").route(get().to(glossary::show)))
         .service(resource("/which-lock", "GET").route(get().to(which_lock::show)))
         .service(resource("/problems", "GET").route(get().to(error_pages::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(error_pages::show)))

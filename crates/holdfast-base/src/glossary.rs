@@ -1,0 +1,212 @@
+//! The words of the field with their definitions, and where a text uses them.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use crate::messages::Language;
+
+/// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
+pub const IDS: [&str; 23] = [
+    "lock",
+    "mutex",
+    "holder",
+    "owner",
+    "lease",
+    "ttl",
+    "get-del",
+    "fencing-token",
+    "replica",
+    "transaction",
+    "row-version",
+    "ledger",
+    "lost-update",
+    "oversell",
+    "fork",
+    "drift",
+    "idempotency-key",
+    "batch",
+    "deadlock",
+    "majority",
+    "redlock",
+    "pipeline",
+    "p99",
+];
+
+#[derive(Debug)]
+pub struct Entry {
+    pub id: &'static str,
+    pub word: String,
+    pub definition: String,
+}
+
+pub fn entries(language: Language) -> Vec<Entry> {
+    let entry = |id: &'static str| Entry {
+        id,
+        word: language.text(&format!("glossary-{id}-word")),
+        definition: language.text(&format!("glossary-{id}")),
+    };
+    IDS.map(entry).into()
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub text: &'a str,
+    pub is_code: bool,
+    /// Id of the entry that explains it.
+    pub term: Option<&'static str>,
+}
+
+/// Splits a text, in which code stands between backticks, at the words of the glossary. Each entry
+/// is marked once, where the text uses it first.
+pub fn mark(text: &str, language: Language) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut marked = BTreeSet::new();
+    for (place, part) in text.split('`').enumerate() {
+        if place % 2 == 1 {
+            let form = forms(language).iter().find(|form| form.is_code && form.text == part);
+            let term = form.map(|form| form.id).filter(|id| marked.insert(*id));
+            pieces.push(Piece { text: part, is_code: true, term });
+        } else {
+            mark_words(part, language, &mut marked, &mut pieces);
+        }
+    }
+    pieces
+}
+
+fn mark_words<'a>(
+    text: &'a str,
+    language: Language,
+    marked: &mut BTreeSet<&'static str>,
+    pieces: &mut Vec<Piece<'a>>,
+) {
+    let plain = |text| Piece { text, is_code: false, term: None };
+    let lower_case = text.to_ascii_lowercase();
+    let mut at = 0;
+    while let Some((start, form)) = first_form(&lower_case, at, language) {
+        let end = start + form.text.len();
+        if marked.insert(form.id) {
+            pieces.push(plain(&text[at..start]));
+            pieces.push(Piece { text: &text[start..end], is_code: false, term: Some(form.id) });
+        } else {
+            pieces.push(plain(&text[at..end]));
+        }
+        at = end;
+    }
+    pieces.push(plain(&text[at..]));
+    pieces.retain(|piece| !piece.text.is_empty());
+}
+
+/// Finds the earliest form from `at`; of two that begin there, the longer one.
+fn first_form(text: &str, at: usize, language: Language) -> Option<(usize, &'static Form)> {
+    let found = forms(language).iter().filter(|form| !form.is_code).filter_map(|form| {
+        let matches = text[at..].match_indices(&form.text).map(|(start, _)| at + start);
+        let mut whole = matches.filter(|start| is_whole(text, *start, start + form.text.len()));
+        Some((whole.next()?, form))
+    });
+    found.min_by_key(|(start, form)| (*start, usize::MAX - form.text.len()))
+}
+
+/// Returns whether Latin letters do not go on beyond either end: `fence`, but not in `defence`.
+/// Chinese has no spaces, so a word of it is whole anywhere.
+fn is_whole(text: &str, start: usize, end: usize) -> bool {
+    let is_latin = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let joins = |left: &str, right: &str| {
+        is_latin(left.chars().next_back()) && is_latin(right.chars().next())
+    };
+    let (word, rest) = text[start..].split_at(end - start);
+    !joins(&text[..start], word) && !joins(word, rest)
+}
+
+#[derive(Debug)]
+struct Form {
+    id: &'static str,
+    /// In lower case, except code.
+    text: String,
+    is_code: bool,
+}
+
+fn forms(language: Language) -> &'static [Form] {
+    static ENGLISH: LazyLock<Vec<Form>> = LazyLock::new(|| read_forms(Language::English));
+    static CHINESE: LazyLock<Vec<Form>> = LazyLock::new(|| read_forms(Language::Chinese));
+    match language {
+        Language::English => &ENGLISH,
+        Language::Chinese => &CHINESE,
+    }
+}
+
+fn read_forms(language: Language) -> Vec<Form> {
+    let of_entry = |id: &'static str| {
+        let all = language.text(&format!("glossary-{id}-forms"));
+        let form = |text: &str| match text.strip_prefix('`') {
+            Some(code) => Form { id, text: code.replace('`', ""), is_code: true },
+            None => Form { id, text: text.to_ascii_lowercase(), is_code: false },
+        };
+        all.split('|').map(form).collect::<Vec<_>>()
+    };
+    IDS.into_iter().flat_map(of_entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(text: &'static str, language: Language) -> Vec<(&'static str, &'static str)> {
+        let pieces = mark(text, language).into_iter();
+        pieces.filter_map(|piece| Some((piece.text, piece.term?))).collect()
+    }
+
+    #[test]
+    fn words_are_found_whole_once_and_as_long_as_possible() {
+        for (text, expected) in [
+            (
+                "A mutex, defences and a deadlock.",
+                vec![("mutex", "mutex"), ("deadlock", "deadlock")],
+            ),
+            ("Fencing tokens, a fence", vec![("Fencing tokens", "fencing-token")]),
+            ("A’s lease; B’s leases", vec![("lease", "lease")]),
+            ("`GET`, get, `DEL key`, `DEL`", vec![("GET", "get-del")]),
+            ("blocks a clock, p990", vec![]),
+        ] {
+            assert_eq!(terms(text, Language::English), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("持锁者的锁", vec![("持锁者", "holder"), ("锁", "lock")]),
+            ("持锁者标识和互斥锁", vec![("持锁者标识", "owner"), ("互斥锁", "mutex")]),
+            ("一个TTL，两个 TTL", vec![("TTL", "ttl")]),
+        ] {
+            assert_eq!(terms(text, Language::Chinese), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_the_whole_text() {
+        let text = "The lock: `SET lock 1`, then `GET`. A lock, a lease.";
+        let pieces = mark(text, Language::English);
+        let joined: String = pieces.iter().map(|piece| piece.text).collect();
+        assert_eq!(joined, text.replace('`', ""));
+        let code: Vec<&str> = pieces.iter().filter(|it| it.is_code).map(|it| it.text).collect();
+        assert_eq!(code, ["SET lock 1", "GET"]);
+    }
+
+    #[test]
+    fn definitions_are_short_and_forms_unique() {
+        for language in Language::ALL {
+            let mut texts = BTreeSet::new();
+            for form in forms(language) {
+                assert!(texts.insert((&form.text, form.is_code)), "{} is there twice", form.text);
+                assert!(
+                    !form.text.is_empty() && !form.text.contains("localization"),
+                    "{}",
+                    form.id
+                );
+            }
+            for Entry { id, word, definition } in entries(language) {
+                assert!(definition.split_whitespace().count() <= 25, "{id}: {definition}");
+                assert!(definition.chars().count() <= 150, "{id}: {definition}");
+                assert!(definition.ends_with(['.', '。']), "{id}: {definition}");
+                assert!(!word.contains("localization") && !definition.contains(".rs"), "{id}");
+            }
+        }
+    }
+}
