@@ -1,4 +1,4 @@
-# Lessons: title, claim, question, four answers and three takeaways of each, in teaching order.
+# Lessons: title, claim, primer, question, four answers and three takeaways of each, in teaching order.
 lesson-chapter-why = Why a lock
 lesson-chapter-writing = Writing the lock
 lesson-chapter-failures = What still fails
@@ -9,6 +9,7 @@ lesson-chapter-redis = Appendix: Redis
 ## Why a lock
 lesson-lost-update-title = The lost update
 lesson-lost-update-claim = Without a lock, two orders both read 10 and both write 9: two units are sold, but the stock drops by one. The stock never goes negative, yet more is sold than existed.
+lesson-lost-update-primer = A shop with two servers, its replicas, keeps one number per item: the stock. To sell a unit, a server reads the stock; if it is at least 1, it subtracts one and writes the result back. The servers do this for many buyers at once.
 lesson-lost-update-question = 100 units, 16 buyers, 400 orders, no lock. How many units are sold?
 lesson-lost-update-guess-1 = exactly 100
 lesson-lost-update-guess-2 = fewer than 100: overlapping orders fail
@@ -20,6 +21,7 @@ lesson-lost-update-takeaway-3 = Whatever isolates two changes must do so from th
 
 lesson-one-replica-title = A mutex on two replicas
 lesson-one-replica-claim = A mutex in the process is exact on one replica and oversells on two.
+lesson-one-replica-primer = A mutex lets one request at a time read the stock, subtract one and write it back; the others wait. It is a variable in the memory of one process. A shop with many requests runs the same program in several processes, its replicas.
 lesson-one-replica-question = Each replica keeps a mutex per item in its own memory. 100 units are on sale. When are more than 100 sold?
 lesson-one-replica-guess-1 = never: a mutex admits one request at a time
 lesson-one-replica-guess-2 = as soon as two replicas serve orders
@@ -31,6 +33,7 @@ lesson-one-replica-takeaway-3 = Processes that share data need a lock that they 
 
 lesson-database-title = Five ways inside Postgres
 lesson-database-claim = Postgres alone can isolate orders in five ways: all are exact, each has its own price. An advisory lock acquired in the same statement as the read still sees the old snapshot.
+lesson-database-primer = Postgres has locks, too: `pg_advisory_xact_lock(key)` waits until no other transaction holds that key, and keeps it until its own transaction ends. What a transaction has written becomes visible to others when it is committed.
 lesson-database-question = 10 units. A has sold one but not committed. B runs `select stock, pg_advisory_xact_lock(key) from items` and waits for A’s lock. A commits. Which stock does B see?
 lesson-database-guess-1 = 9: it waited for the lock, so it sees the commit
 lesson-database-guess-2 = none: Postgres aborts B with a serialization error
@@ -42,6 +45,7 @@ lesson-database-takeaway-3 = A statement sees what was committed when it began. 
 
 lesson-wrong-key-title = A lock on the wrong key
 lesson-wrong-key-claim = A lock on the order’s id does not protect a balance that two orders share.
+lesson-wrong-key-primer = A lock has a name, its key: only clients that lock the same key exclude each other. A payment reads the balance of the account, subtracts the price and writes the result back.
 lesson-wrong-key-question = Each payment locks the id of the order that it pays. An account with 10.00 pays two orders of 1.00 at the same time. What is its balance afterwards?
 lesson-wrong-key-guess-1 = 8.00: the locks isolate the payments
 lesson-wrong-key-guess-2 = 9.00: one payment is rejected as busy
@@ -54,6 +58,7 @@ lesson-wrong-key-takeaway-3 = In this shop each write names the key that it need
 ## Writing the lock
 lesson-dead-holder-title = The lock of a dead holder
 lesson-dead-holder-claim = If its holder is killed, a lock without an expiry stays locked forever. SETNX and EXPIRE as two commands leave the same gap.
+lesson-dead-holder-primer = A lock in Redis is a key that all servers agree on. `SETNX` sets a key only if it does not exist: whoever has set it holds the lock. When the work is done, the holder deletes the key with `DEL`.
 lesson-dead-holder-question = The holder of a lock made with `SETNX` is killed. When can the next client acquire it?
 lesson-dead-holder-guess-1 = at once: Redis notices the closed connection
 lesson-dead-holder-guess-2 = after a while: Redis removes unused keys
@@ -65,6 +70,7 @@ lesson-dead-holder-takeaway-3 = If operators delete stale locks by hand, one day
 
 lesson-let-it-expire-title = Never released, only expired
 lesson-let-it-expire-claim = A lock that is never deleted is safe only while all work is shorter than the TTL, and it costs one TTL per change.
+lesson-let-it-expire-primer = Redis can delete a key by itself after a time, its TTL. This lock relies on it: whoever sets the key holds the lock, and nobody deletes it. The next order sets the key again as soon as it is gone.
 lesson-let-it-expire-question = The lock is never deleted and expires after 300 ms. One order takes 10 ms. How long do six orders for one item take at least?
 lesson-let-it-expire-guess-1 = 60 ms: six times 10 ms
 lesson-let-it-expire-guess-2 = 300 ms: one TTL
@@ -76,6 +82,7 @@ lesson-let-it-expire-takeaway-3 = This lock is right where something may happen 
 
 lesson-wrong-delete-title = Deleting another holder’s lock
 lesson-wrong-delete-claim = An expiry without an owner: A outlives its lease and deletes B’s lock, B deletes C’s lock, and so on.
+lesson-wrong-delete-primer = To release its lock, a holder deletes the key. A lock with an expiry is called a lease: if its holder dies, it ends by itself. All servers use the same key for an item, and this lock stores nothing about its holder.
 lesson-wrong-delete-question = A’s lease has expired, and B holds the lock. A finishes and deletes the key. How long does the damage last?
 lesson-wrong-delete-guess-1 = no damage: A’s key has expired, so `DEL` finds nothing
 lesson-wrong-delete-guess-2 = until B finishes
@@ -87,6 +94,7 @@ lesson-wrong-delete-takeaway-3 = A release must prove ownership in the same step
 
 lesson-check-then-delete-title = Check, then delete
 lesson-check-then-delete-claim = If the owner is checked in one command and the key deleted in another, the delete can still remove another holder’s lock.
+lesson-check-then-delete-primer = An owner is a value that is new for each acquisition. It is stored in the lock, so that a client can see whose lock it is. `GET` returns it, and `DEL` deletes the key. Each command is a message to Redis and its response.
 lesson-check-then-delete-question = Every lock stores its owner now. A runs `GET`, sees its own id, then runs `DEL`. Whose lock can that delete?
 lesson-check-then-delete-guess-1 = only its own: it has just checked
 lesson-check-then-delete-guess-2 = another holder’s, if the lease expires between the two
@@ -98,6 +106,7 @@ lesson-check-then-delete-takeaway-3 = Compare and delete in one atomic step: a L
 
 lesson-outlived-title = Work that outlives its lease
 lesson-outlived-claim = The textbook lock (owner UUID, compare-and-delete in one script) deletes only its own key, and still has two holders if the work outlives the lease.
+lesson-outlived-primer = A lease is a lock that expires by itself, so that a holder that died cannot keep it for ever. It is stored in Redis; the stock is in Postgres. The holder reads the stock, works, and writes the new stock.
 lesson-outlived-question = A’s lease of 300 ms expires while A is working, and B acquires the lock. What happens when A reaches its write?
 lesson-outlived-guess-1 = it writes, and no error is reported
 lesson-outlived-guess-2 = its write is rejected: it no longer holds the lock
@@ -109,6 +118,7 @@ lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery a
 
 lesson-watchdog-title = Renewing the lease
 lesson-watchdog-claim = Renewal keeps the lock for long work. A process that is paused after its read still resumes as a second holder.
+lesson-watchdog-primer = A watchdog keeps a lease alive: a second thread of the holder’s process, which sets the full lease again while the work runs. If the process dies, nobody renews, and the lease expires.
 lesson-watchdog-question = The lock is renewed every third of its lease while the work runs. Can two clients still hold it?
 lesson-watchdog-guess-1 = no: it cannot expire while the work runs
 lesson-watchdog-guess-2 = yes, if the work takes longer than the lease
@@ -121,6 +131,7 @@ lesson-watchdog-takeaway-3 = The store must reject the write of a process that w
 ## What still fails
 lesson-fence-title = The fencing token
 lesson-fence-claim = A paused holder resumes, and Postgres rejects its write, even after a flush of Redis has reset the fencing tokens. The token alone would not be enough: the write also needs the version of the row.
+lesson-fence-primer = A fencing token is a number that grows with every grant of a lock. The holder sends it with its write, and the row in the database remembers the highest one that it has seen. So the store can reject a holder that comes too late.
 lesson-fence-question = Every grant of the lock has a number. The row rejects a write whose number is smaller than the highest it has seen. A has 1, B has 2, and both have read 10. A writes, then B writes. Which writes does this check reject?
 lesson-fence-guess-1 = A’s: its number is smaller
 lesson-fence-guess-2 = B’s: A has already written
@@ -132,6 +143,7 @@ lesson-fence-takeaway-3 = The row stores the highest fencing token seen. If Redi
 
 lesson-failover-title = A failover of Redis
 lesson-failover-claim = The primary grants the lock and dies before its replica has received it. The promoted replica grants it again: two holders.
+lesson-failover-primer = One Redis, the primary, answers all clients. Another one, its replica, receives a copy of each write, shortly after the client has its response. If the primary dies, the replica is promoted: it becomes the primary.
 lesson-failover-question = The Redis primary grants A the lock and dies before its replica has the key. The replica is promoted, and B asks it for the lock. What happens?
 lesson-failover-guess-1 = B is refused: the lock survives a failover
 lesson-failover-guess-2 = B acquires it, while A still holds it
@@ -143,6 +155,7 @@ lesson-failover-takeaway-3 = A lock service that can lose a lock needs a store t
 
 lesson-redlock-title = Redlock: a majority of five
 lesson-redlock-claim = With two of five nodes down the lock works; with three down it refuses. A paused holder still breaks it, and it has no fencing token to stop that.
+lesson-redlock-primer = Redlock stores a lock on five Redis servers that know nothing of each other. A client that gets it on three of them, a majority, holds the lock, until its lease expires.
 lesson-redlock-question = The lock is stored on a majority of five independent Redis nodes. Which of these still results in two holders?
 lesson-redlock-guess-1 = two of the five nodes die at once
 lesson-redlock-guess-2 = three of the five nodes die
@@ -155,6 +168,7 @@ lesson-redlock-takeaway-3 = It has no number that increases with every grant, so
 ## What it costs
 lesson-waiting-title = Fail, retry or queue
 lesson-waiting-claim = Fail at once, retry about every 50 ms, or queue for the lock: the same load results in three distributions of waiting times.
+lesson-waiting-primer = A request that finds the lock held can fail at once. It can sleep and try again, here every 50 ms or so. Or it joins a queue: then the holder wakes the first in the queue when it releases the lock.
 lesson-waiting-question = 12 buyers want the same item, and each order takes a few milliseconds. Compared with a queue, what does it cost to retry every 50 ms or so?
 lesson-waiting-guess-1 = nothing: in the end, every buyer gets the lock
 lesson-waiting-guess-2 = only some more commands to Redis
@@ -166,6 +180,7 @@ lesson-waiting-takeaway-3 = In a queue that is notified, each waiter waits as lo
 
 lesson-reentrant-title = A nested call
 lesson-reentrant-claim = With a non-reentrant lock, a nested call deadlocks on itself. With a counting lock, or with the guard passed down, it does not.
+lesson-reentrant-primer = The textbook lock is a key that `SET NX` sets only if it does not exist. Its value is a random owner id, a new one for each acquisition. A caller that finds the key tries again until its time is up.
 lesson-reentrant-question = A function acquires the lock of an item and calls another function, which acquires the same lock. What happens with the textbook lock?
 lesson-reentrant-guess-1 = nothing: both calls have the same caller
 lesson-reentrant-guess-2 = the second call waits for the first and times out
@@ -177,6 +192,7 @@ lesson-reentrant-takeaway-3 = Passing the guard down states in the code which fu
 
 lesson-two-items-title = Two items in opposite order
 lesson-two-items-claim = Two orders lock two items in opposite order. With Redis locks both wait until they time out; with row locks Postgres aborts one. Sorted keys prevent the deadlock.
+lesson-two-items-primer = A transaction that changes a row locks it until its commit. Another transaction that wants to change the same row waits until then. An order of two items changes two rows, one after the other.
 lesson-two-items-question = A holds the row lock of tea and wants coffee. B holds coffee and wants tea. Both are row locks of Postgres. What happens?
 lesson-two-items-guess-1 = both wait until they time out
 lesson-two-items-guess-2 = Postgres aborts both
@@ -188,6 +204,7 @@ lesson-two-items-takeaway-3 = So use one order for all locks: keys, then orders,
 
 lesson-early-release-title = Released before the commit
 lesson-early-release-claim = A lock that is released before the commit does not protect the change.
+lesson-early-release-primer = A transaction’s writes become visible to others when it commits. Here a request acquires a lock in Redis, begins a transaction, reads and writes; it releases the lock, and then it commits.
 lesson-early-release-question = A reads and writes under the lock, releases it, and commits just after. Who can read the old value?
 lesson-early-release-guess-1 = the next holder, if it reads before A commits
 lesson-early-release-guess-2 = no request: A wrote under the lock
@@ -199,6 +216,7 @@ lesson-early-release-takeaway-3 = The lock goes around the transaction: acquire 
 
 lesson-hot-item-title = One hot item
 lesson-hot-item-claim = All buyers want one item. A batch, which executes all waiting orders under one lock and in one transaction, sells at least three times as much as the textbook lock. All strategies here are exact.
+lesson-hot-item-primer = In a flash sale, all buyers order the same item. An order acquires the item’s lock in Redis, begins a transaction, reads the stock, writes it, commits, and then releases the lock. An order that finds the lock held tries again later.
 lesson-hot-item-question = All buyers want the same item. What limits the sales per second under the textbook lock?
 lesson-hot-item-guess-1 = the number of processors
 lesson-hot-item-guess-2 = the speed of Redis
@@ -211,6 +229,7 @@ lesson-hot-item-takeaway-3 = Requests that wait anyway can be executed as a batc
 ## Beyond locks
 lesson-double-submit-title = The double click
 lesson-double-submit-claim = A double click, a lost response, a changed payload, a crash between commit and response: one order, one response.
+lesson-double-submit-primer = A client that gets no response cannot know whether its order was placed, so it sends it again. An idempotency key is an id that it makes for one order and sends with every try of it, so that the shop recognizes the repetition.
 lesson-double-submit-question = A replica commits an order and is killed before it responds. The client sends the request again with the same idempotency key. What does it get?
 lesson-double-submit-guess-1 = a second order
 lesson-double-submit-guess-2 = an error: the key was used
@@ -222,6 +241,7 @@ lesson-double-submit-takeaway-3 = The lock on the key only makes the answer fast
 
 lesson-machine-gun-title = The rapid-fire client
 lesson-machine-gun-claim = A lock on the client’s idempotency key admits one request at a time and does not slow other clients down. It limits overlap, not rate: that needs a rate limit.
+lesson-machine-gun-primer = The shop locks the idempotency key of a request before anything else. While a request with a key is being executed, another one with the same key is rejected.
 lesson-machine-gun-question = A client sends 40 orders, each as soon as the previous one has its response, each with a new idempotency key. How many does the lock on the key reject?
 lesson-machine-gun-guess-1 = all but the first
 lesson-machine-gun-guess-2 = about half
@@ -233,6 +253,7 @@ lesson-machine-gun-takeaway-3 = Requests per second need a counter with a time: 
 
 lesson-unpaid-title = Unpaid orders
 lesson-unpaid-claim = An unpaid order returns its units to stock exactly once, even if the worker dies halfway. If payment and expiry happen at the same moment, one wins, and money and stock agree.
+lesson-unpaid-primer = An order that is not paid in time is cancelled, and its units return to stock. A queue says which orders are due. It delivers an order to a worker, and delivers it again if the worker has not removed it after a while.
 lesson-unpaid-question = A worker takes an order from a queue, returns a unit to stock, commits, and is killed before it removes the order from the queue. The queue delivers the order to the next worker. How often is the unit returned?
 lesson-unpaid-guess-1 = once
 lesson-unpaid-guess-2 = twice: the queue delivers it twice
@@ -244,6 +265,7 @@ lesson-unpaid-takeaway-3 = What a flush of Redis deletes is lost for ever, unles
 
 lesson-queue-title = A queue instead of a lock
 lesson-queue-claim = A bounded queue with one consumer per item is exact on one replica and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.
+lesson-queue-primer = Instead of locking an item, a replica can let one thread sell it. Orders wait in a queue in the replica’s memory, and that thread, the consumer, executes one after the other.
 lesson-queue-question = Two orders wait in the memory of a replica, in its queue. The replica is killed. What happens to them?
 lesson-queue-guess-1 = the other replica takes them over
 lesson-queue-guess-2 = they are gone and get no response
@@ -255,6 +277,7 @@ lesson-queue-takeaway-3 = Keep in memory only what may be lost with the process:
 
 lesson-run-once-title = A job that runs once
 lesson-run-once-claim = On two replicas, a scheduled job runs twice without a lock. With a lock that is released after the work, a late replica runs it again. A unique row of job name and scheduled time makes it run once, even if a holder dies.
+lesson-run-once-primer = A job, such as a report, has a time at which it is to run, and each replica has its own clock. At 12:00 by its clock, a replica tries to acquire the job’s lock; if it finds it held, it does nothing.
 lesson-run-once-question = Two replicas have the same schedule. The job acquires a lock, works briefly and releases it. One clock is a second late. How often does the 12:00 job run?
 lesson-run-once-guess-1 = once: the second replica finds the lock held
 lesson-run-once-guess-2 = twice: the second replica finds the lock free
@@ -267,6 +290,7 @@ lesson-run-once-takeaway-3 = A holder can die between the work and its record, s
 ## Appendix: Redis
 lesson-big-key-title = Deleting a big key
 lesson-big-key-claim = DEL of a hash with a million fields blocks every client for about half a second. Batches and UNLINK block them for a few milliseconds.
+lesson-big-key-primer = A hash is one key with many fields, each with its own memory. One thread of Redis executes the commands of all clients, one after the other.
 lesson-big-key-question = A hash with a million fields is no longer needed. What does `DEL` of this one key cost the other clients?
 lesson-big-key-guess-1 = nothing: it is one command, which takes microseconds
 lesson-big-key-guess-2 = only clients that read this hash wait
@@ -278,6 +302,7 @@ lesson-big-key-takeaway-3 = `redis-cli --bigkeys` finds big keys in advance. A s
 
 lesson-pipeline-title = A thousand commands, one round trip
 lesson-pipeline-claim = A thousand commands in one round trip take a fraction of the time of a thousand round trips.
+lesson-pipeline-primer = A client sends a command to Redis and waits for the response: one round trip. In a pipeline it sends many commands without waiting, and then reads all responses.
 lesson-pipeline-question = A thousand small commands go to a Redis on the same machine: one by one, then in one pipeline. How much faster is the pipeline?
 lesson-pipeline-guess-1 = several times: most of the time was round trips
 lesson-pipeline-guess-2 = not at all: Redis has the same work
@@ -289,6 +314,7 @@ lesson-pipeline-takeaway-3 = Over a real network a round trip takes longer than 
 
 lesson-no-rollback-title = MULTI does not roll back
 lesson-no-rollback-claim = MULTI/EXEC does not roll back what ran before an error. A command that cannot be queued aborts everything. DISCARD only drops the queue.
+lesson-no-rollback-primer = After `MULTI`, Redis only collects the commands that follow. `EXEC` then executes them one after the other, and no other client’s command comes in between. `LPUSH` is a command for lists.
 lesson-no-rollback-question = The stock is 10. `MULTI`, `SET stock 9`, `LPUSH stock x` (stock is not a list), `SET sold 1`, `EXEC`. What is in Redis afterwards?
 lesson-no-rollback-guess-1 = stock 10, nothing sold: one command failed, so all are rolled back
 lesson-no-rollback-guess-2 = stock 9, nothing sold: it stops at the error

@@ -1,4 +1,4 @@
-# Lessons: title, claim, question, four answers and three takeaways of each, in teaching order.
+# Lessons: title, claim, primer, question, four answers and three takeaways of each, in teaching order.
 lesson-chapter-why = 为什么要加锁
 lesson-chapter-writing = 动手写锁
 lesson-chapter-failures = 锁依然挡不住什么
@@ -9,6 +9,7 @@ lesson-chapter-redis = 附录：Redis
 ## Why a lock
 lesson-lost-update-title = 丢失更新
 lesson-lost-update-claim = 不加锁时，两个订单都读到 10，又都写入 9：卖出两件，库存只减一。库存始终不为负，卖出的却比实际有的多。
+lesson-lost-update-primer = 商店有两个服务器（副本），每种商品只存一个数：库存。卖一件时，服务器先读库存，至少还有 1 件就减一，再写回去。两个服务器同时为许多买家这样做。
 lesson-lost-update-question = 100 件商品，16 个买家，400 个订单，不加锁。会卖出多少件？
 lesson-lost-update-guess-1 = 正好 100 件
 lesson-lost-update-guess-2 = 不到 100 件：相互重叠的订单会失败
@@ -20,6 +21,7 @@ lesson-lost-update-takeaway-3 = 无论用什么办法隔离两次变更，都必
 
 lesson-one-replica-title = 进程内的锁，两个副本
 lesson-one-replica-claim = 进程内的互斥锁在一个副本上准确无误，在两个副本上就会超卖。
+lesson-one-replica-primer = 互斥锁一次只让一个请求读库存、减一、写回，其他请求等待。它是一个进程内存里的变量。为了承受更多请求，商店把同一个程序运行在几个进程里，这些进程就是副本。
 lesson-one-replica-question = 每个副本在自己的内存里为每种商品保存一把互斥锁。现有 100 件商品出售，什么时候会卖出超过 100 件？
 lesson-one-replica-guess-1 = 永远不会：互斥锁一次只放行一个请求
 lesson-one-replica-guess-2 = 只要有两个副本在处理订单
@@ -31,6 +33,7 @@ lesson-one-replica-takeaway-3 = 多个进程共享数据，就要有一把它们
 
 lesson-database-title = 只用 Postgres 的五种做法
 lesson-database-claim = 单靠 Postgres 就有五种办法隔离订单：全都准确，代价各不相同。若在读取数据的同一条语句里获取咨询锁，读到的仍是旧快照。
+lesson-database-primer = Postgres 自己也有锁：`pg_advisory_xact_lock(key)` 一直等到没有别的事务占用这个 key，然后占用到自己的事务结束。事务写入的内容，提交之后别人才看得到。
 lesson-database-question = 库存 10 件。A 已卖出一件但尚未提交。B 执行 `select stock, pg_advisory_xact_lock(key) from items`，等待 A 的锁。A 提交后，B 看到的库存是多少？
 lesson-database-guess-1 = 9：它等到了锁，所以能看到 A 的提交
 lesson-database-guess-2 = 没有结果：Postgres 以序列化错误中止 B
@@ -42,6 +45,7 @@ lesson-database-takeaway-3 = 一条语句只看得到它开始时已提交的数
 
 lesson-wrong-key-title = 锁错了 key
 lesson-wrong-key-claim = 锁住订单号，保护不了两个订单共用的余额。
+lesson-wrong-key-primer = 锁有名字，就是它的 key：只有锁同一个 key 的客户端才会互相排斥。付款时先读账户余额，减去价格，再写回去。
 lesson-wrong-key-question = 每次付款都锁住所付订单的订单号。一个余额为 10.00 的账户同时支付两个 1.00 的订单，之后余额是多少？
 lesson-wrong-key-guess-1 = 8.00：锁把两次付款隔离开了
 lesson-wrong-key-guess-2 = 9.00：其中一次付款因锁被占用而遭拒绝
@@ -54,6 +58,7 @@ lesson-wrong-key-takeaway-3 = 本商店的每次写入都声明自己需要哪�
 ## Writing the lock
 lesson-dead-holder-title = 持锁者死了
 lesson-dead-holder-claim = 没有过期时间的锁，持锁者一旦被杀死，就永远锁住。SETNX 和 EXPIRE 分成两条命令，同样留下这个漏洞。
+lesson-dead-holder-primer = Redis 里的锁就是一个大家约定好的 key。`SETNX` 只在 key 不存在时写入：谁写进去，谁就持有锁。执行完毕，持锁者用 `DEL` 删除它。
 lesson-dead-holder-question = 用 `SETNX` 加锁的持锁者被杀死了。下一个客户端什么时候能拿到锁？
 lesson-dead-holder-guess-1 = 马上：Redis 会发现连接已断开
 lesson-dead-holder-guess-2 = 过一会儿：Redis 会清理不用的 key
@@ -65,6 +70,7 @@ lesson-dead-holder-takeaway-3 = 靠人手动删除遗留的锁，总有一天会
 
 lesson-let-it-expire-title = 不删除，等它过期
 lesson-let-it-expire-claim = 从不删除、只等过期的锁，只有当所有业务都短于 TTL 时才安全，而且每次变更都要花掉一个 TTL。
+lesson-let-it-expire-primer = Redis 可以在一段时间（TTL）之后自动删除 key。这种锁就靠它：谁写入 key 谁持有锁，谁也不删除。key 一消失，下一个订单就重新写入。
 lesson-let-it-expire-question = 锁从不删除，300 ms 后过期；一个订单需要 10 ms。同一商品的六个订单至少需要多久？
 lesson-let-it-expire-guess-1 = 60 ms：6 个 10 ms
 lesson-let-it-expire-guess-2 = 300 ms：一个 TTL
@@ -76,6 +82,7 @@ lesson-let-it-expire-takeaway-3 = 如果一件事在一段时间内最多只该�
 
 lesson-wrong-delete-title = 误删别人的锁
 lesson-wrong-delete-claim = 有过期时间但没有持锁者标识：A 超时后删除 B 的锁，B 又删除 C 的锁，如此连锁下去。
+lesson-wrong-delete-primer = 持锁者删除 key 来释放锁。会自动过期的锁叫租约：持锁者死了，它也会结束。同一商品大家都用同一个 key，而这种锁不记录持锁者是谁。
 lesson-wrong-delete-question = A 的锁已过期，现在 B 持有锁。A 执行完毕，删除这个 key。损害会持续多久？
 lesson-wrong-delete-guess-1 = 没有损害：A 的 key 已过期，`DEL` 删不到东西
 lesson-wrong-delete-guess-2 = 到 B 执行完为止
@@ -87,6 +94,7 @@ lesson-wrong-delete-takeaway-3 = 释放锁时，必须在删除的同一步里�
 
 lesson-check-then-delete-title = 先检查，再删除
 lesson-check-then-delete-claim = 用一条命令检查持锁者，再用另一条命令删除 key，仍可能删掉别人的锁。
+lesson-check-then-delete-primer = 持锁者标识是每次加锁都不同的一个值，存在锁里，客户端由此看出是谁的锁。`GET` 返回它，`DEL` 删除 key。每条命令都要发给 Redis，再等响应。
 lesson-check-then-delete-question = 现在每把锁都存有持锁者标识。A 执行 `GET`，看到是自己的标识，再执行 `DEL`。这可能删掉谁的锁？
 lesson-check-then-delete-guess-1 = 只会删自己的：它刚检查过
 lesson-check-then-delete-guess-2 = 可能删别人的：如果锁恰好在两条命令之间过期
@@ -98,6 +106,7 @@ lesson-check-then-delete-takeaway-3 = 比较和删除要在一个原子步骤里
 
 lesson-outlived-title = 业务比租约长
 lesson-outlived-claim = 教科书式的锁（UUID 标识持锁者，用一个脚本比较并删除）只会删除自己的 key；但业务时间超过租约时，仍会有两个持锁者。
+lesson-outlived-primer = 租约是会自动过期的锁：持锁者死了，也不会永远占着。租约存在 Redis 里，库存存在 Postgres 里。持锁者读库存，处理业务，再写入新库存。
 lesson-outlived-question = A 的租约是 300 ms，A 还在执行时租约过期，B 拿到了锁。A 执行到写入时会怎样？
 lesson-outlived-guess-1 = 写入成功，没有任何报错
 lesson-outlived-guess-2 = 写入被拒绝：它已不持有锁
@@ -109,6 +118,7 @@ lesson-outlived-takeaway-3 = 租约越长，这种情况越少，但崩溃后的
 
 lesson-watchdog-title = 看门狗续期
 lesson-watchdog-claim = 自动续期让长时间的业务一直持有锁。但进程若在读取之后暂停，恢复时仍会成为第二个持锁者。
+lesson-watchdog-primer = 看门狗为租约续期：它是持锁者进程里的另一个线程，业务执行期间不断把租约重新设满。进程死了就没人续期，租约随之过期。
 lesson-watchdog-question = 业务执行期间，每过三分之一租约就续期一次。还可能有两个客户端同时持有锁吗？
 lesson-watchdog-guess-1 = 不可能：业务执行期间锁不会过期
 lesson-watchdog-guess-2 = 可能：业务时间超过租约时
@@ -121,6 +131,7 @@ lesson-watchdog-takeaway-3 = 暂停太久的进程，其写入必须由存储来
 ## What still fails
 lesson-fence-title = 栅栏令牌
 lesson-fence-claim = 暂停的持锁者恢复后，Postgres 拒绝它的写入；即使清空 Redis 使栅栏令牌从头编号，也照样拒绝。只靠令牌还不够：写入还要核对行的版本。
+lesson-fence-primer = 栅栏令牌是每次授予锁都会增大的编号。持锁者写入时带上它，数据行记下见过的最大编号。这样，存储就能拒绝来得太迟的持锁者。
 lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
 lesson-fence-guess-1 = A 的：它的编号较小
 lesson-fence-guess-2 = B 的：A 已经先写入
@@ -132,6 +143,7 @@ lesson-fence-takeaway-3 = 行里存着见过的最大栅栏令牌。即使 Redis
 
 lesson-failover-title = Redis 主从切换
 lesson-failover-claim = 主节点授予锁之后、复制到从节点之前宕机；升为主节点的从节点又授予同一把锁：出现两个持锁者。
+lesson-failover-primer = 一个 Redis 是主节点，应答所有客户端；另一个是从节点，在客户端得到响应之后不久收到每次写入的拷贝。主节点宕机，从节点就升为主节点。
 lesson-failover-question = Redis 主节点把锁给了 A，在从节点收到这个 key 之前宕机。从节点升为主节点，B 向它请求这把锁。会怎样？
 lesson-failover-guess-1 = B 被拒绝：锁在主从切换后仍然存在
 lesson-failover-guess-2 = B 拿到锁，而 A 仍持有它
@@ -143,6 +155,7 @@ lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过
 
 lesson-redlock-title = Redlock：五个节点的多数
 lesson-redlock-claim = 五个节点宕机两个，锁照常可用；宕机三个，它拒绝加锁。但持锁者暂停仍会破坏它，而它没有栅栏令牌来阻止。
+lesson-redlock-primer = Redlock 把锁存到五个互相独立的 Redis 节点上。客户端拿到其中三个，也就是多数节点，就持有锁，直到租约过期。
 lesson-redlock-question = 五个独立的 Redis 节点，锁要在多数节点上获得。下面哪种情况仍会产生两个持锁者？
 lesson-redlock-guess-1 = 五个节点中同时宕机两个
 lesson-redlock-guess-2 = 五个节点宕机三个
@@ -155,6 +168,7 @@ lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无�
 ## What it costs
 lesson-waiting-title = 放弃、重试还是排队
 lesson-waiting-claim = 拿不到锁就立即失败、每隔约 50 ms 重试一次、排队等锁：同样的负载，三种等待时间分布。
+lesson-waiting-primer = 请求发现锁被占用，可以立即失败；可以睡一会儿再试，这里约每隔 50 ms 一次；也可以排队，持锁者释放锁时唤醒队首。
 lesson-waiting-question = 12 个买家抢同一种商品，每个订单需要几 ms。与排队相比，每隔约 50 ms 重试一次有什么代价？
 lesson-waiting-guess-1 = 没有：所有买家最终都能拿到锁
 lesson-waiting-guess-2 = 只是多发几条 Redis 命令
@@ -166,6 +180,7 @@ lesson-waiting-takeaway-3 = 排队并由通知唤醒，每个请求只等别人�
 
 lesson-reentrant-title = 嵌套调用与可重入
 lesson-reentrant-claim = 用不可重入的锁，嵌套调用会与自己死锁。用计数的可重入锁，或者把锁凭据（guard）向下传递，就不会。
+lesson-reentrant-primer = 教科书式的锁是一个 key，`SET NX` 只在它不存在时写入。它的值是随机的持锁者标识，每次加锁都不同。发现 key 已存在的调用者会不断重试，直到超时。
 lesson-reentrant-question = 一个函数获取了某商品的锁，又调用另一个函数，后者要获取同一把锁。用教科书式的锁会怎样？
 lesson-reentrant-guess-1 = 没事：两次调用出自同一个调用者
 lesson-reentrant-guess-2 = 第二次调用等待第一次释放，直到超时
@@ -177,6 +192,7 @@ lesson-reentrant-takeaway-3 = 向下传递 guard，代码里就写明了哪个�
 
 lesson-two-items-title = 两种商品，相反的顺序
 lesson-two-items-claim = 两个订单以相反的顺序锁两种商品。用 Redis 锁，两边都等到超时；用行锁，Postgres 中止其中一个。给 key 排序，就不会死锁。
+lesson-two-items-primer = 事务修改一行，就锁住它，直到提交。另一个事务要改同一行，就得一直等。买两种商品的订单先后修改两行。
 lesson-two-items-question = A 持有“茶”的行锁，想要“咖啡”；B 持有“咖啡”，想要“茶”。都是 Postgres 行锁。会怎样？
 lesson-two-items-guess-1 = 两边都等到超时
 lesson-two-items-guess-2 = Postgres 把两个都中止
@@ -188,6 +204,7 @@ lesson-two-items-takeaway-3 = 所以所有的锁使用同一个顺序：先幂�
 
 lesson-early-release-title = 提交之前就释放
 lesson-early-release-claim = 在提交之前释放的锁，保护不了这次变更。
+lesson-early-release-primer = 事务的写入要等提交之后别人才看得到。这里的请求先获取 Redis 锁，再开始事务，读取，写入；然后释放锁，最后提交。
 lesson-early-release-question = A 在锁内读取并写入，释放锁之后才提交。谁可能读到旧值？
 lesson-early-release-guess-1 = 下一个持锁者：如果它在 A 提交之前读取
 lesson-early-release-guess-2 = 没有请求会：A 是在锁内写入的
@@ -199,6 +216,7 @@ lesson-early-release-takeaway-3 = 锁要包住事务：事务开始之前加锁�
 
 lesson-hot-item-title = 热点商品
 lesson-hot-item-claim = 所有买家都抢同一种商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的策略全都准确。
+lesson-hot-item-primer = 抢购时，所有买家都买同一种商品。一个订单先获取该商品的 Redis 锁，开始事务，读库存，写库存，提交，然后才释放锁。发现锁被占用的订单过一会儿再试。
 lesson-hot-item-question = 所有买家都抢同一种商品。用教科书式的锁，每秒销量受什么限制？
 lesson-hot-item-guess-1 = 处理器数量
 lesson-hot-item-guess-2 = Redis 的速度
@@ -211,6 +229,7 @@ lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一
 ## Beyond locks
 lesson-double-submit-title = 重复提交
 lesson-double-submit-claim = 双击、响应丢失、内容被改，或在提交后、响应前崩溃：始终只有一个订单、一个结果。
+lesson-double-submit-primer = 客户端收不到响应，就不知道订单有没有下成，只好重发。幂等键是客户端为一个订单生成的标识，每次尝试都发送它，商店由此认出重复的请求。
 lesson-double-submit-question = 副本提交了订单，在返回响应之前被杀死。客户端用同一个幂等键重发请求，会得到什么？
 lesson-double-submit-guess-1 = 第二个订单
 lesson-double-submit-guess-2 = 一个错误：这个键已经用过
@@ -222,6 +241,7 @@ lesson-double-submit-takeaway-3 = 幂等键上的锁只是让响应更快；保�
 
 lesson-machine-gun-title = 机器高频刷接口
 lesson-machine-gun-claim = 对客户端的幂等键加锁，同一时刻只放行它的一个请求，也不拖慢其他客户端。但它限制的是重叠，不是频率：限制频率要靠限流。
+lesson-machine-gun-primer = 商店处理请求时，最先锁住它的幂等键。带某个键的请求还在执行时，带同一个键的另一个请求会被拒绝。
 lesson-machine-gun-question = 一个客户端发送 40 个订单，每收到一个响应就发下一个，每个都用新的幂等键。键上的锁会拒绝多少个？
 lesson-machine-gun-guess-1 = 除第一个外全部拒绝
 lesson-machine-gun-guess-2 = 大约一半
@@ -233,6 +253,7 @@ lesson-machine-gun-takeaway-3 = 每秒多少次要靠带时间的计数器，即
 
 lesson-unpaid-title = 未付款订单
 lesson-unpaid-claim = 未付款订单的库存正好归还一次，工作进程中途崩溃也一样。付款与超时取消同时发生时只有一方成功，金额与库存保持一致。
+lesson-unpaid-primer = 订单到时未付款就会取消，库存归还。哪些订单到期由一个队列记着：它把订单投递给工作进程，如果过一阵子还没有被移出，就再投递一次。
 lesson-unpaid-question = 工作进程从队列取出一个订单，归还了一件库存，提交，然后在把订单移出队列之前被杀死。队列把这个订单交给下一个工作进程。这件库存归还几次？
 lesson-unpaid-guess-1 = 一次
 lesson-unpaid-guess-2 = 两次：队列投递了两次
@@ -244,6 +265,7 @@ lesson-unpaid-takeaway-3 = Redis 被清空时丢失的内容再也找不回来�
 
 lesson-queue-title = 用队列代替锁
 lesson-queue-claim = 每种商品一个有界队列加一个消费者，单副本时准确，两个副本时超卖。队列满时，入队可以抛错、返回失败、阻塞，或限时等待。进程一死，队列内容就丢失。
+lesson-queue-primer = 除了给商品加锁，副本也可以只让一个线程来卖它。订单在副本内存的队列里等候，由这个线程（消费者）一个接一个地执行。
 lesson-queue-question = 两个订单在某个副本内存里的队列中等待，这个副本被杀死。它们会怎样？
 lesson-queue-guess-1 = 由另一个副本接手
 lesson-queue-guess-2 = 就此丢失，也没有响应
@@ -255,6 +277,7 @@ lesson-queue-takeaway-3 = 内存里只放可以随进程丢失的东西：排队
 
 lesson-run-once-title = 只执行一次的定时任务
 lesson-run-once-claim = 两个副本上的定时任务，不加锁会执行两次。执行完就释放的锁，会让迟到的副本再执行一次。把任务名和计划时间存成唯一的一行，就只执行一次，持锁者崩溃也一样。
+lesson-run-once-primer = 定时任务（比如生成报表）有规定的执行时间，而每个副本都有自己的时钟。副本的时钟到 12:00，就去获取任务的锁；发现锁被占用，就什么也不做。
 lesson-run-once-question = 两个副本的定时计划相同。任务先加锁，执行片刻，再释放锁。其中一个时钟慢一秒。12:00 的任务执行几次？
 lesson-run-once-guess-1 = 一次：第二个副本发现锁被占用
 lesson-run-once-guess-2 = 两次：第二个副本发现锁空闲
@@ -267,6 +290,7 @@ lesson-run-once-takeaway-3 = 持锁者可能在执行之后、记录之前崩溃
 ## Appendix: Redis
 lesson-big-key-title = 删除大 key
 lesson-big-key-claim = 对一百万个字段的哈希执行 DEL，会阻塞所有客户端约半秒。分批删除和 UNLINK 只阻塞几 ms。
+lesson-big-key-primer = 哈希是有许多字段的一个 key，每个字段各占一块内存。Redis 用一个线程逐条执行所有客户端的命令。
 lesson-big-key-question = 一个有一百万个字段的哈希不再需要了。对这一个 key 执行 `DEL`，其他客户端要付出什么代价？
 lesson-big-key-guess-1 = 没有：它是一条命令，只要几微秒
 lesson-big-key-guess-2 = 只有读这个哈希的客户端要等
@@ -278,6 +302,7 @@ lesson-big-key-takeaway-3 = `redis-cli --bigkeys` 可以提前找出大 key。�
 
 lesson-pipeline-title = 管道：一次往返，一千条命令
 lesson-pipeline-claim = 一千条命令一次往返，所花时间只是一千次往返的一小部分。
+lesson-pipeline-primer = 客户端向 Redis 发一条命令并等待响应，就是一次往返。用管道时，它连续发出许多命令，不等响应，最后再一起读取。
 lesson-pipeline-question = 向同一台机器上的 Redis 发送一千条小命令：先逐条发送，再用一个管道发送。管道快多少？
 lesson-pipeline-guess-1 = 快好几倍：时间多花在往返上
 lesson-pipeline-guess-2 = 一点也不快：Redis 要做的事一样多
@@ -289,6 +314,7 @@ lesson-pipeline-takeaway-3 = 真实网络的往返比这里更久，管道节省
 
 lesson-no-rollback-title = MULTI 不会回滚
 lesson-no-rollback-claim = MULTI/EXEC 不会回滚出错之前已执行的命令。无法入队的命令会使整个事务中止。DISCARD 只清空命令队列。
+lesson-no-rollback-primer = `MULTI` 之后，Redis 只收集后面的命令。`EXEC` 再把它们依次执行，中间不会插入别的客户端的命令。`LPUSH` 是用于列表的命令。
 lesson-no-rollback-question = 库存为 10。依次执行 `MULTI`、`SET stock 9`、`LPUSH stock x`（stock 不是列表）、`SET sold 1`、`EXEC`。之后 Redis 里是什么？
 lesson-no-rollback-guess-1 = stock 为 10，没有 sold：一条命令失败，全部回滚
 lesson-no-rollback-guess-2 = stock 为 9，没有 sold：出错后停止执行

@@ -162,6 +162,7 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("problem", "", "/problems/sold-out"),
         state("not found", "", "/nothing-here"),
         state("api reference", "", "/api/docs"),
+        state("glossary", "", "/glossary"),
         state("basket of user", "alice", "/basket"),
         state("order pending", "alice", order(&orders.pending)),
         state("order unaffordable", "alice", order(&orders.unaffordable)),
@@ -190,6 +191,8 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("jobs", "admin", "/jobs"),
         state("lab", "admin", "/lab"),
         state("lesson", "admin", "/lab/lessons/lost-update"),
+        state("lesson with a definition", "admin", "/lab/lessons/lost-update")
+            .after("document.querySelector('.term').click()", ":popover-open"),
         state("run done", "admin", format!("/lab/runs/{ID}"))
             .after("document.querySelector('.details').open = true", ".details[open]"),
         state("scheduler", "admin", "/lab/scheduler"),

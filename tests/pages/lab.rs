@@ -1,6 +1,5 @@
 //! The lab's pages: the map, a lesson, a run, errors beside fields.
 
-use holdfast_base::messages::Message;
 use holdfast_lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast_lab::store;
 use holdfast_testkit::Shop;
@@ -120,7 +119,14 @@ async fn lesson_takes_a_guess_before_it_explains() {
     register_runner(&shop).await;
     let visitor = Visitor::new(&shop);
     let map = visitor.get("/lab").await.words();
-    assert!(map.contains("Why a lock 0 of 4 done 1 The lost update"), "{map}");
+    for shown in [
+        "Start here: The lost update",
+        "Why a lock 0 of 4 done",
+        "1 The lost update 4 min · ◆◇◇difficulty 1 of 3 2 A mutex on two replicas",
+        "11 The fencing token 6 min · ◆◆◆difficulty 3 of 3 · after 9, 10",
+    ] {
+        assert!(map.contains(shown), "{shown}: {map}");
+    }
     let lesson = visitor.get("/lab/lessons/lost-update").await;
     let screen = lesson.text.split("class=\"handout\"").next().unwrap();
     for shown in ["crates/holdfast-shop/src/strategy/none.rs", "pub async fn read("] {
@@ -136,9 +142,10 @@ async fn lesson_takes_a_guess_before_it_explains() {
     let (question, responses) = handout.split_once("class=\"answers\"").unwrap();
     let response = "a check for negative stock finds nothing";
     assert!(!question.contains(response) && responses.contains(response), "{handout}");
-    let above_fold = screen.split("<form").nth(1).unwrap().split("</button>").next().unwrap();
-    let above_fold = Page { text: format!("<form{above_fold}"), ..lesson };
-    assert!(above_fold.words().split(' ').count() <= 80, "{}", above_fold.words());
+    let question = screen.split("action=\"/lab/lessons/").nth(1).unwrap();
+    let question = question.split("class=\"buttons\"").next().unwrap();
+    let question = Page { text: format!("<form {question}"), ..lesson };
+    assert!(question.words().split(' ').count() <= 80, "{}", question.words());
 
     let submit = async |form: &str| visitor.post("/lab/lessons/lost-update/runs", form).await;
     let wrong = submit("guess=7&orders=many&stock=&work_ms=1001").await;
@@ -160,14 +167,26 @@ async fn lesson_takes_a_guess_before_it_explains() {
     assert!(waiting.text.contains("<noscript><meta http-equiv=\"refresh\""));
     assert!(!waiting.words().contains("is two steps"), "the takeaways are shown too early");
     let lesson = visitor.get("/lab/lessons/lost-update").await.words();
-    for shown in ["Your answer: fewer than 100", "both read 10", "1 answer so far"] {
+    for shown in [
+        "Not quite. Your answer: fewer than 100",
+        "Overlapping orders do not fail",
+        "The answer is: more than 100",
+        "both read 10",
+        "1 answer so far",
+    ] {
         assert!(lesson.contains(shown), "{shown}: {lesson}");
     }
     let end = "update lab_runs set state = 'done', ended_at = now() where state = 'queued'";
     sqlx::query(end).execute(&shop.pool).await.unwrap();
     visitor.get(&queued.location).await;
     let map = visitor.get("/lab").await.words();
-    assert!(map.contains("Why a lock 1 of 4 done 1 The lost update ●done"), "{map}");
+    for shown in [
+        "Continue: A mutex on two replicas",
+        "Why a lock 1 of 4 done",
+        "1 The lost update ●done 4 min",
+    ] {
+        assert!(map.contains(shown), "{shown}: {map}");
+    }
     let other = Visitor::new(&shop).get("/lab/lessons/lost-update").await.words();
     assert!(!other.contains("answer so far"), "another visitor has not answered: {other}");
 }
@@ -269,85 +288,21 @@ async fn run_page_shows_verdict_and_evidence() {
     }
     let at = |text: &str| page.text.find(text).unwrap_or_else(|| panic!("{text}"));
     let order = [
-        "id=\"verdict\"", "class=\"prediction\"", "class=\"player\"", "id=\"claim-title\"",
-        "class=\"buttons\"", "class=\"bars guesses\"", "<details class=\"details more\">",
-        "id=\"beside-title\"", "class=\"tabs\"",
+        "id=\"verdict\"",
+        "class=\"prediction\"",
+        "class=\"player\"",
+        "id=\"claim-title\"",
+        "class=\"buttons\"",
+        "class=\"bars guesses\"",
+        "<details class=\"details more\">",
+        "id=\"beside-title\"",
+        "class=\"tabs\"",
     ];
     assert!(order.is_sorted_by_key(|text| at(text)), "judged, then watched, then explained");
     assert_eq!(words.matches("Effect shown").count(), 0, "the verdict says enough");
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     let main = page.text.split("<main").nth(1).unwrap();
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn run_page_says_why_an_answer_is_wrong() {
-    let shop = Shop::start(1).await;
-    let visitor = Visitor::new(&shop);
-    let read = async |guess: &str, shown: bool, language: &str| {
-        let mut run = oversold();
-        run.id = uuid::Uuid::now_v7();
-        run.guess = Some(guess.to_owned());
-        run.outcome.claim_shown = Some(shown);
-        assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
-        let path = format!("/lab/runs/{}", run.id);
-        let request = visitor.page_request(&path).header("Accept-Language", language);
-        Page::read(request.send().await.unwrap()).await.words()
-    };
-
-    for (guess, english, chinese) in [
-        ("1", "nothing compares the stock they read", "写入时，没有谁核对库存"),
-        ("2", "so it never writes less than zero", "所以写回的库存不会小于零"),
-    ] {
-        let wrong = read(guess, true, "en").await;
-        let answer = "The answer is: more than 100, and the stock never goes below zero";
-        for shown in ["Not quite. Your answer: ", english, answer] {
-            assert!(wrong.contains(shown), "{shown}: {wrong}");
-        }
-        let wrong = read(guess, true, "zh").await;
-        let answer = "正确答案：超过 100 件，但库存从不为负";
-        for shown in ["不太对。", chinese, answer] {
-            assert!(wrong.contains(shown), "{shown}: {wrong}");
-        }
-        let unjudged = read(guess, false, "en").await;
-        assert!(unjudged.contains("so your answer is not judged."), "{unjudged}");
-        assert!(!unjudged.contains("Not quite.") && !unjudged.contains(english), "{unjudged}");
-    }
-    let right = read("3", true, "en").await;
-    assert!(right.contains("never goes below zero · That is what happened."), "{right}");
-    assert!(!right.contains("Not quite.") && !right.contains("The answer is:"), "{right}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn run_follows_language_of_the_page() {
-    let mut run = oversold();
-    let resumed = Message::new("run-lost-update-step-3").with("stock", 9);
-    run.outcome.steps = vec![resumed.clone().into(), Message::new("run-of-a-later-version").into()];
-    run.outcome.verdict = Some(resumed.into());
-    run.outcome.lanes[0].label = Message::new("run-label-order").with("number", 16).into();
-    let shop = with_run(&run).await;
-    let visitor = Visitor::new(&shop);
-    let read = async |path: &str, language: &str| {
-        let request = visitor.page_request(path).header("Accept-Language", language);
-        Page::read(request.send().await.unwrap()).await.text
-    };
-    let path = format!("/lab/runs/{ID}");
-    for path in [path.clone(), format!("{path}/file"), "/lab".to_owned()] {
-        let chinese = read(&path, "zh-CN").await;
-        let (shown, _) = chinese.split_once("id=\"holdfast-run\"").unwrap_or((&chinese, ""));
-        let rest = chinese.split_once("</script>").map_or("", |(_, rest)| rest);
-        assert!(rest.contains("A 恢复，写入 9。售出：2。库存：9。"), "{path}: {rest}");
-        assert!(!shown.contains("A resumes") && !rest.contains("A resumes"), "{path}: {rest}");
-        assert!(path == "/lab" || rest.contains("订单 16"), "{path}: {rest}");
-        assert!(read(&path, "en").await.contains("A resumes and writes 9."), "{path}");
-    }
-    // A message that this version does not know is shown by its name.
-    assert!(read(&path, "zh").await.contains("run-of-a-later-version"));
-    let alice = shop.sign_in("alice").await;
-    let api = alice.reads(&format!("/api/lab/runs/{ID}")).await;
-    let english = "A resumes and writes 9. Sold: 2. Stock: 9.";
-    assert_eq!((&api["said"][0], &api["verdict"]), (&json!(english), &json!(english)));
-    assert_eq!(api["lanes"][0]["label"], "order 16");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -387,15 +342,21 @@ async fn run_page_is_small_when_compressed() {
         scripts += if path.contains(".js") { weight } else { 0 };
     }
     let fonts = text.split('"').filter(|part| part.ends_with(".woff2"));
+    let mut all_bytes = bytes;
     for path in fonts {
         let font = admin.page_request(path).header(ACCEPT_ENCODING, "gzip").send().await.unwrap();
         assert!(!font.headers().contains_key("content-encoding"), "{path}");
-        assert!(font.bytes().await.unwrap().len() < 30_000, "{path}");
+        let weight = font.bytes().await.unwrap().len();
+        assert!(weight < 30_000, "{path}");
+        all_bytes += weight;
     }
     let style = text.split('"').find(|part| part.contains("/holdfast.css")).unwrap();
     let plain = admin.page_request(style).header(ACCEPT_ENCODING, "gzip;q=0").send().await.unwrap();
     assert!(!plain.headers().contains_key("content-encoding"), "{:?}", plain.headers());
-    assert!(bytes < 60_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
+    assert!(
+        all_bytes < 130_000 && bytes < 66_000 && scripts < 40_000,
+        "{bytes}, {scripts} of them script"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ mod queue;
 mod redlock;
 mod reentrant;
 mod run_once;
+mod sketches;
 mod two_items;
 mod unpaid;
 mod waiting;
@@ -41,19 +42,25 @@ pub(super) use super::run::{ArmResult, Journey, Lane, LaneEvent};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub use parts::{Chapter, GUESSES, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
+pub use sketches::{Cell, Row};
 
 /// A row has the lesson's name and file, the scene that its question asks about, the index of the
-/// right answer among its guesses, the default load, if it ends with one, and the names of the
-/// sources that it shows.
+/// right answer among its guesses, the time that it takes, its difficulty (1 to 3), the lessons
+/// that it needs, the default load, if it ends with one, and the names of the sources that it
+/// shows.
 macro_rules! lessons {
     ($($chapter:ident {
-        $($name:literal $file:ident $scene:literal: $right:literal, $load:expr, $sources:expr;)*
+        $($name:literal $file:ident $scene:literal: $right:literal,
+            $minutes:literal min, level $level:literal, after $after:expr, $load:expr, $sources:expr;)*
     })*) => {
         &[$($(&Lesson {
             name: $name,
             chapter: Chapter::$chapter,
             right: $right,
             scene: $scene,
+            minutes: $minutes,
+            level: $level,
+            after: &$after,
             load: $load,
             shows: &$sources,
             run: |lab| Box::pin($file::run(lab)),
@@ -64,47 +71,73 @@ macro_rules! lessons {
 /// In teaching order.
 pub static LESSONS: &[&Lesson] = lessons! {
     Why {
-        "lost-update" lost_update "pair": 3, Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
-        "one-replica" one_replica "mutex": 1, Some(one_replica::LOAD), ["local"];
-        "database" database "same-statement": 2, Some(database::LOAD), [
-            "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
-            "conditional_update.rs", "place.rs",
-        ];
-        "wrong-key" wrong_key "two-payments": 2, Some(wrong_key::LOAD), ["wrong-key", "owner"];
+        "lost-update" lost_update "pair": 3, 4 min, level 1, after [],
+            Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
+        "one-replica" one_replica "mutex": 1, 3 min, level 1, after ["lost-update"],
+            Some(one_replica::LOAD), ["local"];
+        "database" database "same-statement": 2, 6 min, level 2, after ["lost-update"],
+            Some(database::LOAD), [
+                "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
+                "conditional_update.rs", "place.rs",
+            ];
+        "wrong-key" wrong_key "two-payments": 2, 3 min, level 1, after ["lost-update"],
+            Some(wrong_key::LOAD), ["wrong-key", "owner"];
     }
     Writing {
-        "dead-holder" dead_holder "setnx": 3, None, ["setnx", "setnx-expire"];
-        "let-it-expire" let_it_expire "six": 2, None, ["expire-only"];
-        "wrong-delete" wrong_delete "chain": 3, None, ["ttl"];
-        "check-then-delete" check_then_delete "stale-check": 1, None, ["check-then-del", "owner"];
-        "outlived" outlived "two-holders": 0, None, ["owner"];
-        "watchdog" watchdog "stopped": 2, None, ["watchdog"];
+        "dead-holder" dead_holder "setnx": 3, 3 min, level 1, after ["one-replica"],
+            None, ["setnx", "setnx-expire"];
+        "let-it-expire" let_it_expire "six": 2, 4 min, level 1, after ["dead-holder"],
+            None, ["expire-only"];
+        "wrong-delete" wrong_delete "chain": 3, 4 min, level 2, after ["dead-holder"],
+            None, ["ttl"];
+        "check-then-delete" check_then_delete "stale-check": 1, 4 min, level 2, after ["wrong-delete"],
+            None, ["check-then-del", "owner"];
+        "outlived" outlived "two-holders": 0, 4 min, level 2, after ["check-then-delete"],
+            None, ["owner"];
+        "watchdog" watchdog "stopped": 2, 4 min, level 2, after ["outlived"],
+            None, ["watchdog"];
     }
     Failures {
-        "fence" fence "fence-alone": 3, None, ["fenced", "place.rs"];
-        "failover" failover "failover": 1, None, ["owner"];
-        "redlock" redlock "paused-holder": 2, None, ["redlock"];
+        "fence" fence "fence-alone": 3, 6 min, level 3, after ["outlived", "watchdog"],
+            None, ["fenced", "place.rs"];
+        "failover" failover "failover": 1, 4 min, level 3, after ["outlived"],
+            None, ["owner"];
+        "redlock" redlock "paused-holder": 2, 5 min, level 3, after ["failover"],
+            None, ["redlock"];
     }
     Costs {
-        "waiting" waiting "retry": 2, Some(waiting::LOAD), ["owner", "fenced"];
-        "reentrant" reentrant "nested": 1, None, ["owner", "watchdog"];
-        "two-items" two_items "postgres": 2, None, ["owner", "row-lock"];
-        "early-release" early_release "early": 0, None, ["early-release", "owner"];
-        "hot-item" hot_item "compare": 3, Some(hot_item::LOAD), [
-            "owner", "fenced", "row-lock", "atomic", "batched",
-        ];
+        "waiting" waiting "retry": 2, 5 min, level 2, after ["dead-holder"],
+            Some(waiting::LOAD), ["owner", "fenced"];
+        "reentrant" reentrant "nested": 1, 4 min, level 2, after ["check-then-delete"],
+            None, ["owner", "watchdog"];
+        "two-items" two_items "postgres": 2, 4 min, level 2, after ["database"],
+            None, ["owner", "row-lock"];
+        "early-release" early_release "early": 0, 4 min, level 2, after ["database"],
+            None, ["early-release", "owner"];
+        "hot-item" hot_item "compare": 3, 6 min, level 3, after ["waiting"],
+            Some(hot_item::LOAD), [
+                "owner", "fenced", "row-lock", "atomic", "batched",
+            ];
     }
     Beyond {
-        "double-submit" double_submit "killed": 2, None, ["row-lock"];
-        "machine-gun" machine_gun "in-turn": 3, None, ["row-lock"];
-        "unpaid" unpaid "delivered-twice": 0, None, ["claim.lua", "expire_orders.rs"];
-        "queue" queue "killed": 1, Some(queue::LOAD), ["queue", "priority.rs"];
-        "run-once" run_once "lock": 1, None, [];
+        "double-submit" double_submit "killed": 2, 5 min, level 2, after ["lost-update"],
+            None, ["row-lock"];
+        "machine-gun" machine_gun "in-turn": 3, 4 min, level 2, after ["double-submit"],
+            None, ["row-lock"];
+        "unpaid" unpaid "delivered-twice": 0, 5 min, level 3, after ["double-submit"],
+            None, ["claim.lua", "expire_orders.rs"];
+        "queue" queue "killed": 1, 5 min, level 2, after ["one-replica"],
+            Some(queue::LOAD), ["queue", "priority.rs"];
+        "run-once" run_once "lock": 1, 4 min, level 2, after ["one-replica"],
+            None, [];
     }
     Redis {
-        "big-key" big_key "": 3, None, ["remove_hash.rs"];
-        "pipeline" pipeline "": 0, None, [];
-        "no-rollback" no_rollback "": 2, None, [];
+        "big-key" big_key "": 3, 4 min, level 1, after [],
+            None, ["remove_hash.rs"];
+        "pipeline" pipeline "": 0, 3 min, level 1, after [],
+            None, [];
+        "no-rollback" no_rollback "": 2, 4 min, level 2, after ["pipeline"],
+            None, [];
     }
 };
 
@@ -116,6 +149,25 @@ impl Lesson {
 
     pub fn next(&self) -> Option<&'static Lesson> {
         LESSONS.get(self.number()).copied()
+    }
+
+    /// Returns the numbers of the lessons that it needs.
+    pub fn after_numbers(&self) -> Vec<usize> {
+        self.after.iter().filter_map(|name| Some(named(name)?.number())).collect()
+    }
+}
+
+impl Chapter {
+    /// Returns the lesson whose sketch stands for the chapter.
+    pub fn emblem(self) -> Option<&'static Lesson> {
+        named(match self {
+            Self::Why => "lost-update",
+            Self::Writing => "check-then-delete",
+            Self::Failures => "fence",
+            Self::Costs => "waiting",
+            Self::Beyond => "double-submit",
+            Self::Redis => "pipeline",
+        })
     }
 }
 
@@ -169,6 +221,37 @@ mod tests {
         // No reason belongs to a right answer, or to a lesson that does not exist.
         let catalogue = include_str!("../../../../locales/en/reasons.ftl");
         assert_eq!(catalogue.lines().filter(|line| line.starts_with("lesson-")).count(), 78);
+    }
+
+    #[test]
+    fn lessons_need_only_earlier_ones() {
+        for lesson in LESSONS {
+            assert_eq!(lesson.after_numbers().len(), lesson.after.len(), "{}", lesson.name);
+            assert!(
+                lesson.after_numbers().iter().all(|it| *it < lesson.number()),
+                "{}",
+                lesson.name
+            );
+            assert!((1..=3).contains(&lesson.level) && lesson.minutes <= 10, "{}", lesson.name);
+        }
+        for chapter in Chapter::ALL {
+            assert_eq!(chapter.emblem().map(|lesson| lesson.chapter), Some(chapter));
+        }
+    }
+
+    #[test]
+    fn primers_are_short() {
+        for language in Language::ALL {
+            let mut primers = BTreeSet::new();
+            for lesson in LESSONS {
+                let primer = lesson.primer(language);
+                assert!(primer.ends_with(['.', '。']), "{}: {primer}", lesson.name);
+                assert!(primer.split_whitespace().count() <= 60, "{}: {primer}", lesson.name);
+                let length = if language == Language::Chinese { 120 } else { 400 };
+                assert!(primer.chars().count() <= length, "{}: {primer}", lesson.name);
+                assert!(primers.insert(primer), "{} repeats another", lesson.name);
+            }
+        }
     }
 
     fn assert_is_sentence(text: &str, language: Language) {

@@ -53,6 +53,12 @@ pub struct Lesson {
     pub right: usize,
     /// Id of the scene that the question asks about; it plays first. Empty if nothing is drawn.
     pub scene: &'static str,
+    /// How long it takes to answer, watch and read it.
+    pub minutes: u32,
+    /// Difficulty, from 1 to 3.
+    pub level: usize,
+    /// Names of the lessons that it needs.
+    pub after: &'static [&'static str],
     /// Default load, if the lesson ends with one; the visitor may change it.
     pub load: Option<DefaultLoad>,
     /// Names of the sources that it shows ([`super::source`]).
@@ -71,6 +77,11 @@ impl Lesson {
 
     pub fn question(&self, language: Language) -> String {
         language.text(&format!("lesson-{}-question", self.name))
+    }
+
+    /// Returns what one must know to think about the question.
+    pub fn primer(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-primer", self.name))
     }
 
     pub fn guesses(&self, language: Language) -> Vec<String> {

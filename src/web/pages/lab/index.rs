@@ -41,6 +41,17 @@ impl LabPage<'_> {
         LESSONS.iter().copied().filter(|lesson| lesson.chapter == *chapter).collect()
     }
 
+    /// Returns where to begin or to go on; `None` if all lessons are done.
+    fn first_open(&self) -> Option<&'static Lesson> {
+        LESSONS.iter().copied().find(|lesson| !self.progress.is_done(lesson))
+    }
+
+    /// Lists the numbers of the lessons that a lesson needs.
+    fn needs(&self, lesson: &Lesson) -> String {
+        let numbers: Vec<String> = lesson.after_numbers().iter().map(usize::to_string).collect();
+        self.layout.language.list(&numbers)
+    }
+
     fn done(&self, lessons: &[&Lesson]) -> usize {
         lessons.iter().filter(|lesson| self.progress.is_done(lesson)).count()
     }

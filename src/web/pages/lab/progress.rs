@@ -41,7 +41,7 @@ pub struct Guesses {
     /// The visitor's own, if any.
     pub own: Option<usize>,
     pub right: usize,
-    /// `None` if the own answer is right.
+    /// `None` if there is no answer of one's own, or it is right.
     pub why_wrong: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Guesses {
     ) -> Result<Self, Problem> {
         let counts = progress::counts(&state.shop.pool, lesson.name).await?;
         let answers = lesson.guesses(language).into_iter().zip(counts).collect();
-        let why_wrong = lesson.why_wrong(own, language);
+        let why_wrong = own.and_then(|own| lesson.why_wrong(own, language));
         Ok(Self { answers, own, right: lesson.right, why_wrong })
     }
 

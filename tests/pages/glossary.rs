@@ -1,0 +1,65 @@
+//! Words of the field: their list, and their definitions where a page uses them.
+
+use holdfast_testkit::{Shop, until};
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::lab::{oversold, with_run};
+use crate::visitor::Visitor;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn glossary_is_listed_in_both_languages() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let english = visitor.get("/glossary").await;
+    assert!(english.text.contains("<dt id=\"lease\">lease</dt>"), "{}", english.text);
+    assert!(english.words().contains("fencing token a number that grows with every grant"));
+    let chinese = visitor.get_in("zh", "/glossary").await.words();
+    assert!(chinese.contains("租约 会自动过期的锁"), "{chinese}");
+    for path in ["/", "/shop", "/glossary"] {
+        assert!(visitor.get(path).await.text.contains("<a href=\"/glossary\""), "{path}");
+    }
+}
+
+/// By pointing, by keyboard, by a click, and by a click without a script.
+#[tokio::test(flavor = "multi_thread")]
+async fn word_shows_its_definition() {
+    let shop = with_run(&oversold()).await;
+    for javascript in [true, false] {
+        let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
+        browser.go("/lab/lessons/lost-update").await;
+        let term = browser.find(".primer .term[popovertarget='term-replica']").await;
+        let definition = browser.find("#term-replica").await;
+        let becomes = async |shown: bool, how: &str| {
+            until(how, async || definition.is_displayed().await.is_ok_and(|it| it == shown)).await;
+        };
+        becomes(false, "it is hidden at first").await;
+
+        if javascript {
+            let actions = || browser.driver.action_chain();
+            actions().move_to_element_center(&term).perform().await.unwrap();
+            becomes(true, "it is shown while one points at the word").await;
+            actions().move_to_element_center(&browser.find("h1").await).perform().await.unwrap();
+            becomes(false, "the pointer has left").await;
+
+            browser.find(".primer summary").await.focus().await.unwrap();
+            actions().send_keys(Key::Tab).perform().await.unwrap();
+            becomes(true, "the word has the focus").await;
+            actions().send_keys(Key::Escape).perform().await.unwrap();
+            becomes(false, "Escape was pressed").await;
+        }
+
+        term.click().await.unwrap();
+        becomes(true, "the word was clicked").await;
+        let text = definition.text().await.unwrap();
+        assert!(text.starts_with("replica: one of several copies"), "{text}");
+        let below = definition.rect().await.unwrap().y - term.rect().await.unwrap().y;
+        assert!((10.0..80.0).contains(&below), "it is {below} px below the word");
+        browser.click("h1").await;
+        becomes(false, "another place was clicked").await;
+        if javascript {
+            assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
+        }
+        browser.close().await;
+    }
+}
