@@ -23,6 +23,9 @@ shop-more-items = More items
 shop-left = { $units } left
 shop-sold-out = Sold out
 shop-sold-out-advice = All units are sold or reserved. Units of unpaid orders return to the shop.
+shop-returns = A reserved unit may return { $when }, if it is not paid.
+shop-returns-soon = A reserved unit may return within a minute.
+shop-none-reserved = All units are sold. None is reserved.
 shop-limit = At most { $limit } per customer.
 shop-buy = Add to basket
 shop-buy-item = Add { $name } to the basket
@@ -91,6 +94,8 @@ shop-pay-short = Your balance is { $balance }: { $missing } is missing.
 shop-pay-after = Your balance is { $balance }. After paying: { $after }.
 shop-cancel = Cancel the order
 shop-thanks = Thank you. Your balance is { $balance }.
+shop-cancelled = Cancelled. The units are back in the shop, and nothing was paid.
+shop-refunded = Refunded. { $total } is back on your account. Your balance is { $balance }. The units are back in the shop.
 shop-refund = Refund { $total }
 shop-ordered = Your order
 shop-stock-changes = Changes of stock
@@ -129,6 +134,7 @@ lab-account-balance = Beside it, { $balance } on your lab account. It pays for i
 lab-pay-short = This is of the lab: your lab account pays. Its balance is { $balance }: { $missing } is missing. Refund another order of lab items to get its price back.
 lab-pay-after = This is of the lab: your lab account pays. Its balance is { $balance }. After paying: { $after }.
 lab-thanks = Paid from your lab account. Its balance is { $balance }.
+lab-refunded = Refunded. { $total } is back on your lab account. Its balance is { $balance }. The units are back.
 lab-no-money-changes = None. The balance of your lab account is { $balance }.
 
 # Password and sessions.

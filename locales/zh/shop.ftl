@@ -17,6 +17,9 @@ shop-more-items = 更多商品
 shop-left = 剩 { $units } 件
 shop-sold-out = 已售罄
 shop-sold-out-advice = 全部库存已售出或被预留。订单到期未付款，预留的库存会退回。
+shop-returns = 预留的商品若未付款，{ $when }可能退回。
+shop-returns-soon = 一分钟内可能有预留的商品退回。
+shop-none-reserved = 已全部售出，没有预留。
 shop-limit = 每位顾客最多 { $limit } 件。
 shop-buy = 加入购物车
 shop-buy-item = 把 { $name }加入购物车
@@ -84,6 +87,8 @@ shop-pay-short = 余额 { $balance }，还差 { $missing }。
 shop-pay-after = 余额 { $balance }，付款后剩 { $after }。
 shop-cancel = 取消订单
 shop-thanks = 谢谢惠顾。余额 { $balance }。
+shop-cancelled = 订单已取消，库存已退回，没有扣款。
+shop-refunded = 已退款 { $total }，余额 { $balance }，库存已退回。
 shop-refund = 退款 { $total }
 shop-ordered = 订单内容
 shop-stock-changes = 库存变动
@@ -116,6 +121,7 @@ lab-account-balance = 另有实验室账户余额 { $balance }，只用于支付
 lab-pay-short = 这是实验室的订单，由你的实验室账户支付。其余额 { $balance }，还差 { $missing }。退掉另一个实验室订单，可以拿回它的价款。
 lab-pay-after = 这是实验室的订单，由你的实验室账户支付。其余额 { $balance }，付款后剩 { $after }。
 lab-thanks = 已由实验室账户支付。其余额 { $balance }。
+lab-refunded = 已退回实验室账户 { $total }，其余额 { $balance }，库存已退回。
 lab-no-money-changes = 无。实验室账户余额 { $balance }。
 
 

@@ -28,11 +28,13 @@ mod options;
 pub mod query;
 
 pub mod audit;
+pub mod baskets;
 pub mod jobs;
 pub mod lock_family;
 pub mod passwords;
 pub mod seed;
 pub mod sessions;
+pub mod user_admin;
 pub mod users;
 
 pub use context::Shop;

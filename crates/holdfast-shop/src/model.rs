@@ -69,7 +69,9 @@ pub struct OrderLine {
     pub stock: ValueChange,
 }
 
-#[derive(Serialize, Deserialize, ToSchema, sqlx::Type, strum::IntoStaticStr)]
+#[derive(
+    Serialize, Deserialize, ToSchema, sqlx::Type, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]

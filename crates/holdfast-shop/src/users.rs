@@ -217,10 +217,29 @@ pub async fn set_password(
     password: String,
     min_length: u16,
 ) -> Result<bool, Failure> {
-    check_new_password("password", &password, min_length)?;
-    let hash = passwords::hash(password).await?;
-
+    let hash = hash_new_password("password", password, min_length).await?;
     let mut tx = pool.begin().await?;
+    let is_disabled = set_password_in(&mut tx, name, &hash).await?;
+    tx.commit().await?;
+    Ok(is_disabled)
+}
+
+/// Returns the hash of a new password, given in that field. It takes long: nobody holds a
+/// transaction meanwhile.
+pub(super) async fn hash_new_password(
+    field: &'static str,
+    password: String,
+    min_length: u16,
+) -> Result<String, Failure> {
+    check_new_password(field, &password, min_length)?;
+    Ok(passwords::hash(password).await?)
+}
+
+pub(super) async fn set_password_in(
+    tx: &mut PgConnection,
+    name: &str,
+    hash: &str,
+) -> Result<bool, Failure> {
     let user = sqlx::query!(
         r#"update users set password_hash = $2 where name = $1 and lab_account_of is null
            returning id, disabled_at is not null as "disabled!""#,
@@ -231,14 +250,19 @@ pub async fn set_password(
     .await?
     .ok_or_else(|| unknown_user(name))?;
 
-    sessions::end_all(&mut tx, UserId(user.id), None).await?;
-    tx.commit().await?;
+    sessions::end_all(tx, UserId(user.id), None).await?;
     Ok(user.disabled)
 }
 
 /// Disables a user and ends the user's sessions. Orders, account and ledgers stay.
 pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
+    disable_in(&mut tx, name).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+pub(super) async fn disable_in(tx: &mut PgConnection, name: &str) -> Result<(), Failure> {
     let id = sqlx::query_scalar!(
         "update users set disabled_at = coalesce(disabled_at, now())
           where name = $1 and lab_account_of is null returning id",
@@ -247,18 +271,19 @@ pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     .fetch_optional(&mut *tx)
     .await?
     .ok_or_else(|| unknown_user(name))?;
-    sessions::end_all(&mut tx, UserId(id), None).await?;
-    tx.commit().await?;
-    Ok(())
+    Ok(sessions::end_all(tx, UserId(id), None).await?)
 }
 
 pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
-    let mut connection = pool.acquire().await?;
+    enable_in(&mut *pool.acquire().await?, name).await
+}
+
+pub(super) async fn enable_in(connection: &mut PgConnection, name: &str) -> Result<(), Failure> {
     let enabled = sqlx::query!(
         "update users set disabled_at = null where name = $1 and lab_account_of is null",
         name,
     )
-    .execute(&mut *connection)
+    .execute(connection)
     .await?;
     if enabled.rows_affected() == 0 {
         return Err(unknown_user(name).into());
@@ -266,13 +291,17 @@ pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn unknown_user(name: &str) -> Rejection {
+pub(super) fn unknown_user(name: &str) -> Rejection {
     Rejection::NotFound(message!("problem-missing-user", name))
 }
 
 pub fn is_valid_name(name: &str) -> bool {
-    (1..=MAX_NAME_LENGTH).contains(&name.len())
-        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
+    (1..=MAX_NAME_LENGTH).contains(&name.len()) && has_name_characters(name)
+}
+
+/// Returns whether a text may be a part of a name.
+pub(super) fn has_name_characters(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
 }
 
 fn check_new_password(

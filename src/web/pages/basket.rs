@@ -8,16 +8,17 @@ use actix_web::web::Form;
 use askama::Template;
 use serde_json::Value;
 
-use super::basket_cookie::{Basket, QuantityError};
 use super::format::format_time_left;
 use super::item;
+use super::kept_basket::{self, Basket, QuantityError};
 use super::layout::{Layout, language_of};
 use super::rejection::RejectionNotice;
-use super::respond::{html, set_cookie};
+use super::respond::html;
 use crate::web::middleware::{FormFields, body, csrf};
-use crate::web::{HttpResult, Problem, app_state, see_other};
+use crate::web::{HttpResult, Problem, app_state};
 use holdfast_shop::command::place_order::MAX_QUANTITY;
 use holdfast_shop::model::Item;
+use holdfast_shop::query::next_return::{self, NextReturn};
 use holdfast_shop::query::{catalog, ledger};
 use holdfast_shop::{Cents, Sku};
 
@@ -42,6 +43,8 @@ struct BasketLine {
     item: Option<Item>,
     /// Units that the customer has in orders already; 0 without a session.
     purchased: i64,
+    /// Of an item that is sold out.
+    next_return: Option<NextReturn>,
     wrong: Option<QuantityError>,
 }
 
@@ -85,7 +88,7 @@ impl BasketLine {
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {
-    page(&request, &Basket::of(&request), None, None).await
+    page(&request, &Basket::load(&request).await?, None, None).await
 }
 
 pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -95,10 +98,10 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
         return Err(body::unknown_item(&sku));
     }
 
-    let mut basket = Basket::of(&request);
-    let input = form.text("quantity");
-    match basket.add(sku.clone(), input, language_of(&request)) {
-        Ok(()) => redirect_to_basket(&request, &basket),
+    let (input, language) = (form.text("quantity"), language_of(&request));
+    let add = |basket: &mut Basket| basket.add(sku.clone(), input, language);
+    match kept_basket::change(&request, add).await? {
+        Ok(response) => Ok(response),
         Err(why) => {
             let wrong = QuantityError { sku: sku.clone(), input: input.to_owned(), why };
             item::page(&request, &sku, Some(wrong)).await
@@ -109,21 +112,16 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
 pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;
-    let mut basket = Basket::of(&request);
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
-    match basket.change(&sku, input, language_of(&request)) {
-        Ok(()) => redirect_to_basket(&request, &basket),
+    let language = language_of(&request);
+    let change = |basket: &mut Basket| basket.change(&sku, input, language);
+    match kept_basket::change(&request, change).await? {
+        Ok(response) => Ok(response),
         Err(why) => {
-            let wrong = QuantityError { sku, input: input.to_owned(), why };
-            page(&request, &basket, None, Some(wrong)).await
+            let wrong = QuantityError { sku: sku.clone(), input: input.to_owned(), why };
+            page(&request, &Basket::load(&request).await?, None, Some(wrong)).await
         }
     }
-}
-
-fn redirect_to_basket(request: &HttpRequest, basket: &Basket) -> HttpResult {
-    let mut response = see_other("/basket");
-    set_cookie(&mut response, &basket.cookie(request))?;
-    Ok(response)
 }
 
 pub(super) async fn page(
@@ -147,6 +145,9 @@ pub(super) async fn page(
         None => (HashMap::new(), None),
     };
 
+    let sold_out: Vec<Sku> =
+        items.iter().filter(|item| item.stock == 0).map(|item| item.sku.clone()).collect();
+    let returns = next_return::next_returns(shop, &sold_out).await?;
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
 
     let status = match (&rejection, &wrong) {
@@ -169,6 +170,7 @@ pub(super) async fn page(
         quantity: *quantity,
         item: items.iter().find(|item| item.sku == *sku).cloned(),
         purchased: purchased.get(sku).copied().unwrap_or(0),
+        next_return: returns.get(sku).copied(),
         wrong: wrong.clone().filter(|wrong| wrong.sku == *sku),
     };
     let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();

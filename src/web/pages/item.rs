@@ -6,7 +6,7 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
-use super::basket_cookie::QuantityError;
+use super::kept_basket::QuantityError;
 use super::layout::Layout;
 use super::respond::html;
 use crate::web::middleware::{Query, body};
@@ -15,6 +15,7 @@ use crate::web::{HttpResult, app_state, see_other};
 use holdfast_shop::command::place_order::MAX_QUANTITY;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
+use holdfast_shop::query::next_return::{self, NextReturn};
 use holdfast_shop::{Cents, Sku};
 
 const PAGE_LENGTH: i64 = 60;
@@ -48,6 +49,8 @@ struct ItemPage {
     layout: Layout,
     item: Item,
     wrong: Option<QuantityError>,
+    /// Of an item that is sold out.
+    next_return: Option<NextReturn>,
 }
 
 impl ItemPage {
@@ -82,6 +85,9 @@ pub(super) async fn page(
         None => StatusCode::OK,
     };
 
+    let sold_out: Vec<Sku> = (item.stock == 0).then(|| sku.clone()).into_iter().collect();
+    let next_return = next_return::next_returns(shop, &sold_out).await?.remove(sku);
+
     let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
-    html(status, &ItemPage { item: layout.named(item), layout, wrong })
+    html(status, &ItemPage { item: layout.named(item), layout, wrong, next_return })
 }

@@ -3,6 +3,7 @@
 //! A failed query never fails the page: the layout says that the books can't be read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -12,8 +13,8 @@ use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::basket_cookie::Basket;
 use super::format::format_relative;
+use super::kept_basket::Basket;
 use super::respond::{html, set_cookie};
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
 use crate::web::{AppState, HttpResult, Problem, app_state, log_limit, see_other};
@@ -21,6 +22,7 @@ use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_lab::source;
 use holdfast_shop::audit::StockConservation;
 use holdfast_shop::model::Item;
+use holdfast_shop::query::next_return::NextReturn;
 use holdfast_shop::sessions::Caller;
 use holdfast_shop::strategy::Strategy;
 
@@ -59,6 +61,11 @@ impl Layout {
                 }
             })
             .ok();
+
+        if let (Some(caller), Some(_)) = (&layout.caller, &layout.books) {
+            let basket = Basket::of_account(shop, caller.id).await;
+            layout.basket_units = basket.map_or(0, |basket| basket.units());
+        }
         Ok(layout)
     }
 
@@ -71,7 +78,7 @@ impl Layout {
             books: None,
             caller: None,
             lab: state.lab,
-            basket_units: Basket::of(request).units(),
+            basket_units: Basket::of_cookie(request).units(),
             path: request.path().to_owned(),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
         })
@@ -122,6 +129,21 @@ impl Layout {
 
     pub fn relative_time(&self, at: &OffsetDateTime) -> String {
         format_relative(*at, OffsetDateTime::now_utc(), self.language)
+    }
+
+    /// Says when a unit of a sold out item may return, as far as it is known.
+    pub fn next_return(&self, next: &NextReturn) -> String {
+        match next {
+            NextReturn::NoneReserved => self.text("shop-none-reserved"),
+            NextReturn::Unknown => self.text("shop-sold-out-advice"),
+            // Also of one that is due, whose units return within seconds.
+            NextReturn::At(at) if *at < OffsetDateTime::now_utc() + Duration::from_mins(1) => {
+                self.text("shop-returns-soon")
+            }
+            NextReturn::At(at) => {
+                self.text_with("shop-returns", &[("when", self.relative_time(at).into())])
+            }
+        }
     }
 
     /// Returns the query for links and forms of the lab, which keeps a page on a projector.

@@ -13,15 +13,15 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use tokio::time::{Instant, sleep};
 
 use super::basket::{self, BasketRejection};
-use super::basket_cookie::Basket;
+use super::kept_basket::Basket;
 use super::rejection::FormErrors;
-use super::respond::set_cookie;
-use crate::web::middleware::{BASKET_COOKIE, DefaultOptions, FormFields, csrf};
+use crate::web::middleware::{DefaultOptions, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::query::orders;
 use holdfast_shop::{
-    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, baskets,
+    engine,
 };
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
@@ -64,7 +64,7 @@ pub async fn place(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let key = form.key("token")?;
-    let mut basket = Basket::of(&request);
+    let mut basket = Basket::load(&request).await?;
 
     // An old page has another one: its basket was ordered, or has changed since.
     if basket.key().as_ref() != Some(&key) || basket.lines().is_empty() {
@@ -102,9 +102,11 @@ pub async fn place(
         sleep(POLL_INTERVAL).await;
     };
 
-    let mut response = see_other(&order_address(order));
-    set_cookie(&mut response, &BASKET_COOKIE.removal(&request))?;
-    Ok(response)
+    // The order is placed. If its basket stays, the same token leads to the same order.
+    if let Err(error) = baskets::clear(&state.shop, user, key.as_str()).await {
+        tracing::warn!(%error, "the basket of an order was not cleared");
+    }
+    Ok(see_other(&order_address(order)))
 }
 
 /// Under a strategy without a lock in Redis, goes without the buyer's lock while Redis is
@@ -148,7 +150,8 @@ async fn rejected(
 ) -> HttpResult {
     let mut page = basket::page(request, basket, Some(rejection), None).await?;
     if !basket.lines().is_empty() {
-        set_cookie(&mut page, &basket.cookie(request))?;
+        // If the basket has changed meanwhile, the form of this page is answered like any old one.
+        basket.keep(request, &mut page).await?;
     }
     Ok(page)
 }

@@ -6,10 +6,13 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
+use super::kept_basket;
 use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
-use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller};
+use crate::web::middleware::{
+    BASKET_COOKIE, FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller,
+};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
 use holdfast_shop::sessions;
@@ -133,6 +136,8 @@ pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
         sessions::sign_out(&state.shop, &user.token).await?;
         state.sessions.invalidate(&user.token).await;
+        // The next person at this browser sees no basket.
+        set_cookie(&mut response, &BASKET_COOKIE.removal(&request))?;
     }
     set_cookie(&mut response, &SESSION_COOKIE.removal(&request))?;
     Ok(response)
@@ -163,9 +168,16 @@ async fn begin_session(
     credentials: Credentials,
     next: &str,
 ) -> Result<Option<HttpResponse>, Problem> {
-    let shop = &app_state(request)?.shop;
-    let Some(session) = users::sign_in(shop, credentials).await? else { return Ok(None) };
+    let state = app_state(request)?;
+    let Some(session) = users::sign_in(&state.shop, credentials).await? else { return Ok(None) };
     let mut response = see_other(next);
+
+    // The look-up is that of the next request, which finds it in the cache.
+    if BASKET_COOKIE.read(request).is_some()
+        && let Some(caller) = state.sessions.find(&state.shop, &session.token).await?
+    {
+        kept_basket::move_to_account(request, caller.id, &mut response).await?;
+    }
     set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
     Ok(Some(response))
 }

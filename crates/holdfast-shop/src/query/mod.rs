@@ -3,4 +3,7 @@
 pub mod admin_log;
 pub mod catalog;
 pub mod ledger;
+pub mod next_return;
+pub mod order_search;
 pub mod orders;
+pub mod users;

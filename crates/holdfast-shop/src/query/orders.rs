@@ -24,7 +24,7 @@ pub struct OrderPage {
 }
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    let read = shop.pool.read(move |db| async move { select(db, user, &[id]).await }.boxed());
+    let read = shop.pool.read(move |db| async move { select(db, Some(user), &[id]).await }.boxed());
     Ok(read.await?.0.pop())
 }
 
@@ -55,7 +55,7 @@ pub async fn orders(
             let newest = scan(db, user, after, limit).await?;
             let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
 
-            select(db, user, &ids).await
+            select(db, Some(user), &ids).await
         }
         .boxed()
     });
@@ -92,7 +92,7 @@ pub async fn page(
             let lab_orders = scanned.into_iter().filter(|(_, in_lab)| *in_lab).map(|(id, _)| id);
             let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
 
-            let orders = select(db, user, &ids).await?;
+            let orders = select(db, Some(user), &ids).await?;
             Ok(OrderPage { orders, lab_orders, more })
         }
         .boxed()
@@ -164,15 +164,20 @@ async fn scan(
     .await
 }
 
-/// Returns those of the orders that are the user's, newest first.
-async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::Result<Vec<Order>> {
+/// Returns those of the orders that are the user's, or without a user all, newest first.
+pub(super) async fn select(
+    db: &mut PgConnection,
+    user: Option<UserId>,
+    ids: &[OrderId],
+) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status as "status: OrderStatus", total_cents, expires_at, created_at, paid_at,
                   status = 'cancelled' and exists (
                       select from stock_ledger e
                        where e.order_id = o.id and e.reason = 'expiry') as "expired!"
-             from orders o where user_id = $1 and id = any($2) order by id desc"#,
-        user.0,
+             from orders o
+            where ($1::uuid is null or user_id = $1) and id = any($2) order by id desc"#,
+        user.map(|user| user.0),
         ids as &[OrderId],
     )
     .fetch_all(&mut *db)

@@ -1,0 +1,226 @@
+//! Searches the orders of all users, for admins.
+//!
+//! A search looks through a window of the newest orders before its cursor, so its cost does not grow
+//! with the history; what it looked through in vain is behind the next cursor.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt as _;
+use serde::Serialize;
+use sqlx::PgConnection;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::orders::select;
+use crate::failure::Error;
+use crate::model::{Order, OrderStatus};
+use crate::{OrderId, Shop, Sku, UserId};
+
+/// The orders that one search looks through.
+pub const MAX_SCANNED: i64 = 5_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct OrderSearch {
+    pub id: Option<IdPart>,
+    pub user: Option<UserId>,
+    pub sku: Option<Sku>,
+    pub status: Option<OrderStatus>,
+    /// With the orders of lab items only.
+    pub with_lab: bool,
+}
+
+/// The id of an order, or the end of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdPart {
+    Whole(OrderId),
+    /// Lower-case hexadecimal digits.
+    End(String),
+}
+
+/// An order and its user.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FoundOrder {
+    /// The user name.
+    pub user: String,
+    pub order: Order,
+}
+
+#[derive(Debug, Default)]
+pub struct FoundOrders {
+    pub orders: Vec<FoundOrder>,
+    /// The cursor behind what was looked through, if there is more. The page may be short, even
+    /// empty, and the next one still goes on.
+    pub more: Option<OrderId>,
+}
+
+impl IdPart {
+    /// Parses a whole id, or 4 and more digits of its end; dashes do not count.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.replace('-', "").to_lowercase();
+        let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        match digits.len() {
+            32 if is_hex => Uuid::parse_str(&digits).ok().map(OrderId).map(Self::Whole),
+            4..32 if is_hex => Some(Self::End(digits)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a page of the orders that match, newest first, older than `after`.
+pub async fn search(
+    shop: &Shop,
+    search: &OrderSearch,
+    after: Option<OrderId>,
+    length: i64,
+) -> Result<FoundOrders, Error> {
+    let search = search.clone();
+    let read = shop.pool.read(move |db| {
+        let search = search.clone();
+        async move { search_in(db, &search, after, length).await }.boxed()
+    });
+    Ok(read.await?.0)
+}
+
+pub async fn search_in(
+    db: &mut PgConnection,
+    search: &OrderSearch,
+    after: Option<OrderId>,
+    length: i64,
+) -> sqlx::Result<FoundOrders> {
+    let (mut window, is_cut) = window(db, search, after).await?;
+    let behind = window.last().copied().filter(|_| is_cut);
+    if let Some(IdPart::End(end)) = &search.id {
+        window.retain(|id| id.0.simple().to_string().ends_with(end));
+    }
+
+    let mut ids = matching(db, search, &window, length + 1).await?;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let more = if ids.len() > length {
+        ids.truncate(length);
+        ids.last().copied()
+    } else {
+        behind
+    };
+
+    Ok(FoundOrders { orders: with_users(db, &ids).await?, more })
+}
+
+/// Returns the user of an order.
+pub async fn owner(shop: &Shop, id: OrderId) -> Result<Option<(UserId, String)>, Error> {
+    let owner = sqlx::query!(
+        r#"select u.id as "id: UserId", u.name
+             from orders o join users u on u.id = o.user_id where o.id = $1"#,
+        id.0,
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    Ok(owner.map(|owner| (owner.id, owner.name)))
+}
+
+/// Returns the orders to look through, newest first, and whether older ones follow.
+async fn window(
+    db: &mut PgConnection,
+    search: &OrderSearch,
+    after: Option<OrderId>,
+) -> sqlx::Result<(Vec<OrderId>, bool)> {
+    if let Some(IdPart::Whole(id)) = search.id {
+        let is_ahead = after.is_none_or(|after| id < after);
+        return Ok((Vec::from_iter(is_ahead.then_some(id)), false));
+    }
+    let before = after.map_or(Uuid::max(), |order| order.0);
+
+    // Two statements, each with an index of its own: their plans do not know the arguments.
+    let ids = match search.user {
+        None => {
+            sqlx::query_scalar!(
+                r#"select id as "id: OrderId" from orders
+                    where id < $1 order by id desc limit $2"#,
+                before,
+                MAX_SCANNED,
+            )
+            .fetch_all(db)
+            .await?
+        }
+        Some(user) => {
+            sqlx::query_scalar!(
+                r#"select id as "id: OrderId" from orders
+                    where user_id = $3 and id < $1 order by id desc limit $2"#,
+                before,
+                MAX_SCANNED,
+                user.0,
+            )
+            .fetch_all(db)
+            .await?
+        }
+    };
+
+    let is_cut = i64::try_from(ids.len()) == Ok(MAX_SCANNED);
+    Ok((ids, is_cut))
+}
+
+/// Returns the first `limit` of the orders that match, newest first.
+async fn matching(
+    db: &mut PgConnection,
+    search: &OrderSearch,
+    window: &[OrderId],
+    limit: i64,
+) -> sqlx::Result<Vec<OrderId>> {
+    sqlx::query_scalar!(
+        r#"select o.id as "id: OrderId" from orders o
+            where o.id = any($1)
+              and ($2::uuid is null or o.user_id = $2)
+              and ($3::text is null or o.status = $3)
+              and ($4::text is null
+                   or exists (select from order_lines l where l.order_id = o.id and l.sku = $4))
+              and ($5 or exists (select from order_lines l
+                                   join items i on i.sku = l.sku and i.kind = 'shop'
+                                  where l.order_id = o.id))
+            order by o.id desc limit $6"#,
+        window as &[OrderId],
+        search.user.map(|user| user.0),
+        search.status.map(OrderStatus::name),
+        search.sku.as_ref().map(Sku::as_str),
+        search.with_lab,
+        limit,
+    )
+    .fetch_all(db)
+    .await
+}
+
+async fn with_users(db: &mut PgConnection, ids: &[OrderId]) -> sqlx::Result<Vec<FoundOrder>> {
+    let users = sqlx::query!(
+        r#"select o.id as "id: OrderId", u.name
+             from orders o join users u on u.id = o.user_id where o.id = any($1)"#,
+        ids as &[OrderId],
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    let mut users: HashMap<OrderId, String> =
+        users.into_iter().map(|row| (row.id, row.name)).collect();
+
+    let orders = select(db, None, ids).await?.into_iter();
+    let found = orders.map(|order| {
+        let user = users.remove(&order.id).unwrap_or_default();
+        FoundOrder { user, order }
+    });
+    Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn id_is_found_whole_or_by_its_end() {
+        let id = Uuid::now_v7();
+        let (dashed, plain) = (id.to_string(), id.simple().to_string());
+        for text in [&dashed, &plain, &dashed.to_uppercase()] {
+            assert_eq!(IdPart::parse(text), Some(IdPart::Whole(OrderId(id))), "{text}");
+        }
+        let end = |text: &str| IdPart::parse(text) == Some(IdPart::End(plain[20..].to_owned()));
+        assert!(end(&plain[20..]) && end(&dashed[24..].to_uppercase()));
+        for text in ["", "abc", "wxyz", "12 4", "abcd%", &format!("{plain}0")] {
+            assert_eq!(IdPart::parse(text), None, "{text}");
+        }
+    }
+}
