@@ -35,3 +35,46 @@ keeper-field-disabled = disabled
 keeper-value-yes = yes
 keeper-value-no = no
 keeper-value-none = none
+
+# Orders of all users.
+keeper-orders = Orders
+keeper-order = Order
+keeper-order-id = Order, or the end of its id
+keeper-user = User
+keeper-status = Status
+keeper-any-status = any status
+keeper-with-lab = with orders of lab items
+keeper-orders-none = No order matches.
+keeper-orders-looked = The newest { $orders } were looked through.
+keeper-orders-further = Look further back
+keeper-no-such-user = There is no user { $name }.
+keeper-of-user = Order of { $name }
+keeper-ordered = Ordered items
+keeper-money-changes = Changes of the balance
+keeper-no-money-changes = None.
+keeper-csv = Download as CSV
+
+# Users.
+keeper-users = Users
+keeper-users-none = No user matches.
+keeper-user-part = Name, or a part of it
+keeper-user-since = Signed up
+keeper-user-orders = Orders of this user
+keeper-user-ledger = Ledger of the account
+keeper-user-admin = admin
+keeper-user-active = can sign in
+keeper-user-disabled = disabled { $when }
+keeper-balance = Balance
+keeper-user-change = Change this user
+keeper-user-self = This is you. You change your own password and sessions on your own page.
+keeper-user-disable = Disable
+keeper-user-disable-about = A disabled user is signed out and cannot sign in. Orders, account and ledgers stay.
+keeper-user-enable = Enable
+keeper-user-end = End all sessions
+keeper-user-sessions = Sessions now: { $count }
+keeper-user-password = New password
+keeper-user-reset = Reset the password
+keeper-done-disable = { $name } is disabled. All sessions have ended; other servers notice within five seconds.
+keeper-done-enable = { $name } can sign in again.
+keeper-done-sessions = All sessions of { $name } have ended; other servers notice within five seconds.
+keeper-done-password = The password of { $name } was reset. All sessions have ended; other servers notice within five seconds.

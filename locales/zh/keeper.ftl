@@ -35,3 +35,46 @@ keeper-field-disabled = 停用
 keeper-value-yes = 是
 keeper-value-no = 否
 keeper-value-none = 无
+
+# 全部订单。
+keeper-orders = 订单
+keeper-order = 订单号
+keeper-order-id = 订单号或其末尾几位
+keeper-user = 用户
+keeper-status = 状态
+keeper-any-status = 全部状态
+keeper-with-lab = 包括实验室商品的订单
+keeper-orders-none = 没有符合条件的订单。
+keeper-orders-looked = 已查找最近 { $orders } 个订单。
+keeper-orders-further = 查找更早的订单
+keeper-no-such-user = 没有用户 { $name }。
+keeper-of-user = { $name } 的订单
+keeper-ordered = 订购的商品
+keeper-money-changes = 余额变动
+keeper-no-money-changes = 无。
+keeper-csv = 下载 CSV
+
+# 用户。
+keeper-users = 用户
+keeper-users-none = 没有符合条件的用户。
+keeper-user-part = 用户名或其一部分
+keeper-user-since = 注册时间
+keeper-user-orders = 该用户的订单
+keeper-user-ledger = 账户账本
+keeper-user-admin = 管理员
+keeper-user-active = 可登录
+keeper-user-disabled = { $when }停用
+keeper-balance = 余额
+keeper-user-change = 修改该用户
+keeper-user-self = 这是你自己的账户。你自己的密码和会话，在你的账户页面修改。
+keeper-user-disable = 停用
+keeper-user-disable-about = 停用后，该用户会被退出登录，也无法再登录；订单、账户和账本保留。
+keeper-user-enable = 启用
+keeper-user-end = 结束全部会话
+keeper-user-sessions = 当前会话：{ $count } 个
+keeper-user-password = 新密码
+keeper-user-reset = 重置密码
+keeper-done-disable = 已停用 { $name }，其全部会话已结束，其他服务器五秒内生效。
+keeper-done-enable = { $name } 可以重新登录了。
+keeper-done-sessions = 已结束 { $name } 的全部会话，其他服务器五秒内生效。
+keeper-done-password = 已重置 { $name } 的密码，其全部会话已结束，其他服务器五秒内生效。

@@ -39,6 +39,9 @@ const LAB_HEADER_OPERATIONS: [&str; 5] =
         api::orders::mint_token, api::orders::place, api::orders::list, api::orders::read,
         api::orders::pay, api::orders::cancel, api::orders::refund,
         api::me::read, api::me::ledger, api::me::top_up, api::me::change_password,
+        api::admin_orders::list_orders, api::admin_orders::read_order,
+        api::admin_users::list_users, api::admin_users::read_user, api::admin_users::change_user,
+        api::admin_users::end_user_sessions, api::admin_users::set_user_password,
         api::audit::everything, api::audit::locks,
         api::jobs::read, api::jobs::retry_expiry,
         api::jobs::tick,
@@ -87,7 +90,7 @@ pub(super) fn description() -> OpenApiDocument {
 
     let paths = document.paths.paths.iter_mut().filter(|(path, _)| path.starts_with("/api/"));
     for (_, item) in paths {
-        let writes = [&mut item.put, &mut item.post, &mut item.delete];
+        let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
         let writes = writes.into_iter().flatten().map(|operation| (operation, true));
         for (operation, is_write) in item.get.iter_mut().map(|read| (read, false)).chain(writes) {
             name_uniquely(operation);

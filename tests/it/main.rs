@@ -12,6 +12,7 @@
 mod server;
 
 mod abuse;
+mod admin_users;
 mod audit;
 mod audit_command;
 mod batched;
@@ -49,10 +50,12 @@ mod logs;
 mod malformed_requests;
 mod metrics;
 mod migrate;
+mod next_return;
 mod openapi;
 mod order_expiry;
 mod order_expiry_payments;
 mod order_expiry_replicas;
+mod order_search;
 mod orders;
 mod outages;
 mod overload;

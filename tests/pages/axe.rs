@@ -201,6 +201,23 @@ fn states(orders: &Orders) -> Vec<PageState> {
     ]
 }
 
+/// The admin's pages of orders and users.
+fn states_of_keeper(orders: &Orders) -> Vec<PageState> {
+    vec![
+        state("orders of all", "admin", "/admin/orders"),
+        state("no order found", "admin", "/admin/orders?user=nemo"),
+        state("order of user", "admin", format!("/admin/orders/{}", orders.paid)),
+        state("users", "admin", "/admin/users"),
+        state("user", "admin", "/admin/users/alice"),
+        state("user wrong", "admin", "/admin/users/alice").after(
+            "const field = document.querySelector('#new');
+             field.value = 'short'; field.form.requestSubmit()",
+            "#new-wrong",
+        ),
+        state("user in Chinese", "admin", "/admin/users/alice").chinese(),
+    ]
+}
+
 /// Returns the path of axe.min.js, which is installed if it is missing.
 fn axe() -> String {
     let output = Command::new("script/axe").output().unwrap();
@@ -238,7 +255,7 @@ async fn no_page_violates_a_rule_of_axe() {
     let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
     browser.devtools("Network.enable", json!({})).await;
     let visitor = judged_states().into_iter().chain(states_of_visitor(&race));
-    for state in visitor.chain(states(&orders)) {
+    for state in visitor.chain(states(&orders)).chain(states_of_keeper(&orders)) {
         if state.user != user {
             user = state.user;
             browser.driver.delete_all_cookies().await.unwrap();

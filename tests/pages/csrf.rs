@@ -6,7 +6,7 @@ use holdfast_testkit::Shop;
 use crate::visitor::{Page, Visitor};
 
 /// The forms that change data.
-const FORMS: [(&str, &str); 13] = [
+const FORMS: [(&str, &str); 16] = [
     ("/basket/lines", "sku=deadbolt&quantity=1"),
     ("/basket", "sku=deadbolt&quantity=1"),
     ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
@@ -19,6 +19,9 @@ const FORMS: [(&str, &str); 13] = [
     ("/items/deadbolt/limit", "limit_per_user=1"),
     ("/lab/runs", "strategies=none"),
     ("/lab/lessons/lost-update/runs", "guess=0"),
+    ("/admin/users/alice/disabled", "disabled=yes&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/admin/users/alice/sessions", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/admin/users/alice/password", "new=Quince-jam-7&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/sign-out", ""),
 ];
 
@@ -43,6 +46,7 @@ async fn form_without_csrf_token_changes_nothing() {
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     assert_eq!(shop.number("select count(*) from top_ups").await, 4);
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
+    assert_eq!(shop.number("select count(*) from admin_log").await, 0);
     assert_eq!(admin.get("/audit").await.status, 200, "the session remains");
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
+mod account_basket;
 mod axe;
 mod browser;
 mod chinese;
@@ -12,6 +13,8 @@ mod duplicate_submits;
 mod glossary;
 mod jobs;
 mod judged;
+mod keeper_csv;
+mod keeper_users;
 mod lab;
 mod lab_access;
 mod lab_run;
@@ -21,6 +24,7 @@ mod rejections;
 mod saved_run;
 mod scheduler;
 mod security;
+mod shopper;
 mod stability;
 mod swimlane;
 mod visitor;

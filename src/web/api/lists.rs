@@ -26,11 +26,31 @@ pub(super) fn page<T: Serialize, C: ToString>(
 ) -> HttpResult {
     let mut items = rows;
     let next = cut_page(&mut items, limit, |item| cursor(item).to_string());
+    page_before(request, items, next, limit)
+}
+
+/// Responds with a page, and with the cursor of the next one if the list continues.
+pub(super) fn page_before<T: Serialize>(
+    request: &HttpRequest,
+    items: Vec<T>,
+    next: Option<impl ToString>,
+    limit: i64,
+) -> HttpResult {
+    let next = next.map(|next| next.to_string());
 
     let mut response = HttpResponse::Ok();
     if let Some(next) = &next {
         let path = request.uri().path();
-        let link = format!("<{path}?after={next}&limit={limit}>; rel=\"next\"");
+        let filters: String = form_urlencoded::parse(request.query_string().as_bytes())
+            .filter(|(name, _)| !matches!(&**name, "after" | "limit"))
+            .map(|(name, value)| {
+                let pair = form_urlencoded::Serializer::new(String::new())
+                    .append_pair(&name, &value)
+                    .finish();
+                format!("&{pair}")
+            })
+            .collect();
+        let link = format!("<{path}?after={next}&limit={limit}{filters}>; rel=\"next\"");
         response.insert_header((LINK, link));
     }
 

@@ -1,5 +1,7 @@
 //! The JSON API, one file per area. `/api/openapi.json` is generated from the docs of the handlers.
 
+pub mod admin_orders;
+pub mod admin_users;
 pub mod audit;
 pub mod health;
 pub mod items;
@@ -67,6 +69,24 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/race/paused", "GET").route(get().to(race::paused)))
         .service(resource("/api/race/paused/{id}", "POST").route(post().to(race::resume)))
         .service(resource("/api/race/{id}", "GET").route(get().to(race::read)))
+        .service(resource("/api/admin/orders", "GET").route(get().to(admin_orders::list_orders)))
+        .service(
+            resource("/api/admin/orders/{id}", "GET").route(get().to(admin_orders::read_order)),
+        )
+        .service(resource("/api/admin/users", "GET").route(get().to(admin_users::list_users)))
+        .service(
+            resource("/api/admin/users/{name}", "GET, PATCH")
+                .route(get().to(admin_users::read_user))
+                .route(web::patch().to(admin_users::change_user)),
+        )
+        .service(
+            resource("/api/admin/users/{name}/end-sessions", "POST")
+                .route(post().to(admin_users::end_user_sessions)),
+        )
+        .service(
+            resource("/api/admin/users/{name}/password", "POST")
+                .route(post().to(admin_users::set_user_password)),
+        )
         .service(resource("/healthz", "GET").route(get().to(health::alive)))
         .service(resource("/readyz", "GET").route(get().to(health::ready)))
         .service(resource("/metrics", "GET").route(get().to(health::metrics)));

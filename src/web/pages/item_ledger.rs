@@ -7,7 +7,7 @@ use askama::Template;
 
 use super::format::FormatTime as _;
 use super::layout::{Layout, language_of};
-use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
+use super::ledger_table::{LedgerQuery, LedgerTable, ORDERS_OF_ALL, OWN_ORDERS, PAGE_LENGTH};
 use super::place_order::submit;
 use super::rejection::FormErrors;
 use super::respond::html;
@@ -132,13 +132,14 @@ async fn page(
     let layout = Layout::of(request).await?;
     let mut ledger = LedgerTable::new(entries, false, format!("/items/{sku}/ledger"), before);
     ledger.mark_forks(&forks);
-    link_own_orders(shop, &layout, &mut ledger).await?;
+    link_orders(shop, &layout, &mut ledger).await?;
 
     let (item, key) = (layout.named(item), IdempotencyKey::generate());
     html(errors.status(), &ItemLedgerPage { layout, item, summary, ledger, key, form, errors })
 }
 
-async fn link_own_orders(
+/// Links the caller's own orders to their pages, and for an admin all others as well.
+async fn link_orders(
     shop: &Shop,
     layout: &Layout,
     ledger: &mut LedgerTable,
@@ -147,10 +148,11 @@ async fn link_own_orders(
     if let Some(caller) = &layout.caller
         && !ids.is_empty()
     {
-        let own = orders::owned_among(shop, caller.id, &ids).await?;
-        for row in &mut ledger.rows {
-            row.links_order = row.entry.order_id.is_some_and(|order| own.contains(&order));
+        if caller.admin {
+            ledger.link_orders(ORDERS_OF_ALL, |_| true);
         }
+        let own = orders::owned_among(shop, caller.id, &ids).await?;
+        ledger.link_orders(OWN_ORDERS, |order| own.contains(&order));
     }
 
     Ok(())

@@ -12,6 +12,10 @@ use holdfast_shop::{Cents, OrderId};
 
 pub(super) const PAGE_LENGTH: i64 = 50;
 
+/// The lists with the pages of a user's own orders, and, for admins, of all.
+pub(super) const OWN_ORDERS: &str = "/orders";
+pub(super) const ORDERS_OF_ALL: &str = "/admin/orders";
+
 #[derive(Debug, Deserialize)]
 pub struct LedgerQuery {
     pub before: Option<i64>,
@@ -32,14 +36,16 @@ pub(super) struct LedgerRow {
     pub money: bool,
     /// The value at which the previous entry ended, if the chain is broken.
     pub broken: Option<String>,
-    pub links_order: bool,
+    /// The list that has the order's page; `None` if the order has no link.
+    pub order_list: Option<&'static str>,
     /// The other entries that read the same version, with their links.
     pub fork: Vec<(i64, String)>,
 }
 
 impl LedgerRow {
     pub fn new(entry: LedgerEntry, money: bool) -> Self {
-        Self { entry, money, broken: None, links_order: money, fork: Vec::new() }
+        let order_list = money.then_some(OWN_ORDERS);
+        Self { entry, money, broken: None, order_list, fork: Vec::new() }
     }
 
     pub fn before(&self) -> String {
@@ -91,6 +97,15 @@ impl LedgerTable {
             LedgerRow { broken, ..LedgerRow::new(entry, money) }
         });
         Self { rows: rows.collect(), address, older, is_newest: before.is_none() }
+    }
+
+    /// Links the orders that are `listed` to their pages in a list.
+    pub fn link_orders(&mut self, list: &'static str, listed: impl Fn(OrderId) -> bool) {
+        for row in &mut self.rows {
+            if row.entry.order_id.is_some_and(&listed) {
+                row.order_list = Some(list);
+            }
+        }
     }
 
     pub fn mark_forks(&mut self, forks: &[LedgerFork]) {

@@ -22,6 +22,7 @@ use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
 use holdfast_shop::model::{Item, Order, OrderLine, OrderStatus};
 use holdfast_shop::query::{catalog, ledger, orders};
+use holdfast_shop::users::LAB_NAME_PREFIX;
 use holdfast_shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
     Sku, UserId, engine,
@@ -33,6 +34,8 @@ const PAGE_LENGTH: i64 = 25;
 #[template(path = "order.html")]
 struct OrderPage {
     layout: Layout,
+    /// The order's user, if an admin looks at it: read only.
+    owner: Option<String>,
     notice: Option<RejectionNotice>,
     /// The end of the hold, after an attempt to pay too late.
     paid_too_late: Option<String>,
@@ -79,16 +82,28 @@ impl OrderPage {
             ("balance", self.balance.money().into()),
             ("missing", missing.money().into()),
             ("after", self.after_paying.money().into()),
+            ("total", Cents(self.order.total_cents).money().into()),
         ];
         self.layout.text_with(if self.in_lab { lab } else { shop }, &variables)
     }
 
     fn has_next_step(&self) -> bool {
-        self.status == "expired" || self.time_left().is_some() || self.is_paid()
+        self.owner.is_none()
+            && (self.status == "expired" || self.time_left().is_some() || self.is_paid())
     }
 
     fn is_paid(&self) -> bool {
         self.order.status == OrderStatus::Paid
+    }
+
+    /// Returns the page of the account that the order changes; an admin has none of a user of the
+    /// lab.
+    fn account_page(&self) -> Option<String> {
+        match &self.owner {
+            None => Some("/account".to_owned()),
+            Some(name) if name.starts_with(LAB_NAME_PREFIX) => None,
+            Some(name) => Some(format!("/admin/users/{name}")),
+        }
     }
 
     fn sum(&self, line: &OrderLine) -> Cents {
@@ -97,7 +112,7 @@ impl OrderPage {
 }
 
 pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
-    page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
+    page(&request, user.caller.id, body::parse_order_id(&id)?, None, None).await
 }
 
 type OrderForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
@@ -165,7 +180,7 @@ async fn execute<K: From<IdempotencyKey>>(
             return Err(Problem::missing(what));
         }
         Err(Failure::Rejected(rejection)) => {
-            return page(&request, user, id, Some(rejection)).await;
+            return page(&request, user, id, Some(rejection), None).await;
         }
         Err(Failure::Error(error)) => return Err(error.into()),
         Ok(_) => {}
@@ -174,11 +189,13 @@ async fn execute<K: From<IdempotencyKey>>(
     Ok(see_other(&format!("/orders/{id}")))
 }
 
-async fn page(
+/// Shows an order of `user`; with the name of that `owner`, to an admin.
+pub(super) async fn page(
     request: &HttpRequest,
     user: UserId,
     id: OrderId,
     rejection: Option<Rejection>,
+    owner: Option<String>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
@@ -202,6 +219,7 @@ async fn page(
 
     let page = OrderPage {
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
+        owner,
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         title: title(&order, &items, layout.language),
         status: status(&order, left),
@@ -219,7 +237,7 @@ async fn page(
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
 
-fn title(order: &Order, items: &[Item], language: Language) -> String {
+pub(super) fn title(order: &Order, items: &[Item], language: Language) -> String {
     let Some(first) = order.lines.first() else { return short_id(&order.id) };
     let variables = [
         ("name", item_name(&first.sku, items).to_owned().into()),

@@ -33,6 +33,13 @@ pub struct ItemsQuery {
     after: Option<String>,
 }
 
+impl ItemsQuery {
+    pub(super) fn search(&self) -> String {
+        // Postgres refuses texts with a zero in them.
+        self.sku.trim().replace('\0', "")
+    }
+}
+
 pub async fn list(
     state: State,
     request: HttpRequest,
@@ -40,7 +47,7 @@ pub async fn list(
     query: Query<ItemsQuery>,
 ) -> HttpResult {
     let query = query.read()?;
-    let search = query.sku.trim().to_owned();
+    let search = query.search();
     let after = query.after.and_then(|sku| Sku::try_from(sku).ok());
 
     let all = catalog::all_items(&state.shop, &search, after.as_ref(), PAGE_LENGTH + 1);

@@ -1,15 +1,47 @@
 //! The pages with which admins keep the shop: items and the log of what was changed. Each form
 //! executes the command that the API executes, once per key.
 
+mod exports;
 pub mod items;
 pub mod log;
+pub mod orders;
+pub mod users;
 
-use actix_web::web::{ServiceConfig, get};
+use actix_web::web::{ServiceConfig, get, post};
 
-use crate::web::routes::resource;
+use crate::web::routes::{back_up, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/admin", "GET").route(get().to(items::list)))
-        .service(resource("/admin/log", "GET").route(get().to(log::show)));
+        .service(resource("/admin/log", "GET").route(get().to(log::show)))
+        .service(resource("/admin/orders", "GET").route(get().to(orders::list)))
+        .service(resource("/admin/orders/{id}", "GET").route(get().to(orders::show)))
+        .service(resource("/admin/users", "GET").route(get().to(users::list)))
+        .service(resource("/admin/users/{name}", "GET").route(get().to(users::show)))
+        .service(get_post(
+            "/admin/users/{name}/disabled",
+            back_up(),
+            post().to(users::set_disabled),
+        ))
+        .service(get_post(
+            "/admin/users/{name}/sessions",
+            back_up(),
+            post().to(users::end_sessions),
+        ))
+        .service(get_post(
+            "/admin/users/{name}/password",
+            back_up(),
+            post().to(users::set_password),
+        ))
+        .service(resource("/admin/items.csv", "GET").route(get().to(exports::items)))
+        .service(resource("/admin/orders.csv", "GET").route(get().to(exports::orders)))
+        .service(resource("/admin/users.csv", "GET").route(get().to(exports::users)))
+        .service(resource("/admin/log.csv", "GET").route(get().to(exports::log)))
+        .service(
+            resource("/admin/items/{sku}/ledger.csv", "GET").route(get().to(exports::item_ledger)),
+        )
+        .service(
+            resource("/admin/users/{name}/ledger.csv", "GET").route(get().to(exports::user_ledger)),
+        );
 }

@@ -1,0 +1,105 @@
+//! The orders of all users, for admins.
+
+use actix_web::HttpRequest;
+use actix_web::web::Path;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::lists::{Page, page_before};
+use super::responses::json;
+use crate::web::middleware::{AdminUser, ListParameters, Query, body, list_query};
+use crate::web::{HttpResult, State};
+use holdfast_shop::model::{LedgerEntry, Order, OrderStatus};
+use holdfast_shop::query::order_search::{self, FoundOrder, FoundOrders, IdPart, OrderSearch};
+use holdfast_shop::query::{ledger, orders, users};
+use holdfast_shop::{Error, OrderId, Shop, Sku};
+
+/// Which orders are listed: those that fit all that is given.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+pub struct OrderFilter {
+    /// The order's id, or 4 and more hexadecimal digits of its end.
+    id: Option<String>,
+    /// The user name.
+    user: Option<String>,
+    /// An item of the order.
+    sku: Option<String>,
+    /// Also orders of lab items only.
+    #[serde(default)]
+    lab: bool,
+    /// The order's status.
+    status: Option<OrderStatus>,
+}
+
+/// An order with its user, and all that it changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OrderHistory {
+    /// The user name.
+    pub user: String,
+    pub order: Order,
+    /// Its entries in the ledgers of its items, oldest first.
+    pub stock: Vec<ItemEntry>,
+    /// Its entries in the ledger of the account that paid, oldest first.
+    pub balance: Vec<LedgerEntry>,
+}
+
+/// An entry of an item's ledger, with the item.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ItemEntry {
+    pub sku: Sku,
+    pub entry: LedgerEntry,
+}
+
+/// Searches the orders of all users, newest first (admin). A page looks through 5,000 orders at
+/// most: it may be short, even empty, and have a next one.
+#[utoipa::path(get, path = "/api/admin/orders", tag = "admin",
+    params(ListParameters),
+    responses((status = 200, body = Page<FoundOrder>), (status = 403)))]
+pub async fn list_orders(
+    state: State,
+    request: HttpRequest,
+    _: AdminUser,
+    filter: Query<OrderFilter>,
+) -> HttpResult {
+    let (after, limit) = list_query::<OrderId>(&request)?;
+    let found = match filter.read()?.search(&state.shop).await? {
+        Some(search) => order_search::search(&state.shop, &search, after, limit).await?,
+        None => FoundOrders::default(),
+    };
+    page_before(&request, found.orders, found.more, limit)
+}
+
+impl OrderFilter {
+    /// Returns `None` if no order can match: there is no such user, for example.
+    async fn search(self, shop: &Shop) -> Result<Option<OrderSearch>, Error> {
+        let (status, with_lab) = (self.status, self.lab);
+        let mut search = OrderSearch { status, with_lab, ..OrderSearch::default() };
+        if let Some(id) = self.id {
+            let Some(id) = IdPart::parse(&id) else { return Ok(None) };
+            search.id = Some(id);
+        }
+        if let Some(sku) = self.sku {
+            let Ok(sku) = Sku::try_from(sku) else { return Ok(None) };
+            search.sku = Some(sku);
+        }
+        if let Some(name) = self.user {
+            let Some(user) = users::id(shop, &name).await? else { return Ok(None) };
+            search.user = Some(user);
+        }
+        Ok(Some(search))
+    }
+}
+
+/// Returns any user's order, with its changes of stock and balance (admin).
+#[utoipa::path(get, path = "/api/admin/orders/{id}", tag = "admin",
+    responses((status = 200, body = OrderHistory), (status = 403)))]
+pub async fn read_order(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
+    let (shop, id) = (&state.shop, body::parse_order_id(&id)?);
+    let unknown = || body::unknown_order(&id);
+    let (owner, user) = order_search::owner(shop, id).await?.ok_or_else(unknown)?;
+
+    let order = orders::order(shop, owner, id).await?.ok_or_else(unknown)?;
+    let stock = ledger::stock_entries_of_order(shop, id).await?;
+    let stock = stock.into_iter().map(|(sku, entry)| ItemEntry { sku, entry }).collect();
+    let balance = ledger::balance_entries_of_order(shop, id).await?;
+    json(OrderHistory { user, order, stock, balance })
+}

@@ -1,0 +1,269 @@
+//! The lists of these pages as CSV, whole and with the filters of the page.
+//!
+//! A file is streamed, a page of the list at a time, so a long one costs the memory of one page. If
+//! a page cannot be read, the response breaks off: no file looks complete that is not.
+
+use std::collections::HashMap;
+use std::future::{Future, ready};
+
+use actix_web::body::BodyStream;
+use actix_web::web::{Bytes, Path};
+use futures_util::{StreamExt as _, stream};
+
+use super::items::ItemsQuery;
+use super::orders::{OrderFilter, Wanted};
+use super::users::UsersQuery;
+use crate::web::api::admin_users::find;
+use crate::web::middleware::{AdminUser, Query, body};
+use crate::web::pages::csv::{self, Cell};
+use crate::web::pages::format::FormatTime as _;
+use crate::web::paging::cut_page;
+use crate::web::{HttpResult, State};
+use holdfast_shop::model::LedgerEntry;
+use holdfast_shop::query::order_search::{self, FoundOrder, OrderSearch};
+use holdfast_shop::query::{admin_log, catalog, ledger, users};
+use holdfast_shop::{Error, OrderId, Sku, UserId};
+
+/// Entries that are read at once.
+const PAGE_LENGTH: i64 = 1_000;
+
+const ITEM_FIELDS: [&str; 7] =
+    ["sku", "name", "price_cents", "stock", "limit_per_user", "hidden", "description"];
+const ORDER_FIELDS: [&str; 10] = [
+    "id",
+    "user",
+    "status",
+    "total_cents",
+    "created_at",
+    "paid_at",
+    "sku",
+    "name",
+    "quantity",
+    "unit_price_cents",
+];
+const USER_FIELDS: [&str; 6] =
+    ["user", "admin", "disabled_at", "created_at", "balance_cents", "sessions"];
+const LOG_FIELDS: [&str; 9] =
+    ["seq", "at", "admin", "action", "subject", "user", "before", "after", "request_id"];
+const LEDGER_FIELDS: [&str; 10] = [
+    "seq",
+    "at",
+    "before",
+    "delta",
+    "after",
+    "reason",
+    "order_id",
+    "version",
+    "fence",
+    "request_id",
+];
+
+/// Lines of a file, and the cursor behind them if more follow.
+type Part<C> = (String, Option<C>);
+
+async fn export<C: 'static, F>(
+    file_name: &str,
+    fields: &[&str],
+    read: impl Fn(Option<C>) -> F + 'static,
+) -> HttpResult
+where
+    F: Future<Output = Result<Part<C>, Error>> + 'static,
+{
+    // Before the response begins, so that an outage is reported as what it is.
+    let (lines, more) = read(None).await?;
+    let first = Bytes::from(csv::header(fields) + &lines);
+
+    let rest = stream::try_unfold(more, move |cursor| {
+        let next = cursor.map(|cursor| read(Some(cursor)));
+        async move {
+            let Some(next) = next else { return Ok(None) };
+            let (lines, more) = next.await?;
+            Ok::<_, Error>(Some((Bytes::from(lines), more)))
+        }
+    });
+    let parts = stream::once(ready(Ok(first))).chain(rest);
+    Ok(csv::download(file_name, BodyStream::new(parts)))
+}
+
+pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
+    let search = query.read()?.search();
+    export("holdfast-items.csv", &ITEM_FIELDS, move |after| {
+        items_part(state.clone(), search.clone(), after)
+    })
+    .await
+}
+
+async fn items_part(state: State, search: String, after: Option<Sku>) -> Result<Part<Sku>, Error> {
+    let limit = PAGE_LENGTH + 1;
+    let mut items = catalog::all_items(&state.shop, &search, after.as_ref(), limit).await?;
+    let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
+
+    let lines = items.into_iter().map(|item| {
+        csv::line(&[
+            Cell::text(item.sku.as_str()),
+            Cell::text(item.name),
+            Cell::plain(item.price_cents),
+            Cell::plain(item.stock),
+            Cell::maybe(item.limit_per_user),
+            Cell::plain(item.hidden),
+            Cell::text(item.description),
+        ])
+    });
+    Ok((lines.collect(), more))
+}
+
+/// A line per line of an order.
+pub async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> HttpResult {
+    const FILE_NAME: &str = "holdfast-orders.csv";
+    match filter.read()?.wanted(&state.shop).await? {
+        Wanted::Search(search) => {
+            export(FILE_NAME, &ORDER_FIELDS, move |after| {
+                orders_part(state.clone(), search.clone(), after)
+            })
+            .await
+        }
+        Wanted::NoSuchUser(_) | Wanted::Impossible => {
+            Ok(csv::download(FILE_NAME, csv::header(&ORDER_FIELDS)))
+        }
+    }
+}
+
+async fn orders_part(
+    state: State,
+    search: OrderSearch,
+    after: Option<OrderId>,
+) -> Result<Part<OrderId>, Error> {
+    let found = order_search::search(&state.shop, &search, after, PAGE_LENGTH).await?;
+
+    let sold = found.orders.iter().flat_map(|found| &found.order.lines);
+    let mut skus: Vec<Sku> = sold.map(|line| line.sku.clone()).collect();
+    skus.sort();
+    skus.dedup();
+    let items = catalog::items_by_sku(&state.shop, &skus).await?;
+    let names: HashMap<Sku, String> = items.into_iter().map(|item| (item.sku, item.name)).collect();
+
+    let mut lines = String::new();
+    for FoundOrder { user, order } in &found.orders {
+        for line in &order.lines {
+            lines += &csv::line(&[
+                Cell::plain(order.id),
+                Cell::text(user.as_str()),
+                Cell::plain(order.status.name()),
+                Cell::plain(order.total_cents),
+                Cell::plain(order.created_at.rfc3339()),
+                Cell::maybe(order.paid_at.map(|at| at.rfc3339())),
+                Cell::text(line.sku.as_str()),
+                Cell::text(names.get(&line.sku).map_or("", String::as_str)),
+                Cell::plain(line.quantity),
+                Cell::plain(line.unit_price_cents),
+            ]);
+        }
+    }
+    Ok((lines, found.more))
+}
+
+pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> HttpResult {
+    let search = query.read()?.search();
+    export("holdfast-users.csv", &USER_FIELDS, move |after| {
+        users_part(state.clone(), search.clone(), after)
+    })
+    .await
+}
+
+async fn users_part(
+    state: State,
+    search: String,
+    after: Option<String>,
+) -> Result<Part<String>, Error> {
+    let after = after.unwrap_or_default();
+    let mut found = users::list(&state.shop, &search, &after, PAGE_LENGTH + 1).await?;
+    let more = cut_page(&mut found, PAGE_LENGTH, |account| account.user.clone());
+
+    let lines = found.into_iter().map(|account| {
+        csv::line(&[
+            Cell::text(account.user),
+            Cell::plain(account.admin),
+            Cell::maybe(account.disabled_at.map(|at| at.rfc3339())),
+            Cell::plain(account.created_at.rfc3339()),
+            Cell::plain(account.balance_cents),
+            Cell::plain(account.sessions),
+        ])
+    });
+    Ok((lines.collect(), more))
+}
+
+pub async fn log(state: State, _: AdminUser) -> HttpResult {
+    export("holdfast-log.csv", &LOG_FIELDS, move |before| log_part(state.clone(), before)).await
+}
+
+async fn log_part(state: State, before: Option<i64>) -> Result<Part<i64>, Error> {
+    let mut log = admin_log::changes(&state.shop, None, before, PAGE_LENGTH + 1).await?;
+    let more = cut_page(&mut log, PAGE_LENGTH, |entry| entry.seq);
+
+    let lines = log.into_iter().map(|entry| {
+        csv::line(&[
+            Cell::plain(entry.seq),
+            Cell::plain(entry.at.rfc3339()),
+            Cell::text(entry.admin),
+            Cell::plain(entry.action.name()),
+            Cell::text(entry.subject),
+            entry.user.map_or(Cell::Empty, Cell::text),
+            Cell::text(entry.before.to_string()),
+            Cell::text(entry.after.to_string()),
+            Cell::plain(entry.request_id),
+        ])
+    });
+    Ok((lines.collect(), more))
+}
+
+pub async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    if catalog::item(&state.shop, &sku).await?.is_none() {
+        return Err(body::unknown_item(&sku));
+    }
+    let file_name = format!("holdfast-ledger-{sku}.csv");
+    export(&file_name, &LEDGER_FIELDS, move |after| {
+        item_ledger_part(state.clone(), sku.clone(), after)
+    })
+    .await
+}
+
+async fn item_ledger_part(state: State, sku: Sku, after: Option<i64>) -> Result<Part<i64>, Error> {
+    let after = after.unwrap_or(0);
+    Ok(ledger_part(ledger::stock_entries(&state.shop, &sku, after, PAGE_LENGTH + 1).await?))
+}
+
+pub async fn user_ledger(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
+    let (user, account) = find(&state, &name).await?;
+    let file_name = format!("holdfast-ledger-{}.csv", account.user);
+    export(&file_name, &LEDGER_FIELDS, move |after| user_ledger_part(state.clone(), user, after))
+        .await
+}
+
+async fn user_ledger_part(
+    state: State,
+    user: UserId,
+    after: Option<i64>,
+) -> Result<Part<i64>, Error> {
+    let after = after.unwrap_or(0);
+    Ok(ledger_part(ledger::balance_entries(&state.shop, user, after, PAGE_LENGTH + 1).await?))
+}
+
+fn ledger_part(mut entries: Vec<LedgerEntry>) -> Part<i64> {
+    let more = cut_page(&mut entries, PAGE_LENGTH, |entry| entry.seq);
+    let lines = entries.into_iter().map(|entry| {
+        csv::line(&[
+            Cell::plain(entry.seq),
+            Cell::plain(entry.at.rfc3339()),
+            Cell::plain(entry.before),
+            Cell::plain(entry.delta),
+            Cell::plain(entry.after),
+            Cell::text(entry.reason),
+            Cell::maybe(entry.order_id),
+            Cell::plain(entry.version),
+            Cell::maybe(entry.fence),
+            Cell::plain(entry.request_id),
+        ])
+    });
+    (lines.collect(), more)
+}

@@ -1,0 +1,57 @@
+//! When a reserved unit of a sold out item may return.
+
+use holdfast_shop::Sku;
+use holdfast_shop::query::next_return::{self, NextReturn};
+use holdfast_testkit::Shop;
+use sqlx::Executor as _;
+
+/// 6,000 orders of bob.
+const OTHER_ORDERS: &str = "
+    insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+    select gen_random_uuid(), (select id from users where name = 'bob'), 'cancelled', 0, n::text,
+           now(), now()
+      from generate_series(1, 6000) n";
+
+/// The page of a sold out item asks every three seconds: not by the item's lines, of which a hot
+/// one has very many, but by the pending orders.
+#[tokio::test(flavor = "multi_thread")]
+async fn next_return_is_found_by_the_pending_orders() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let pending = alice.orders("last-lantern", 1).ok().await;
+    shop.pool.execute(OTHER_ORDERS).await.unwrap();
+    let lines = "insert into order_lines
+                     (order_id, sku, quantity, unit_price_cents, counts_for, entry_seq)
+                 select gen_random_uuid(), sku, 1, 100, user_id, n
+                   from generate_series(1, 30000) n,
+                        (values ('last-lantern'), ('deadbolt')) as items (sku),
+                        (select id as user_id from users where name = 'bob') as users";
+    shop.pool.execute(lines).await.unwrap();
+    shop.pool.execute("analyze orders, order_lines").await.unwrap();
+    let skus = ["last-lantern", "deadbolt"].map(|sku| Sku::try_from(sku.to_owned()).unwrap());
+
+    let returns = async || {
+        let mut tx = shop.pool.begin().await.unwrap();
+        tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
+        let returns = next_return::next_returns_in(&mut tx, &skus).await.unwrap();
+        let read = "select sum(seq_tup_read + idx_tup_fetch)::bigint
+                      from pg_stat_xact_user_tables where relname in ('orders', 'order_lines')";
+        let read: i64 = sqlx::query_scalar(read).fetch_one(&mut *tx).await.unwrap();
+        assert!(read < 20, "{read} rows were read");
+        skus.each_ref().map(|sku| returns[sku])
+    };
+    let [lantern, deadbolt] = returns().await;
+    assert_eq!(deadbolt, NextReturn::NoneReserved);
+    let NextReturn::At(at) = lantern else { panic!("{lantern:?}") };
+    let due = "select expires_at from orders where status = 'pending'";
+    let due: time::OffsetDateTime = sqlx::query_scalar(due).fetch_one(&shop.pool).await.unwrap();
+    assert_eq!(at, due);
+
+    alice.pays(&pending).ok().await;
+    assert_eq!(returns().await, [NextReturn::NoneReserved; 2]);
+    // Among very many pending orders of other items nobody knows.
+    shop.execute("update orders set status = 'pending' where status = 'cancelled'").await;
+    let returns =
+        next_return::next_returns_in(&mut shop.pool.acquire().await.unwrap(), &skus).await;
+    assert_eq!(returns.unwrap()[&skus[0]], NextReturn::Unknown);
+}

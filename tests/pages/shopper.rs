@@ -1,0 +1,62 @@
+//! What a shopper is told: after a cancellation and a refund, and of an item that is sold out.
+
+use holdfast_testkit::Shop;
+
+use crate::visitor::Visitor;
+
+/// After a refund and a cancellation the page says what happened, however often it was clicked.
+#[tokio::test(flavor = "multi_thread")]
+async fn returned_order_says_what_came_back() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    for (action, english, chinese) in [
+        (
+            "cancel",
+            "Cancelled. The units are back in the shop, and nothing was paid.",
+            "订单已取消，库存已退回，没有扣款。",
+        ),
+        (
+            "refund",
+            "Refunded. $98.00 is back on your account. Your balance is $1,000.00.",
+            "已退款 $98.00，余额 $1,000.00，库存已退回。",
+        ),
+    ] {
+        let (order, csrf) = alice.buy("deadbolt", 2).await;
+        if action == "refund" {
+            let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
+            assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.status, 303);
+        }
+        let key = alice.get(&order).await.field("key");
+        for key in [&key, &key, "0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"] {
+            let form = format!("csrf={csrf}&key={key}");
+            let sent = alice.post(&format!("{order}/{action}"), &form).await;
+            assert_eq!(sent.location, order);
+            assert!(alice.get(&order).await.words().contains(english), "{action}");
+        }
+        assert!(alice.get_in("zh", &order).await.words().contains(chinese), "{action}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sold_out_says_when_a_unit_may_return() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let visitor = Visitor::new(&shop);
+    visitor.fill_basket("last-lantern", 1).await;
+    let pending = alice.orders("last-lantern", 1).ok().await;
+    let pages = ["/items/last-lantern", "/basket"];
+    let says = async |language: &str, sentence: &str| {
+        for page in pages {
+            let shown = visitor.get_in(language, page).await;
+            assert!(shown.words().contains(sentence), "{page}: {}", shown.words());
+        }
+    };
+
+    says("en", "A reserved unit may return in 14 minutes, if it is not paid.").await;
+    says("zh", "预留的商品若未付款，14 分钟后可能退回。").await;
+    shop.execute("update orders set expires_at = now() + interval '20 seconds'").await;
+    says("en", "A reserved unit may return within a minute.").await;
+    alice.pays(&pending).ok().await;
+    says("en", "All units are sold. None is reserved.").await;
+    says("zh", "已全部售出，没有预留。").await;
+}
