@@ -22,7 +22,7 @@ function createChart(box, curves) {
   const size = () => ({ width: Math.max(box.clientWidth, 120), height: 240 });
   const axis = () => ({
     stroke: color("--quiet"),
-    font: "14px system-ui, sans-serif",
+    font: `14px ${getComputedStyle(document.body).fontFamily}`,
     grid: { stroke: color("--line"), width: 1 },
     ticks: { stroke: color("--line"), width: 1 },
   });

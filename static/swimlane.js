@@ -35,13 +35,16 @@ function createControls(texts, stepCount) {
   return { bar, back, play, forward, label, speed, slider };
 }
 
-// The line that moves through the drawing, below the texts, which it would cut.
+// The line that moves through the drawing: a short one on the bar of each lane, clear of all texts.
 function createPlayhead(svg) {
-  const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  line.setAttribute("class", "playhead");
-  line.setAttribute("y2", "100%");
-  svg.insertBefore(line, svg.querySelector(".step"));
-  return (x) => ["x1", "x2"].forEach((end) => line.setAttribute(end, `${x}%`));
+  const lanes = new Set([...svg.querySelectorAll(".mark")].map((mark) => +mark.getAttribute("y")));
+  const lines = [...lanes].map((y) => {
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+    for (const [name, value] of [["class", "playhead"], ["y1", y - 11], ["y2", y + 11]]) line.setAttribute(name, value);
+    svg.insertBefore(line, svg.querySelector(".step"));
+    return line;
+  });
+  return (x) => lines.forEach((line) => ["x1", "x2"].forEach((end) => line.setAttribute(end, `${x}%`)));
 }
 
 function createPlayer(track, autoplay) {

@@ -101,6 +101,7 @@ lab-reconnecting = Connection lost. Reconnecting …
 ## Verdict
 lab-player-title = Slow motion
 lab-pair = Both requests read { $before }, { $apart } apart, and both wrote { $after }.
+lab-compare = { $slow } and { $fast }: the first six orders of each, on one time scale.
 lab-verdict-title = Result
 lab-verdict-failed = The run failed
 lab-verdict-oversold = { $units ->

@@ -96,6 +96,7 @@ lab-reconnecting = 连接中断，正在重连……
 ## 结论
 lab-player-title = 慢动作
 lab-pair = 两个请求都读到 { $before }（相隔 { $apart }），又都写入 { $after }。
+lab-compare = { $slow } 与 { $fast }：各自最先的六个订单，同一时间刻度。
 lab-verdict-title = 结果
 lab-verdict-failed = 运行失败
 lab-verdict-oversold = { $units ->

@@ -25,6 +25,7 @@ mod saved_run;
 mod scheduler;
 mod security;
 mod shopper;
+mod slow_motion;
 mod stability;
 mod swimlane;
 mod visitor;

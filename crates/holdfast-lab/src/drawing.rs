@@ -4,6 +4,7 @@ use super::lessons::Lesson;
 use super::run::{ArmResult, LabRun, Sample};
 use super::timeline::{EventKind, Timeline, TracedRequest};
 use holdfast_base::messages::{Language, is_chinese};
+use holdfast_base::output::rate;
 
 /// Upper bound of the requests whose events are listed.
 const MAX_LANES: usize = 8;
@@ -31,7 +32,8 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         let mark = if evidence.ok { String::new() } else { language.text("terminal-contradicts") };
         vec![evidence.name.text(language), evidence.value.text(language), mark]
     });
-    let tables = [arms(&outcome.arms, language), evidence.collect(), events(run, language)];
+    let tables =
+        [arms(&outcome.arms, language), evidence.collect(), events(run, lesson.scene, language)];
     let mut text = String::from("\n");
     for table in tables.iter().filter(|table| !table.is_empty()) {
         text += &format!("{}\n", draw_table(table));
@@ -74,18 +76,20 @@ fn row(arm: &ArmResult, language: Language) -> Vec<String> {
     let counts = [arm.stock_opening, arm.sold, arm.stock, arm.oversold, arm.undersold, arm.forks];
     let mut row = vec![arm.name(language)];
     row.extend(counts.map(|count| count.to_string()));
-    row.push(format!("{:.0}", arm.orders_per_s));
+    row.push(rate(arm.orders_per_s));
     row.extend([arm.wait_p50_ms, arm.wait_p99_ms].map(|wait| format!("{wait:.0} ms")));
     row.push(language.text(if arm.ok { "terminal-sound" } else { "terminal-not-sound" }));
     row
 }
 
-/// Returns the events of the requests that were sent individually.
-fn events(run: &LabRun, language: Language) -> Vec<Vec<String>> {
-    let lanes = run.outcome.lanes.iter();
-    let single = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES);
+/// Returns the events of the scene that the lesson asks about, or of all requests that were sent
+/// individually.
+fn events(run: &LabRun, scene: &str, language: Language) -> Vec<Vec<String>> {
+    let single = || run.outcome.lanes.iter().filter(|lane| lane.arm.is_none());
+    let has_scene = !scene.is_empty() && single().any(|lane| lane.scene == scene);
+    let asked = single().filter(|lane| !has_scene || lane.scene == scene).take(MAX_LANES);
     let requests: Vec<TracedRequest<'_>> =
-        single.map(|lane| TracedRequest { lane, is_duplicate: false, strategy: None }).collect();
+        asked.map(|lane| TracedRequest { lane, is_duplicate: false, strategy: None }).collect();
     let timeline = Timeline::of_requests(&requests, language);
 
     let ends = [EventKind::Sent, EventKind::Begin, EventKind::End, EventKind::Answered];

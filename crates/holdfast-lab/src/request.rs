@@ -174,7 +174,7 @@ impl Lane {
     }
 
     /// Converts times of the monotonic clock to those since `began_us`.
-    pub(super) fn since(mut self, began_us: u64) -> Self {
+    pub fn since(mut self, began_us: u64) -> Self {
         let times = self.events.iter_mut().map(|event| &mut event.t_us);
         for t_us in times.chain([&mut self.sent_us]).chain(&mut self.answered_us) {
             *t_us = t_us.saturating_sub(began_us);

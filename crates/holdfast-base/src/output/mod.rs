@@ -38,6 +38,14 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// Formats a number of events per second: `2,226`, below 100 with a decimal.
+pub fn rate(per_second: f64) -> String {
+    if per_second < 100.0 {
+        return format!("{per_second:.1}");
+    }
+    grouped(per_second.round() as u64)
+}
+
 pub fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }

@@ -12,6 +12,7 @@ use super::super::arm_spec::{DefaultLoad, Supply};
 use super::super::run::ArmResult;
 use super::super::scenario::Scenario;
 use holdfast_base::messages::{Language, Message, message};
+use holdfast_base::output::rate;
 use holdfast_shop::audit::ItemAudit;
 
 pub const GUESSES: usize = 4;
@@ -140,7 +141,7 @@ pub(crate) fn yes_or_no(answer: bool) -> Message {
 
 /// Lists the successful orders per second of each arm.
 pub(crate) fn throughputs(arms: &[ArmResult]) -> String {
-    let of_arms = arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s));
+    let of_arms = arms.iter().map(|arm| format!("{} {}", arm.strategy, rate(arm.orders_per_s)));
     of_arms.collect::<Vec<_>>().join(" / ")
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use strum::{EnumString, IntoStaticStr};
+use strum::{EnumIter, EnumString, IntoStaticStr};
 
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, Message};
 use holdfast_base::output::grouped;
 use holdfast_shop::Cents;
 
@@ -23,6 +23,10 @@ pub struct Detail {
     pub fence: Option<i64>,
     /// Name of what the event concerns, if the timeline concerns several things.
     pub key: Option<String>,
+    /// Name of the lane whose lock it deleted.
+    pub holder: Option<String>,
+    /// Name of the problem type of a response.
+    pub problem: Option<String>,
     pub statement: Option<String>,
     /// True for a write that lost an update, or sold a unit again.
     pub is_loss: bool,
@@ -33,6 +37,7 @@ pub enum Value {
     Units(i64),
     Money(Cents),
     Status(u16),
+    Ms(u64),
 }
 
 impl fmt::Display for Value {
@@ -44,21 +49,31 @@ impl fmt::Display for Value {
             }
             Self::Money(cents) => cents.fmt(f),
             Self::Status(status) => status.fmt(f),
+            Self::Ms(ms) => write!(f, "{} ms", grouped(*ms)),
         }
     }
 }
 
 /// A kind of event; its text is its name in a trace, in messages and in the style of a drawing.
-#[derive(Debug, Clone, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, EnumIter, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum EventKind {
     Sent,
     /// Without a lock, like `End`.
     Begin,
     Wait,
+    /// It asked again, and the lock was taken.
+    Tries,
+    /// It did not get the lock.
+    Busy,
     /// It is about to set the expiry of its lock's key.
     Expire,
     Held,
+    Renewed,
+    /// Its lease is over; Redis has deleted the key.
+    Expired,
+    /// Somebody or something else has deleted the key of its lock.
+    Gone,
     Read,
     Write,
     /// It is about to send one statement that writes and commits.
@@ -66,15 +81,36 @@ pub enum EventKind {
     Commit,
     Committed,
     Refused,
+    /// Its fence is smaller than the one that the row stores.
+    Stale,
     /// It is about to delete its lock's key.
     Delete,
     Release,
+    /// It deleted the key of another holder's lock.
+    Foreign,
+    /// It is done, and leaves its lock to expire.
+    Left,
     /// It released its lock, and learned that it had lost it.
     Lost,
     End,
     Paused,
     Resumed,
+    /// Its process was stopped, unlike `Paused`, which pauses the request at a probe point.
+    Stopped,
+    Continued,
     Killed,
+    /// The client's connection broke.
+    #[strum(serialize = "hung up", to_string = "disconnected")]
+    Disconnected,
+    /// The response is the stored one of an earlier request with the same key.
+    Replayed,
+    /// Redis lost its keys.
+    Flushed,
+    /// A replica of Redis lost the link to its primary.
+    Cut,
+    Promoted,
+    /// An operator deleted the key.
+    Removed,
     Answered,
     Broken,
     /// An event that this version does not know, by its name.
@@ -83,6 +119,28 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Those that a lesson is about: a legend explains them, and they are labelled first.
+    pub const KEY: [Self; 18] = [
+        Self::Expired,
+        Self::Renewed,
+        Self::Foreign,
+        Self::Gone,
+        Self::Left,
+        Self::Lost,
+        Self::Refused,
+        Self::Stale,
+        Self::Stopped,
+        Self::Killed,
+        Self::Disconnected,
+        Self::Replayed,
+        Self::Flushed,
+        Self::Cut,
+        Self::Promoted,
+        Self::Removed,
+        Self::Busy,
+        Self::Tries,
+    ];
+
     /// Returns the kind of an event in a trace. `has_lock` tells whether the request asks for a
     /// lock, `is_autocommit` whether its write is one statement that commits itself.
     pub fn of_trace(name: &str, has_lock: bool, is_autocommit: bool) -> Self {
@@ -97,6 +155,11 @@ impl EventKind {
     pub fn name(&self) -> &'static str {
         self.into()
     }
+
+    /// Returns what its mark means, in a word or two.
+    pub fn legend(&self, language: Language) -> String {
+        language.text(&format!("swimlane-legend-{}", self.name()))
+    }
 }
 
 impl Event {
@@ -110,15 +173,24 @@ impl Event {
 
     /// Describes the event without its lane: `reads 57, fence 3`.
     pub fn text(&self, language: Language) -> String {
-        let mut text = match &self.kind {
-            EventKind::Other(name) => name.clone(),
-            kind => self.format(&format!("swimlane-event-{}", kind.name()), language),
+        let mut text = match (&self.kind, self.problem(language)) {
+            (EventKind::Other(name), _) => name.clone(),
+            (EventKind::Answered, Some(problem)) => {
+                let value = self.detail.value.map(|value| value.to_string()).unwrap_or_default();
+                let variables = [("value", value.into()), ("problem", problem.into())];
+                language.text_with("swimlane-event-answered-problem", &variables)
+            }
+            (EventKind::Foreign, _) if self.detail.holder.is_none() => {
+                language.text("swimlane-event-foreign-unknown")
+            }
+            (kind, _) => self.format(&format!("swimlane-event-{}", kind.name()), language),
         };
-        if let Some(fence) = self.detail.fence {
+
+        let is_told = matches!(self.kind, EventKind::Stale | EventKind::Refused);
+        if let Some(fence) = self.detail.fence.filter(|_| !is_told) {
             let variables = [("text", text.into()), ("fence", fence.to_string().into())];
             text = language.text_with("swimlane-with-fence", &variables);
         }
-
         match &self.detail.key {
             Some(key) => {
                 let variables = [("text", text.into()), ("key", key.as_str().into())];
@@ -128,38 +200,64 @@ impl Event {
         }
     }
 
-    /// Returns the label in a drawing; empty if the mark says enough. The whole label includes the
-    /// fence of a lock and the loss of a write.
-    pub fn label(&self, is_whole: bool, language: Language) -> String {
-        let message = match (&self.kind, self.detail.value) {
-            (EventKind::Held, _) if is_whole && self.detail.fence.is_some() => "held-fence",
-            (EventKind::Write, _) if is_whole && self.detail.is_loss => "loss",
-            (EventKind::Answered, Some(Value::Status(400..=499))) => "rejected",
-            (EventKind::Answered, Some(Value::Status(500..))) => "answered",
-            (
-                EventKind::Held
-                | EventKind::Read
-                | EventKind::Write
-                | EventKind::Committed
-                | EventKind::Refused
-                | EventKind::Release
-                | EventKind::Lost
-                | EventKind::Paused
-                | EventKind::Resumed
-                | EventKind::Killed,
-                _,
-            ) => self.kind.name(),
-            (EventKind::Other(name), _) if is_whole => return name.clone(),
-            _ => return String::new(),
+    /// Returns the title of the problem type that a response names.
+    fn problem(&self, language: Language) -> Option<String> {
+        let name = self.detail.problem.as_ref()?;
+        Message::new(&format!("problem-{name}-title")).format(language)
+    }
+
+    /// Returns the labels in a drawing, the longest first; none if the mark says enough. The longer
+    /// ones include the fence of a lock or a write, and the loss of a write.
+    pub fn labels(&self, language: Language) -> Vec<String> {
+        let detail = &self.detail;
+        let has_fence = detail.fence.is_some();
+        let names: &[&str] = match (&self.kind, detail.value) {
+            (EventKind::Other(name), _) => return vec![name.clone()],
+            (EventKind::Held, _) if has_fence => &["held-fence", "held"],
+            (EventKind::Read, _) if has_fence => &["read-fence", "read"],
+            (EventKind::Write, _) if detail.is_loss && has_fence => {
+                &["loss-fence", "write-fence", "write"]
+            }
+            (EventKind::Write, _) if detail.is_loss => &["loss", "write"],
+            (EventKind::Write, _) if has_fence => &["write-fence", "write"],
+            (EventKind::Foreign, _) if detail.holder.is_none() => &["foreign-unknown"],
+            (EventKind::Answered, Some(Value::Status(400..=499))) => &["rejected"],
+            (EventKind::Answered, Some(Value::Status(500..))) => &["answered"],
+            (kind, _) if kind.has_label() => &[kind.name()],
+            _ => &[],
         };
 
-        self.format(&format!("swimlane-label-{message}"), language)
+        let label = |name: &&str| self.format(&format!("swimlane-label-{name}"), language);
+        names.iter().map(label).collect()
     }
 
     fn format(&self, message: &str, language: Language) -> String {
-        let value = self.detail.value.map(|value| value.to_string()).unwrap_or_default();
-        let fence = self.detail.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        language.text_with(message, &[("value", value.into()), ("fence", fence.into())])
+        let detail = &self.detail;
+        let value = detail.value.map(|value| value.to_string()).unwrap_or_default();
+        let fence = detail.fence.map(|fence| fence.to_string()).unwrap_or_default();
+        let holder = detail.holder.clone().unwrap_or_default();
+        let variables =
+            [("value", value.into()), ("fence", fence.into()), ("holder", holder.into())];
+        language.text_with(message, &variables)
+    }
+}
+
+impl EventKind {
+    /// Returns whether a mark of this kind has a label of its own, besides responses.
+    fn has_label(&self) -> bool {
+        let is_step = matches!(
+            self,
+            Self::Held
+                | Self::Read
+                | Self::Write
+                | Self::Committed
+                | Self::Delete
+                | Self::Release
+                | Self::Paused
+                | Self::Resumed
+                | Self::Continued
+        );
+        is_step || (*self != Self::Tries && Self::KEY.contains(self))
     }
 }
 
@@ -171,7 +269,14 @@ pub fn format_ms(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use strum::IntoEnumIterator as _;
+
     use super::*;
+
+    fn event(kind: EventKind) -> Event {
+        let detail = Detail { value: Some(Value::Units(9)), fence: Some(2), ..Detail::default() };
+        Event { lane: 0, at_us: 0, kind, detail }
+    }
 
     #[test]
     fn key_is_in_brackets_of_the_language() {
@@ -179,5 +284,55 @@ mod tests {
         event.detail.key = Some("lab-1".to_owned());
         assert_eq!(event.text(Language::English), "has the lock (lab-1)");
         assert_eq!(event.text(Language::Chinese), "获得锁（lab-1）");
+    }
+
+    /// A text that is missing is shown by its id.
+    #[test]
+    fn every_kind_has_words_in_every_language() {
+        let is_missing = |text: &str| text.is_empty() || text.contains("swimlane-");
+        for language in Language::ALL {
+            for kind in EventKind::iter().filter(|kind| kind.name() != "other") {
+                let event = event(kind);
+                let labels = event.labels(language);
+                let texts = [vec![event.text(language)], labels].concat();
+                assert!(!texts.iter().any(|text| is_missing(text)), "{texts:?}");
+            }
+            for kind in EventKind::KEY {
+                let legend = kind.legend(language);
+                assert!(!is_missing(&legend), "{legend}");
+                assert!(!legend.contains(['{', '9', '2']), "{legend} says nothing of one event");
+            }
+        }
+    }
+
+    #[test]
+    fn longer_labels_have_fence_and_loss() {
+        let mut write = event(EventKind::Write);
+        assert_eq!(write.labels(Language::English), ["write 9, fence 2", "write 9"]);
+        write.detail.is_loss = true;
+        let labels = write.labels(Language::English);
+        assert_eq!(labels, ["write 9, fence 2, lost update", "write 9, fence 2", "write 9"]);
+        assert_eq!(write.text(Language::English), "writes 9, fence 2");
+    }
+
+    #[test]
+    fn names_of_problems_and_holders_are_words() {
+        let mut event = event(EventKind::Answered);
+        event.detail = Detail {
+            value: Some(Value::Status(503)),
+            problem: Some("lock-lost".to_owned()),
+            ..Detail::default()
+        };
+        let text = event.text(Language::English);
+        assert!(text.starts_with("is answered 503: ") && !text.contains("lock-lost"), "{text}");
+        event.detail.problem = Some("of-a-later-version".to_owned());
+        assert_eq!(event.text(Language::English), "is answered 503");
+
+        event.kind = EventKind::Foreign;
+        assert_eq!(event.text(Language::English), "deletes another holder’s lock");
+        event.detail.holder = Some("B".to_owned());
+        assert_eq!(event.text(Language::English), "deletes B’s lock");
+        assert_eq!("hung up".parse(), Ok(EventKind::Disconnected));
+        assert_eq!(EventKind::Disconnected.name(), "disconnected");
     }
 }

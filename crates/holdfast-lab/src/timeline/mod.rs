@@ -3,6 +3,7 @@
 
 mod activity;
 mod event;
+mod gone;
 mod requests;
 mod statement;
 

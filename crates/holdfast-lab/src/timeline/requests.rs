@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::event::{Detail, Event, EventKind, Value};
+use super::gone;
 use super::statement::statement;
 use super::{Timeline, TimelineLane};
 use crate::run::{Lane, LaneEvent};
@@ -19,77 +20,121 @@ pub struct TracedRequest<'a> {
     pub strategy: Option<&'a Strategy>,
 }
 
+/// An event with the key of the lock that it concerns.
+type Keyed<'a> = (Event, &'a str);
+
 impl Timeline {
     pub fn of_requests(requests: &[TracedRequest<'_>], language: Language) -> Self {
         let events: Vec<&LaneEvent> =
             requests.iter().flat_map(|request| &request.lane.events).collect();
         let has_lock = events.iter().any(|event| event.event == Point::Held.name());
-        let keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
+        let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
+        keys.remove("");
 
-        let mut timeline = Self::default();
+        let mut lanes = Vec::with_capacity(requests.len());
+        let mut keyed: Vec<Keyed<'_>> = Vec::new();
         for (place, request) in requests.iter().enumerate() {
-            timeline.lanes.push(TimelineLane {
+            lanes.push(TimelineLane {
                 name: request.lane.label.text(language),
                 replica: request.lane.replica.clone(),
                 is_duplicate: request.is_duplicate,
             });
-            timeline.events.extend(request.events(place, has_lock, keys.len() > 1));
+            keyed.extend(request.events(place, has_lock, keys.len() > 1));
         }
 
-        timeline.events.sort_by_key(|event| event.at_us);
-        let first_us = timeline.events.first().map_or(0, |event| event.at_us);
-        for event in &mut timeline.events {
+        keyed.sort_by_key(|(event, _)| event.at_us);
+        let first_us = keyed.first().map_or(0, |(event, _)| event.at_us);
+        for (event, _) in &mut keyed {
             event.at_us -= first_us;
+        }
+
+        let actors: BTreeSet<usize> =
+            (0..requests.len()).filter(|place| requests[*place].lane.is_actor()).collect();
+        let events = gone::with_gone_locks(keyed, &lanes, &actors);
+        let mut timeline = Self { lanes, events };
+        // The losses of a load are known from its ledger.
+        if requests.iter().all(|request| request.lane.arm.is_none()) {
+            timeline.mark_stale_writes();
         }
         timeline
     }
 }
 
-impl TracedRequest<'_> {
-    fn events(&self, place: usize, has_lock: bool, names_keys: bool) -> Vec<Event> {
+impl<'a> TracedRequest<'a> {
+    fn events(&self, place: usize, has_lock: bool, names_keys: bool) -> Vec<Keyed<'a>> {
         let lane = self.lane;
-        let mut events = Vec::with_capacity(lane.events.len() + 2);
-        events.push(Event::without_detail(place, lane.sent_us, EventKind::Sent));
+        let mut events: Vec<Keyed<'a>> = Vec::with_capacity(lane.events.len() + 2);
+        if !lane.is_actor() {
+            events.push((Event::without_detail(place, lane.sent_us, EventKind::Sent), ""));
+        }
 
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
         for traced in &lane.events {
             let kind = EventKind::of_trace(&traced.event, has_lock || !is_read, is_autocommit);
-            let detail = self.detail(traced, names_keys);
-            events.push(Event { lane: place, at_us: traced.t_us, kind, detail });
+            // What became of the lock has been said.
+            if kind == EventKind::Release && events.last().is_some_and(|last| is_end(&last.0)) {
+                continue;
+            }
+            let detail = self.detail(traced, &kind, names_keys);
+            events.push((Event { lane: place, at_us: traced.t_us, kind, detail }, &traced.key));
         }
 
-        let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
-        events.push(match (lane.answered_us, lane.status) {
-            (Some(at_us), Some(status)) => {
-                let detail = Detail { value: Some(Value::Status(status)), ..Detail::default() };
-                Event { lane: place, at_us, kind: EventKind::Answered, detail }
-            }
-            _ => Event::without_detail(place, last_us, EventKind::Broken),
-        });
+        events.extend(self.response(place).map(|event| (event, "")));
         events
     }
 
-    fn detail(&self, traced: &LaneEvent, names_key: bool) -> Detail {
+    /// Returns the response, or that there was none; nothing if the events say why.
+    fn response(&self, place: usize) -> Option<Event> {
+        let lane = self.lane;
+        if let (Some(at_us), Some(status)) = (lane.answered_us, lane.status) {
+            let detail = Detail {
+                value: Some(Value::Status(status)),
+                problem: lane.problem.clone(),
+                ..Detail::default()
+            };
+            return Some(Event { lane: place, at_us, kind: EventKind::Answered, detail });
+        }
+
+        let is_explained = lane.events.iter().any(|event| {
+            let kind = EventKind::of_trace(&event.event, true, false);
+            matches!(kind, EventKind::Killed | EventKind::Disconnected)
+        });
+        let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+        let broken = Event::without_detail(place, last_us, EventKind::Broken);
+        (!lane.is_actor() && !is_explained).then_some(broken)
+    }
+
+    fn detail(&self, traced: &LaneEvent, kind: &EventKind, names_key: bool) -> Detail {
         let is_money = traced.key.starts_with("{user:");
-        let point = Point::named(&traced.event);
-        let value = traced.value.map(|value| match is_money {
-            true => Value::Money(Cents(value)),
-            false => Value::Units(value),
+        let value = traced.value.map(|value| match kind {
+            EventKind::Expired => Value::Ms(value.unsigned_abs()),
+            EventKind::Stale => Value::Units(value),
+            _ if is_money => Value::Money(Cents(value)),
+            _ => Value::Units(value),
         });
 
+        let point = match kind {
+            EventKind::Foreign | EventKind::Lost => Some(Point::Release),
+            _ => Point::named(&traced.event),
+        };
         let mut detail = Detail {
             value,
             fence: traced.fence,
             key: (names_key && !traced.key.is_empty()).then(|| short_key(&traced.key)),
-            statement: None,
             is_loss: self.is_duplicate && point == Some(Point::Write),
+            ..Detail::default()
         };
         if let (Some(strategy), Some(point)) = (self.strategy, point) {
             detail.statement = statement(strategy, point, &detail);
         }
         detail
     }
+}
+
+/// Returns whether an event says what became of the lock at its release.
+fn is_end(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Foreign | EventKind::Lost | EventKind::Left)
 }
 
 /// Returns whether the write commits itself: it then passes the point of the commit before.
@@ -106,5 +151,109 @@ fn short_key(key: &str) -> String {
     match name.char_indices().rev().nth(4) {
         None | Some((0, _)) => format!("{kind} {name}"),
         Some((from, _)) => format!("{kind} …{}", &name[from..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value as Json, json};
+
+    /// A lane, whose events are `T_US EVENT [VALUE]`; those of one without an id are an actor's.
+    fn lane(id: u8, label: &str, status: Option<u16>, events: &[&str]) -> Lane {
+        let event = |text: &&str| {
+            let mut parts = text.split(' ');
+            let t_us: u64 = parts.next().unwrap_or_default().parse().expect("a time");
+            let name = parts.next().expect("a name");
+            let value: Option<i64> = parts.next().and_then(|value| value.parse().ok());
+            json!({ "t_us": t_us, "event": name, "key": "{sku:tea}", "value": value })
+        };
+        let events: Vec<Json> = events.iter().map(event).collect();
+        serde_json::from_value(json!({
+            "request_id": format!("00000000-0000-0000-0000-0000000000{id:02}"),
+            "label": label, "replica": "", "arm": null, "sent_us": 0,
+            "answered_us": status.map(|_| 900), "status": status, "problem": null,
+            "events": events,
+        }))
+        .expect("a lane")
+    }
+
+    fn told(lanes: &[Lane]) -> Vec<String> {
+        let requests: Vec<TracedRequest<'_>> = lanes
+            .iter()
+            .map(|lane| TracedRequest { lane, is_duplicate: false, strategy: None })
+            .collect();
+        let timeline = Timeline::of_requests(&requests, Language::English);
+        let ends = [EventKind::Sent, EventKind::Answered];
+        let events = timeline.events.iter().filter(|event| !ends.contains(&event.kind));
+        let sentence = |event: &Event| {
+            format!("{} {}", timeline.lanes[event.lane].name, event.text(Language::English))
+        };
+        events.map(sentence).collect()
+    }
+
+    #[test]
+    fn foreign_delete_names_its_victim() {
+        let a =
+            lane(1, "A", Some(201), &["10 held", "50 expired 1500", "80 foreign", "81 release"]);
+        let b = lane(2, "B, meanwhile", None, &["60 held"]);
+        assert_eq!(
+            told(&[a.clone(), b]),
+            [
+                "A has the lock",
+                "A has lost the lock: its lease of 1,500 ms is over",
+                "B, meanwhile has the lock",
+                "B, meanwhile gets no answer",
+                "A deletes B’s lock",
+                "B, meanwhile has lost the lock: its key is gone",
+            ]
+        );
+        let free = told(&[a, lane(2, "B", Some(201), &["60 held", "70 release"])]);
+        assert!(free.contains(&"A deletes another holder’s lock".to_owned()), "{free:?}");
+    }
+
+    #[test]
+    fn killed_requests_have_one_end() {
+        let killed = lane(1, "A", None, &["10 held", "20 killed"]);
+        let hung = lane(2, "B", None, &["30 disconnected"]);
+        let operator = lane(0, "operator", None, &["40 removed"]);
+        assert_eq!(
+            told(&[killed.clone(), hung, operator]),
+            [
+                "A has the lock",
+                "A is killed",
+                "B loses its client: the connection breaks, and the response is lost",
+                "operator deletes the key by hand",
+                "A has lost the lock: its key is gone",
+            ]
+        );
+        // Its lock was gone when the next one got it.
+        let next = lane(2, "B", Some(201), &["50 held", "60 release"]);
+        let told = told(&[killed, next]);
+        assert!(told.contains(&"A has lost the lock: its key is gone".to_owned()), "{told:?}");
+    }
+
+    #[test]
+    fn flushed_redis_takes_all_locks() {
+        let a = lane(1, "A", Some(201), &["10 held", "50 lost", "51 release"]);
+        let redis = lane(0, "Redis", None, &["20 flushed"]);
+        assert_eq!(
+            told(&[a, redis]),
+            [
+                "A has the lock",
+                "Redis loses all keys and counters (FLUSHALL)",
+                "A has lost the lock: its key is gone",
+                "A finds at its release that the lock is no longer its own",
+            ]
+        );
+    }
+
+    /// An event that concerns no lock, such as a pause of the process, adds no names of keys.
+    #[test]
+    fn events_without_key_name_none() {
+        let mut lane = lane(1, "A", Some(201), &["10 held", "20 read 10", "30 stopped"]);
+        lane.events[2].key.clear();
+        let told = told(&[lane]);
+        assert!(told.iter().all(|text| !text.contains("(sku")), "{told:?}");
     }
 }

@@ -20,20 +20,33 @@ fn tables(detail: &Detail) -> [&'static str; 5] {
 }
 
 pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
-    let is_leased = matches!(strategy.name, "owner" | "watchdog");
-    let is_fenced = matches!(strategy.name, "fenced" | "batched");
-
     match point {
-        Point::Held if is_leased => Some("SET lock owner NX PX lease".to_owned()),
-        Point::Held if is_fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
-        Point::Release if is_leased || is_fenced => {
-            Some("if GET lock = owner\nthen DEL lock".to_owned())
+        Point::Expire | Point::Held | Point::Delete | Point::Release => {
+            lock_commands(strategy.name, point).map(str::to_owned)
         }
         Point::Read => Some(read_statement(strategy, detail)),
         Point::Write => Some(write_statement(strategy, detail)),
         Point::Commit if strategy.transaction != Isolation::Autocommit => Some("commit".to_owned()),
         _ => None,
     }
+}
+
+/// Returns what a strategy with a lock in Redis has sent at a point, or sends there.
+fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
+    let commands = match (strategy, point) {
+        ("owner" | "watchdog", Point::Held) => "SET lock owner NX PX lease",
+        ("fenced" | "batched", Point::Held) => "INCR fence\nSET lock owner:fence NX PX lease",
+        ("owner" | "watchdog" | "fenced" | "batched", Point::Release) => {
+            "if GET lock = owner\nthen DEL lock"
+        }
+        ("setnx", Point::Held) | ("setnx-expire", Point::Expire) => "SETNX lock owner",
+        ("setnx-expire", Point::Held) => "PEXPIRE lock lease",
+        ("ttl" | "check-then-del" | "expire-only", Point::Held) => "SET lock owner NX PX lease",
+        ("check-then-del", Point::Delete) => "GET lock",
+        ("setnx" | "setnx-expire" | "ttl" | "check-then-del", Point::Release) => "DEL lock",
+        _ => return None,
+    };
+    Some(commands)
 }
 
 fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
@@ -59,7 +72,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
     let value = match detail.value {
         Some(Value::Units(value)) => value.to_string(),
         Some(Value::Money(cents)) => cents.0.to_string(),
-        Some(Value::Status(_)) | None => "$2".to_owned(),
+        Some(Value::Status(_) | Value::Ms(_)) | None => "$2".to_owned(),
     };
 
     let fence = detail.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());

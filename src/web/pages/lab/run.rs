@@ -7,14 +7,13 @@ use askama::Template;
 
 use super::progress::{Guesses, Progress};
 use super::run_form;
-use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
+use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::LabReader;
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
-use crate::web::pages::timeline::TimelineView;
 use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::{Language, Text};
@@ -31,6 +30,7 @@ struct RunPage {
     lesson: Option<&'static Lesson>,
     /// Once a run is over whose lesson the visitor has answered.
     guesses: Option<Guesses>,
+    player: Option<Player>,
     scenes: Vec<Scene>,
 }
 
@@ -57,11 +57,6 @@ impl RunPage {
 
     fn steps(&self) -> &[Text] {
         if self.run.state.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
-    }
-
-    fn first_scene(&self) -> Option<&TimelineView> {
-        let small = self.scenes.iter().find(|scene| !scene.is_large);
-        small.or(self.scenes.first()).map(|scene| &scene.track)
     }
 
     fn parameters(&self) -> Vec<(String, String)> {
@@ -146,7 +141,8 @@ pub async fn show(
         None => None,
     };
 
-    let page = RunPage { lesson, guesses, scenes: scenes(&run, language), layout, run };
+    let (player, scenes) = (player(&run, lesson, language), scenes(&run, language));
+    let page = RunPage { lesson, guesses, player, scenes, layout, run };
     html(StatusCode::OK, &page)
 }
 

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::index;
 use super::run::{self, run_address};
-use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
+use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::upload;
 use super::views;
 use crate::web::api::lab_runs::find_run;
@@ -38,6 +38,7 @@ struct SavedRun {
     layout: Layout,
     run: LabRun,
     lesson: Option<&'static Lesson>,
+    player: Option<Player>,
     scenes: Vec<Scene>,
     style: String,
     json: String,
@@ -80,8 +81,10 @@ fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::err
     let layout = Layout::minimal(request)?;
     // In JSON, `<` occurs only inside texts, where the escape means the same.
     let json = serde_json::to_string(&run)?.replace('<', "\\u003c");
+    let lesson = run.request.lesson.as_deref().and_then(lessons::named);
     let page = SavedRun {
-        lesson: run.request.lesson.as_deref().and_then(lessons::named),
+        lesson,
+        player: player(&run, lesson, layout.language),
         scenes: scenes(&run, layout.language),
         style: without_fonts(&STYLES.concat()),
         json,

@@ -1,11 +1,14 @@
 //! The traced requests of a run as drawings: forks, the entries that were computed from one read,
-//! and scenes, requests of one arm that were in flight together or changed the same value.
+//! and scenes, the requests of a part of a lesson, or of one arm that belong together.
 
 use std::collections::BTreeSet;
 
+use super::views;
 use crate::web::pages::format::short_id;
 use crate::web::pages::timeline::TimelineView;
 use holdfast_base::messages::Language;
+use holdfast_lab::fork_pair::ForkPair;
+use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use holdfast_lab::timeline::{Timeline, TracedRequest, format_ms};
 use holdfast_shop::Strategy;
@@ -67,31 +70,144 @@ const MAX_NAMED_REQUESTS: usize = 4;
 
 #[derive(Debug)]
 pub struct Scene {
+    /// Id within the lesson; empty for requests of an arm.
+    pub id: String,
     pub title: String,
-    /// True if there are more requests than [`MAX_NAMED_REQUESTS`]; the scene is collapsed then.
-    pub is_large: bool,
     pub track: TimelineView,
 }
 
-pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
-    let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
-    lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
-    let mut scenes: Vec<Vec<&Lane>> = Vec::new();
-    for lane in lanes {
-        match scenes.last_mut() {
-            Some(scene) if belongs(lane, scene) => scene.push(lane),
-            _ => scenes.push(vec![lane]),
-        }
-    }
-    scenes.sort_by_key(|scene| scene[0].sent_us);
-    scenes.into_iter().map(|mut scene| build_scene(run, &mut scene, language)).collect()
+/// The drawing that plays first.
+#[derive(Debug)]
+pub struct Player {
+    /// Id of its scene; empty if a fork is drawn.
+    pub scene: String,
+    /// What a fork shows.
+    pub sentence: Option<String>,
+    pub track: TimelineView,
 }
 
+/// Returns the scene that the lesson asks about; without it the smallest fork, or the first scene.
+pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
+    if let Some(compared) = compare(run, lesson, language) {
+        return Some(compared);
+    }
+    let groups = groups(run);
+    let wanted = lesson.map_or("", |lesson| lesson.scene);
+    let asked = groups.iter().find(|scene| !wanted.is_empty() && scene[0].scene == wanted);
+    let drawn = |scene: &Vec<&Lane>| {
+        let Scene { id, track, .. } = build_scene(run, scene, language);
+        Player { scene: id, sentence: None, track }
+    };
+
+    if let Some(scene) = asked {
+        return Some(drawn(scene));
+    }
+    if let Some(ForkPair { arm, fork, lanes, .. }) = run.shortest_fork() {
+        let number = |number| views::amount(number, arm.is_money()).into();
+        let variables = [
+            ("before", number(fork.before)),
+            ("after", number(written(fork, lanes[0]))),
+            ("apart", apart(&lanes).into()),
+        ];
+        return Some(Player {
+            scene: String::new(),
+            sentence: Some(language.text_with("lab-pair", &variables)),
+            track: draw(arm, fork, &lanes, language),
+        });
+    }
+    let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
+    small.or(groups.first()).map(drawn)
+}
+
+/// Requests of an arm that are compared with those of another one.
+const MAX_COMPARED: usize = 6;
+/// Id of the scene that compares the slowest strategy of a load with the fastest one.
+const COMPARE: &str = "compare";
+
+/// Returns the first requests of the slowest and of the fastest strategy, on one time scale from
+/// their first request on.
+fn compare(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
+    let asks = lesson.is_some_and(|lesson| lesson.scene == COMPARE);
+    let (slow, fast) = views::slowest_and_fastest(&run.outcome.arms).filter(|_| asks)?;
+    let lanes = [slow, fast].map(|arm| first_lanes(run, arm, language));
+    if lanes.iter().any(Vec::is_empty) {
+        return None;
+    }
+
+    let lanes = lanes.concat();
+    let requests = lanes.iter().map(|lane| {
+        let strategy = lane.strategy.as_deref().and_then(Strategy::named);
+        TracedRequest { lane, is_duplicate: false, strategy }
+    });
+    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
+    let names = [("slow", slow.name(language).into()), ("fast", fast.name(language).into())];
+    Some(Player {
+        scene: COMPARE.to_owned(),
+        sentence: Some(language.text_with("lab-compare", &names)),
+        track: TimelineView::to_scale(timeline, language),
+    })
+}
+
+/// Returns the requests of an arm that had the lock first, with their places as names.
+fn first_lanes(run: &LabRun, arm: &ArmResult, language: Language) -> Vec<Lane> {
+    let is_own = |lane: &&Lane| {
+        let of_lane = lane.arm.and_then(|arm| run.outcome.arms.get(arm));
+        of_lane.is_some_and(|of_lane| std::ptr::eq(of_lane, arm)) && !lane.events.is_empty()
+    };
+    let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().filter(is_own).collect();
+    lanes.sort_by_key(|lane| {
+        let held = lane.events.iter().find(|event| event.event == "held");
+        held.or(lane.events.first()).map(|event| event.t_us)
+    });
+    lanes.truncate(MAX_COMPARED);
+
+    let began_us = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
+    let name = arm.name(language);
+    let renamed = lanes.into_iter().enumerate().map(|(place, lane)| Lane {
+        label: format!("{name} {}", place + 1).into(),
+        strategy: Some(arm.strategy.clone()),
+        ..lane.clone().since(began_us)
+    });
+    renamed.collect()
+}
+
+pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
+    groups(run).iter().map(|scene| build_scene(run, scene, language)).collect()
+}
+
+/// Returns the lanes of each scene in the order A, B, C: requests by the time at which they were
+/// sent, then those who sent none.
+fn groups(run: &LabRun) -> Vec<Vec<&Lane>> {
+    let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
+    lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
+
+    let mut scenes: Vec<Vec<&Lane>> = Vec::new();
+    for lane in lanes {
+        match scenes.iter_mut().rev().find(|scene| belongs(lane, scene)) {
+            Some(scene) => scene.push(lane),
+            None => scenes.push(vec![lane]),
+        }
+    }
+
+    scenes.sort_by_key(|scene| scene[0].sent_us);
+    for scene in &mut scenes {
+        scene.sort_by_key(|lane| (lane.is_actor(), lane.sent_us));
+    }
+    scenes
+}
+
+/// Returns whether a lane belongs to a scene, by the scene's id. Lanes of arms and of old files
+/// have none: those belong together that were in flight together or changed the same value.
 fn belongs(lane: &Lane, scene: &[&Lane]) -> bool {
+    if (scene[0].arm, &scene[0].scene) != (lane.arm, &lane.scene) {
+        return false;
+    }
+    if !lane.scene.is_empty() {
+        return true;
+    }
     let over = scene.iter().map(|lane| end(lane)).max().unwrap_or(0);
     let theirs: BTreeSet<&str> = scene.iter().flat_map(|lane| keys(lane)).collect();
-    let same_value = keys(lane).any(|key| theirs.contains(key));
-    scene[0].arm == lane.arm && (lane.sent_us <= over || same_value)
+    lane.sent_us <= over || keys(lane).any(|key| theirs.contains(key))
 }
 
 fn end(lane: &Lane) -> u64 {
@@ -103,29 +219,25 @@ fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
     lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
 }
 
-fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
-    scene.sort_by(|one, other| (&one.replica, one.sent_us).cmp(&(&other.replica, other.sent_us)));
+fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
 
-    let labels = scene.iter().map(|lane| lane.label.text(language));
-    let mut names: Vec<String> = labels.collect();
-    names.sort_unstable();
-
-    let strategy =
+    let names: Vec<String> = scene.iter().map(|lane| lane.label.text(language)).collect();
+    let of_arm =
         scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
-    let known = strategy.and_then(Strategy::named);
 
     let requests: Vec<TracedRequest<'_>> = scene
         .iter()
         .map(|&lane| {
             let is_duplicate = duplicates.contains(&lane.request_id);
-            TracedRequest { lane, is_duplicate, strategy: known }
+            let strategy = lane.strategy.as_deref().or(of_arm).and_then(Strategy::named);
+            TracedRequest { lane, is_duplicate, strategy }
         })
         .collect();
 
-    let title = match (names.len(), strategy) {
+    let title = match (names.len(), of_arm) {
         (..=MAX_NAMED_REQUESTS, _) => language.list(&names),
         (many, Some(strategy)) => {
             let variables = [("requests", many.into()), ("strategy", strategy.into())];
@@ -135,8 +247,8 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
     };
 
     Scene {
+        id: scene[0].scene.clone(),
         title,
-        is_large: names.len() > MAX_NAMED_REQUESTS,
         track: TimelineView::fitting(Timeline::of_requests(&requests, language), language),
     }
 }

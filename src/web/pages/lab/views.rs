@@ -3,7 +3,7 @@
 
 use crate::web::pages::format::format_count;
 use holdfast_base::messages::{Language, Text};
-pub use holdfast_base::output::grouped as count;
+pub use holdfast_base::output::{grouped as count, rate};
 use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
 use holdfast_shop::{Cents, Strategy};
 
@@ -26,14 +26,14 @@ pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<Figur
         ("drift", |arm| (counted(arm, arm.drift), arm.drift != 0)),
         ("breaks", |arm| (format_count(arm.breaks), arm.breaks > 0)),
         ("forks", |arm| (format_count(arm.forks), arm.forks > 0)),
-        ("rate", |arm| (format!("{:.1}", arm.orders_per_s), false)),
+        ("rate", |arm| (rate(arm.orders_per_s), false)),
         ("p50", |arm| (ms(arm.wait_p50_ms), false)),
         ("p99", |arm| (ms(arm.wait_p99_ms), false)),
     ];
 
     let money = !arms.is_empty() && arms.iter().all(ArmResult::is_money);
     let row = |(name, figure): &FigureRow| {
-        (figure_name(name, money, language), arms.iter().map(figure).collect())
+        (figure_name(name, money, language), ranked(arms).into_iter().map(figure).collect())
     };
     FIGURES.iter().map(row).collect()
 }
@@ -44,8 +44,19 @@ pub fn figure_name(name: &str, money: bool, language: Language) -> String {
     language.text(&format!("lab-figure-{name}"))
 }
 
-pub fn rate(arm: &ArmResult) -> String {
-    format_count(arm.orders_per_s.round() as i64)
+/// Returns the arms as they are compared: the fastest first, if that is all in which they differ.
+pub fn ranked(arms: &[ArmResult]) -> Vec<&ArmResult> {
+    let mut ranked: Vec<&ArmResult> = arms.iter().collect();
+    if differ_by_rate_only(arms) {
+        ranked.sort_by(|a, b| b.orders_per_s.total_cmp(&a.orders_per_s));
+    }
+    ranked
+}
+
+/// Returns the slowest and the fastest arm, if that is all in which they differ.
+pub fn slowest_and_fastest(arms: &[ArmResult]) -> Option<(&ArmResult, &ArmResult)> {
+    let ranked = ranked(arms);
+    differ_by_rate_only(arms).then_some((*ranked.last()?, *ranked.first()?))
 }
 
 /// Returns the length of the bar of an arm's rate beside the others: 0 to 200.
@@ -93,7 +104,7 @@ const MIN_CURVE_MS: u64 = 200;
 
 /// Returns what was sold over time, as JSON for the script. `None` if no load took long enough.
 pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
-    let curve = |arm: &ArmResult| {
+    let curve = |arm: &&ArmResult| {
         let unit = if arm.is_money() { 100.0 } else { 1.0 };
         let samples: Vec<&Sample> = sample_evenly(&arm.samples, MAX_CURVE_POINTS).collect();
         let times: Vec<f64> = samples.iter().map(|sample| sample.t_ms as f64 / 1_000.0).collect();
@@ -102,12 +113,14 @@ pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
         serde_json::json!({ "name": name, "broken": is_broken, "t": times, "sold": sold })
     };
 
-    let is_long = |arm: &&ArmResult| {
+    // Beside one that takes long, a fast one is a steep line, which is what the chart shows.
+    let is_long = |arm: &ArmResult| {
         arm.samples.len() > 2 && arm.samples.last().is_some_and(|last| last.t_ms >= MIN_CURVE_MS)
     };
-
-    let curves: Vec<_> = arms.iter().filter(is_long).map(curve).collect();
-    (!curves.is_empty()).then(|| serde_json::Value::from(curves).to_string())
+    let ranked = ranked(arms);
+    let drawn = ranked.iter().filter(|arm| arm.samples.len() > 1);
+    let curves: Vec<_> = drawn.map(curve).collect();
+    arms.iter().any(is_long).then(|| serde_json::Value::from(curves).to_string())
 }
 
 /// Returns the curve of an arm as a table: the time since the first order, and the figures.
@@ -193,7 +206,7 @@ fn after_number(text: &Text, language: Language) -> Option<String> {
 
 pub fn beside(arm: &ArmResult, arms: &[ArmResult], language: Language) -> Verdict {
     if differ_by_rate_only(arms) {
-        let number = format!("{:.1}", arm.orders_per_s);
+        let number = rate(arm.orders_per_s);
         let label = figure_name("rate", arm.is_money(), language);
         return Verdict { number, label, is_sound: Some(true) };
     }
@@ -213,11 +226,7 @@ fn differ_by_rate_only(arms: &[ArmResult]) -> bool {
 
 /// Compares the fastest strategy with the slowest one, if that is all in which they differ.
 fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
-    if !differ_by_rate_only(arms) {
-        return None;
-    }
-    let by_rate = |a: &&ArmResult, b: &&ArmResult| a.orders_per_s.total_cmp(&b.orders_per_s);
-    let (slowest, fastest) = (arms.iter().min_by(by_rate)?, arms.iter().max_by(by_rate)?);
+    let (slowest, fastest) = slowest_and_fastest(arms)?;
     let variables =
         [("fastest", fastest.name(language).into()), ("slowest", slowest.name(language).into())];
     let ratio = format!("{:.1}", fastest.orders_per_s / slowest.orders_per_s);
@@ -276,6 +285,13 @@ mod tests {
         assert_eq!(number(&arms).as_deref(), Some("7.5 ×"));
         assert_eq!(of_rates(&arms, Language::Chinese).unwrap().number, "7.5 倍：");
         assert_eq!(beside(&arms[0], &arms, Language::English).number, "40.0");
+        assert_eq!(
+            ranked(&arms).iter().map(|arm| &arm.strategy).collect::<Vec<_>>(),
+            ["batched", "owner"]
+        );
+        let unlike = [arm("owner", 99, 40.0), arm("batched", 100, 2_226.4)];
+        assert_eq!(ranked(&unlike)[0].strategy, "owner");
+        assert_eq!(rate(unlike[1].orders_per_s), "2,226");
         assert_eq!(number(&arms[..1]), None);
         assert_eq!(number(&[arm("owner", 99, 40.0), arm("batched", 100, 300.0)]), None);
         assert_eq!(number(&[arm("owner", 0, 0.0), arm("batched", 0, 0.0)]), None);

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use holdfast_base::messages::is_chinese;
+use super::labels::text_width;
 use holdfast_lab::timeline::{Event, format_ms};
 
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.
 const PIXELS_PER_MS: f64 = 12.0;
-/// Width of a character of a label of 14 px: a Latin one, and a Chinese one.
-const CHARACTER: f64 = 8.4;
-const WIDE_CHARACTER: f64 = 14.5;
+/// Least part of a fitting axis before its first event, and behind its last one.
+const MARGIN_PART: f64 = 0.03;
 const LABEL_PADDING: f64 = 12.0;
 
 /// A part of the axis, from 0 to 100.
@@ -36,6 +35,29 @@ pub struct Axis {
 }
 
 impl Axis {
+    /// As [`Self::of`], for a drawing of any width, in which half a mark has room at both ends.
+    pub fn fitting<'l>(
+        events: &[Event],
+        labels: impl Iterator<Item = &'l str>,
+        gaps: RangeInclusive<f64>,
+    ) -> Self {
+        let mut axis = Self::of(events, labels, gaps);
+        let margin = (axis.width * MARGIN_PART - MARGIN).max(0.0);
+        axis.places.iter_mut().chain(&mut axis.breaks).for_each(|place| *place += margin);
+        axis.width += 2.0 * margin;
+        axis
+    }
+
+    /// Makes every ms as long as any other.
+    pub fn to_scale(events: &[Event]) -> Self {
+        let times: Vec<u64> = events.iter().map(|event| event.at_us).collect();
+        let span = times.last().copied().unwrap_or(0).max(1) as f64;
+        let inner = 100.0 * (1.0 - 2.0 * MARGIN_PART);
+        let place = |time: &u64| 100.0 * MARGIN_PART + *time as f64 / span * inner;
+        let places = times.iter().map(place).collect();
+        Self { times, places, width: 100.0, breaks: Vec::new() }
+    }
+
     /// Leaves room for the labels of each lane. Gaps outside of `gaps`, in pixels, are
     /// stretched or shortened.
     pub fn of<'l>(
@@ -105,8 +127,7 @@ impl Axis {
     }
 }
 
-/// Returns the width of a label in pixels.
+/// Returns the width of a label with the distance from the next one, in pixels.
 pub fn label_width(text: &str) -> f64 {
-    let width = |c: char| if is_chinese(c) { WIDE_CHARACTER } else { CHARACTER };
-    LABEL_PADDING + text.chars().map(width).sum::<f64>()
+    LABEL_PADDING + text_width(text)
 }

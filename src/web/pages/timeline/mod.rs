@@ -1,41 +1,32 @@
 //! Draws a timeline as SVG, with the list of its events in words.
 //!
 //! Places on the time axis are percentages of its width. A drawing that *fits* is as wide as its
-//! box, on a phone too, and shows of its labels those that have room; a *scrolled* one keeps the
-//! width that all of its labels need. `static/swimlane.js` only lets a drawing play.
+//! box, on a phone too, and shows of its labels those that have room ([`labels`]); a *scrolled* one
+//! keeps the width that all of its labels need. `static/swimlane.js` only lets a drawing play.
 
 mod axis;
+mod labels;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use askama::Template;
 
 use self::axis::{Axis, Percent, label_width};
+use self::labels::{Label, WIDTHS, Wanted};
 use holdfast_base::messages::Language;
 use holdfast_lab::timeline::{Activity, Event, EventKind, Overlap, Timeline};
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
 const MAX_LABELLED_LANES: usize = 4;
-/// Widths of a narrow and of a wide drawing in pixels; `swimlane.css` has the latter in `em`.
-const WIDTHS: [f64; 2] = [290.0, 560.0];
-/// Distances of two events of a fitting and of a scrolled drawing, in pixels.
-const FITTING_GAPS: RangeInclusive<f64> = 9.0..=24.0;
+/// Distances of two events of a fitting, a low and a scrolled drawing, in pixels.
+const FITTING_GAPS: RangeInclusive<f64> = 12.0..=24.0;
+const SMALL_GAPS: RangeInclusive<f64> = 9.0..=24.0;
 const SCROLLED_GAPS: RangeInclusive<f64> = 18.0..=120.0;
 const MARGIN: i32 = 6;
-
-/// Events with a mark of their own.
-const OWN_SHAPES: [&str; 10] = [
-    "held",
-    "read",
-    "write",
-    "commit",
-    "committed",
-    "refused",
-    "release",
-    "lost",
-    "paused",
-    "resumed",
-];
+const ROW_HEIGHT: i32 = 20;
+/// The style of what is shown at every width.
+const ALL_WIDTHS: &str = "narrow middle wide";
 
 /// Heights in pixels, from the top of the drawing or of a lane.
 #[derive(Debug, Clone, Copy)]
@@ -47,22 +38,56 @@ struct Size {
     name: Option<i32>,
     bar: i32,
     bar_height: i32,
+    /// The baseline of the first row of labels.
     label: i32,
+    /// Rows that labels may take; the lane grows with those that they take.
+    rows: usize,
     /// Room below the lanes of a drawing with overlaps, for the words on them.
     foot: i32,
 }
 
-const LABELLED: Size =
-    Size { axis: 0, lane: 84, name: Some(18), bar: 40, bar_height: 14, label: 68, foot: 26 };
+const LABELLED: Size = Size {
+    axis: 0,
+    lane: 84,
+    name: Some(18),
+    bar: 40,
+    bar_height: 14,
+    label: 68,
+    rows: 3,
+    foot: 26,
+};
 /// `swimlane.css` has the heights of lanes whose names are beside the drawing.
-const COMPACT: Size =
-    Size { axis: 0, lane: 24, name: None, bar: 12, bar_height: 10, label: 0, foot: MARGIN };
+const COMPACT: Size = Size {
+    axis: 0,
+    lane: 24,
+    name: None,
+    bar: 12,
+    bar_height: 10,
+    label: 0,
+    rows: 0,
+    foot: MARGIN,
+};
 const SCROLLED: Size =
-    Size { axis: 30, lane: 48, name: None, bar: 34, bar_height: 8, label: 18, foot: 26 };
+    Size { axis: 30, lane: 48, name: None, bar: 34, bar_height: 8, label: 18, rows: 1, foot: 26 };
 
 /// `race.css` has the same heights.
-const SMALL: Size =
-    Size { axis: 0, lane: 38, name: None, bar: 12, bar_height: 8, label: 33, foot: MARGIN };
+const SMALL: Size = Size {
+    axis: 0,
+    lane: 38,
+    name: None,
+    bar: 12,
+    bar_height: 8,
+    label: 33,
+    rows: 1,
+    foot: MARGIN,
+};
+
+/// A label, and the widths of the drawing at which it is shown.
+#[derive(Debug)]
+struct Shown {
+    label: Label,
+    widths: String,
+}
 
 #[derive(Debug, Template)]
 #[template(path = "parts/timeline.html")]
@@ -73,9 +98,8 @@ pub struct TimelineView {
     activities: Vec<Activity>,
     next: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,
-    labels: Vec<String>,
-    /// The style of each label: at which widths of the drawing it is shown.
-    shown: Vec<&'static str>,
+    /// The labels of each event, which may differ by the width of the drawing.
+    labels: Vec<Vec<Shown>>,
     axis: Axis,
     size: Size,
     pub is_animated: bool,
@@ -91,6 +115,12 @@ impl TimelineView {
         }
         let overlaps = timeline.overlaps(false);
         Self::new(timeline, overlaps, LABELLED, language)
+    }
+
+    /// Draws a timeline that fits its box, with time to scale.
+    pub fn to_scale(timeline: Timeline, language: Language) -> Self {
+        let axis = Axis::to_scale(&timeline.events);
+        Self { axis, ..Self::new(timeline, Vec::new(), COMPACT, language) }
     }
 
     /// Draws a timeline of few events that fits its box, with low lanes.
@@ -111,19 +141,9 @@ impl TimelineView {
     }
 
     fn new(timeline: Timeline, overlaps: Vec<Overlap>, size: Size, language: Language) -> Self {
-        let is_scrolled = size.axis > 0;
-        let label = |event: &Event| match size.label {
-            0 => String::new(),
-            _ => event.label(is_scrolled, language),
-        };
-        let labels: Vec<String> = timeline.events.iter().map(label).collect();
-
-        // Reads and writes have room in any case.
-        let has_room = |event: &Event| is_scrolled || is_main(event);
-        let labelled = timeline.events.iter().zip(&labels);
-        let kept = labelled.map(|(event, label)| if has_room(event) { label.as_str() } else { "" });
-        let gaps = if is_scrolled { SCROLLED_GAPS } else { FITTING_GAPS };
-        let axis = Axis::of(&timeline.events, kept, gaps);
+        let texts: Vec<Vec<String>> =
+            timeline.events.iter().map(|event| event.labels(language)).collect();
+        let axis = axis(&timeline.events, &texts, &size);
 
         let mut view = Self {
             language,
@@ -131,65 +151,58 @@ impl TimelineView {
             next: timeline.next_in_lane(),
             timeline,
             overlaps,
-            shown: Vec::new(),
-            labels,
+            labels: Vec::new(),
             axis,
             size,
             is_animated: false,
             labelled_by: String::new(),
         };
 
-        view.shown = view.shown_labels();
+        view.labels =
+            if size.axis > 0 { view.all_labels(texts) } else { view.placed_labels(texts) };
+        let rows = view.labels.iter().flatten().map(|shown| shown.label.row);
+        if size.rows > 1 {
+            view.size.lane += ROW_HEIGHT * i32::try_from(rows.max().unwrap_or(0)).unwrap_or(0);
+        }
         view
     }
 
-    /// Returns, for each label, the widths of the drawing at which it has room: a read or write
-    /// behind the label before it, any other one also before the next read or write of its lane.
-    fn shown_labels(&self) -> Vec<&'static str> {
-        let mut next_main = vec![100.0; self.timeline.lanes.len()];
-        let mut limits = vec![100.0; self.labels.len()];
-        for (index, event) in self.timeline.events.iter().enumerate().rev() {
-            limits[index] = next_main[event.lane];
-            if is_main(event) {
-                next_main[event.lane] = self.axis.place(index).0;
-            }
-        }
-
-        let mut ends = vec![[0.0; 2]; self.timeline.lanes.len()];
-        let mut shown = Vec::with_capacity(self.labels.len());
-        for (index, event) in self.timeline.events.iter().enumerate() {
-            let place = self.axis.place(index).0;
-            let ends_at_mark = self.ends_at_mark(&index);
-
-            let mut fits = [false; 2];
-            for (at, width) in WIDTHS.into_iter().enumerate() {
-                let length = label_width(&self.labels[index]) / width * 100.0;
-                let from = if ends_at_mark { place - length } else { place };
-                let end = from + length;
-                let free = &mut ends[event.lane][at];
-                fits[at] = from >= *free && (is_main(event) || end <= limits[index]);
-                if fits[at] && !self.labels[index].is_empty() {
-                    *free = end;
-                }
-            }
-
-            shown.push(match (fits, self.size.axis) {
-                ([true, true], _) | (_, 1..) => "",
-                ([true, false], _) => "narrow",
-                ([false, true], _) => "wide",
-                ([false, false], _) => "hidden",
-            });
-        }
-        shown
+    /// Returns the labels of a scrolled drawing, whose axis has room for all of them.
+    fn all_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
+        let whole = texts.into_iter().map(|texts| texts.into_iter().next());
+        let shown = |text| Shown {
+            label: Label { text, row: 0, is_end: false },
+            widths: ALL_WIDTHS.to_owned(),
+        };
+        whole.map(|text| text.map(shown).into_iter().collect()).collect()
     }
 
-    /// Returns whether a read or write is so near to the right edge of a narrow drawing that its
-    /// label ends at its mark instead of beginning there.
-    fn ends_at_mark(&self, index: &usize) -> bool {
-        let length = label_width(&self.labels[*index]) / WIDTHS[0] * 100.0;
-        let is_fitting = self.size.axis == 0;
-        let is_near = self.axis.place(*index).0 + length > 100.0;
-        is_fitting && is_near && is_main(&self.timeline.events[*index])
+    fn placed_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
+        let events = self.timeline.events.iter().zip(texts).enumerate();
+        let wanted = events.map(|(index, (event, texts))| Wanted {
+            lane: event.lane,
+            place: self.place(index),
+            rank: rank(event),
+            texts,
+        });
+        let wanted: Vec<Wanted> = wanted.collect();
+        let placed =
+            WIDTHS.map(|(width, name)| (name, labels::place(&wanted, width, self.size.rows)));
+
+        let of_event = |index: usize| {
+            let mut shown: Vec<Shown> = Vec::new();
+            for (name, labels) in &placed {
+                let Some(label) = &labels[index] else { continue };
+                match shown.iter_mut().find(|shown| shown.label == *label) {
+                    Some(same) => same.widths = format!("{} {name}", same.widths),
+                    None => {
+                        shown.push(Shown { label: label.clone(), widths: (*name).to_owned() });
+                    }
+                }
+            }
+            shown
+        };
+        (0..wanted.len()).map(of_event).collect()
     }
 
     pub fn place(&self, index: usize) -> f64 {
@@ -229,6 +242,15 @@ impl TimelineView {
         Activity::SHOWN.into_iter().filter(is_drawn).collect()
     }
 
+    /// Returns the marks that the legend explains: the kind's name, its shape and its meaning.
+    pub fn signs(&self) -> Vec<(&'static str, &'static str, String)> {
+        let kinds: BTreeSet<&str> =
+            self.timeline.events.iter().map(|event| event.kind.name()).collect();
+        let drawn = EventKind::KEY.iter().filter(|kind| kinds.contains(kind.name()));
+        let sign = |kind: &EventKind| (kind.name(), shape(kind), kind.legend(self.language));
+        drawn.map(sign).collect()
+    }
+
     pub fn has_loss(&self) -> bool {
         self.timeline.events.iter().any(|event| event.detail.is_loss)
     }
@@ -238,7 +260,9 @@ impl TimelineView {
         let event = &self.timeline.events[*index];
         match event.kind {
             _ if event.detail.is_loss => "loss",
+            EventKind::Foreign => "loss",
             EventKind::Held | EventKind::Release => Activity::Lock.name(),
+            EventKind::Expired | EventKind::Gone => Activity::Over.name(),
             _ => self.activities[*index].name(),
         }
     }
@@ -263,19 +287,10 @@ impl TimelineView {
         self.axis.place(*index)
     }
 
-    /// Returns the label of an event with its style, if it has room.
-    fn label(&self, index: &usize) -> Option<(&str, &'static str)> {
-        let label = (self.labels[*index].as_str(), self.shown[*index]);
-        (!label.0.is_empty() && label.1 != "hidden").then_some(label)
-    }
-
-    /// Returns the shape of a mark (`timeline_marks.svg`), so that color is never the only sign.
-    fn shape(&self, event: &Event) -> &'static str {
-        match event.kind {
-            EventKind::Killed | EventKind::Broken => "cross",
-            _ if OWN_SHAPES.contains(&event.kind.name()) => event.kind.name(),
-            _ => "dot",
-        }
+    /// Returns the y of a label's baseline.
+    fn label_y(&self, event: &Event, label: &Label) -> i32 {
+        let row = i32::try_from(label.row).unwrap_or(0);
+        self.top(&event.lane) + self.size.label + ROW_HEIGHT * row
     }
 
     /// Returns place, width and height of the bar behind an event; a thin line for an idle lane.
@@ -297,16 +312,71 @@ impl TimelineView {
         self.overlaps.iter().map(span).collect()
     }
 
-    /// Returns the words on the overlaps, and the middle of the first, moved so that the drawing
-    /// contains them.
-    fn overlap_label(&self) -> Option<(String, Percent)> {
-        let (from, width) = *self.spans().first().filter(|_| self.size.foot > MARGIN)?;
+    /// Returns the words on the overlaps, and the middle of the first at each range of widths,
+    /// moved so that the drawing contains them.
+    fn overlap_labels(&self) -> Vec<(String, Percent, &'static str)> {
+        let first = self.spans().first().copied().filter(|_| self.size.foot > MARGIN);
+        let Some((from, width)) = first else { return Vec::new() };
         let is_fitting = self.size.axis == 0;
         let text = if is_fitting { "swimlane-overlap" } else { "judge-overlap" };
         let text = self.language.text(text);
-        let room = if is_fitting { WIDTHS[0] } else { self.axis.width };
-        let half = (label_width(&text) / room * 50.0).min(50.0);
-        Some((text, Percent((from.0 + width.0 / 2.0).clamp(half, 100.0 - half))))
+
+        let in_width = |room: f64| {
+            let half = (label_width(&text) / room * 50.0).min(50.0);
+            Percent((from.0 + width.0 / 2.0).clamp(half, 100.0 - half))
+        };
+        if !is_fitting {
+            let middle = in_width(self.axis.width);
+            return vec![(text, middle, ALL_WIDTHS)];
+        }
+        WIDTHS.map(|(width, name)| (text.clone(), in_width(width), name)).into()
+    }
+}
+
+/// Returns the axis of a drawing, with the room that it keeps for labels: for all of a scrolled
+/// drawing, for reads and writes of a low one.
+fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
+    let is_scrolled = size.axis > 0;
+    let labelled = events.iter().zip(texts);
+    let kept = labelled.map(|(event, texts)| match size.rows {
+        1 if is_scrolled => texts.first().map_or("", String::as_str),
+        1 if is_main(event) => texts.last().map_or("", String::as_str),
+        _ => "",
+    });
+    match (is_scrolled, size.rows) {
+        (true, _) => Axis::of(events, kept, SCROLLED_GAPS),
+        (false, 1) => Axis::fitting(events, kept, SMALL_GAPS),
+        (false, _) => Axis::fitting(events, kept, FITTING_GAPS),
+    }
+}
+
+/// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only sign.
+fn shape(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::Killed | EventKind::Broken | EventKind::Busy => "cross",
+        EventKind::Gone => EventKind::Lost.name(),
+        EventKind::Left | EventKind::Removed => EventKind::Release.name(),
+        EventKind::Stale => EventKind::Refused.name(),
+        EventKind::Continued => EventKind::Resumed.name(),
+        EventKind::Cut => EventKind::Disconnected.name(),
+        EventKind::Tries | EventKind::Autocommit => EventKind::Commit.name(),
+        EventKind::Sent
+        | EventKind::Begin
+        | EventKind::Wait
+        | EventKind::Expire
+        | EventKind::End
+        | EventKind::Answered
+        | EventKind::Other(_) => "dot",
+        kind => kind.name(),
+    }
+}
+
+/// Returns how late a label is placed: what a drawing is about first, then reads and writes.
+fn rank(event: &Event) -> u8 {
+    match &event.kind {
+        kind if EventKind::KEY.contains(kind) => 0,
+        _ if is_main(event) => 1,
+        _ => 2,
     }
 }
 
@@ -324,6 +394,7 @@ fn is_main(event: &Event) -> bool {
 mod tests {
     use super::*;
     use holdfast_lab::timeline::{Detail, TimelineLane, Value};
+    use strum::IntoEnumIterator as _;
 
     fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
@@ -349,38 +420,56 @@ mod tests {
         Timeline { lanes, events }
     }
 
-    /// Returns whether the labels of a lane that are shown end before the next one.
-    fn is_legible(view: &TimelineView, width: f64, hidden: [&str; 2]) -> bool {
-        (0..view.timeline.lanes.len()).all(|lane| {
-            let events = view.timeline.events.iter().enumerate();
-            let own = events.filter(|(index, event)| {
-                event.lane == lane
-                    && !view.labels[*index].is_empty()
-                    && !hidden.contains(&view.shown[*index])
-            });
-            let spans = own.map(|(index, _)| {
-                let wide = |c: char| if c.is_ascii() { 7.0 } else { 14.0 };
-                let place = view.axis.place(index).0 / 100.0 * width;
-                let length = view.labels[index].chars().map(wide).sum::<f64>();
-                let from = if view.ends_at_mark(&index) { place - length } else { place };
-                (from, from + length)
-            });
-            let spans: Vec<(f64, f64)> = spans.collect();
-            spans.windows(2).all(|pair| pair[1].0 >= pair[0].1)
-        })
+    #[test]
+    fn scrolled_labels_never_overlap() {
+        for language in Language::ALL {
+            let view = TimelineView::scrolled(many_events(), Vec::new(), "", language);
+            for lane in 0..view.timeline.lanes.len() {
+                let events = view.timeline.events.iter().enumerate();
+                let own = events.filter(|(_, event)| event.lane == lane);
+                let spans: Vec<(f64, f64)> = own
+                    .filter_map(|(index, _)| {
+                        let from = view.place(index) * view.axis.width;
+                        let shown = view.labels[index].first()?;
+                        Some((from, from + labels::text_width(&shown.label.text)))
+                    })
+                    .collect();
+                assert!(spans.len() > 4, "{view:?}");
+                assert!(spans.windows(2).all(|pair| pair[1].0 >= pair[0].1), "{view:?}");
+            }
+        }
+    }
+
+    /// Reads and writes of two orders, the loss and its fork are labelled on the smallest phone.
+    #[test]
+    fn few_events_have_all_main_labels() {
+        let events = vec![
+            event(0, 0, EventKind::Sent, 0),
+            event(100, 1, EventKind::Sent, 0),
+            event(1_000, 0, EventKind::Read, 10),
+            event(1_200, 1, EventKind::Read, 10),
+            event(2_000, 1, EventKind::Write, 9),
+            event(2_300, 1, EventKind::Answered, 201),
+            event(90_000, 0, EventKind::Write, 9),
+            event(90_300, 0, EventKind::Answered, 201),
+        ];
+        for language in Language::ALL {
+            let lanes = vec![TimelineLane::default(); 2];
+            let view = TimelineView::fitting(Timeline { lanes, events: events.clone() }, language);
+            for index in [2, 3, 4, 6] {
+                let widths: String =
+                    view.labels[index].iter().map(|it| it.widths.as_str()).collect();
+                assert!(widths.contains("narrow") && widths.contains("wide"), "{view:?}");
+            }
+        }
     }
 
     #[test]
-    fn labels_never_overlap() {
-        for language in Language::ALL {
-            let view = TimelineView::scrolled(many_events(), Vec::new(), "", language);
-            assert!(is_legible(&view, view.axis.width, ["hidden"; 2]), "{view:?}");
-            let mut few = many_events();
-            few.events.truncate(15);
-            few.lanes.truncate(3);
-            let view = TimelineView::fitting(few, language);
-            assert!(is_legible(&view, WIDTHS[0], ["wide", "hidden"]), "{view:?}");
-            assert!(is_legible(&view, WIDTHS[1], ["narrow", "hidden"]), "{view:?}");
+    fn every_kind_has_its_mark() {
+        let marks = include_str!("../../../../templates/parts/timeline_marks.svg");
+        for kind in EventKind::iter() {
+            let id = format!("id=\"mark-{}\"", shape(&kind));
+            assert!(marks.contains(&id), "{id}");
         }
     }
 

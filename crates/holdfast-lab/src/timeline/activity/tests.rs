@@ -1,0 +1,212 @@
+use super::*;
+use crate::timeline::{Detail, Event, TimelineLane, Value};
+
+fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
+    let detail = Detail { value: value.map(Value::Units), ..Detail::default() };
+    Event { lane, at_us, kind, detail }
+}
+
+fn timeline(events: Vec<Event>) -> Timeline {
+    let lanes = ["a", "b", "c"]
+        .map(|name| TimelineLane { name: name.to_owned(), ..TimelineLane::default() });
+    let mut timeline = Timeline { lanes: lanes.into(), events };
+    timeline.mark_stale_writes();
+    timeline
+}
+
+fn stale(timeline: &Timeline) -> Vec<usize> {
+    let events = timeline.events.iter().enumerate();
+    events.filter(|(_, event)| event.detail.is_loss).map(|(index, _)| index).collect()
+}
+
+fn times(timeline: &Timeline, are_all: bool) -> Vec<(u64, u64)> {
+    timeline.overlaps(are_all).iter().map(|it| (it.from_us, it.to_us)).collect()
+}
+
+#[test]
+fn stale_write_overwrites_unread_value() {
+    let mut timeline = timeline(vec![
+        event(1, 2, EventKind::Read, Some(41)),
+        event(2, 1, EventKind::Read, Some(41)),
+        event(3, 1, EventKind::Write, Some(40)),
+        event(4, 2, EventKind::Write, Some(40)),
+        event(5, 0, EventKind::Read, Some(40)),
+        event(6, 0, EventKind::Write, Some(39)),
+    ]);
+    assert_eq!(stale(&timeline), [3]);
+    let overlaps = timeline.overlaps(false);
+    assert_eq!(
+        overlaps,
+        [Overlap { from_us: 2, to_us: 3, read: 0, lanes: BTreeSet::from([1, 2]) }]
+    );
+    timeline.put_involved_lanes_first(&overlaps);
+    let names: String = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
+    assert_eq!((names.as_str(), timeline.events[0].lane), ("bca", 1));
+}
+
+#[test]
+fn overlaps_of_one_time_are_one() {
+    let reads = (0..3).map(|lane| event(1 + lane as u64, lane, EventKind::Read, Some(41)));
+    let ends = (0..3).map(|lane| event(4 + lane as u64, lane, EventKind::Answered, None));
+    let timeline = timeline(reads.chain(ends).collect());
+    let overlaps = timeline.overlaps(true);
+    let lanes = BTreeSet::from([0, 1, 2]);
+    assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 5, read: 0, lanes }]);
+}
+
+#[test]
+fn refused_write_loses_nothing() {
+    let timeline = timeline(vec![
+        event(1, 0, EventKind::Read, Some(41)),
+        event(2, 1, EventKind::Read, Some(41)),
+        event(3, 1, EventKind::Write, Some(40)),
+        event(4, 0, EventKind::Write, Some(40)),
+        event(5, 0, EventKind::Refused, None),
+        event(6, 0, EventKind::Read, Some(40)),
+        event(7, 2, EventKind::Read, Some(40)),
+        event(8, 0, EventKind::Write, Some(39)),
+        event(9, 0, EventKind::Refused, None),
+        event(10, 2, EventKind::Write, Some(39)),
+    ]);
+    assert_eq!(stale(&timeline), [0; 0]);
+}
+
+/// The response to a write may arrive after another client has read the new value.
+#[test]
+fn read_of_new_value_is_not_stale() {
+    let timeline = timeline(vec![
+        event(10, 0, EventKind::Read, Some(41)),
+        event(20, 1, EventKind::Read, Some(40)),
+        event(21, 0, EventKind::Write, Some(40)),
+        event(30, 1, EventKind::Write, Some(39)),
+    ]);
+    assert_eq!(stale(&timeline), [0; 0]);
+    assert_eq!(times(&timeline, false), []);
+    assert_eq!(times(&timeline, true), [(20, 21)]);
+}
+
+#[test]
+fn sold_out_readers_do_not_overlap() {
+    let timeline = timeline(vec![
+        event(1, 0, EventKind::Read, Some(0)),
+        event(2, 1, EventKind::Read, Some(0)),
+        event(3, 0, EventKind::Answered, None),
+        event(4, 1, EventKind::Answered, None),
+    ]);
+    assert_eq!(times(&timeline, false), []);
+}
+
+#[test]
+fn killed_client_holds_nothing() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Wait, None),
+        event(1, 0, EventKind::Held, None),
+        event(2, 0, EventKind::Paused, None),
+        event(3, 0, EventKind::Killed, None),
+        event(4, 1, EventKind::Held, None),
+    ]);
+    let names: Vec<&str> = timeline.activities().iter().map(|it| it.name()).collect();
+    assert_eq!(names, ["waiting", "lock", "paused", "idle", "lock"]);
+}
+
+fn names(timeline: &Timeline) -> Vec<&'static str> {
+    timeline.activities().iter().map(|it| it.name()).collect()
+}
+
+/// A lane that shows the end of its lease while it is paused goes on without a lock; red, if it
+/// writes what is stored.
+#[test]
+fn expiry_during_pause_shows_afterwards() {
+    let lane = |last: EventKind| {
+        timeline(vec![
+            event(0, 0, EventKind::Held, None),
+            event(1, 0, EventKind::Read, Some(10)),
+            event(2, 0, EventKind::Paused, None),
+            event(3, 0, EventKind::Expired, None),
+            event(4, 0, EventKind::Resumed, None),
+            event(5, 0, last, Some(9)),
+            event(6, 0, EventKind::Lost, None),
+        ])
+    };
+    let refused = lane(EventKind::Refused);
+    assert_eq!(names(&refused), ["lock", "lock", "paused", "paused", "over", "over", "idle"]);
+    let written = lane(EventKind::Write);
+    assert_eq!(names(&written), ["lock", "lock", "paused", "paused", "unsafe", "unsafe", "idle"]);
+}
+
+#[test]
+fn stopped_process_is_paused_within_pause_of_request() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Held, None),
+        event(1, 0, EventKind::Paused, None),
+        event(2, 0, EventKind::Stopped, None),
+        event(3, 0, EventKind::Renewed, None),
+        event(4, 0, EventKind::Continued, None),
+        event(5, 0, EventKind::Resumed, None),
+    ]);
+    assert_eq!(names(&timeline), ["lock", "paused", "paused", "paused", "paused", "lock"]);
+}
+
+#[test]
+fn locks_of_dead_and_careless_holders_are_left() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Held, None),
+        event(1, 0, EventKind::Killed, None),
+        event(2, 1, EventKind::Held, None),
+        event(3, 1, EventKind::Left, None),
+        event(4, 1, EventKind::Answered, None),
+        event(5, 1, EventKind::Expired, None),
+        event(6, 0, EventKind::Gone, None),
+        event(7, 2, EventKind::Wait, None),
+        event(8, 2, EventKind::Busy, None),
+    ]);
+    let expected =
+        ["lock", "behind", "lock", "behind", "behind", "idle", "idle", "waiting", "idle"];
+    assert_eq!(names(&timeline), expected);
+}
+
+/// The lock is released before the commit: the second holder reads the old value, and its write
+/// comes after the first one's commit.
+#[test]
+fn write_after_unseen_commit_is_stale() {
+    let mut events = vec![
+        event(0, 0, EventKind::Read, Some(10)),
+        event(1, 0, EventKind::Write, Some(9)),
+        event(2, 1, EventKind::Read, Some(10)),
+        event(3, 0, EventKind::Committed, None),
+        event(4, 1, EventKind::Write, Some(9)),
+        event(5, 1, EventKind::Committed, None),
+    ];
+    assert_eq!(stale(&timeline(events.clone())), [4]);
+    // The first one was rolled back.
+    events.remove(3);
+    assert_eq!(stale(&timeline(events)), [0; 0]);
+}
+
+#[test]
+fn writes_of_other_values_are_no_loss() {
+    let mut events = vec![
+        event(0, 0, EventKind::Read, Some(10)),
+        event(1, 1, EventKind::Read, Some(10)),
+        event(2, 1, EventKind::Write, Some(9)),
+        event(3, 0, EventKind::Write, Some(9)),
+    ];
+    assert_eq!(stale(&timeline(events.clone())), [3]);
+    for event in events.iter_mut().filter(|event| event.lane == 1) {
+        event.detail.key = Some("sku other".to_owned());
+    }
+    assert_eq!(stale(&timeline(events)), [0; 0]);
+}
+
+/// Somebody who sends no request shows no commit.
+#[test]
+fn last_write_ends_work() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Read, Some(10)),
+        event(1, 1, EventKind::Read, Some(10)),
+        event(2, 0, EventKind::Write, Some(9)),
+        event(3, 1, EventKind::Write, Some(9)),
+        event(4, 1, EventKind::Committed, None),
+    ]);
+    assert_eq!(names(&timeline), ["working", "working", "idle", "working", "idle"]);
+}

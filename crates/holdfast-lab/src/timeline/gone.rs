@@ -1,0 +1,66 @@
+//! Locks that end without their holder: deleted by another client or by hand, lost with their
+//! Redis, or expired after the holder was done or dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::TimelineLane;
+use super::event::{Event, EventKind};
+
+/// The lanes that have a lock, by its key. A lock admits one, so that is the last one.
+type Holders<'a> = BTreeMap<&'a str, usize>;
+
+/// Adds to the events when a lane's lock was gone, and names, in a delete by a client, whose lock
+/// it was. `actors` are lanes without a request, such as Redis.
+pub(super) fn with_gone_locks(
+    events: Vec<(Event, &str)>,
+    lanes: &[TimelineLane],
+    actors: &BTreeSet<usize>,
+) -> Vec<Event> {
+    let mut holders = Holders::new();
+    // Lanes that are done or dead, and have not released their lock.
+    let mut left = BTreeSet::new();
+    let mut all = Vec::with_capacity(events.len());
+
+    for (mut event, key) in events {
+        let (at_us, lane) = (event.at_us, event.lane);
+        let gone = |victim| Event::without_detail(victim, at_us, EventKind::Gone);
+        let mut victims = Vec::new();
+
+        match event.kind {
+            EventKind::Held => {
+                let before = holders.insert(key, lane).filter(|before| left.remove(before));
+                all.extend(before.map(gone));
+            }
+            EventKind::Killed if actors.contains(&lane) => victims = take(&mut holders, ""),
+            EventKind::Flushed => victims = take(&mut holders, ""),
+            EventKind::Foreign | EventKind::Removed => victims = take(&mut holders, key),
+            EventKind::Left | EventKind::Killed => drop(left.insert(lane)),
+            EventKind::Expired | EventKind::Release | EventKind::Lost => {
+                holders.retain(|_, holder| *holder != lane);
+            }
+            _ => {}
+        }
+
+        victims.retain(|victim| *victim != lane);
+        if event.kind == EventKind::Foreign {
+            event.detail.holder = victims.first().map(|victim| short_name(&lanes[*victim]));
+        }
+        all.push(event);
+        all.extend(victims.into_iter().map(gone));
+    }
+    all
+}
+
+/// Removes the holder of a lock; all holders if the key is empty.
+fn take(holders: &mut Holders<'_>, key: &str) -> Vec<usize> {
+    if key.is_empty() {
+        return std::mem::take(holders).into_values().collect();
+    }
+    holders.remove(key).into_iter().collect()
+}
+
+/// Returns a lane's name without what is told of it: `B` of `B, after the flush`.
+fn short_name(lane: &TimelineLane) -> String {
+    let end = lane.name.find([',', '，', '(', '（']).unwrap_or(lane.name.len());
+    lane.name[..end].trim().to_owned()
+}
