@@ -44,6 +44,9 @@ async fn reachable(visitor: &Visitor, begin: &[&str]) -> Vec<(String, Page)> {
             paths.extend(known.insert(page.location.clone()).then_some(page.location));
             continue;
         }
+        if !page.kind.starts_with("text/html") {
+            continue;
+        }
         paths.extend(links(&page).filter(|path| known.insert(path.clone())));
         pages.push((path, page));
     }

@@ -36,7 +36,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "queue" => "1 order order killed . . / 2 . . . . ?",
         "run-once" => "1 12:00 [works] . . . / 2 . . . 12:00 ?",
         "big-key" => "A DEL ?*2 / B . GET ?",
-        "pipeline" => "1 → ← → ← → ← / 2 → → → ← ← ←",
+        "pipeline" => "1 SET OK SET OK / 2 SET SET OK OK",
         "no-rollback" => "A MULTI SET LPUSH SET EXEC",
         _ => return None,
     })
