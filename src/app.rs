@@ -120,6 +120,7 @@ impl Replica {
             lab: options.lab.is_on(),
             public_lab: options.lab == LabMode::Public,
             class: options.lab.is_class(),
+            class_url: options.class_url.clone(),
             local_visitors: options.local_visitors == Switch::On,
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             board,

@@ -9,6 +9,7 @@ pub mod telemetry;
 pub mod web;
 
 pub mod app;
+pub mod qr;
 pub mod recorder;
 pub mod redis_connection;
 pub mod settings;

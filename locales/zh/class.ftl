@@ -1,1 +1,73 @@
-# 课堂：加入、课堂页、交作业。
+# 班级：加入、教师页面、练习单。
+
+join-title = 加入班级
+join-code-hint = 6 位字母和数字，见教师的屏幕
+join-nickname = 昵称
+join-nickname-hint = 1 到 { $most } 个字符，教师会在积分榜上看到
+join-go = 加入
+join-wrong-code = 没有班级使用这个班级码，请再看一下教师的屏幕。
+join-wrong-nickname = 请输入 1 到 { $most } 个看得见的字符。
+join-taken = 班里已经有人用这个昵称。换一个吧；如果本来就是你的，请教师释放它。
+join-full = 班里已有 { $most } 名学生，不能再加入，请告诉教师。
+join-other-device = 不需要密码。如果设备掉了线，请教师释放你的昵称，再用它加入。
+join-teacher = 我是教师：登录
+join-here = 你已加入班级，昵称是
+join-go-on = 继续
+join-other = 不是你？
+join-to-run = 加入班级后才能运行。
+
+class-title = 班级
+class-code = 班级码
+class-scan = 扫码，或输入
+class-qr = { $address } 的二维码，含班级码
+class-students = 在线学生
+class-board = 积分榜
+class-nobody = 还没有人加入。
+class-count = 共 { $all } 名学生，{ $here } 名在线。
+class-away = 已退出
+class-lessons = 课程
+class-answers = 回答
+class-right = 答对
+class-stars = 星星
+class-joined = 加入时间
+class-csv-board = 积分榜（CSV）
+class-csv-answers = 回答和作业（CSV）
+class-handed-in = 已交作业
+class-handed-none = 还没有人交。可以打印：
+class-manage = 管理
+class-manage-student = 释放昵称或移除学生
+class-choose = 请选择…
+class-all = 全部学生：这台电脑换了地址
+class-free = 释放昵称
+class-free-about = 用于掉线的设备：会话结束，下一个用这个昵称加入的人会接着原来的回答继续。
+class-remove = 移除学生
+class-remove-about = 用于不该留下的名字：昵称和全部回答都会删除，这台设备可以换个名字再加入。
+class-reset = 清空积分
+class-reset-about = 删除所有学生的回答、完成的课程、星星和作业，学生仍在班里。请先保存 CSV 文件。
+class-end = 结束班级
+class-end-about = { $count } 名学生全部离开班级：昵称、回答和作业都会删除，班级码会更换。他们的订单仍在账本里，但只有随机的名字。请先保存 CSV 文件。
+class-done-free = 昵称已释放。
+class-done-remove = 学生已移除。
+class-done-reset = 积分已清空。
+class-done-end = 班级已结束，新的班级请用新的班级码加入。
+class-no-sign-up = 这家商店属于一个班级：请用班级码加入，不需要密码
+class-teacher-only = 在班级里，只有教师可以这样做
+class-students-only = 只有班里的学生才能交作业
+
+hand-in-title = 用这次运行交作业
+hand-in-note = 用你自己的话写：发生了什么
+hand-in-hint = 一到三句话。教师会对照你的运行来看；再交一次会替换前一次。
+hand-in-go = 交作业
+hand-in-done = 已交。
+hand-in-other = 这一课你已经交过另一次运行，再交会替换它。
+
+exercise-title = 练习单
+exercise-lead = 每一课先回答问题，再运行，然后看慢动作。写一到三句话：写在运行页面的“用这次运行交作业”里，或者写在这张纸上。
+exercise-lesson = 第 { $number } 课
+exercise-print = 打印出来会有横线，可以手写。
+exercise-lost-update = 找出读到同一个库存的两个订单。写下它们各读到什么、写入什么，以及卖出几件、库存少了几件。
+exercise-one-replica = 比较一个副本和两个副本。写下同一把互斥锁为什么一次管用、一次不管用。
+exercise-check-then-delete = 找到 `GET` 和 `DEL` 之间的那一刻。写下这期间发生了什么，删掉的是谁的锁。
+exercise-outlived = 找到租约到期的那一刻。写下持锁者之后做了什么，为什么没有东西拦住它的写入。
+exercise-fence = 找到被拒绝的写入。写下 Postgres 比较了什么，为什么只比较令牌还不够。
+exercise-double-submit = 找到带同一个幂等键的两个请求。写下它们各得到什么，一共有几个订单。

@@ -3,6 +3,7 @@
 //! The doc comments are the text of `--help`. Every flag of `serve` has an environment variable.
 
 mod audit;
+mod class;
 mod database;
 mod environment;
 mod healthcheck;

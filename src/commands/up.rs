@@ -1,7 +1,10 @@
 //! `holdfast up`: the whole product.
 
+use std::cell::OnceCell;
+
 use anyhow::bail;
 
+use super::class::{self, Invitation};
 use super::environment::{settings_of_replicas, variable};
 use crate::app;
 use crate::settings;
@@ -9,7 +12,9 @@ use holdfast_services::{RunningUp, UpArgs};
 use holdfast_shop::db;
 use holdfast_shop::seed::{self, SeedContents};
 
-pub async fn up(options: UpArgs) -> anyhow::Result<()> {
+pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
+    class::complete(&mut options)?;
+
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
@@ -22,16 +27,24 @@ pub async fn up(options: UpArgs) -> anyhow::Result<()> {
         bail!("{}: {}", variable(invalid.flag), invalid.why);
     }
 
+    let invitation: OnceCell<Invitation> = OnceCell::new();
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
         let pool = db::pool(database_url, 2)?;
-        seed::seed(&pool, SeedContents::EVERYTHING).await?;
+        let contents = SeedContents { users: !options.class, ..SeedContents::EVERYTHING };
+        seed::seed(&pool, contents).await?;
+        if options.class {
+            let _ = invitation.set(class::prepare(&pool).await?);
+        }
         // No other replica uses this database.
         db::forget_lock_family(&pool).await?;
         Ok(())
     };
 
     let companion = async |running: RunningUp, control| {
+        if let Some(invitation) = invitation.get() {
+            invitation.print(&options);
+        }
         if running.lab {
             holdfast_lab::runner::serve(running, control).await;
         }

@@ -58,6 +58,9 @@ pub struct ServeArgs {
     /// front
     #[arg(long, env = "HOLDFAST_LOCAL_VISITORS", default_value = "off", hide = true)]
     pub local_visitors: Switch,
+    /// URL of the class for its students' devices; `up --class` sets it
+    #[arg(long, env = "HOLDFAST_CLASS_URL", hide = true)]
+    pub class_url: Option<String>,
     /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs. All
     /// replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]

@@ -17,6 +17,10 @@ use holdfast_services::reachable;
 /// guesses of a password per minute and name, 14,400 a day.
 const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
+/// Rate limit of an address for joins of a class: a class behind one address joins within a minute,
+/// and a billion codes take years.
+const JOIN_RATE: &str = "120/m:60";
+
 /// Default limit of a user's unpaid orders while the lab is off: more than a person places within
 /// the payment window.
 const DEFAULT_UNPAID_LIMIT: &str = "200";
@@ -66,12 +70,16 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
     } = &options.limits;
 
     let defaults = Defaults { lab: options.lab.is_on() };
+    // The lab's loads do not sign in, and a class does so from devices that nobody vouches for.
+    let is_class = options.lab.is_class();
+    let of_people = Defaults { lab: options.lab.is_on() && !is_class };
     let [client, address, sign_in, name] = DEFAULT_RATES;
     let rates = Rates {
         client: defaults.rate("--limit-client", limit_client, client)?,
         address: defaults.rate("--limit-address", limit_address, address)?,
-        sign_in: defaults.rate("--limit-sign-in", limit_sign_in, sign_in)?,
-        name: defaults.rate("--limit-sign-in-name", limit_sign_in_name, name)?,
+        sign_in: of_people.rate("--limit-sign-in", limit_sign_in, sign_in)?,
+        name: of_people.rate("--limit-sign-in-name", limit_sign_in_name, name)?,
+        join: if is_class { JOIN_RATE.parse().ok() } else { None },
         race: defaults.rate("--limit-race", &Some(limit_race.clone()), "off")?,
     };
 

@@ -13,6 +13,7 @@ use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
 use super::problems::{Problem, ProblemType};
 use super::readiness::Readiness;
+use holdfast_base::messages::message;
 use holdfast_lab::race::runner::RaceRunner;
 use holdfast_lab::scheduler_game::Games;
 use holdfast_shop::Shop;
@@ -31,6 +32,8 @@ pub struct AppState {
     pub public_lab: bool,
     /// True if a class is taught: its students join without a password.
     pub class: bool,
+    /// The URL of the class for its students' devices, without a path.
+    pub class_url: Option<String>,
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
     pub event_streams: Arc<Semaphore>,
@@ -59,6 +62,19 @@ impl AppState {
         }
         let detail = "the lab is off in this shop; one that is started with --lab on has it";
         Err(Problem::new(ProblemType::Forbidden, detail))
+    }
+
+    /// Requires that a class is taught; otherwise there is no such page.
+    pub fn require_class(&self, request: &HttpRequest) -> Result<(), Problem> {
+        if self.class { Ok(()) } else { Err(Problem::no_page(request.path())) }
+    }
+
+    /// Requires that whoever wants may create a user: in a class, only its students join.
+    pub fn require_open_sign_up(&self) -> Result<(), Problem> {
+        if !self.class {
+            return Ok(());
+        }
+        Err(Problem::with_message(ProblemType::Forbidden, message!("class-no-sign-up")))
     }
 }
 

@@ -219,7 +219,7 @@ fn states_of_keeper(orders: &Orders) -> Vec<PageState> {
 }
 
 /// Returns the path of axe.min.js, which is installed if it is missing.
-fn axe() -> String {
+pub fn axe() -> String {
     let output = Command::new("script/axe").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let path = String::from_utf8(output.stdout).unwrap();
@@ -228,7 +228,7 @@ fn axe() -> String {
 
 /// Returns the violations at every width: of all rules in the light scheme, and of the contrast,
 /// which alone depends on it, in the dark one.
-async fn violations(browser: &Browser, name: &str) -> Vec<String> {
+pub async fn violations(browser: &Browser, name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (scheme, rule) in [("light", Value::Null), ("dark", json!("color-contrast"))] {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);

@@ -12,6 +12,7 @@ mod customer_limit;
 mod duplicate_submits;
 mod glossary;
 mod jobs;
+mod join;
 mod judged;
 mod keeper_csv;
 mod keeper_users;

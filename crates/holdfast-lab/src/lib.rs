@@ -4,6 +4,7 @@
 //! it, and everything is restored at its end. Writes that may go wrong touch only throw-away items
 //! and accounts of the lab's own users.
 
+pub mod class;
 pub mod fork_pair;
 pub mod headers;
 pub mod lessons;

@@ -94,12 +94,15 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     Ok(EnqueueResult::Queued(id))
 }
 
-/// Deletes all but the newest runs. A run from a file counts from when the file was opened.
+/// Deletes all but the newest runs and those that a student handed in. A run from a file counts from
+/// when the file was opened.
 async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
              (select id from lab_runs where replica is null
-               order by greatest(created_at, ended_at) desc offset $1)",
+               order by greatest(created_at, ended_at) desc offset $1)
+           and not exists (select from lab_progress p
+                            where p.run_id = lab_runs.id and p.handed_in_at is not null)",
         MAX_KEPT_RUNS,
     )
     .execute(connection)

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 
 use holdfast_base::flags::{address, quorum_nodes, whole_number};
 
@@ -17,11 +18,16 @@ pub struct UpArgs {
     #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole_number::<u16>(1..=16))]
     pub replicas: u16,
     /// Address of the first replica
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", default_value_if("class", ArgPredicate::IsPresent, "0.0.0.0:8080"), value_parser = address)]
     pub listen: SocketAddr,
     /// Folder that keeps the data between runs; relative to the current folder, so that in another
     /// one the same command is another shop
-    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    #[arg(
+        long,
+        env = "HOLDFAST_DATA",
+        default_value = ".holdfast",
+        default_value_if("class", ArgPredicate::IsPresent, ".holdfast-class")
+    )]
     pub data: PathBuf,
     /// Use a data folder that is a copy of another one: the copy of a running shop may be damaged
     #[arg(long)]
@@ -32,6 +38,13 @@ pub struct UpArgs {
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
+    /// Teach a class on the network, without demo users and with data of its own. It listens on
+    /// 0.0.0.0:8080 and keeps the data in .holdfast-class; prints how the students join
+    #[arg(long)]
+    pub class: bool,
+    /// The URL of the class for its students' devices, without a path
+    #[arg(skip)]
+    pub class_url: Option<String>,
     /// Whether the network may be a container's own; the image sets it
     #[arg(long, env = "HOLDFAST_IN_CONTAINER", hide = true)]
     pub in_container: bool,

@@ -45,8 +45,9 @@ pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
             let other = address.port().checked_add(1_000).unwrap_or(8080);
             anyhow!(
                 "replica {} cannot listen on {address}: {error}. Choose another address with \
-                 --listen, e.g. --listen 127.0.0.1:{other}",
-                index + 1
+                 --listen, e.g. --listen {}",
+                index + 1,
+                SocketAddr::new(address.ip(), other)
             )
         })?;
     }
@@ -93,8 +94,6 @@ pub(super) fn spec(
         // The replicas' listeners are `up`'s own.
         .env("HOLDFAST_LOCAL_VISITORS", "on")
         .env("HOLDFAST_REPLICAS", running.replicas.join(","))
-        // The demo users' passwords are their names.
-        .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
         // There is no balancer.
         .env("HOLDFAST_DRAIN_S", "0")
         // The private Redis is on a socket.
@@ -104,11 +103,19 @@ pub(super) fn spec(
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
 
+    match &options.class_url {
+        Some(url) => command.env("HOLDFAST_CLASS_URL", url),
+        // The demo users' passwords are their names.
+        None => command.env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string()),
+    };
+
     // A web page under a name that resolves to loopback could sign in with a demo user's password.
     // The lab's requests name loopback, too.
     let hosts = std::env::var("HOLDFAST_PUBLIC_HOSTS").unwrap_or_default();
     if !options.demo_users_on_network || !hosts.trim().is_empty() {
-        let own = base_url(address).trim_start_matches("http://").to_owned();
+        let urls = [Some(base_url(address)), options.class_url.clone()];
+        let own = urls.iter().flatten().map(|url| url.trim_start_matches("http://"));
+        let own = own.collect::<Vec<_>>().join(",");
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
 

@@ -52,9 +52,13 @@ async fn run_until_stopped(
     let mut signals = signals::listen()?;
     let is_published = options.in_container && replicas::has_own_network();
     ensure!(
-        options.listen.ip().is_loopback() || options.demo_users_on_network || is_published,
+        options.listen.ip().is_loopback()
+            || options.demo_users_on_network
+            || is_published
+            || options.class,
         "{} can be reached from other machines, and the demo users' passwords are their names. \
-         Listen on 127.0.0.1, or allow it with --demo-users-on-network",
+         Listen on 127.0.0.1, teach a class with --class, or allow it with \
+         --demo-users-on-network",
         options.listen
     );
 
@@ -105,7 +109,8 @@ async fn run_until_stopped(
 
 /// Prints the only line on stdout.
 fn announce(options: &UpArgs, running: &RunningUp) {
-    let is_open = options.demo_users_on_network || options.listen.ip().is_loopback();
+    let is_open =
+        options.demo_users_on_network || options.class || options.listen.ip().is_loopback();
     if options.in_container && !is_open {
         print_progress(
             "this shop answers to names of its own machine, such as localhost, and to those in \

@@ -34,6 +34,7 @@ pub mod lock_family;
 pub mod passwords;
 pub mod seed;
 pub mod sessions;
+pub mod students;
 pub mod user_admin;
 pub mod users;
 

@@ -22,6 +22,8 @@ pub const MAX_PASSWORD_LENGTH: usize = 256;
 /// Credit of a user who signs up: enough for a first purchase.
 pub const WELCOME_CENTS: i64 = 10_000;
 pub const LAB_NAME_PREFIX: &str = "lab-";
+/// How the names of students begin, whose nicknames people see.
+pub(super) const CLASS_NAME_PREFIX: &str = "class-";
 
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -86,9 +88,11 @@ async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result
         return Err(Rejection::Invalid("user".into(), why).into());
     }
     check_new_password("password", &credentials.password, min_length)?;
-    if credentials.user.starts_with(LAB_NAME_PREFIX) {
-        let why = format!("names that begin with {LAB_NAME_PREFIX} are reserved for the lab");
-        return Err(Rejection::Invalid("user".into(), why).into());
+    for (prefix, of) in [(LAB_NAME_PREFIX, "the lab"), (CLASS_NAME_PREFIX, "students")] {
+        if credentials.user.starts_with(prefix) {
+            let why = format!("names that begin with {prefix} are reserved for {of}");
+            return Err(Rejection::Invalid("user".into(), why).into());
+        }
     }
     Ok(passwords::hash(credentials.password.clone()).await?)
 }
@@ -127,9 +131,7 @@ pub async fn find_or_create_lab_user(
     name: &str,
     admin: bool,
 ) -> Result<Option<UserId>, Error> {
-    /// Hash of a random password that is discarded.
-    static HASH: OnceCell<String> = OnceCell::const_new();
-    let hash = HASH.get_or_try_init(|| passwords::hash(Uuid::new_v4().to_string())).await?;
+    let hash = unknown_password_hash().await?;
 
     let mut tx = pool.begin().await?;
     if let Some(id) = insert(&mut tx, name, hash, admin).await? {
@@ -142,6 +144,13 @@ pub async fn find_or_create_lab_user(
         .await?;
     tx.rollback().await?;
     Ok((user.admin == admin).then_some(UserId(user.id)))
+}
+
+/// Returns the hash of a random password that is discarded.
+pub(super) async fn unknown_password_hash() -> Result<&'static str, Error> {
+    static HASH: OnceCell<String> = OnceCell::const_new();
+    let hash = HASH.get_or_try_init(|| passwords::hash(Uuid::new_v4().to_string())).await?;
+    Ok(hash)
 }
 
 /// Begins a session; `None` if name or password is wrong or the user is disabled, without

@@ -16,6 +16,7 @@ use holdfast_shop::users::{self, CreatedUser, Credentials};
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),
     responses((status = 201, body = CreatedUser), (status = 409)))]
 pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) -> HttpResult {
+    state.require_open_sign_up()?;
     let credentials = new.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);

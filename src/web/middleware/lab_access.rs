@@ -1,6 +1,7 @@
 //! Decides which visitors may run lessons and loads from the lab's pages: under `up`, everybody on
-//! this machine; from elsewhere an admin, and with `--lab public` every signed-in user. Everybody
-//! may read the lab while it is on. Tests: `tests/pages/lab_access.rs`.
+//! this machine; from elsewhere an admin, and with `--lab public` every signed-in user. A student of
+//! a class runs lessons and plays, wherever the device is; loads with faults are the teacher's.
+//! Everybody may read the lab while it is on. Tests: `tests/pages/lab_access.rs`, `tests/it/class.rs`.
 
 use std::net::IpAddr;
 
@@ -12,6 +13,7 @@ use actix_web::http::uri::Authority;
 use super::auth::{ensure_admin, find_caller, unauthenticated};
 use super::csrf::{check_origin, check_public_form};
 use crate::web::{AppState, Problem, ProblemType, app_state};
+use holdfast_base::messages::message;
 use holdfast_shop::UserId;
 use holdfast_shop::sessions::Caller;
 
@@ -31,6 +33,15 @@ const PROXY_HEADERS: [&str; 10] = [
 /// Headers that a client may send itself.
 const CLIENT_HEADERS: [&str; 2] = ["x-csrf-token", "x-request-id"];
 
+/// What a visitor does in the lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// A lesson, or a game of the scheduler.
+    Lesson,
+    /// A custom load, with faults.
+    Load,
+}
+
 /// Whether a visitor may run lessons and loads: always, after signing in, or only as an admin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunAccess {
@@ -39,15 +50,20 @@ pub enum RunAccess {
     AdminOnly,
 }
 
-pub async fn run_access(request: &HttpRequest) -> Result<RunAccess, Problem> {
+pub async fn run_access(request: &HttpRequest, action: Action) -> Result<RunAccess, Problem> {
     let state = app_state(request)?;
     // While Postgres does not respond, the page is shown as to a visitor without a session.
     let caller = find_caller(request).await.ok().flatten();
-    Ok(access(state, is_local(state, request), caller.as_deref()))
+    Ok(access(state, is_local(state, request), caller.as_deref(), action))
 }
 
-fn access(state: &AppState, local: bool, caller: Option<&Caller>) -> RunAccess {
+fn access(state: &AppState, local: bool, caller: Option<&Caller>, action: Action) -> RunAccess {
     match caller {
+        // First: a student at the teacher's machine stays one.
+        Some(caller) if caller.is_student => match action {
+            Action::Lesson => RunAccess::Granted,
+            Action::Load => RunAccess::AdminOnly,
+        },
         _ if local => RunAccess::Granted,
         None => RunAccess::SignIn,
         Some(caller) if caller.admin || state.public_lab => RunAccess::Granted,
@@ -57,18 +73,26 @@ fn access(state: &AppState, local: bool, caller: Option<&Caller>) -> RunAccess {
 
 /// Requires that the lab is on, that the form is this site's, and that the visitor may run the lab.
 /// Returns the user whose runs are counted: a signed-in one of another machine, unless an admin.
-pub async fn check_run_form(request: &HttpRequest, csrf: &str) -> Result<Option<UserId>, Problem> {
+pub async fn check_run_form(
+    request: &HttpRequest,
+    csrf: &str,
+    action: Action,
+) -> Result<Option<UserId>, Problem> {
     let state = app_state(request)?;
     state.require_lab()?;
     let signed_in = check_public_form(request, csrf).await?;
     let local = is_local(state, request);
     let caller = signed_in.as_ref().map(|user| &*user.caller);
 
-    match access(state, local, caller) {
+    match access(state, local, caller, action) {
         RunAccess::Granted => {
-            Ok(caller.filter(|caller| !local && !caller.admin).map(|caller| caller.id))
+            let is_counted = |caller: &&Caller| caller.is_student || !local && !caller.admin;
+            Ok(caller.filter(is_counted).map(|caller| caller.id))
         }
         RunAccess::SignIn => Err(unauthenticated(request)),
+        RunAccess::AdminOnly if caller.is_some_and(|caller| caller.is_student) => {
+            Err(Problem::with_message(ProblemType::Forbidden, message!("class-teacher-only")))
+        }
         RunAccess::AdminOnly => {
             let detail = "visitors of this lab may read it; only the admin may start a run";
             Err(Problem::new(ProblemType::Forbidden, detail))
@@ -82,10 +106,15 @@ pub async fn check_run_form(request: &HttpRequest, csrf: &str) -> Result<Option<
 pub async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
     let state = app_state(request)?;
     state.require_lab()?;
-    if is_local(state, request) {
+    let is_local = is_local(state, request);
+    if is_local && !state.class {
         return check_origin(request);
     }
     let signed_in = super::auth::find_signed_in(request).await?;
+    let is_student = signed_in.as_ref().is_some_and(|user| user.caller.is_student);
+    if is_local && !is_student {
+        return check_origin(request);
+    }
     ensure_admin(signed_in.ok_or_else(|| unauthenticated(request))?).map(drop)
 }
 

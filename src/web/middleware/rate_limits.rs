@@ -15,6 +15,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
+use super::auth::find_caller;
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::web::{Problem, ProblemType};
 use holdfast_shop::users::is_valid_name;
@@ -37,6 +38,7 @@ pub struct Rates {
     pub address: Option<Rate>,
     pub sign_in: Option<Rate>,
     pub name: Option<Rate>,
+    pub join: Option<Rate>,
     pub race: Option<Rate>,
 }
 
@@ -99,8 +101,18 @@ impl RateLimits {
         }
     }
 
+    /// Counts a race: of a student by the user, as a class may share an address; else by address.
     pub async fn check_race(&self, request: &HttpRequest) -> Result<(), Problem> {
-        let limit = ("race", self.rates.race, self.address_name(request));
+        let student = find_caller(request).await?.filter(|caller| caller.is_student);
+        let who = match student {
+            Some(student) => student.id.0.to_string(),
+            None => self.address_name(request),
+        };
+        self.take_permits(vec![("race", self.rates.race, who)]).await.map(drop)
+    }
+
+    pub async fn check_join(&self, request: &HttpRequest) -> Result<(), Problem> {
+        let limit = ("join", self.rates.join, self.address_name(request));
         self.take_permits(vec![limit]).await.map(drop)
     }
 

@@ -56,6 +56,11 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     }
 
     let caller = known_caller(request);
+    if caller.as_ref().is_some_and(|caller| caller.is_student) {
+        let detail =
+            "Holdfast-* headers pause and break requests: in a class they are the teacher's";
+        return Err(Problem::new(ProblemType::Forbidden, detail));
+    }
     let owner = caller.as_ref().map(|caller| caller.id);
     let mut options = lab_headers
         .options(&state.shop, &state.replica, &state.board, id, owner)

@@ -36,6 +36,7 @@ const FONT: &str = "font/woff2";
 
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     vec![
+        asset!("class.css", CSS),
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
         asset!("holdfast.svg", "image/svg+xml"),

@@ -14,6 +14,7 @@ use actix_web::web::Path;
 use actix_web::{Error, HttpRequest, HttpResponse};
 use askama::Template;
 
+use super::join::join_url;
 use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::html;
@@ -21,7 +22,7 @@ use super::sign_in::sign_in_url;
 use crate::web::middleware::SESSION_COOKIE;
 use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
-use crate::web::{HttpResult, Problem, ProblemType, see_other};
+use crate::web::{HttpResult, Problem, ProblemType, app_state, see_other};
 use holdfast_base::messages::message;
 
 const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
@@ -118,7 +119,12 @@ fn accepts_html(request: &HttpRequest) -> bool {
 async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.problem_type() == ProblemType::Unauthenticated {
         let has_ended = SESSION_COOKIE.read(request).is_some();
-        return Ok(see_other(&sign_in_url(&return_path(request), has_ended)));
+        let next = return_path(request);
+        let address = match app_state(request)?.class {
+            true => join_url(&next),
+            false => sign_in_url(&next, has_ended),
+        };
+        return Ok(see_other(&address));
     }
 
     // If Postgres did not respond, it is not queried again: a problem must be shown within two

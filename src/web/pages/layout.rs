@@ -35,6 +35,8 @@ pub struct Layout {
     pub books: Option<Arc<StockConservation>>,
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
+    /// True in the shop of a class.
+    pub class: bool,
     pub basket_units: i64,
     /// The address of the page, for the way back after signing in.
     pub path: String,
@@ -78,6 +80,7 @@ impl Layout {
             books: None,
             caller: None,
             lab: state.lab,
+            class: state.class,
             basket_units: Basket::of_cookie(request).units(),
             path: request.path().to_owned(),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
@@ -161,6 +164,10 @@ impl Layout {
 
     pub fn is_admin(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
+    }
+
+    pub fn is_student(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.is_student)
     }
 
     pub fn is_in_admin(&self) -> bool {

@@ -7,6 +7,7 @@ pub mod admin;
 pub mod api_reference;
 pub mod assets;
 pub mod basket;
+pub mod class;
 pub mod csv;
 pub mod error_pages;
 pub mod format;
@@ -14,6 +15,7 @@ pub mod glossary;
 pub mod item;
 pub mod item_ledger;
 pub mod jobs;
+pub mod join;
 pub mod judgement;
 mod keeper;
 mod kept_basket;
@@ -93,6 +95,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
         .configure(configure_races)
         .configure(lab::configure)
+        .configure(class::configure)
         .configure(keeper::configure)
         .service(resource("/glossary", "GET").route(get().to(glossary::show)))
         .service(resource("/which-lock", "GET").route(get().to(which_lock::show)))

@@ -194,7 +194,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
 }
 
 /// Returns the absolute address of `path`, by the host that the request names and the shop admits.
-fn own_address(state: &AppState, request: &HttpRequest, path: &str) -> String {
+pub(super) fn own_address(state: &AppState, request: &HttpRequest, path: &str) -> String {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let scheme = if state.secure_cookies { "https" } else { "http" };
     host.map_or_else(|| path.to_owned(), |host| format!("{scheme}://{host}{path}"))

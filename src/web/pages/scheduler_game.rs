@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::web::middleware::lab_access::check_run_form;
+use crate::web::middleware::lab_access::{Action, check_run_form};
 use crate::web::middleware::{FormFields, LabReader, Query};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::{Language, message};
@@ -166,7 +166,7 @@ pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>
 }
 
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    check_run_form(&request, form.csrf()).await?;
+    check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let rules = rules(&form)?;
     let player = state.rate_limits.address_name(&request);
     let previous = Uuid::parse_str(form.text("previous")).ok();
@@ -232,7 +232,7 @@ pub async fn step(
     id: Path<String>,
     form: Form<FormFields>,
 ) -> HttpResult {
-    check_run_form(&request, form.csrf()).await?;
+    check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let game = find_game(&state, &id)?;
 
     let who = form.text("who");

@@ -67,6 +67,7 @@ fn return_path(next: &str) -> &str {
 }
 
 pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+    app_state(&request)?.require_open_sign_up()?;
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/shop"));
     }
@@ -98,6 +99,7 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
 }
 
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    state.require_open_sign_up()?;
     csrf::check_origin(&request)?;
     let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
@@ -132,7 +134,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
 }
 
 pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    let mut response = see_other("/shop");
+    let mut response = see_other(if state.class { "/join" } else { "/shop" });
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
         sessions::sign_out(&state.shop, &user.token).await?;
         state.sessions.invalidate(&user.token).await;

@@ -6,7 +6,7 @@ use actix_web::cookie::Cookie;
 use uuid::Uuid;
 
 use crate::web::Problem;
-use crate::web::middleware::lab_access::{RunAccess, run_access};
+use crate::web::middleware::lab_access::{Action, RunAccess, run_access};
 use crate::web::middleware::{VISITOR_COOKIE, find_caller};
 use holdfast_lab::progress::Visitor;
 
@@ -17,7 +17,7 @@ pub async fn visitor(request: &HttpRequest) -> Result<Option<Visitor>, Problem> 
         return Ok(Some(Visitor { id: caller.id.0, user: Some(caller.id) }));
     }
     // A reader from elsewhere must not fill the table with made-up cookies.
-    if run_access(request).await? != RunAccess::Granted {
+    if run_access(request, Action::Lesson).await? != RunAccess::Granted {
         return Ok(None);
     }
     let cookie = VISITOR_COOKIE.read(request);

@@ -3,6 +3,7 @@
 //! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
 //! ephemeral ones and a temporary folder per test.
 
+mod class;
 mod hang_up;
 mod identity;
 mod owners;

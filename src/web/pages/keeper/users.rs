@@ -103,6 +103,8 @@ pub async fn show(
 type UserForm = (State, HttpRequest, Path<String>, Form<FormFields>);
 
 pub async fn set_disabled(parts: UserForm) -> HttpResult {
+    // Before anything is said of the form.
+    csrf::check_admin_form(&parts.1, parts.3.csrf()).await?;
     let disabled = parts.3.required("disabled")? == "yes";
     let done = if disabled { "disable" } else { "enable" };
     execute(parts, done, async |state, command, _| {

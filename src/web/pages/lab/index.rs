@@ -8,7 +8,7 @@ use askama::Template;
 use super::progress::Progress;
 use super::run::{self, start_run, stored_runs};
 use super::run_form::{self, FAULT_NUMBERS, LOAD_NUMBERS, RunForm};
-use crate::web::middleware::lab_access::{RunAccess, check_run_form, run_access};
+use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
@@ -89,7 +89,7 @@ pub(super) async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult 
 }
 
 pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    let user = check_run_form(&request, form.csrf()).await?;
+    let user = check_run_form(&request, form.csrf(), Action::Load).await?;
     let (load, mut form) = run_form::load(form.into_inner());
     let unconfigured = |name: &&String| {
         Strategy::named(name).is_some_and(|strategy| !is_configured(&state, strategy))
@@ -114,7 +114,7 @@ async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) 
 
     let page = LabPage {
         layout: Layout::of(request).await?,
-        access: run_access(request).await?,
+        access: run_access(request, Action::Load).await?,
         progress: Progress::of(request).await?,
         state,
         form,

@@ -8,8 +8,8 @@ use askama::Template;
 use super::progress::{Guesses, Progress};
 use super::run::{self, start_run, stored_runs};
 use super::run_form::{self, RunForm, lesson_numbers};
-use crate::web::middleware::lab_access::{RunAccess, check_run_form, run_access};
-use crate::web::middleware::{FormFields, LabReader};
+use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
+use crate::web::middleware::{FormFields, LabReader, find_caller};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{html, set_cookie};
@@ -52,9 +52,14 @@ pub async fn run(
     name: Path<String>,
     form: Form<FormFields>,
 ) -> HttpResult {
-    let user = check_run_form(&request, form.csrf()).await?;
+    let user = check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let lesson = named(&name)?;
-    let (run, mut form) = run_form::lesson(lesson, form.into_inner());
+    let mut fields = form.into_inner();
+    if find_caller(&request).await?.is_some_and(|caller| caller.is_student) {
+        // The lesson as it is, so that all who start it watch one run.
+        fields.0.retain(|(name, _)| name == "guess");
+    }
+    let (run, mut form) = run_form::lesson(lesson, fields);
 
     let guess = form.value("guess").parse().ok().filter(|guess| *guess < GUESSES);
     if guess.is_none() && !form.value("guess").is_empty() {
@@ -94,7 +99,7 @@ async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> 
     let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
 
     let page = LessonPage {
-        access: run_access(request).await?,
+        access: run_access(request, Action::Lesson).await?,
         lesson,
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
         form,

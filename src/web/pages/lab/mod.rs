@@ -1,6 +1,7 @@
 //! The lab's pages, while the lab is on: lessons, custom loads, results. Everybody may read them;
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
+mod hand_in;
 pub mod index;
 pub mod judged;
 pub mod lesson;
@@ -35,6 +36,8 @@ pub fn configure(config: &mut ServiceConfig) {
             // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
             resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
+        .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(hand_in::hand_in)))
+        .service(resource("/lab/exercise", "GET").route(get().to(hand_in::exercise)))
         .service(resource("/lab/runs/{id}/file", "GET").route(get().to(saved_run::save)))
         .service(
             resource("/lab/lessons/{name}", "GET")

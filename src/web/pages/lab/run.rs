@@ -5,6 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
 
+use super::hand_in::HandIn;
 use super::progress::{Guesses, Progress};
 use super::run_form;
 use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
@@ -32,6 +33,8 @@ struct RunPage {
     guesses: Option<Guesses>,
     player: Option<Player>,
     scenes: Vec<Scene>,
+    /// For a student of a class, once a run of a lesson is done.
+    hand_in: Option<HandIn>,
 }
 
 impl RunPage {
@@ -142,7 +145,8 @@ pub async fn show(
     };
 
     let (player, scenes) = (player(&run, lesson, language), scenes(&run, language));
-    let page = RunPage { lesson, guesses, player, scenes, layout, run };
+    let hand_in = HandIn::of(&state, layout.caller.as_deref(), &run).await?;
+    let page = RunPage { lesson, guesses, player, scenes, hand_in, layout, run };
     html(StatusCode::OK, &page)
 }
 

@@ -15,7 +15,7 @@ use super::upload;
 use super::views;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
-use crate::web::middleware::lab_access::{check_file_access, check_run_form};
+use crate::web::middleware::lab_access::{Action, check_file_access, check_run_form};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{hash_source, without_fonts};
@@ -97,7 +97,7 @@ fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::err
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
     let upload = upload::read(&request, body).await?;
-    check_run_form(&request, &upload.csrf).await?;
+    check_run_form(&request, &upload.csrf, Action::Load).await?;
     let run = upload::parse(embedded_json(&upload.file));
     match run.filter(is_possible) {
         Some(run) => {

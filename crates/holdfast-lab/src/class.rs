@@ -1,0 +1,270 @@
+//! The class that is taught in this shop: its code, its score board, its end.
+//!
+//! Guarantees: one code, which stays from start to start until the class ends; everything that names
+//! or describes a student is deleted then. All of it works twice, and by two teachers at once.
+
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::lessons::{self, LESSONS};
+use crate::progress;
+use holdfast_shop::db::Pool;
+use holdfast_shop::sessions::SessionToken;
+use holdfast_shop::{Error, UserId, students};
+
+/// Letters and digits of a code: no I, O, 0 and 1, which look alike.
+const CODE_ALPHABET: &[u8] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+const CODE_LENGTH: usize = 6;
+
+#[derive(Debug, Clone)]
+pub enum JoinResult {
+    Joined(SessionToken),
+    WrongCode,
+    /// Another device has a session under this nickname.
+    Taken,
+    Full,
+}
+
+/// A student on the score board.
+#[derive(Debug, Clone)]
+pub struct Student {
+    pub id: UserId,
+    pub nickname: String,
+    pub joined_at: OffsetDateTime,
+    /// Whether a device has a session under this nickname.
+    pub is_here: bool,
+    pub done: usize,
+    pub answered: usize,
+    pub right: usize,
+    pub stars: i64,
+    pub handed_in: usize,
+}
+
+/// What a student did in a lesson or level.
+#[derive(Debug, Clone)]
+pub struct StudentActivity {
+    pub student: UserId,
+    pub nickname: String,
+    pub activity: String,
+    /// The first answer, from 0.
+    pub guess: Option<usize>,
+    pub answered_at: Option<OffsetDateTime>,
+    pub done_at: Option<OffsetDateTime>,
+    pub stars: Option<i16>,
+    pub run: Option<Uuid>,
+    pub note: Option<String>,
+    pub handed_in_at: Option<OffsetDateTime>,
+}
+
+impl StudentActivity {
+    /// Returns whether the answer is right, once there is one.
+    pub fn is_right(&self) -> Option<bool> {
+        let lesson = lessons::named(&self.activity)?;
+        self.guess.map(|guess| guess == lesson.right)
+    }
+}
+
+/// Returns the code of the class; begins one if there is none.
+pub async fn open(pool: &Pool) -> Result<String, Error> {
+    let mut connection = pool.acquire().await?;
+    sqlx::query!(
+        "insert into lab_class (code) values ($1) on conflict (only_one) do nothing",
+        random_code(),
+    )
+    .execute(&mut *connection)
+    .await?;
+
+    let code = sqlx::query_scalar!("select code from lab_class").fetch_one(&mut *connection);
+    Ok(code.await?)
+}
+
+/// Returns the code, if a class was begun.
+pub async fn code(pool: &Pool) -> Result<Option<String>, Error> {
+    let code = sqlx::query_scalar!("select code from lab_class");
+    Ok(code.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Begins a session of a student; see [`students::join`].
+pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<JoinResult, Error> {
+    let mut tx = pool.begin().await?;
+    students::lock(&mut tx).await?;
+    // Under the lock: the class may end meanwhile.
+    let is_right = sqlx::query_scalar!(
+        r#"select exists (select from lab_class where code = $1) as "is_right!""#,
+        clean_code(code),
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    if !is_right {
+        return Ok(JoinResult::WrongCode);
+    }
+
+    let result = match students::join(&mut tx, nickname).await? {
+        students::JoinResult::Joined(session) => JoinResult::Joined(session),
+        students::JoinResult::Taken => JoinResult::Taken,
+        students::JoinResult::Full => JoinResult::Full,
+    };
+    tx.commit().await?;
+    Ok(result)
+}
+
+/// Returns the code as a person may have typed it, as it is stored: `abc-234` is `ABC234`.
+pub fn clean_code(typed: &str) -> String {
+    let plain = typed.chars().filter(char::is_ascii_alphanumeric);
+    plain.map(|c| c.to_ascii_uppercase()).take(CODE_LENGTH + 1).collect()
+}
+
+fn random_code() -> String {
+    let random = Uuid::new_v4();
+    // The first bytes are random; 256 is a multiple of the 32 characters, so each is as likely.
+    let letter = |byte: &u8| char::from(CODE_ALPHABET[usize::from(*byte) % CODE_ALPHABET.len()]);
+    random.as_bytes()[..CODE_LENGTH].iter().map(letter).collect()
+}
+
+/// Returns the students with their scores, the best first: by lessons done, right answers, stars.
+pub async fn board(pool: &Pool) -> Result<Vec<Student>, Error> {
+    let rows = sqlx::query!(
+        r#"select u.id as "id: UserId", u.nickname as "nickname!", u.created_at, exists (
+                  select from sessions s where s.user_id = u.id and s.expires_at > clock_timestamp()
+              ) as "is_here!"
+             from users u where u.nickname is not null"#
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    let mut by_student = BTreeMap::<Uuid, Vec<StudentActivity>>::new();
+    for activity in activities(pool).await? {
+        by_student.entry(activity.student.0).or_default().push(activity);
+    }
+
+    let mut students: Vec<Student> = rows
+        .into_iter()
+        .map(|row| {
+            let all = by_student.remove(&row.id.0).unwrap_or_default();
+            let count = |is: fn(&StudentActivity) -> bool| all.iter().filter(|a| is(a)).count();
+            Student {
+                done: count(|a| a.done_at.is_some() && lessons::named(&a.activity).is_some()),
+                answered: count(|a| a.guess.is_some()),
+                right: count(|a| a.is_right() == Some(true)),
+                stars: all.iter().filter_map(|a| a.stars).map(i64::from).sum(),
+                handed_in: count(|a| a.handed_in_at.is_some()),
+                id: row.id,
+                nickname: row.nickname,
+                joined_at: row.created_at,
+                is_here: row.is_here,
+            }
+        })
+        .collect();
+
+    students.sort_by(|a, b| {
+        let score = |s: &Student| (s.done, s.right, s.stars);
+        score(b).cmp(&score(a)).then_with(|| a.nickname.cmp(&b.nickname))
+    });
+    Ok(students)
+}
+
+/// Returns everything that the students did, by nickname, in the order of the lessons.
+pub async fn activities(pool: &Pool) -> Result<Vec<StudentActivity>, Error> {
+    let rows = sqlx::query!(
+        r#"select u.id as "student: UserId", u.nickname as "nickname!", p.activity, p.guess,
+                  p.answered_at, p.done_at, p.stars, p.run_id, p.note, p.handed_in_at
+             from lab_progress p join users u on u.id = p.user_id
+            where u.nickname is not null"#
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+
+    let mut all: Vec<StudentActivity> = rows
+        .into_iter()
+        .map(|row| StudentActivity {
+            student: row.student,
+            nickname: row.nickname,
+            activity: row.activity,
+            guess: row.guess.and_then(progress::place),
+            answered_at: row.answered_at,
+            done_at: row.done_at,
+            stars: row.stars,
+            run: row.run_id,
+            note: row.note,
+            handed_in_at: row.handed_in_at,
+        })
+        .collect();
+
+    // Levels of the game come behind the lessons.
+    let number = |name: &str| LESSONS.iter().position(|lesson| lesson.name == name);
+    let place = |a: &StudentActivity| number(&a.activity).unwrap_or(LESSONS.len());
+    all.sort_by(|a, b| {
+        let names = || a.nickname.cmp(&b.nickname);
+        names().then_with(|| (place(a), &a.activity).cmp(&(place(b), &b.activity)))
+    });
+    Ok(all)
+}
+
+/// Deletes what the students did: answers, lessons done, stars, hand-ins. They stay in the class.
+pub async fn reset(pool: &Pool) -> Result<(), Error> {
+    sqlx::query!(
+        "delete from lab_progress p using users u where u.id = p.user_id and u.nickname is not null"
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Removes a student with what the student did; returns who was removed.
+pub async fn remove(pool: &Pool, student: UserId) -> Result<Vec<UserId>, Error> {
+    let mut tx = pool.begin().await?;
+    students::lock(&mut tx).await?;
+    let removed = students::dismiss(&mut tx, Some(student)).await?;
+    forget(&mut tx, &removed).await?;
+    tx.commit().await?;
+    Ok(removed)
+}
+
+/// Ends the class of that code: the students' nicknames, sessions and answers are deleted, and
+/// another code applies. Orders, accounts and ledgers stay. Returns who left; nobody if that class has
+/// ended already.
+pub async fn end(pool: &Pool, code: &str) -> Result<Vec<UserId>, Error> {
+    let mut tx = pool.begin().await?;
+    students::lock(&mut tx).await?;
+    let ended = sqlx::query!("delete from lab_class where code = $1", code).execute(&mut *tx);
+    if ended.await?.rows_affected() == 0 {
+        return Ok(Vec::new());
+    }
+
+    let removed = students::dismiss(&mut tx, None).await?;
+    forget(&mut tx, &removed).await?;
+    sqlx::query!("insert into lab_class (code) values ($1)", random_code())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(removed)
+}
+
+async fn forget(connection: &mut PgConnection, students: &[UserId]) -> Result<(), Error> {
+    let ids: Vec<Uuid> = students.iter().map(|student| student.0).collect();
+    sqlx::query!("delete from lab_progress where user_id = any($1)", &ids[..])
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_read_as_people_type_it() {
+        for typed in ["ABC234", "abc 234", " abc-234 ", "A b C\t2 3 4"] {
+            assert_eq!(clean_code(typed), "ABC234", "{typed:?}");
+        }
+        // Longer, or other, text is never a code.
+        for typed in ["", "ABC2345678", "АВС234"] {
+            assert_ne!(clean_code(typed), "ABC234", "{typed:?}");
+        }
+        let code = random_code();
+        assert_eq!(clean_code(&code), code);
+    }
+}

@@ -1,0 +1,233 @@
+//! The teacher's page of a class: how to join, the score board, what was handed in, and the forms
+//! that free or remove a student, reset the scores and end the class. Tests: `tests/it/class.rs`,
+//! `tests/pages/class.rs`.
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Form, ServiceConfig, get, post};
+use askama::Template;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::csv::{self, Cell};
+use super::format::FormatTime as _;
+use super::join;
+use super::layout::Layout;
+use super::respond::html;
+use crate::qr::{self, QrPath};
+use crate::web::middleware::{AdminUser, FormFields, Query, csrf};
+use crate::web::routes::{back_up, get_post, resource};
+use crate::web::{HttpResult, Problem, State, see_other};
+use holdfast_lab::class::{self, Student, StudentActivity};
+use holdfast_lab::lessons::{self, LESSONS};
+use holdfast_shop::{UserId, students};
+
+/// Registers the pages of the teacher and of joining.
+pub fn configure(config: &mut ServiceConfig) {
+    config
+        .service(resource("/lab/class", "GET").route(get().to(show)))
+        .service(resource("/lab/class.csv", "GET").route(get().to(board_file)))
+        .service(resource("/lab/class/answers.csv", "GET").route(get().to(answers_file)))
+        .service(get_post("/lab/class/students", back_up(), post().to(change_student)))
+        .service(get_post("/lab/class/reset", back_up(), post().to(reset)))
+        .service(get_post("/lab/class/end", back_up(), post().to(end)))
+        .service(get_post("/join", get().to(join::show), post().to(join::join)))
+        .service(resource("/join/{code}", "GET").route(get().to(join::show_code)));
+}
+
+/// The choice of all students, in the place of an id.
+const ALL: &str = "all";
+const DONE: [&str; 4] = ["free", "remove", "reset", "end"];
+
+#[derive(Debug, Template)]
+#[template(path = "class.html")]
+struct ClassPage {
+    layout: Layout,
+    /// Where the students join, without and with the code.
+    address: String,
+    code: String,
+    qr: Option<QrPath>,
+    students: Vec<Student>,
+    handed_in: Vec<StudentActivity>,
+    /// What a form has just done.
+    done: Option<&'static str>,
+}
+
+impl ClassPage {
+    /// Says what a form has just done.
+    fn done_text(&self) -> Option<String> {
+        self.done.map(|done| self.layout.text(&format!("class-done-{done}")))
+    }
+
+    fn here(&self) -> usize {
+        self.students.iter().filter(|student| student.is_here).count()
+    }
+
+    fn count(&self) -> String {
+        let counts = [("here", self.here().into()), ("all", self.students.len().into())];
+        self.layout.text_with("class-count", &counts)
+    }
+
+    /// Returns the title of a lesson; a level of the game has nothing to hand in.
+    fn title(&self, activity: &StudentActivity) -> String {
+        let lesson = lessons::named(&activity.activity);
+        lesson.map_or_else(String::new, |lesson| lesson.title(self.layout.language))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct DoneQuery {
+    #[serde(default)]
+    done: String,
+}
+
+pub async fn show(
+    state: State,
+    request: HttpRequest,
+    query: Query<DoneQuery>,
+    _: AdminUser,
+) -> HttpResult {
+    state.require_class(&request)?;
+    let done = query.read()?.done;
+    let pool = &state.shop.pool;
+
+    let code = match class::code(pool).await? {
+        Some(code) => code,
+        None => class::open(pool).await?,
+    };
+    let url = state.class_url.clone();
+    let url = url.unwrap_or_else(|| super::race::own_address(&state, &request, ""));
+    let mut handed_in = class::activities(pool).await?;
+    handed_in.retain(|activity| activity.handed_in_at.is_some());
+    handed_in.sort_by_key(|activity| std::cmp::Reverse(activity.handed_in_at));
+
+    let page = ClassPage {
+        qr: qr::for_page(&format!("{url}/join/{code}")),
+        address: format!("{url}/join"),
+        code,
+        students: class::board(pool).await?,
+        handed_in,
+        done: DONE.into_iter().find(|known| *known == done),
+        layout: Layout::of(&request).await?,
+    };
+    html(StatusCode::OK, &page)
+}
+
+/// Frees or removes a student, or frees all. Repeated, it does nothing.
+pub async fn change_student(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
+    check_form(&state, &request, &form).await?;
+    let student = match form.text("student") {
+        ALL => None,
+        id => {
+            let id = Uuid::parse_str(id).map_err(|_| Problem::field("student", "choose one"))?;
+            Some(UserId(id))
+        }
+    };
+
+    let pool = &state.shop.pool;
+    let (done, changed) = match (form.text("act"), student) {
+        ("free", student) => ("free", students::free(pool, student).await?),
+        ("remove", Some(student)) => ("remove", class::remove(pool, student).await?),
+        // All leave at the end of the class only.
+        ("remove", None) => return Err(Problem::field("student", "choose one")),
+        _ => return Err(Problem::field("act", "free or remove")),
+    };
+
+    // The other replicas forget the sessions within four seconds; joining asks Postgres.
+    for student in changed {
+        state.sessions.invalidate_user(student)?;
+    }
+    Ok(back(done))
+}
+
+pub async fn reset(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    check_form(&state, &request, &form).await?;
+    class::reset(&state.shop.pool).await?;
+    Ok(back("reset"))
+}
+
+/// Ends the class whose code the form has: sent twice, it does not end the next one.
+pub async fn end(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    check_form(&state, &request, &form).await?;
+    for student in class::end(&state.shop.pool, form.text("code")).await? {
+        state.sessions.invalidate_user(student)?;
+    }
+    Ok(back("end"))
+}
+
+async fn check_form(
+    state: &State,
+    request: &HttpRequest,
+    form: &FormFields,
+) -> Result<(), Problem> {
+    state.require_class(request)?;
+    csrf::check_admin_form(request, form.csrf()).await.map(drop)
+}
+
+fn back(done: &str) -> actix_web::HttpResponse {
+    see_other(&format!("/lab/class?done={done}"))
+}
+
+pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+    state.require_class(&request)?;
+    let mut file = csv::header(&[
+        "nickname",
+        "lessons_done",
+        "lessons",
+        "answers",
+        "right",
+        "stars",
+        "handed_in",
+        "joined_at",
+    ]);
+    for student in class::board(&state.shop.pool).await? {
+        file += &csv::line(&[
+            Cell::text(student.nickname),
+            Cell::plain(student.done),
+            Cell::plain(LESSONS.len()),
+            Cell::plain(student.answered),
+            Cell::plain(student.right),
+            Cell::plain(student.stars),
+            Cell::plain(student.handed_in),
+            Cell::plain(student.joined_at.rfc3339()),
+        ]);
+    }
+    Ok(csv::download("holdfast-class.csv", file))
+}
+
+pub async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+    state.require_class(&request)?;
+    let mut file = csv::header(&[
+        "nickname",
+        "activity",
+        "answer",
+        "right",
+        "answered_at",
+        "done_at",
+        "stars",
+        "run",
+        "note",
+        "handed_in_at",
+    ]);
+    for activity in class::activities(&state.shop.pool).await? {
+        let is_right = activity.is_right();
+        file += &csv::line(&[
+            Cell::text(activity.nickname),
+            Cell::text(activity.activity),
+            // As a person counts the answers.
+            Cell::maybe(activity.guess.map(|guess| guess + 1)),
+            Cell::maybe(is_right.map(|is_right| if is_right { "yes" } else { "no" })),
+            Cell::maybe(activity.answered_at.map(|at| at.rfc3339())),
+            Cell::maybe(activity.done_at.map(|at| at.rfc3339())),
+            Cell::maybe(activity.stars),
+            Cell::maybe(activity.run),
+            activity.note.map_or(Cell::Empty, Cell::text),
+            Cell::maybe(activity.handed_in_at.map(|at| at.rfc3339())),
+        ]);
+    }
+    Ok(csv::download("holdfast-answers.csv", file))
+}

@@ -1,0 +1,506 @@
+//! A class: joining it, what its students may do, the teacher's page and the end.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use holdfast_lab::class;
+use holdfast_lab::lessons;
+use holdfast_lab::progress::{self, Visitor as LabVisitor};
+use holdfast_lab::run::LabRun;
+use holdfast_lab::store;
+use holdfast_shop::UserId;
+use holdfast_testkit::{Shop, fresh_key};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::axe::{axe, violations};
+use crate::browser::Browser;
+use crate::lab::{ID, oversold, register_runner, with_run};
+use crate::visitor::{Page, Visitor};
+
+const CLASS: [(&str, &str); 1] = [("HOLDFAST_LAB", "class")];
+
+async fn class_shop() -> (Shop, String) {
+    let shop = Shop::start_with(1, &CLASS).await;
+    let code = class::open(&shop.pool.clone().into()).await.unwrap();
+    (shop, code)
+}
+
+/// Posts the form as a browser does, with the nickname escaped.
+async fn join(visitor: &Visitor, code: &str, nickname: &str) -> Page {
+    let fields = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs([("code", code), ("nickname", nickname)])
+        .finish();
+    visitor.post("/join", &fields).await
+}
+
+async fn joined(shop: &Shop, code: &str, nickname: &str) -> Visitor {
+    let visitor = Visitor::new(shop);
+    let page = join(&visitor, code, nickname).await;
+    assert_eq!((page.status.as_u16(), page.location.as_str()), (303, "/lab"), "{}", page.words());
+    visitor
+}
+
+async fn student_id(shop: &Shop, nickname: &str) -> UserId {
+    let id = sqlx::query_scalar("select id from users where nickname = $1").bind(nickname);
+    UserId(id.fetch_one(&shop.pool).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nickname_is_visible_and_of_one_device() {
+    let (shop, code) = class_shop().await;
+    let wrong = join(&Visitor::new(&shop), "AAAAAA", "Mia").await;
+    assert_eq!(wrong.status, 422);
+    assert!(wrong.words().contains("No class has this code"), "{}", wrong.words());
+    assert!(wrong.text.contains("value=\"Mia\""), "the input is kept");
+
+    for nickname in ["", "   ", "\u{3000}", &"x".repeat(200), "\u{202e}aiM", "a\u{200b}b", "a\0b"] {
+        let refused = join(&Visitor::new(&shop), &code, nickname).await;
+        assert_eq!(refused.status, 422, "{nickname:?}");
+        assert!(refused.words().contains("1 to 24 characters that can be seen"), "{nickname:?}");
+    }
+    assert_eq!(shop.number("select count(*) from users where nickname is not null").await, 0);
+
+    // As people type the code, and with white space around and within the name.
+    let typed = format!(" {}-{} ", code[..3].to_lowercase(), &code[3..]);
+    let mia = joined(&shop, &typed, "  Mia \t Lu ").await;
+    let page = mia.get("/join").await.words();
+    assert!(page.contains("You are in the class as Mia Lu"), "{page}");
+    let taken = join(&Visitor::new(&shop), &code, "mIA lu").await;
+    assert_eq!(taken.status, 409);
+    assert!(taken.words().contains("Somebody is in the class under this name"));
+
+    let markup = joined(&shop, &code, "<b>Bo</b>\"&").await;
+    let page = markup.get("/lab").await;
+    assert!(page.text.contains("&lt;b&gt;Bo") || page.text.contains("&#60;b&#62;Bo"));
+    assert!(!page.text.contains("<b>Bo"), "{}", page.text);
+
+    // Signing out frees the name, with all that belongs to it.
+    let before = student_id(&shop, "Mia Lu").await;
+    let csrf = mia.get("/join").await.csrf();
+    mia.post("/sign-out", &format!("csrf={csrf}")).await;
+    joined(&shop, &code, "MIA LU").await;
+    assert_eq!(student_id(&shop, "Mia Lu").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_joins_at_once_make_one_student() {
+    let (mut shop, code) = class_shop().await;
+    shop.add_replica(&CLASS);
+    let visitors: Vec<Visitor> = (0..20)
+        .map(|n| Visitor { base: shop.replicas[n % 2].base_url.clone(), ..Visitor::new(&shop) })
+        .collect();
+    let pages = join_all(visitors.iter().map(|visitor| join(visitor, &code, "Mia"))).await;
+    let statuses: Vec<u16> = pages.iter().map(|page| page.status.as_u16()).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 303).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 409).count(), 19, "{statuses:?}");
+    assert_eq!(shop.number("select count(*) from users where nickname is not null").await, 1);
+
+    shop.execute(
+        "insert into users (id, name, password_hash, nickname)
+         select gen_random_uuid(), 'class-' || n, '', 'n' || n from generate_series(2, 200) n",
+    )
+    .await;
+    let full = join(&Visitor::new(&shop), &code, "Late").await;
+    assert_eq!(full.status, 409);
+    assert!(full.words().contains("200 students are in the class"), "{}", full.words());
+
+    // Guesses of the code are limited, for each address.
+    let guesses = (0..60).map(|_| async { join(&visitors[0], "AAAAAA", "Eve").await.status });
+    let statuses = join_all(guesses).await;
+    assert!(statuses.iter().any(|status| *status == 429), "{statuses:?}");
+}
+
+/// What only the teacher has: each address that begins so.
+const TEACHERS: [&str; 14] = [
+    "/admin",
+    "/audit",
+    "/jobs",
+    "/locks",
+    "/lab/class",
+    "/lab/files",
+    "/lab/runs",
+    "/sign-up",
+    "/api/admin",
+    "/api/audit",
+    "/api/jobs",
+    "/api/locks",
+    "/api/lab/",
+    "/api/users",
+];
+/// Below those, what a student may read.
+const READABLE: [&str; 7] = [
+    "/api/lab/noop",
+    "/lab/runs",
+    "/lab/runs/{id}",
+    "/lab/runs/{id}/file",
+    "/api/lab/runs",
+    "/api/lab/runs/{id}",
+    "/api/lab/runs/{id}/events",
+];
+
+/// Returns the addresses of all routes, as they are registered.
+fn routes() -> BTreeSet<String> {
+    let sources = [
+        include_str!("../../src/web/api/mod.rs"),
+        include_str!("../../src/web/pages/mod.rs"),
+        include_str!("../../src/web/pages/class.rs"),
+        include_str!("../../src/web/pages/keeper/mod.rs"),
+        include_str!("../../src/web/pages/lab/mod.rs"),
+    ];
+    let mut routes = BTreeSet::new();
+    for source in sources {
+        for (place, _) in source.match_indices("resource(").chain(source.match_indices("get_post("))
+        {
+            let rest = &source[place..];
+            let quoted = rest.split('"').nth(1).unwrap_or_default();
+            routes.insert(quoted.to_owned());
+        }
+    }
+    routes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn student_never_reaches_what_is_the_teachers() {
+    let (shop, code) = class_shop().await;
+    register_runner(&shop).await;
+    let (mia, bo) = (joined(&shop, &code, "Mia").await, joined(&shop, &code, "Bo").await);
+    let csrf = mia.get("/join").await.csrf();
+
+    let routes = routes();
+    assert!(routes.contains("/lab/class/end") && routes.contains("/api/lab/items"), "{routes:?}");
+    for route in &routes {
+        let is_of_items = route.starts_with("/api/items") || route.starts_with("/items/");
+        let path = route
+            .replace("{sku}", "deadbolt")
+            .replace("{name:.*\\.woff2}", "none.woff2")
+            .replace("{name}", "lost-update")
+            .replace("{tag}", "en")
+            .replace("{code}", &code)
+            .replace("{id}", &Uuid::new_v4().to_string());
+
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            // Those that would end the session, whose rights are examined.
+            if ["/sign-out", "/api/sessions", "/api/me/password"].contains(&route.as_str()) {
+                continue;
+            }
+            let is_read = method == "GET";
+            let is_allowed = (is_read || route == "/api/lab/noop") && READABLE.contains(&route.as_str())
+                || route.ends_with("/hand-in")
+                // A form's address leads back to its page.
+                || is_read && ["/lab/files", "/sign-up"].contains(&route.as_str());
+            let is_teachers =
+                TEACHERS.iter().any(|start| route.starts_with(start)) || is_of_items && !is_read;
+
+            let request = mia.http.request(method.parse().unwrap(), format!("{}{path}", mia.base));
+            let request = request
+                .header("X-CSRF-Token", &csrf)
+                .header("Idempotency-Key", fresh_key())
+                .header("Content-Type", "application/x-www-form-urlencoded")
+                .body(format!("csrf={csrf}"));
+            let status = request.send().await.unwrap().status().as_u16();
+            assert!(status < 500, "{method} {path}: {status}");
+            if is_teachers && !is_allowed {
+                // 303: the address of a form leads back to its page, which is refused.
+                let refused = [403, 405].contains(&status) || is_read && status == 303;
+                assert!(refused, "{method} {path}: {status}");
+            }
+        }
+    }
+    // Lessons and races, but no load.
+    let loads = "select count(*) from lab_runs where replica is null and not wanted ? 'lesson'";
+    assert_eq!(shop.number(loads).await, 0);
+
+    // Nor the pauses and faults of a request of one's own.
+    for header in ["Holdfast-Lock", "Holdfast-Pause"] {
+        let order = mia.http.post(format!("{}/api/orders", mia.base)).header(header, "none");
+        let order = order.header("X-CSRF-Token", &csrf).header("Idempotency-Key", fresh_key());
+        let order = order.json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }));
+        assert_eq!(order.send().await.unwrap().status(), 403, "{header}");
+    }
+
+    let (order, _) = mia.buy("deadbolt", 1).await;
+    assert_eq!(mia.get(&order).await.status, 200);
+    assert_eq!(bo.get(&order).await.status, 404, "an order is its buyer's");
+    assert_eq!(bo.get(&format!("/api{order}")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visitor_of_a_class_is_led_to_join() {
+    let (shop, code) = class_shop().await;
+    register_runner(&shop).await;
+    let stranger = Visitor::new(&shop);
+    for path in ["/lab/class", "/lab/class.csv", "/lab/class/answers.csv", "/audit", "/orders"] {
+        let led = stranger.get(path).await;
+        assert_eq!(led.location, format!("/join?next={path}"), "{path}");
+    }
+    let page = stranger.get("/join?next=/lab/class").await;
+    assert!(page.text.contains("/sign-in?next=/lab/class"), "the teacher's way: {}", page.text);
+    assert!(!stranger.get("/sign-in").await.text.contains("/sign-up"));
+    for path in ["/sign-up", "/api/users"] {
+        let refused = stranger.post(path, "user=dora&password=long-enough").await;
+        assert_eq!(refused.status, 403, "{path}: {}", refused.words());
+    }
+
+    let form = "/lab/lessons/lost-update/runs";
+    let remote = stranger.form_request(form, "guess=0").header("X-Forwarded-For", "192.0.2.1");
+    let led = Page::read(remote.send().await.unwrap()).await;
+    assert!(led.location.starts_with("/join?next="), "{}", led.location);
+
+    // From another machine, too: a student runs the lesson as it is.
+    let mia = joined(&shop, &code, "Mia").await;
+    let csrf = mia.get("/join").await.csrf();
+    let fields = format!("csrf={csrf}&guess=1&stock=7&orders=9");
+    let run = mia.form_request(form, &fields).header("X-Forwarded-For", "192.0.2.1");
+    let run = Page::read(run.send().await.unwrap()).await;
+    assert!(run.location.starts_with("/lab/runs/"), "{}", run.words());
+    let changed = "select count(*) from lab_runs
+        where wanted ->> 'stock' = '7' or wanted ->> 'orders' = '9'";
+    assert_eq!(shop.number(changed).await, 0);
+    assert!(!mia.get("/lab/lessons/lost-update").await.text.contains("name=\"stock\""));
+}
+
+/// Stores what a student did: an answer, a lesson done, stars, a run that was handed in.
+async fn work(shop: &Shop, student: UserId, guess: usize, note: &str) {
+    let pool = shop.pool.clone().into();
+    let visitor = LabVisitor { id: student.0, user: Some(student) };
+    progress::answer(&pool, "lost-update", visitor, guess).await.unwrap();
+    progress::set_stars(&pool, "oversell", visitor, 3).await.unwrap();
+    let run = ID.parse().unwrap();
+    progress::mark_done(&pool, "lost-update", visitor, run).await.unwrap();
+    assert!(progress::hand_in(&pool, "lost-update", visitor, run, note).await.unwrap());
+}
+
+async fn class_with_run() -> (Shop, String, Visitor) {
+    let mut shop = with_run(&oversold()).await;
+    // The run is of this shop, not from a file.
+    shop.execute("update lab_runs set from_file = false").await;
+    shop.replicas.clear();
+    shop.add_replica(&CLASS);
+    let code = class::open(&shop.pool.clone().into()).await.unwrap();
+    let teacher = Visitor::signed_in(&shop, "admin").await;
+    (shop, code, teacher)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn board_and_files_have_what_the_class_did() {
+    let (shop, code, teacher) = class_with_run().await;
+    let (mia, formula) =
+        (joined(&shop, &code, "小明").await, joined(&shop, &code, "=1+1, \"x\"").await);
+    let (of_mia, of_formula) =
+        (student_id(&shop, "小明").await, student_id(&shop, "=1+1, \"x\"").await);
+    let right = lessons::named("lost-update").unwrap().right;
+    work(&shop, of_mia, right, "two lines:\n读到同一个库存").await;
+    work(&shop, of_formula, (right + 1) % 4, "-2+3").await;
+
+    let page = teacher.get("/lab/class").await;
+    let words = page.words();
+    assert!(words.contains("2 of 2 are here"), "{words}");
+    assert!(words.contains("小明 1 1 1 3 1 just now"), "the best first: {words}");
+    assert!(page.text.contains(&code) && page.text.contains(&format!("{}/join", mia.base)));
+
+    let file = teacher.http.get(format!("{}/lab/class.csv", teacher.base)).send().await.unwrap();
+    assert_eq!(file.headers()["content-type"], "text/csv; charset=utf-8; header=present");
+    let bytes = file.bytes().await.unwrap();
+    assert_eq!(&bytes[..3], b"\xef\xbb\xbf");
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains("\r\n小明,1,26,1,1,3,1,20"), "{text}");
+    assert!(text.contains("\r\n\"'=1+1, \"\"x\"\"\",1,26,1,0,3,1,20"), "{text}");
+    let answers = teacher.get("/lab/class/answers.csv").await.text;
+    let row = format!("小明,lost-update,{},yes,20", right + 1);
+    assert!(answers.contains(&row), "{answers}");
+    assert!(answers.contains("\"two lines:\n读到同一个库存\""), "{answers}");
+    assert!(answers.contains(",'-2+3,"), "{answers}");
+    assert!(answers.contains("小明,level-oversell,,,,,3,"), "{answers}");
+
+    // What was handed in stays, however many runs follow.
+    shop.execute(
+        "insert into lab_runs (id, wanted, state, outcome, ended_at)
+         select gen_random_uuid(), '{}', 'done', '{}', now() + interval '1 minute'
+           from generate_series(1, 250)",
+    )
+    .await;
+    let newest = LabRun { id: Uuid::now_v7(), ..oversold() };
+    assert!(store::import(&shop.pool.clone().into(), &newest).await.unwrap());
+    assert_eq!(teacher.get(&format!("/lab/runs/{ID}")).await.status, 200);
+    assert!(shop.number("select count(*) from lab_runs").await <= store::MAX_KEPT_RUNS + 1);
+
+    let csrf = page.csrf();
+    let change = async |act: &str, student: UserId| {
+        let form = format!("csrf={csrf}&act={act}&student={}", student.0);
+        assert_eq!(teacher.post("/lab/class/students", &form).await.status, 303, "{act}");
+    };
+    // A phone that has lost its place: free, twice, then join again with the same answers.
+    change("free", of_mia).await;
+    change("free", of_mia).await;
+    assert!(mia.get("/orders").await.location.starts_with("/join"));
+    joined(&shop, &code, "小明").await;
+    assert_eq!(student_id(&shop, "小明").await, of_mia);
+
+    change("remove", of_formula).await;
+    assert!(formula.get("/orders").await.location.starts_with("/join"));
+    let page = teacher.get("/lab/class").await.words();
+    assert!(page.contains("1 of 1 are here") && !page.contains("1+1"), "{page}");
+    // Not the teacher, nor any other user.
+    let admin = shop.number("select count(*) from sessions").await;
+    let id: Uuid = sqlx::query_scalar("select id from users where name = 'admin'")
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    change("remove", UserId(id)).await;
+    change("free", UserId(id)).await;
+    assert_eq!(shop.number("select count(*) from sessions").await, admin);
+
+    assert_eq!(teacher.post("/lab/class/reset", &format!("csrf={csrf}")).await.status, 303);
+    let of_students = "select count(*) from lab_progress p join users u on u.id = p.user_id
+        where u.nickname is not null";
+    assert_eq!(shop.number(of_students).await, 0);
+    let page = teacher.get("/lab/class").await.words();
+    assert!(page.contains("小明 0 0 0 0 0 just now"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_leave_with_the_class_and_ledgers_stay() {
+    let (shop, code, teacher) = class_with_run().await;
+    let mia = joined(&shop, &code, "Mia").await;
+    work(&shop, student_id(&shop, "Mia").await, 2, "note").await;
+    let (order, csrf) = mia.buy("key-ring", 1).await;
+    let ledgers =
+        "select (select count(*) from stock_ledger) + (select count(*) from balance_ledger)";
+    let before = (shop.number(ledgers).await, shop.number("select count(*) from orders").await);
+
+    for form in ["students", "reset", "end"] {
+        let path = format!("/lab/class/{form}");
+        assert_eq!(mia.post(&path, &format!("csrf={csrf}")).await.status, 403, "{path}");
+        assert_eq!(teacher.post(&path, "csrf=forged").await.status, 403, "{path}");
+    }
+
+    let end = format!("csrf={}&code={code}", teacher.get("/lab/class").await.csrf());
+    let page = teacher.post("/lab/class/end", &end).await;
+    assert_eq!(page.location, "/lab/class?done=end");
+    let next = class::code(&shop.pool.clone().into()).await.unwrap().unwrap();
+    assert_ne!(next, code);
+    // Sent twice, it does not end the next class.
+    let noa = joined(&shop, &next, "Noa").await;
+    teacher.post("/lab/class/end", &end).await;
+    assert_eq!(class::code(&shop.pool.clone().into()).await.unwrap().unwrap(), next);
+    assert_eq!(noa.get("/orders").await.status, 200);
+
+    assert!(mia.get(&order).await.location.starts_with("/join"), "the session has ended");
+    assert_eq!(join(&mia, &code, "Mia").await.status, 422, "the code has changed");
+    for nothing in [
+        "select count(*) from users where nickname = 'Mia' or name like '%mia%'",
+        "select count(*) from lab_progress",
+        "select count(*) from sessions s join users u on u.id = s.user_id
+          where u.name like 'class-%' and u.nickname is null",
+    ] {
+        assert_eq!(shop.number(nothing).await, 0, "{nothing}");
+    }
+    let after = (shop.number(ledgers).await, shop.number("select count(*) from orders").await);
+    assert_eq!(before, after);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shop_without_a_class_has_no_such_page() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    for path in ["/join", "/join/ABC234", "/lab/class", "/lab/class.csv"] {
+        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    }
+    assert_eq!(join(&Visitor::new(&shop), "ABC234", "Mia").await.status, 404);
+    assert!(!admin.get("/shop").await.text.contains("/lab/class"));
+}
+
+/// Returns the violations of every state of the class's pages, in a browser of the teacher.
+async fn violations_of_class(screen: &Browser) -> Vec<String> {
+    let axe = axe();
+    let mut found = Vec::new();
+    let open = "document.querySelectorAll('details').forEach((it) => { it.open = true; })";
+    for (name, path, signed_in) in [
+        ("class", "/lab/class?done=reset", true),
+        ("class presented", "/lab/class?present", true),
+        ("class joined", "/join", true),
+        ("exercise", "/lab/exercise", true),
+        ("join", "/join", false),
+        ("join by code", "/join/ABC234", false),
+        ("join wrong", "/join/ABC234", false),
+    ] {
+        if !signed_in {
+            screen.driver.delete_all_cookies().await.unwrap();
+        }
+        screen.go(path).await;
+        if name == "class presented" {
+            let side = "return document.querySelector('.qr').getBoundingClientRect().width";
+            let side = screen.driver.execute(side, vec![]).await.unwrap();
+            assert!(side.json().as_f64().unwrap() >= 400.0, "{side:?}");
+        }
+        if name == "join wrong" {
+            screen.fill("#nickname", "Noa").await;
+            screen.click("form.stack button").await;
+            screen.find("#code-wrong").await;
+        }
+        screen.driver.execute(open, vec![]).await.unwrap();
+        screen.driver.execute(&*axe, vec![]).await.unwrap();
+        found.extend(violations(screen, name).await);
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn phone_joins_and_hands_in() {
+    let (shop, code, teacher) = class_with_run().await;
+    let phone = Browser::open(&shop.replicas[0].base_url, true).await;
+    let size = json!({ "width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": true });
+    phone.devtools("Emulation.setDeviceMetricsOverride", size).await;
+
+    // The address of the QR code has the code.
+    phone.go(&format!("/join/{code}")).await;
+    let width = "return document.documentElement.scrollWidth";
+    assert!(phone.driver.execute(width, vec![]).await.unwrap().json().as_i64().unwrap() <= 390);
+    phone.fill("#nickname", "<script>alert(1)</script>").await;
+    phone.click("form.stack button").await;
+    phone.until_text("#nickname-wrong", "1 to 24 characters").await;
+    phone.fill("#nickname", "<i>小明</i>").await;
+    phone.click("form.stack button").await;
+    phone.until_path("/lab").await;
+
+    phone.go(&format!("/lab/runs/{ID}")).await;
+    phone.fill("#note", "Two orders read 57.").await;
+    phone.click("#hand-in button").await;
+    phone.until_text("#hand-in", "Handed in.").await;
+    let board = teacher.get("/lab/class").await.words();
+    assert!(
+        board.contains("&#60;i&#62;小明&#60;/i&#62; · The lost updateTwo orders read 57."),
+        "{board}"
+    );
+
+    // It sleeps while the teacher frees the name: it is led to join again, and goes on.
+    let form = format!(
+        "csrf={}&act=free&student={}",
+        teacher.get("/lab/class").await.csrf(),
+        student_id(&shop, "<i>小明</i>").await.0
+    );
+    teacher.post("/lab/class/students", &form).await;
+    phone.go("/orders").await;
+    phone.until_path("/join?next=/orders").await;
+    phone.fill("#code", &code).await;
+    phone.fill("#nickname", "<i>小明</i>").await;
+    phone.click("form.stack button").await;
+    phone.until_path("/orders").await;
+    phone.go(&format!("/lab/runs/{ID}")).await;
+    phone.until_text("#note", "Two orders read 57.").await;
+    assert!(phone.console_errors().await.is_empty());
+    phone.close().await;
+
+    // The board of a page that is open follows; every state passes axe.
+    let screen = Browser::open(&shop.replicas[0].base_url, true).await;
+    screen.go("/sign-in?next=/lab/class").await;
+    screen.sign_in("admin").await;
+    screen.until_text("#board", "1 of 1 are here").await;
+    joined(&shop, &code, "Noa").await;
+    screen.until_text("#board", "2 of 2 are here").await;
+    let found = violations_of_class(&screen).await;
+    screen.close().await;
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
