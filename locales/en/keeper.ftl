@@ -47,6 +47,7 @@ keeper-with-lab = with orders of lab items
 keeper-orders-none = No order matches.
 keeper-orders-looked = The newest { $orders } were looked through.
 keeper-orders-further = Look further back
+keeper-no-such-order = there is no order { $order }
 keeper-no-such-user = There is no user { $name }.
 keeper-of-user = Order of { $name }
 keeper-ordered = Ordered items

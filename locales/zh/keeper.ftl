@@ -47,6 +47,7 @@ keeper-with-lab = 包括实验室商品的订单
 keeper-orders-none = 没有符合条件的订单。
 keeper-orders-looked = 已查找最近 { $orders } 个订单。
 keeper-orders-further = 查找更早的订单
+keeper-no-such-order = 没有订单 { $order }
 keeper-no-such-user = 没有用户 { $name }。
 keeper-of-user = { $name } 的订单
 keeper-ordered = 订购的商品

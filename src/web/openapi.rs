@@ -228,6 +228,8 @@ mod tests {
         assert_eq!(names(&document["paths"]["/api/orders/{id}/pay"]["post"]), [KEY_HEADER, "id"]);
         let cancel = &document["paths"]["/api/orders/{id}/cancel"]["post"]["parameters"];
         assert_eq!(cancel[0]["required"], false);
+        let search = &document["paths"]["/api/admin/orders"]["get"];
+        assert_eq!(names(search), ["after", "limit", "id", "user", "sku", "lab", "status"]);
         assert_eq!(document["paths"]["/api/items"]["get"]["security"], json!([{}]));
         assert_eq!(document["security"], json!([{ "session": [] }]));
         assert!(document["components"]["schemas"]["ProblemBody"].is_object());

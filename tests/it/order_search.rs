@@ -71,8 +71,10 @@ async fn orders_are_found_by_id_user_item_and_status() {
     assert_eq!((stock[0]["sku"].as_str(), changes(&entries)), (Some("deadbolt"), vec![-2, -1]));
     let total = history["order"]["total_cents"].as_i64().unwrap();
     assert_eq!(changes(&history["balance"]), [-total]);
-    let unknown = "/api/admin/orders/0190a6e4-0000-7000-8000-000000000000";
-    admin.get(unknown).fails(404, "not-found").await;
+    for unknown in ["0190a6e4-0000-7000-8000-000000000000", "1"] {
+        let problem = admin.get(&format!("/api/admin/orders/{unknown}")).fails(404, "not-found");
+        assert_eq!(problem.await["detail"], format!("there is no order {unknown}"));
+    }
 }
 
 /// A search reads a bounded part of the orders by an index, and the next page goes on behind it.

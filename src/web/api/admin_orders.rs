@@ -1,21 +1,26 @@
 //! The orders of all users, for admins.
 
+use std::fmt::Display;
+
 use actix_web::HttpRequest;
 use actix_web::web::Path;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 use super::lists::{Page, page_before};
 use super::responses::json;
-use crate::web::middleware::{AdminUser, ListParameters, Query, body, list_query};
-use crate::web::{HttpResult, State};
+use crate::web::middleware::{AdminUser, ListParameters, Query, list_query};
+use crate::web::{HttpResult, Problem, State};
+use holdfast_base::messages::message;
 use holdfast_shop::model::{LedgerEntry, Order, OrderStatus};
 use holdfast_shop::query::order_search::{self, FoundOrder, FoundOrders, IdPart, OrderSearch};
 use holdfast_shop::query::{ledger, orders, users};
-use holdfast_shop::{Error, OrderId, Shop, Sku};
+use holdfast_shop::{Error, OrderId, Shop, Sku, UserId};
 
 /// Which orders are listed: those that fit all that is given.
 #[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct OrderFilter {
     /// The order's id, or 4 and more hexadecimal digits of its end.
     id: Option<String>,
@@ -52,7 +57,7 @@ pub struct ItemEntry {
 /// Searches the orders of all users, newest first (admin). A page looks through 5,000 orders at
 /// most: it may be short, even empty, and have a next one.
 #[utoipa::path(get, path = "/api/admin/orders", tag = "admin",
-    params(ListParameters),
+    params(ListParameters, OrderFilter),
     responses((status = 200, body = Page<FoundOrder>), (status = 403)))]
 pub async fn list_orders(
     state: State,
@@ -93,13 +98,27 @@ impl OrderFilter {
 #[utoipa::path(get, path = "/api/admin/orders/{id}", tag = "admin",
     responses((status = 200, body = OrderHistory), (status = 403)))]
 pub async fn read_order(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
-    let (shop, id) = (&state.shop, body::parse_order_id(&id)?);
-    let unknown = || body::unknown_order(&id);
-    let (owner, user) = order_search::owner(shop, id).await?.ok_or_else(unknown)?;
+    let shop = &state.shop;
+    let (id, owner, user) = find(&state, &id).await?;
 
-    let order = orders::order(shop, owner, id).await?.ok_or_else(unknown)?;
+    let order = orders::order(shop, owner, id).await?.ok_or_else(|| unknown_order(&id))?;
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let stock = stock.into_iter().map(|(sku, entry)| ItemEntry { sku, entry }).collect();
     let balance = ledger::balance_entries_of_order(shop, id).await?;
     json(OrderHistory { user, order, stock, balance })
+}
+
+/// Returns the order of any user with that id, its user and the user's name.
+pub(in crate::web) async fn find(
+    state: &State,
+    id: &str,
+) -> Result<(OrderId, UserId, String), Problem> {
+    let order = Uuid::parse_str(id).map(OrderId).map_err(|_| unknown_order(&id))?;
+    let owner = order_search::owner(&state.shop, order).await?;
+    let (user, name) = owner.ok_or_else(|| unknown_order(&id))?;
+    Ok((order, user, name))
+}
+
+fn unknown_order(id: &impl Display) -> Problem {
+    Problem::missing(message!("keeper-no-such-order", order = id))
 }

@@ -20,6 +20,7 @@ use holdfast_shop::{Execution, Failure, UserId};
 
 /// Which users are listed.
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct UserFilter {
     /// A part of the name.
     #[serde(default)]
@@ -44,7 +45,7 @@ pub struct NewPassword {
 
 /// Lists users by name (admin).
 #[utoipa::path(get, path = "/api/admin/users", tag = "admin",
-    params(ListParameters<String>),
+    params(ListParameters<String>, UserFilter),
     responses((status = 200, body = Page<UserAccount>), (status = 403)))]
 pub async fn list_users(
     state: State,

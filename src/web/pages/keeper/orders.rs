@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray as _;
 use uuid::Uuid;
 
-use crate::web::middleware::{AdminUser, Query, body};
+use crate::web::api::admin_orders::find;
+use crate::web::middleware::{AdminUser, Query};
 use crate::web::pages::format::{FormatTime as _, short_id};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::order;
@@ -175,8 +176,6 @@ pub async fn show(
     _: AdminUser,
     id: Path<String>,
 ) -> HttpResult {
-    let id = body::parse_order_id(&id)?;
-    let owner = order_search::owner(&state.shop, id).await?;
-    let (user, name) = owner.ok_or_else(|| body::unknown_order(&id))?;
+    let (id, user, name) = find(&state, &id).await?;
     order::page(&request, user, id, None, Some(name)).await
 }
