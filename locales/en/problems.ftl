@@ -10,6 +10,7 @@ problem-basket-empty-advice = If it was ordered, the order is listed in your ord
 problem-basket-link = Your orders
 problem-basket-other = Its current contents are shown below.
 problem-basket-other-advice = Check the basket, then order.
+problem-back = Back to where you were
 problem-heading = Error messages explained
 problem-lead = Every error response of the shop has one of these names. Each has an HTTP status and a next step.
 problem-table = All problem types

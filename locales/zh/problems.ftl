@@ -10,6 +10,7 @@ problem-basket-empty-advice = 如果已经下单，订单列在“我的订单�
 problem-basket-link = 我的订单
 problem-basket-other = 现在的内容显示在下面。
 problem-basket-other-advice = 请核对购物车，再下单。
+problem-back = 返回刚才的页面
 problem-heading = 错误说明
 problem-lead = 商店的每个错误响应都使用下列名称之一；每种错误都有对应的 HTTP 状态码和处理办法。
 problem-table = 所有错误类型

@@ -55,6 +55,37 @@ async fn browsers_get_pages_and_programs_get_problems() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refused_pages_lead_back() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let base = visitor.base.clone();
+    let from = |path: &str| format!("{base}{path}");
+    for (path, referrer, back) in [
+        ("/nothing-here", from("/items/deadbolt?a=1"), "/items/deadbolt?a=1"),
+        ("/lab/lessons/nothing", from("/lab?present"), "/lab?present"),
+        ("/lab/lessons/nothing", String::new(), "/lab"),
+        // A page that was loaded again, and pages of other sites.
+        ("/lab/lessons/nothing", from("/lab/lessons/nothing"), "/lab"),
+        ("/lab/lessons/nothing", "http://evil.example/lab/runs".to_owned(), "/lab"),
+        ("/lab/lessons/nothing", format!("{base}.evil.example/lab/runs"), "/lab"),
+        ("/lab/lessons/nothing", from("//evil.example"), "/lab"),
+    ] {
+        let request = visitor.page_request(path).header("Referer", &referrer);
+        let page = Page::read(request.send().await.unwrap()).await;
+        let link = format!("href=\"{back}\">Back to where you were</a>");
+        assert!(page.text.contains(&link), "{path} {referrer}: {}", page.text);
+    }
+    for (referrer, back) in [(String::new(), "/lab"), (from("/lab/scheduler"), "/lab/scheduler")] {
+        let form = visitor.form_request("/lab/scheduler", "strategy=nothing");
+        let page = Page::read(form.header("Referer", &referrer).send().await.unwrap()).await;
+        let link = format!("href=\"{back}\">Back to where you were</a>");
+        assert!(page.status == 422 && page.text.contains(&link), "{referrer}: {}", page.text);
+    }
+    let words = visitor.get("/nothing-here").await.words();
+    assert!(!words.contains("Back to where you were"), "the shop is linked: {words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sign_in_returns_to_requested_page() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);

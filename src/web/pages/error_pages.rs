@@ -7,7 +7,9 @@
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use actix_web::http::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, REFERER,
+};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Path;
@@ -20,6 +22,7 @@ use super::rejection::RejectionNotice;
 use super::respond::html;
 use super::sign_in::sign_in_url;
 use crate::web::middleware::SESSION_COOKIE;
+use crate::web::middleware::csrf::local_path;
 use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, app_state, see_other};
@@ -33,12 +36,19 @@ struct RejectionPage {
     layout: Layout,
     notice: RejectionNotice,
     status: StatusCode,
+    /// The address of the page that the visitor comes from.
+    back: String,
 }
 
 impl RejectionPage {
-    fn new(layout: Layout, problem: &Problem) -> Self {
-        let notice = RejectionNotice::new(problem, layout.language);
-        Self { layout, notice, status: problem.code() }
+    fn new(layout: Layout, problem: &Problem, back: String) -> Self {
+        let mut notice = RejectionNotice::new(problem, layout.language);
+        // A student has no other name to sign in with.
+        let is_student = layout.caller.as_ref().is_some_and(|caller| caller.is_student);
+        if is_student && problem.problem_type() == ProblemType::Forbidden {
+            notice.link = None;
+        }
+        Self { layout, notice, status: problem.code(), back }
     }
 }
 
@@ -71,6 +81,7 @@ pub async fn render_problems<B: MessageBody>(
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let for_a_person = accepts_html(request.request());
     let bare = if for_a_person { Layout::minimal(request.request()).ok() } else { None };
+    let bare = bare.map(|layout| (layout, back_path(request.request())));
 
     let response = match next.call(request).await {
         Ok(response) => response,
@@ -99,11 +110,13 @@ fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
     }
 }
 
-/// Renders the timeout of a request as a page. The request is gone by then, so `layout` was built
-/// before it ran.
-fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
-    let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
-    let Ok(mut page) = html(problem.code(), &RejectionPage::new(layout, problem)) else {
+/// Renders the timeout of a request as a page. The request is gone by then, so the layout and the
+/// way back were built before it ran.
+fn timeout_page(error: Error, bare: Option<(Layout, String)>) -> Error {
+    let (Some(problem), Some((layout, back))) = (error.as_error::<Problem>(), bare) else {
+        return error;
+    };
+    let Ok(mut page) = html(problem.code(), &RejectionPage::new(layout, problem, back)) else {
         return error;
     };
     copy_headers(error.error_response().headers(), &mut page);
@@ -137,7 +150,29 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
-    html(problem.code(), &RejectionPage::new(layout, problem))
+    html(problem.code(), &RejectionPage::new(layout, problem, back_path(request)))
+}
+
+/// Returns the page that the visitor comes from, if the browser says so and it is another one of
+/// this site; otherwise the form's page, or where one begins.
+fn back_path(request: &HttpRequest) -> String {
+    let requested = return_path(request);
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let from = referring_path(request).filter(|from| !is_read || *from != requested);
+
+    match from {
+        Some(from) => from,
+        None if !is_read => requested,
+        None if is_under(request.path(), &["/lab"]) => "/lab".to_owned(),
+        None => "/shop".to_owned(),
+    }
+}
+
+fn referring_path(request: &HttpRequest) -> Option<String> {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let (_, address) = header(REFERER)?.split_once("://")?;
+    let path = address.strip_prefix(header(HOST)?)?;
+    (local_path(path) == path).then(|| path.to_owned())
 }
 
 /// Returns the page to return to after signing in: the requested one, or the form's page.

@@ -79,8 +79,8 @@ impl RejectionNotice {
         }
     }
 
-    pub fn leads_to_shop(&self) -> bool {
-        self.link.as_ref().is_some_and(|(address, _)| *address == "/shop")
+    pub fn leads_to(&self, address: &str) -> bool {
+        self.link.as_ref().is_some_and(|(linked, _)| *linked == address)
     }
 }
 
