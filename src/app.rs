@@ -29,7 +29,7 @@ pub use crate::web::pages::judgement::saved_page as judgement_page;
 use crate::web::readiness::Readiness;
 use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 use holdfast_lab::race::runner::RaceRunner;
-use holdfast_lab::scheduler_game::Games;
+use holdfast_lab::scheduler_game::{Games, MAX_TRANSACTIONS, MAX_TRANSACTIONS_OF_CLASS};
 use holdfast_services::LabMode;
 use holdfast_shop::context::lab_connections;
 use holdfast_shop::db;
@@ -94,7 +94,11 @@ impl Replica {
         let registration = Registration::new(candidate, options.lock.change_lock).await?;
 
         let board = PauseBoard::default();
-        let games = Games::new(&shop, &board);
+        let max_transactions = match options.lab.is_class() {
+            true => MAX_TRANSACTIONS_OF_CLASS,
+            false => MAX_TRANSACTIONS,
+        };
+        let games = Games::new(&shop, &board, max_transactions);
         let hosts = race_hosts(options, listener.local_addr()?)?;
         let stop = CancellationToken::new();
         let races = RaceRunner::new(&shop, &replica, hosts, &stop);

@@ -8,6 +8,19 @@ scheduler-level-fence-title = Use the fence
 scheduler-level-fence-goal = Every write now shows its fence. Let one order lose its lease, and see its late write rejected. It takes 10 steps.
 scheduler-level-free-title = Free game
 scheduler-level-free-goal = Choose any order of steps. Can you sell more than there is?
+scheduler-open = Your open games
+scheduler-open-game = { $steps ->
+    [one] 1 step
+   *[other] { $steps } steps
+} · { $minutes ->
+    [one] 1 minute left
+   *[other] { $minutes } minutes left
+}
+scheduler-continue = Continue
+scheduler-end = End
+scheduler-full-player = { $games } games of yours are open: continue one of them, or end it.
+scheduler-full-replica = This server has as many games as it can play at a time. Try again in a minute.
+scheduler-full-row-lock = No more orders can use the row lock at a time: choose another lock, or try again in a minute.
 scheduler-play = Play
 scheduler-strategy = Lock
 scheduler-orders = Orders

@@ -4,20 +4,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast_lab::progress::Visitor;
 use holdfast_lab::scheduler_game::{
-    Game, GameError, GameRules, GameView, Games, Level, Refusal, playable_named,
+    Game, GameError, GameRules, GameView, Games, Level, MAX_TRANSACTIONS, NoRoom, Player, Refusal,
+    playable_named,
 };
+use holdfast_shop::UserId;
 use holdfast_shop::probe::{PauseBoard, Point};
 use holdfast_testkit::{Shop, until};
+use uuid::Uuid;
 
-/// The address of the visitor.
-const PLAYER: &str = "192.0.2.1";
+/// Returns a browser without a session.
+fn player(number: u128) -> Player {
+    let visitor = Visitor { id: Uuid::from_u128(number), user: None };
+    Player { visitor, address: "192.0.2.1".to_owned() }
+}
+
+fn signed_in(number: u128) -> Player {
+    let id = Uuid::from_u128(number);
+    Player { visitor: Visitor { id, user: Some(UserId(id)) }, ..player(number) }
+}
+
+fn games_of(shop: &Shop) -> Games {
+    Games::new(&shop.in_process("batched"), &PauseBoard::default(), MAX_TRANSACTIONS)
+}
 
 /// A shop in this process with a visitor.
 struct TestGame {
-    scheduler: Games,
+    scheduler: Arc<Games>,
     game: Arc<Game>,
-    shop: Shop,
+    shop: Arc<Shop>,
 }
 
 impl TestGame {
@@ -27,10 +43,9 @@ impl TestGame {
     }
 
     async fn with_rules(rules: GameRules) -> Self {
-        let shop = Shop::start(1).await;
-        let domain = shop.in_process("batched");
-        let scheduler = Games::new(&domain, &PauseBoard::default());
-        let game = scheduler.begin(PLAYER, rules, None).await.unwrap();
+        let shop = Arc::new(Shop::start(1).await);
+        let scheduler = Arc::new(games_of(&shop));
+        let game = scheduler.begin(&player(1), rules, None).await.unwrap();
         Self { scheduler, game, shop }
     }
 
@@ -215,7 +230,7 @@ async fn new_game_ends_the_previous_one() {
     let game = TestGame::begin("owner", 3).await;
     game.run_script("AA").await;
     let (rules, previous) = (game.game.rules, Some(game.game.id));
-    let again = game.scheduler.begin(PLAYER, rules, previous).await.unwrap();
+    let again = game.scheduler.begin(&player(1), rules, previous).await.unwrap();
     assert_ne!(again.id, game.game.id);
     assert!(game.scheduler.game(game.game.id).is_none());
     until("the first game is over", async || {
@@ -227,9 +242,10 @@ async fn new_game_ends_the_previous_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn first_games_of_replicas_share_their_buyer() {
     let shop = Shop::start(1).await;
-    let games = [(); 4].map(|()| Games::new(&shop.in_process("batched"), &PauseBoard::default()));
+    let games = [(); 4].map(|()| games_of(&shop));
     let rules = Level::Oversell.rules().unwrap();
-    let begun = join_all(games.iter().map(|games| games.begin(PLAYER, rules, None))).await;
+    let first = player(1);
+    let begun = join_all(games.iter().map(|games| games.begin(&first, rules, None))).await;
     assert!(begun.iter().all(Result::is_ok), "{begun:?}");
     assert_eq!(shop.number("select count(*) from users where name = 'lab-scheduler'").await, 1);
 }
@@ -238,12 +254,14 @@ async fn first_games_of_replicas_share_their_buyer() {
 async fn thirty_games_hold_no_connection() {
     let shop = Shop::start(1).await;
     let domain = shop.in_process("batched");
-    let games = Games::new(&domain, &PauseBoard::default());
+    let games = Games::new(&domain, &PauseBoard::default(), MAX_TRANSACTIONS);
     let rules = ["none", "owner", "fenced"].map(|strategy| {
         let strategy = playable_named(strategy).unwrap();
         GameRules { strategy, orders: 2, level: None }
     });
-    let begun = join_all((0..30).map(|n| games.begin(PLAYER, rules[n % 3], None))).await;
+    let players: Vec<Player> = (0..30).map(player).collect();
+    let begin = players.iter().zip(rules.iter().cycle());
+    let begun = join_all(begin.map(|(player, rules)| games.begin(player, *rules, None))).await;
     let begun: Vec<_> = begun.into_iter().map(Result::unwrap).collect();
     for game in &begun {
         for who in if game.rules.has_lock() { "AA".chars() } else { "AB".chars() } {
@@ -263,6 +281,39 @@ async fn thirty_games_hold_no_connection() {
     }
 }
 
+/// A class that plays, and undoes its last step in the same second.
+#[tokio::test(flavor = "multi_thread")]
+async fn thirty_games_step_and_undo_at_once() {
+    let shop = Arc::new(Shop::start(1).await);
+    let games = Arc::new(games_of(&shop));
+    let play = async |number: u128| {
+        let (level, script) = [
+            (Level::Oversell, "ABAABB"),
+            (Level::UselessLock, "AAXBBAABB"),
+            (Level::Fence, "AAXBBBBAAA"),
+        ][usize::try_from(number % 3).unwrap()];
+        let player = signed_in(number);
+        let begun = games.begin(&player, level.rules().unwrap(), None).await.unwrap();
+        let game = TestGame { scheduler: games.clone(), game: begun, shop: shop.clone() };
+        game.run_script(script).await;
+        (player, game.game, script.len())
+    };
+    let played = join_all((0..30).map(play)).await;
+
+    let undo = async |game: &Game| {
+        let begun = Instant::now();
+        (games.undo(game).await, begun.elapsed())
+    };
+    let undone = join_all(played.iter().map(|(_, game, _)| undo(game))).await;
+    println!("{:?}", undone.iter().map(|(_, took)| took).max());
+    for ((player, game, steps), (again, _)) in played.iter().zip(undone) {
+        let again = again.unwrap();
+        assert_eq!(games.view(&again).await.unwrap().steps.len(), steps - 1);
+        let listed: Vec<_> = games.of(player.visitor).iter().map(|game| game.id).collect();
+        assert_eq!(listed, [again.id], "in place of {}", game.id);
+    }
+}
+
 /// As long as the page allows, and longer than a request of the lab may be paused.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_survives_ten_seconds_of_pause() {
@@ -277,33 +328,48 @@ async fn transaction_survives_ten_seconds_of_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn games_are_bounded_per_address_and_replica() {
+async fn games_are_bounded_per_player_address_and_replica() {
     let game = TestGame::begin("none", 2).await;
-    let begin = async |player: &str| game.scheduler.begin(player, game.game.rules, None).await;
-    for n in 1..32 {
-        assert!(begin(PLAYER).await.is_ok(), "{n}");
+    let begin = async |player: Player| {
+        let begun = game.scheduler.begin(&player, game.game.rules, None).await;
+        begun.map(|game| game.id).map_err(|error| match error {
+            GameError::NoRoom(why) => why,
+            other => panic!("{other:?}"),
+        })
+    };
+    for _ in 1..4 {
+        begin(player(1)).await.unwrap();
     }
-    let one_more = begin(PLAYER).await.unwrap_err();
-    assert!(format!("{one_more:?}").contains("too many games"), "{one_more:?}");
-    for n in 0..32 {
-        assert!(begin("192.0.2.2").await.is_ok(), "{n}");
-    }
-    let one_more = begin("192.0.2.4").await.unwrap_err();
-    assert!(format!("{one_more:?}").contains("too many games"), "{one_more:?}");
-    // A finished game no longer counts.
+    assert_eq!(begin(player(1)).await, Err(NoRoom::OfPlayer));
+    // One that the player ends, or that is over, no longer counts.
+    let listed = game.scheduler.of(player(1).visitor);
+    assert_eq!((listed.len(), listed[0].id), (4, game.game.id), "the oldest first");
+    game.scheduler.end_game(listed[3].id);
+    begin(player(1)).await.unwrap();
     game.finish().await;
-    assert!(begin("192.0.2.4").await.is_ok());
+    assert_eq!(game.scheduler.of(player(1).visitor).len(), 3);
+    begin(player(1)).await.unwrap();
+
+    // A browser without a cookie is a new visitor each time.
+    for n in 4..32 {
+        begin(player(100 + n)).await.unwrap();
+    }
+    assert_eq!(begin(player(200)).await, Err(NoRoom::OfReplica));
+    for n in 32..64 {
+        begin(signed_in(n)).await.unwrap();
+    }
+    assert_eq!(begin(signed_in(200)).await, Err(NoRoom::OfReplica));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_of_games_are_bounded() {
     let game = TestGame::begin("row-lock", 2).await;
-    let begin = async || game.scheduler.begin(PLAYER, game.game.rules, None).await;
-    for _ in 0..2 {
-        begin().await.unwrap();
+    let begin = async |number| game.scheduler.begin(&player(number), game.game.rules, None).await;
+    for number in 2..4 {
+        begin(number).await.unwrap();
     }
-    let fourth = begin().await.unwrap_err();
-    assert!(format!("{fourth:?}").contains("too many games"), "{fourth:?}");
+    let fourth = begin(4).await.unwrap_err();
+    assert!(matches!(fourth, GameError::NoRoom(NoRoom::RowLock)), "{fourth:?}");
     game.finish().await;
-    begin().await.unwrap();
+    begin(4).await.unwrap();
 }

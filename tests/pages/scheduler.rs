@@ -18,7 +18,8 @@ fn duplicate_ids(page: &Page) -> Vec<String> {
 
 /// Plays a level with forms; returns the path of the game and its page after the last step.
 async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Page) {
-    let begun = visitor.post("/lab/scheduler", &format!("level={level}")).await;
+    let csrf = visitor.get("/lab/scheduler").await.csrf();
+    let begun = visitor.post("/lab/scheduler", &format!("level={level}&csrf={csrf}")).await;
     assert_eq!(begun.status, 303, "{}", begun.words());
     let path = begun.location;
     for step in script.chars() {
@@ -28,7 +29,7 @@ async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Page) {
         let form = page.text.split("name=\"since\" value=\"").skip(1);
         let pause = form.filter(|form| form.contains(&format!("id=\"step-{who}\""))).last();
         let since = pause.and_then(|form| form.split('"').next()).unwrap_or_default();
-        let form = format!("who={who}&since={since}");
+        let form = format!("who={who}&since={since}&csrf={csrf}");
         assert_eq!(visitor.post(&format!("{path}/steps"), &form).await.location, path);
     }
     let page = visitor.get(&path).await;
@@ -81,6 +82,47 @@ async fn visitor_plays_without_javascript() {
     let foreign = visitor.form_request("/lab/scheduler", "level=fence");
     let foreign = foreign.header("Sec-Fetch-Site", "cross-site").send().await.unwrap();
     assert_eq!(foreign.status(), 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_games_are_listed_continued_and_ended() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let begin = async |visitor: &Visitor, form: &str| visitor.post("/lab/scheduler", form).await;
+    let mut games = Vec::new();
+    for _ in 0..4 {
+        games.push(begin(&visitor, "level=oversell").await.location);
+    }
+    let full = begin(&visitor, "level=fence").await;
+    assert_eq!(full.status, 409);
+    assert!(full.words().contains("4 games of yours are open: continue one"), "{}", full.words());
+    for game in &games {
+        assert!(full.text.contains(&format!("href=\"{game}\">Continue</a>")), "{}", full.text);
+    }
+    assert_eq!(duplicate_ids(&full), [""; 0]);
+
+    let ended = visitor.post(&format!("{}/end", games[0]), "").await;
+    assert_eq!((ended.status.as_u16(), ended.location.as_str()), (303, "/lab/scheduler"));
+    assert_eq!(visitor.get(&games[0]).await.status, 404);
+    let list = visitor.get("/lab/scheduler").await;
+    assert_eq!(list.text.matches(">Continue</a>").count(), 3, "{}", list.text);
+    assert_eq!(begin(&visitor, "level=fence").await.status, 303);
+    let other = Visitor::new(&shop);
+    assert!(!other.get("/lab/scheduler").await.text.contains(">Continue</a>"));
+
+    for _ in 0..3 {
+        assert_eq!(begin(&other, "strategy=row-lock").await.status, 303);
+    }
+    let full = begin(&other, "strategy=row-lock").await;
+    let words = full.words();
+    assert!(full.status == 409 && words.contains("choose another lock"), "{words}");
+    assert_eq!(begin(&other, "strategy=none").await.status, 303);
+
+    // A signed-in player's stars are kept with the other results.
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    play(&alice, "oversell", "ABAABB").await;
+    let stars = "select stars::bigint from lab_progress where activity = 'level-oversell'";
+    assert_eq!(shop.number(stars).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

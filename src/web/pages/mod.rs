@@ -93,6 +93,7 @@ pub fn configure(config: &mut ServiceConfig) {
         ))
         .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler_game::show)))
         .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
+        .service(get_post("/lab/scheduler/{id}/end", back_up(), post().to(scheduler_game::end)))
         .configure(configure_races)
         .configure(lab::configure)
         .configure(class::configure)

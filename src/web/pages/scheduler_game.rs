@@ -13,14 +13,16 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::layout::Layout;
-use super::respond::html;
+use super::respond::{html, set_cookie};
+use super::visitor::{visitor, visitor_of_form};
 use crate::web::middleware::lab_access::{Action, check_run_form};
 use crate::web::middleware::{FormFields, LabReader, Query};
-use crate::web::{AppState, HttpResult, Problem, State, see_other};
+use crate::web::{AppState, HttpResult, Problem, ProblemType, State, app_state, see_other};
 use holdfast_base::messages::{Language, message};
+use holdfast_lab::progress;
 use holdfast_lab::scheduler_game::{
-    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
-    playable, playable_named,
+    Game, GameError, GameRules, GameStep, GameView, Level, NoRoom, OrderPosition, OrderResult,
+    Player, Refusal, playable, playable_named,
 };
 use holdfast_lab::timeline::{Detail, Value, statement};
 use holdfast_shop::model::LedgerEntry;
@@ -31,6 +33,26 @@ use holdfast_shop::probe::Point;
 struct SchedulerStartPage {
     layout: Layout,
     previous: String,
+    no_room: Option<NoRoom>,
+    /// Those that the visitor can go on with.
+    games: Vec<Arc<Game>>,
+}
+
+impl SchedulerStartPage {
+    fn notice(&self) -> Option<String> {
+        let message = match self.no_room? {
+            NoRoom::OfPlayer => "scheduler-full-player",
+            NoRoom::OfReplica => "scheduler-full-replica",
+            NoRoom::RowLock => "scheduler-full-row-lock",
+        };
+        Some(self.layout.text_with(message, &[("games", self.games.len().into())]))
+    }
+
+    fn summary(&self, game: &Game) -> String {
+        let minutes = game.left().as_secs().div_ceil(60);
+        let variables = [("steps", game.steps_taken().into()), ("minutes", minutes.into())];
+        self.layout.text_with("scheduler-open-game", &variables)
+    }
 }
 
 #[derive(Debug, Template)]
@@ -43,11 +65,6 @@ struct SchedulerPage {
 }
 
 impl SchedulerPage {
-    fn level_text(&self, part: &str) -> String {
-        let level = self.game.rules.level.map_or("free", Level::name);
-        self.layout.text(&format!("scheduler-level-{level}-{part}"))
-    }
-
     fn keys(&self) -> String {
         let rules = &self.game.rules;
         let leases = if rules.has_lock() { "yes" } else { "no" };
@@ -120,6 +137,11 @@ impl SchedulerPage {
     }
 }
 
+fn level_text(game: &Game, part: &str, language: Language) -> String {
+    let level = game.rules.level.map_or("free", Level::name);
+    language.text(&format!("scheduler-level-{level}-{part}"))
+}
+
 fn result_text(result: &OrderResult, language: Language) -> String {
     match result {
         OrderResult::Sold { before, after } => language.text_with(
@@ -160,18 +182,61 @@ pub struct StartQuery {
 }
 
 pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>) -> HttpResult {
-    let previous = query.read()?.previous;
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &SchedulerStartPage { layout, previous })
+    start_page(&request, query.read()?.previous, None).await
+}
+
+async fn start_page(
+    request: &HttpRequest,
+    previous: String,
+    no_room: Option<NoRoom>,
+) -> HttpResult {
+    let layout = Layout::of(request).await?;
+    let games = match visitor(request).await? {
+        Some(visitor) => app_state(request)?.games.of(visitor),
+        None => Vec::new(),
+    };
+    let status = if no_room.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
+    html(status, &SchedulerStartPage { layout, previous, no_room, games })
 }
 
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let rules = rules(&form)?;
-    let player = state.rate_limits.address_name(&request);
+    let (visitor, cookie) = visitor_of_form(&request).await?;
+    let address = state.rate_limits.address_name(&request);
     let previous = Uuid::parse_str(form.text("previous")).ok();
-    let game = state.games.begin(&player, rules, previous).await?;
-    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
+
+    let game = match state.games.begin(&Player { visitor, address }, rules, previous).await {
+        Ok(game) => game,
+        Err(GameError::NoRoom(why)) => {
+            return start_page(&request, form.text("previous").to_owned(), Some(why)).await;
+        }
+        Err(error) => return Err(problem(error)),
+    };
+
+    let mut response = see_other(&game_address(&game));
+    if let Some(cookie) = cookie {
+        set_cookie(&mut response, &cookie)?;
+    }
+    Ok(response)
+}
+
+pub async fn end(
+    state: State,
+    request: HttpRequest,
+    id: Path<String>,
+    form: Form<FormFields>,
+) -> HttpResult {
+    check_run_form(&request, form.csrf(), Action::Lesson).await?;
+    // One that has ended is as the visitor wants it.
+    if let Ok(game) = find_game(&state, &id) {
+        state.games.end_game(game.id);
+    }
+    Ok(see_other("/lab/scheduler"))
+}
+
+fn game_address(game: &Game) -> String {
+    format!("/lab/scheduler/{}", game.id)
 }
 
 fn rules(form: &FormFields) -> Result<GameRules, Problem> {
@@ -238,21 +303,42 @@ pub async fn step(
     let who = form.text("who");
     let mut letters = who.chars();
     let next = match (who, letters.next(), letters.next()) {
-        ("expire", ..) => state.games.expire_lease(&game).await.map(|()| game.id),
-        ("undo", ..) => state.games.undo(&game).await.map(|again| again.id),
+        ("expire", ..) => state.games.expire_lease(&game).await.map(|()| Arc::clone(&game)),
+        ("undo", ..) => state.games.undo(&game).await,
         // An order that is no longer paused was stepped by another click: the page shows it.
         (_, Some(name), None) => {
             let since = form.text("since").parse().ok();
-            state.games.step(&game, name, since).await.map(|_| game.id)
+            state.games.step(&game, name, since).await.map(|_| Arc::clone(&game))
         }
         _ => return Err(Problem::field("who", "the letter of an order, expire or undo")),
     };
 
     match next {
-        Ok(id) => Ok(see_other(&format!("/lab/scheduler/{id}"))),
+        Ok(next) => {
+            store_stars(&state, &request, &next).await?;
+            Ok(see_other(&game_address(&next)))
+        }
         Err(GameError::Refused(refusal)) => page(&state, &request, game, Some(refusal)).await,
-        Err(GameError::Failed(failure)) => Err(failure.into()),
+        Err(error) => Err(problem(error)),
     }
+}
+
+fn problem(error: GameError) -> Problem {
+    match error {
+        GameError::Failed(failure) => failure.into(),
+        other => Problem::new(ProblemType::InternalError, format!("{other:?}")),
+    }
+}
+
+/// Stores the stars of a user; a browser without a session keeps its own.
+async fn store_stars(state: &AppState, request: &HttpRequest, game: &Game) -> Result<(), Problem> {
+    let visitor = visitor(request).await?.filter(|visitor| visitor.user.is_some());
+    if let (Some(visitor), Some(level), Some(steps)) =
+        (visitor, game.rules.level, game.reached_at())
+    {
+        progress::set_stars(&state.shop.pool, level.name(), visitor, level.stars(steps)).await?;
+    }
+    Ok(())
 }
 
 fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {

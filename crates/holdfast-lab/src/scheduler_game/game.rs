@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::rules::{GameRules, MAX_STEPS};
+use super::rules::{GAME_DURATION, GameRules, MAX_STEPS};
+use crate::progress::Visitor;
 use holdfast_shop::audit::ItemAudit;
 use holdfast_shop::model::{LedgerEntry, Order};
 use holdfast_shop::probe::{Point, RequestProbe, TraceEvent};
@@ -19,14 +20,20 @@ pub struct Game {
     pub rules: GameRules,
     pub sku: Sku,
     pub stock: i64,
-    /// Client address.
-    pub(super) player: String,
+    pub(super) player: Player,
     pub(super) begun: Instant,
     pub(super) last_used: Mutex<Instant>,
     pub(super) orders: Vec<GameOrder>,
     pub(super) steps: Mutex<Vec<GameStep>>,
     pub(super) reached_at: Mutex<Option<usize>>,
     pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Player {
+    pub visitor: Visitor,
+    /// The client's address: browsers without a session are counted together by it.
+    pub address: String,
 }
 
 #[derive(Debug)]
@@ -62,10 +69,28 @@ pub enum Refusal {
     NotReplayed,
 }
 
+/// Why no game began: there is no place for one more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The player has as many as one may have.
+    OfPlayer,
+    /// So have all players of this replica, or those of the address.
+    OfReplica,
+    /// As many orders as possible may hold a row lock.
+    RowLock,
+}
+
 #[derive(Debug)]
 pub enum GameError {
     Refused(Refusal),
+    NoRoom(NoRoom),
     Failed(Failure),
+}
+
+impl From<NoRoom> for GameError {
+    fn from(why: NoRoom) -> Self {
+        Self::NoRoom(why)
+    }
 }
 
 impl From<Refusal> for GameError {
@@ -124,6 +149,20 @@ pub struct GameView {
 }
 
 impl Game {
+    pub fn steps_taken(&self) -> usize {
+        self.steps.lock().len()
+    }
+
+    /// Returns the number of steps in which the goal was reached.
+    pub fn reached_at(&self) -> Option<usize> {
+        *self.reached_at.lock()
+    }
+
+    /// Returns the time until the game ends.
+    pub fn left(&self) -> Duration {
+        GAME_DURATION.saturating_sub(self.begun.elapsed())
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.orders.iter().all(GameOrder::is_over)
     }

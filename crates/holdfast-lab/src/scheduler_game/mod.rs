@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use crate::progress::Visitor;
 use holdfast_base::messages::message;
 use holdfast_shop::audit;
 use holdfast_shop::budget::Budget;
@@ -32,7 +33,9 @@ use holdfast_shop::{
     Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
 };
 
-pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, Refusal};
+pub use game::{
+    Game, GameError, GameStep, GameView, NoRoom, OrderPosition, OrderResult, Player, Refusal,
+};
 use game::{GameOrder, SharedOrderResult, order_result};
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
@@ -44,12 +47,14 @@ const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Per replica: two classes.
 const MAX_GAMES: usize = 64;
-/// A class may share its address.
-const MAX_GAMES_PER_PLAYER: usize = 32;
-/// Upper bound of the orders per replica that hold a transaction.
-const MAX_TRANSACTIONS: usize = 6;
-/// For these transactions and those of a replay, in addition to the replica's own connections.
-const CONNECTIONS: u32 = 9;
+const MAX_GAMES_PER_PLAYER: usize = 4;
+/// Of browsers without a session.
+const MAX_GAMES_PER_ADDRESS: usize = 32;
+/// Upper bound of the orders per replica that hold a transaction; in a class, each student's.
+pub const MAX_TRANSACTIONS: u32 = 6;
+pub const MAX_TRANSACTIONS_OF_CLASS: u32 = 64;
+/// For the transactions of a replay.
+const REPLAY_CONNECTIONS: u32 = 3;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_ENTRIES: i64 = 20;
 
@@ -59,39 +64,43 @@ pub struct Games {
     /// The same with sessions that a person may keep waiting.
     shop_of_transactions: Shop,
     board: PauseBoard,
+    max_transactions: usize,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
     /// One game begins at a time, so that the bounds are exact.
     begin_turn: tokio::sync::Mutex<()>,
-    /// One undo at a time: its orders use connections beside those of the permitted games.
+    /// One undo under a row lock at a time: its orders use connections beside those of the
+    /// permitted games.
     undo_turn: tokio::sync::Mutex<()>,
 }
 
 impl Games {
-    pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
+    /// Their transactions use connections in addition to the replica's own.
+    pub fn new(shop: &Shop, board: &PauseBoard, max_transactions: u32) -> Self {
         let mut shop = shop.clone();
         shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);
         // A visitor may think for longer than a request may hold its lock.
         let locks = shop.locks.with_max_hold(GAME_DURATION);
         shop.locks = locks.with_acquire_timeout(GAME_DURATION);
-        let pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
+        let connections = max_transactions + REPLAY_CONNECTIONS;
+        let pool = shop.pool.with_session_timeout(connections, GAME_DURATION);
         Self {
             shop_of_transactions: Shop { pool, ..shop.clone() },
             shop,
             board: board.clone(),
+            max_transactions: usize::try_from(max_transactions).unwrap_or(0),
             games: Mutex::default(),
             begin_turn: tokio::sync::Mutex::default(),
             undo_turn: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
-    /// game `previous`. Rejected if too many games are in progress here, or of this player.
+    /// Begins a game with its orders paused at their first point, and ends the game `previous`.
     pub async fn begin(
         &self,
-        player: &str,
+        player: &Player,
         rules: GameRules,
         previous: Option<Uuid>,
-    ) -> Result<Arc<Game>, Failure> {
+    ) -> Result<Arc<Game>, GameError> {
         let game = {
             let _turn = self.begin_turn.lock().await;
             self.make_room(player, rules, previous)?;
@@ -107,26 +116,36 @@ impl Games {
     /// Ends games that are over, and if necessary abandoned ones, to make room for one more.
     fn make_room(
         &self,
-        player: &str,
+        player: &Player,
         rules: GameRules,
         previous: Option<Uuid>,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), NoRoom> {
         self.end(|game| {
-            Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
+            Some(game.id) == previous || game.is_over() || game.left() == Duration::ZERO
         });
 
-        let of_player = |game: &Game| usize::from(game.player == player);
-        let has_room = self.has_room(MAX_GAMES_PER_PLAYER, 1, of_player)
-            && self.has_room(MAX_GAMES, 1, |_| 1)
-            && self
-                .has_room(MAX_TRANSACTIONS, rules.transactions(), |game| game.rules.transactions());
-        if has_room {
-            return Ok(());
+        let of_player = |game: &Game| usize::from(game.player.visitor == player.visitor);
+        if !self.has_room(MAX_GAMES_PER_PLAYER, 1, of_player) {
+            return Err(NoRoom::OfPlayer);
         }
 
-        let detail = "too many games are in progress from your address, or under this lock at this \
-                      replica; go on with one of them, or try again in a minute";
-        Err(Rejection::Exists(detail.to_owned()))
+        // Whoever has no cookie is a new visitor each time.
+        let needed = usize::from(player.visitor.user.is_none());
+        let of_address = |game: &Game| {
+            let is_counted = game.player.visitor.user.is_none();
+            usize::from(is_counted && game.player.address == player.address)
+        };
+        if !self.has_room(MAX_GAMES_PER_ADDRESS, needed, of_address)
+            || !self.has_room(MAX_GAMES, 1, |_| 1)
+        {
+            return Err(NoRoom::OfReplica);
+        }
+
+        let needed = rules.transactions();
+        if !self.has_room(self.max_transactions, needed, |game| game.rules.transactions()) {
+            return Err(NoRoom::RowLock);
+        }
+        Ok(())
     }
 
     /// Returns whether `needed` more are at most `max`; ends abandoned games for that.
@@ -142,7 +161,7 @@ impl Games {
         }
     }
 
-    async fn start(&self, player: &str, rules: GameRules) -> Result<Arc<Game>, Failure> {
+    async fn start(&self, player: &Player, rules: GameRules) -> Result<Arc<Game>, Failure> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
         let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
         let user = user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))?;
@@ -160,7 +179,7 @@ impl Games {
             rules,
             sku: sku.clone(),
             stock,
-            player: player.to_owned(),
+            player: player.clone(),
             begun: Instant::now(),
             last_used: Mutex::new(Instant::now()),
             orders: orders.collect(),
@@ -172,6 +191,17 @@ impl Games {
 
     pub fn game(&self, id: Uuid) -> Option<Arc<Game>> {
         self.games.lock().get(&id).cloned()
+    }
+
+    /// Returns the games of a visitor that can go on, the oldest first. Knowing the id of a game is
+    /// the permission to play it, so those of an address are nobody's to list.
+    pub fn of(&self, visitor: Visitor) -> Vec<Arc<Game>> {
+        let goes_on = |game: &&Arc<Game>| {
+            game.player.visitor == visitor && !game.is_over() && game.left() > Duration::ZERO
+        };
+        let mut games: Vec<_> = self.games.lock().values().filter(goes_on).cloned().collect();
+        games.sort_by_key(|game| game.begun);
+        games
     }
 
     /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
@@ -252,7 +282,10 @@ impl Games {
     }
 
     async fn replay_all(&self, game: &Game, steps: Vec<GameStep>) -> Result<Arc<Game>, GameError> {
-        let _turn = self.undo_turn.lock().await;
+        let _turn = match game.rules.transactions() {
+            0 => None,
+            _ => Some(self.undo_turn.lock().await),
+        };
         let again = self.start(&game.player, game.rules).await?;
         self.wait_until_all_settled(&again, STEP_TIMEOUT).await;
         for step in steps {
@@ -316,7 +349,7 @@ impl Games {
             entries: ledger::latest_stock_entries(&self.shop, &game.sku, None, MAX_ENTRIES).await?,
             steps: game.steps.lock().clone(),
             reached_at: *game.reached_at.lock(),
-            left: GAME_DURATION.saturating_sub(game.begun.elapsed()),
+            left: game.left(),
         })
     }
 
@@ -355,6 +388,10 @@ impl Games {
             *shared.lock() = Some(result);
         });
         GameOrder { name, probe, result }
+    }
+
+    pub fn end_game(&self, id: Uuid) {
+        self.end(|game| game.id == id);
     }
 
     pub fn end_all(&self) {
