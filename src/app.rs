@@ -27,6 +27,7 @@ use crate::web::middleware::rate_limits::RateLimits;
 use crate::web::middleware::sessions::SessionCache;
 pub use crate::web::pages::judgement::saved_page as judgement_page;
 use crate::web::readiness::Readiness;
+use crate::web::run_frames::RunFrames;
 use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 use holdfast_lab::race::runner::RaceRunner;
 use holdfast_lab::scheduler_game::{Games, MAX_TRANSACTIONS, MAX_TRANSACTIONS_OF_CLASS};
@@ -127,6 +128,7 @@ impl Replica {
             class_url: options.class_url.clone(),
             local_visitors: options.local_visitors == Switch::On,
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            run_frames: RunFrames::default(),
             board,
             games,
             races,

@@ -25,7 +25,11 @@ lab-access-sign-in = Sign in to run this.
 lab-access-admin = Only the admin may start a run in this lab.
 
 ## Lesson
+lab-answer = Answer
 lab-answer-and-run = Answer and run
+lab-first-answer = The first answer counts.
+lab-watch-run = Watch the run
+lab-see-run = See what happened
 lab-run-without-answer = Run without a guess
 lab-present = Present
 lab-present-end = End the presentation

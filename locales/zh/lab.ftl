@@ -25,7 +25,11 @@ lab-access-sign-in = 登录后才能运行。
 lab-access-admin = 在这个实验室里只有管理员可以运行。
 
 ## 课程
+lab-answer = 回答
 lab-answer-and-run = 回答并运行
+lab-first-answer = 以第一次回答为准。
+lab-watch-run = 观看运行
+lab-see-run = 看看结果
 lab-run-without-answer = 不猜，直接运行
 lab-present = 演示模式
 lab-present-end = 退出演示模式

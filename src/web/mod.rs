@@ -12,6 +12,7 @@ pub mod middleware;
 mod paging;
 pub mod readiness;
 mod routes;
+pub mod run_frames;
 
 pub mod api;
 pub mod openapi;

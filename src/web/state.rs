@@ -13,6 +13,7 @@ use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
 use super::problems::{Problem, ProblemType};
 use super::readiness::Readiness;
+use super::run_frames::RunFrames;
 use holdfast_base::messages::message;
 use holdfast_lab::race::runner::RaceRunner;
 use holdfast_lab::scheduler_game::Games;
@@ -20,7 +21,7 @@ use holdfast_shop::Shop;
 use holdfast_shop::jobs::{self, order_expiry::OrderExpiry};
 use holdfast_shop::probe::PauseBoard;
 
-/// Upper bound of a replica's open event streams, each of which polls Postgres.
+/// Upper bound of a replica's open event streams; those of one run share a poll of Postgres.
 pub const MAX_EVENT_STREAMS: usize = 200;
 
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub struct AppState {
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
     pub event_streams: Arc<Semaphore>,
+    pub run_frames: RunFrames,
     pub board: PauseBoard,
     pub games: Games,
     pub races: RaceRunner,

@@ -3,9 +3,11 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use holdfast_testkit::up::{Up, state_of};
 use holdfast_testkit::{User, assert_has, id_of, until};
 use reqwest::Client;
+use reqwest::redirect::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -162,6 +164,35 @@ async fn runs_wait_while_a_replica_is_paused() {
     for id in [&first, &second, &third] {
         assert_eq!(lab.wait_until_over(id).await["state"], "done");
     }
+    lab.assert_sound().await;
+}
+
+/// A class answers and watches while its lesson kills a replica.
+#[tokio::test]
+async fn class_votes_while_a_replica_is_killed() {
+    let lab = Lab::open().await;
+    let lesson = format!("{}/lab/lessons/double-submit", lab.up.running.replicas[0]);
+    let student = || Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
+    let students: Vec<Client> = (0..30).map(|_| student()).collect();
+    let post = async |student: &Client, action: &str| {
+        let form = student.post(format!("{lesson}/{action}")).body("guess=1");
+        let form = form.header("Content-Type", "application/x-www-form-urlencoded");
+        let response = form.send().await.unwrap();
+        assert_eq!(response.status(), 303);
+        response.headers()["location"].to_str().unwrap().to_owned()
+    };
+
+    let started = join_all(students[..15].iter().map(|student| post(student, "runs"))).await;
+    assert!(started.iter().all(|run| *run == started[0]), "{started:?}");
+    let id = started[0].rsplit('/').next().unwrap();
+    until("the run goes on", async || lab.read(id).await["state"] == "running").await;
+    join_all(students[15..].iter().map(|student| post(student, "answers"))).await;
+    let run = lab.wait_until_over(id).await;
+    assert_eq!(run["claim_shown"], true, "{run:#}");
+
+    let page = students[29].get(&lesson).header("Accept", "text/html").send().await.unwrap();
+    let page = page.text().await.unwrap();
+    assert!(page.contains("30 answers so far") && page.contains(&started[0]), "{page}");
     lab.assert_sound().await;
 }
 

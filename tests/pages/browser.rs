@@ -38,7 +38,7 @@ pub struct Browser {
     server: Child,
     port: u16,
     profile: tempfile::TempDir,
-    _permit: MutexGuard<'static, ()>,
+    _permit: Option<MutexGuard<'static, ()>>,
 }
 
 impl Browser {
@@ -50,6 +50,20 @@ impl Browser {
     /// page of the first is loading.
     pub async fn open_with(base: &str, javascript: bool, strategy: PageLoadStrategy) -> Self {
         let permit = ONE_AT_A_TIME.lock().await;
+        Self::launch(base, javascript, strategy, Some(permit)).await
+    }
+
+    /// Opens another browser at the same site, beside this one.
+    pub async fn beside(&self) -> Self {
+        Self::launch(&self.base, true, PageLoadStrategy::Normal, None).await
+    }
+
+    async fn launch(
+        base: &str,
+        javascript: bool,
+        strategy: PageLoadStrategy,
+        permit: Option<MutexGuard<'static, ()>>,
+    ) -> Self {
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (server, port) = start_driver();
         let mut capabilities = DesiredCapabilities::chrome();

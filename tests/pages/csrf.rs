@@ -6,7 +6,7 @@ use holdfast_testkit::Shop;
 use crate::visitor::{Page, Visitor};
 
 /// The forms that change data.
-const FORMS: [(&str, &str); 16] = [
+const FORMS: [(&str, &str); 17] = [
     ("/basket/lines", "sku=deadbolt&quantity=1"),
     ("/basket", "sku=deadbolt&quantity=1"),
     ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
@@ -18,6 +18,7 @@ const FORMS: [(&str, &str); 16] = [
     ("/items/deadbolt/stock", "delta=5&reason=restock&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/items/deadbolt/limit", "limit_per_user=1"),
     ("/lab/runs", "strategies=none"),
+    ("/lab/lessons/lost-update/answers", "guess=0"),
     ("/lab/lessons/lost-update/runs", "guess=0"),
     ("/admin/users/alice/disabled", "disabled=yes&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/admin/users/alice/sessions", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),

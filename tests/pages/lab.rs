@@ -166,19 +166,28 @@ async fn lesson_takes_a_guess_before_it_explains() {
     assert!(waiting.words().contains("Queued, 1st in line"), "{}", waiting.words());
     assert!(waiting.text.contains("<noscript><meta http-equiv=\"refresh\""));
     assert!(!waiting.words().contains("is two steps"), "the takeaways are shown too early");
+    let lesson = visitor.get("/lab/lessons/lost-update").await;
+    let screen = lesson.text.split("class=\"handout\"").next().unwrap();
+    for shown in ["Your answer:", "The first answer counts.", "1 answer so far", "Watch the run"] {
+        assert!(screen.contains(shown), "{shown}: {screen}");
+    }
+    for early in ["both read 10", ">correct<"] {
+        assert!(!screen.contains(early), "{early} is shown before the run: {screen}");
+    }
+    let end = "update lab_runs set state = 'done', ended_at = now() where state = 'queued'";
+    sqlx::query(end).execute(&shop.pool).await.unwrap();
+    visitor.get(&queued.location).await;
     let lesson = visitor.get("/lab/lessons/lost-update").await.words();
     for shown in [
         "Not quite. Your answer: fewer than 100",
         "Overlapping orders do not fail",
         "The answer is: more than 100",
         "both read 10",
-        "1 answer so far",
+        "correct",
+        "See what happened",
     ] {
         assert!(lesson.contains(shown), "{shown}: {lesson}");
     }
-    let end = "update lab_runs set state = 'done', ended_at = now() where state = 'queued'";
-    sqlx::query(end).execute(&shop.pool).await.unwrap();
-    visitor.get(&queued.location).await;
     let map = visitor.get("/lab").await.words();
     for shown in [
         "Continue: A mutex on two replicas",

@@ -168,11 +168,11 @@ async fn runs_queue_in_order_up_to_a_bound() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "public")]);
     let (first, second) = (Visitor::new(&shop), Visitor::new(&shop));
-    assert_eq!(first.post(LESSON_FORM, "").await.status, 503, "there is no runner");
+    let load = async |visitor: &Visitor| visitor.post("/lab/runs", "strategies=none").await;
+    assert_eq!(load(&first).await.status, 503, "there is no runner");
     register_runner(&shop).await;
-    let (one, two) =
-        (first.post(LESSON_FORM, "").await.location, second.post(LESSON_FORM, "").await.location);
-    assert_ne!(one, two, "a second browser has its own run");
+    let (one, two) = (load(&first).await.location, load(&second).await.location);
+    assert_ne!(one, two, "a load is its visitor's own");
     for (run, place) in [(&one, "Queued, 1st in line"), (&two, "Queued, 2nd in line")] {
         let words = second.get(run).await.words();
         assert!(words.contains(place), "{words}");
@@ -190,21 +190,21 @@ async fn runs_queue_in_order_up_to_a_bound() {
 
     let alice = Visitor::signed_in(&shop, "alice").await;
     let alice = Visitor { base: shop.replicas[1].base_url.clone(), ..alice };
-    let csrf = format!("csrf={}", alice.get("/basket").await.csrf());
+    let form = format!("strategies=none&csrf={}", alice.get("/basket").await.csrf());
     for _ in 0..MAX_OPEN_RUNS_OF_USER {
-        assert_eq!(post_from_network(&alice, LESSON_FORM, &csrf).await.status, 303);
+        assert_eq!(post_from_network(&alice, "/lab/runs", &form).await.status, 303);
     }
-    assert_eq!(post_from_network(&alice, LESSON_FORM, &csrf).await.status, 429);
+    assert_eq!(post_from_network(&alice, "/lab/runs", &form).await.status, 429);
     for _ in MAX_OPEN_RUNS_OF_USER + 1..MAX_QUEUED_RUNS {
-        assert_eq!(first.post(LESSON_FORM, "").await.status, 303);
+        assert_eq!(load(&first).await.status, 303);
     }
-    let full = first.form_request(LESSON_FORM, "").send().await.unwrap();
+    let full = first.form_request("/lab/runs", "strategies=none").send().await.unwrap();
     assert_eq!(
         (full.status().as_u16(), full.headers()["retry-after"].as_bytes()),
         (503, &b"15"[..])
     );
     let words = Page::read(full).await.words();
-    assert!(words.contains("20 runs of the lab are queued already"), "{words}");
+    assert!(words.contains("32 runs of the lab are queued already"), "{words}");
 }
 
 /// The response is sent before the body ends.

@@ -6,6 +6,7 @@ mod account_basket;
 mod axe;
 mod browser;
 mod chinese;
+mod class;
 mod content;
 mod csrf;
 mod customer_limit;

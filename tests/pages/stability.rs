@@ -22,7 +22,7 @@ const SHIFTS: &str = "const done = arguments[0];
 
 const SCREENS: [(u32, u32); 2] = [(1280, 720), (360, 740)];
 
-async fn resize(browser: &Browser, (width, height): (u32, u32)) {
+pub async fn resize(browser: &Browser, (width, height): (u32, u32)) {
     let screen =
         json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;

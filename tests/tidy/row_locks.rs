@@ -14,8 +14,8 @@ fn statements_lock_rows_in_order() {
         for (end, _) in locks {
             let select = &code[..end];
             let select = &select[select.rfind("select ").unwrap_or(0)..];
-            let is_one_row =
-                [" where sku = $1", " where user_id = $1"].iter().any(|key| select.ends_with(key));
+            let keys = [" where sku = $1", " where user_id = $1", " where only_one"];
+            let is_one_row = keys.iter().any(|key| select.ends_with(key));
             let is_ordered = select.contains(" order by ");
             assert!(is_one_row || is_ordered, "{}: {select}: in which order?", relative(&path));
             ordered += i32::from(is_ordered);

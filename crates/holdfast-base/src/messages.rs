@@ -31,7 +31,7 @@ type Edition = FluentBundle<FluentResource>;
 static ENGLISH_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::English.compile(ENGLISH));
 static CHINESE_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::Chinese.compile(CHINESE));
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Language {
     #[default]
     English,

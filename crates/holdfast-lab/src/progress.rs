@@ -2,12 +2,17 @@
 //! seen, the stars of each level of the game. A visitor is a signed-in user, or a browser without a
 //! session, of which a cookie knows the id.
 
+use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::lessons::GUESSES;
 use holdfast_shop::db::Pool;
 use holdfast_shop::{Error, UserId};
+
+/// Number of answers to the question of a lesson.
+pub const GUESSES: usize = 4;
+/// Lifetime of the cookie that identifies a browser.
+const COOKIE_DAYS: i32 = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor {
@@ -23,6 +28,7 @@ pub struct Activity {
     pub name: String,
     /// The first answer, from 0.
     pub guess: Option<usize>,
+    pub answered_at: Option<OffsetDateTime>,
     /// When the visitor last saw the end of a run that was new to them.
     pub done_at: Option<OffsetDateTime>,
 }
@@ -79,7 +85,7 @@ pub async fn counts(pool: &Pool, lesson: &str) -> Result<[i64; GUESSES], Error> 
 /// Returns everything that a visitor did, in no order.
 pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, Error> {
     let rows = sqlx::query!(
-        "select activity, guess, done_at from lab_progress where visitor = $1",
+        "select activity, guess, answered_at, done_at from lab_progress where visitor = $1",
         visitor.id,
     )
     .fetch_all(&mut *pool.acquire().await?)
@@ -88,6 +94,7 @@ pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, 
     let activities = rows.into_iter().map(|row| Activity {
         name: row.activity,
         guess: row.guess.and_then(place),
+        answered_at: row.answered_at,
         done_at: row.done_at,
     });
     Ok(activities.collect())
@@ -184,6 +191,19 @@ pub async fn handed_in(
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
     Ok(row.map(|row| (row.run_id, row.note)))
+}
+
+/// Deletes what browsers without a session did, once their cookies have expired.
+pub(super) async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
+    sqlx::query!(
+        "delete from lab_progress
+          where user_id is null
+            and greatest(created_at, answered_at, done_at) < now() - make_interval(days => $1)",
+        COOKIE_DAYS,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 pub(crate) fn place(guess: i16) -> Option<usize> {

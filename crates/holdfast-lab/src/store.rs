@@ -8,15 +8,19 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::progress::{self, Visitor};
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use holdfast_base::messages::{Text, message};
 use holdfast_shop::db::Pool;
 use holdfast_shop::{Error, UserId};
 
 pub const MAX_KEPT_RUNS: i64 = 200;
-/// Requests that arrive at the same instant may exceed it.
-pub const MAX_QUEUED_RUNS: i64 = 20;
+/// All lessons, and some loads.
+pub const MAX_QUEUED_RUNS: i64 = 32;
 pub const MAX_OPEN_RUNS_OF_USER: i64 = 3;
+/// Age up to which a lesson's run is that of others who start the same lesson, though it is done: a
+/// class presses its buttons within seconds, and a lesson may take less.
+const SHARED_RUN_AGE_S: f64 = 10.0;
 /// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
 const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 
@@ -34,10 +38,12 @@ pub struct NewRun<'a> {
     pub request: &'a RunRequest,
     /// The visitor, if signed in and subject to [`MAX_OPEN_RUNS_OF_USER`].
     pub user: Option<UserId>,
+    /// The visitor, if the run of a lesson may be one that others have started.
+    pub visitor: Option<Visitor>,
 }
 
 /// The state of a run, cheap enough to poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunRevision {
     /// Raised by every change of the progress.
     pub number: i64,
@@ -58,10 +64,16 @@ pub struct RunSummary {
     pub claim_shown: Option<bool>,
 }
 
+/// Queues a run. A visitor who starts a lesson joins a run of it that others have started, unless
+/// it is over and the visitor has seen that.
 pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
-    let mut connection = pool.acquire().await?;
-    if !runner_is_alive(&mut connection).await? {
+    let wanted = json(run.request)?;
+    let mut tx = pool.begin().await?;
+    if !lock_queue(&mut tx).await? {
         return Ok(EnqueueResult::NoRunner);
+    }
+    if let Some(id) = shared_run(&mut tx, run, &wanted).await? {
+        return Ok(EnqueueResult::Queued(id));
     }
 
     let user = run.user.map(|user| user.0);
@@ -71,7 +83,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
              from lab_runs where state in ('queued', 'running') and replica is null"#,
         user,
     )
-    .fetch_one(&mut *connection)
+    .fetch_one(&mut *tx)
     .await?;
     if open.queued >= MAX_QUEUED_RUNS {
         return Ok(EnqueueResult::QueueFull);
@@ -84,14 +96,56 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     sqlx::query!(
         "insert into lab_runs (id, wanted, user_id) values ($1, $2, $3)",
         id,
-        json(run.request)?,
+        wanted,
         user,
     )
-    .execute(&mut *connection)
+    .execute(&mut *tx)
     .await?;
+    tx.commit().await?;
 
+    let mut connection = pool.acquire().await?;
     prune(&mut connection).await?;
+    progress::prune(&mut connection).await?;
     Ok(EnqueueResult::Queued(id))
+}
+
+/// Waits for others who queue a run, so that each sees the runs of those before; returns whether a
+/// runner is alive. The row of its heartbeat is the lock: without one nothing is queued.
+async fn lock_queue(connection: &mut PgConnection) -> Result<bool, Error> {
+    let is_alive = sqlx::query_scalar!(
+        r#"select seen_at > clock_timestamp() - make_interval(secs => $1) as "is_alive!"
+             from lab_runner where only_one for update"#,
+        HEARTBEAT_TIMEOUT_S,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(is_alive == Some(true))
+}
+
+async fn shared_run(
+    connection: &mut PgConnection,
+    run: NewRun<'_>,
+    wanted: &serde_json::Value,
+) -> Result<Option<Uuid>, Error> {
+    let (Some(visitor), Some(lesson)) = (run.visitor, &run.request.lesson) else {
+        return Ok(None);
+    };
+    let shared = sqlx::query_scalar!(
+        "select id from lab_runs run
+          where replica is null and not from_file and wanted = $1
+            and (state in ('queued', 'running')
+                 or state = 'done'
+                    and created_at > clock_timestamp() - make_interval(secs => $4)
+                    and not exists (select from lab_progress
+                                     where activity = $2 and visitor = $3
+                                       and done_at >= run.ended_at))
+          order by created_at desc limit 1",
+        wanted,
+        lesson,
+        visitor.id,
+        SHARED_RUN_AGE_S,
+    );
+    Ok(shared.fetch_optional(connection).await?)
 }
 
 /// Deletes all but the newest runs and those that a student handed in. A run from a file counts from
@@ -173,20 +227,49 @@ pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Erro
     }))
 }
 
-/// Returns the runs older than `after`, newest first; none if that run was deleted meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub struct LessonRun {
+    pub id: Uuid,
+    pub is_over: bool,
+}
+
+/// Returns the newest run of a lesson that goes on, or has ended after `since`.
+pub async fn run_of_lesson(
+    pool: &Pool,
+    lesson: &str,
+    since: Option<OffsetDateTime>,
+) -> Result<Option<LessonRun>, Error> {
+    let run = sqlx::query_as!(
+        LessonRun,
+        r#"select id, state = 'done' as "is_over!" from lab_runs
+            where replica is null and not from_file and wanted ->> 'lesson' = $1
+              and (state in ('queued', 'running') or state = 'done' and ended_at > $2)
+            order by created_at desc limit 1"#,
+        lesson,
+        since,
+    );
+    Ok(run.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Returns the runs older than `after`, of one lesson if given, newest first; none if that run was
+/// deleted meanwhile.
 pub async fn newest(
     pool: &Pool,
     after: Option<Uuid>,
+    lesson: Option<&str>,
     limit: i64,
 ) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome -> 'verdict' as verdict,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
              from lab_runs
-            where replica is null and ($1::uuid is null
-               or (created_at, id) < (select created_at, id from lab_runs where id = $1))
-            order by created_at desc, id desc limit $2"#,
+            where replica is null
+              and ($1::uuid is null
+                   or (created_at, id) < (select created_at, id from lab_runs where id = $1))
+              and ($2::text is null or wanted ->> 'lesson' = $2)
+            order by created_at desc, id desc limit $3"#,
         after,
+        lesson,
         limit,
     )
     .fetch_all(&mut *pool.acquire().await?)
@@ -276,16 +359,6 @@ pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
     .execute(&mut *pool.acquire().await?)
     .await?;
     Ok(())
-}
-
-async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
-    Ok(sqlx::query_scalar!(
-        r#"select exists (select from lab_runner
-                           where seen_at > now() - make_interval(secs => $1)) as "there!""#,
-        HEARTBEAT_TIMEOUT_S,
-    )
-    .fetch_one(connection)
-    .await?)
 }
 
 pub(super) fn json(value: &impl Serialize) -> Result<serde_json::Value, Error> {

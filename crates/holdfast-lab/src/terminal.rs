@@ -108,7 +108,7 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let end = Instant::now() + QUEUE_TIMEOUT;
 
     loop {
-        let run = NewRun { request: &request, user: None };
+        let run = NewRun { request: &request, user: None, visitor: None };
         if let EnqueueResult::Queued(id) = store::enqueue(pool, run).await? {
             return Ok(id);
         }

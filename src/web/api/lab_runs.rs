@@ -49,7 +49,7 @@ pub async fn create(
 ) -> HttpResult {
     let run = run.read()?;
     begin_command(&request);
-    let id = queue_run(&state, NewRun { request: &run, user: None }).await?;
+    let id = queue_run(&state, NewRun { request: &run, user: None, visitor: None }).await?;
     Ok(HttpResponse::Accepted()
         .insert_header(("Location", format!("/api/lab/runs/{id}")))
         .json(RunId { id }))
@@ -94,7 +94,7 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
     responses((status = 200, body = Page<RunSummary>), (status = 403)))]
 pub async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResult {
     let (after, limit) = list_query(&request)?;
-    let mut runs = store::newest(&state.shop.pool, after, limit + 1).await?;
+    let mut runs = store::newest(&state.shop.pool, after, None, limit + 1).await?;
     for verdict in runs.iter_mut().filter_map(|run| run.verdict.as_mut()) {
         *verdict = verdict.english().into();
     }
@@ -162,7 +162,7 @@ struct RunStream {
 impl RunStream {
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        let pool = &self.state.shop.pool;
+        let (pool, frames) = (&self.state.shop.pool, &self.state.run_frames);
         for _ in 0..POLLS_PER_KEEP_ALIVE {
             if self.last.is_some_and(|frame| frame.is_over) || self.state.stop.is_cancelled() {
                 return None;
@@ -171,17 +171,15 @@ impl RunStream {
             sleep(if is_queued { QUEUE_INTERVAL } else { FRAME_INTERVAL }).await;
 
             // While Postgres is unavailable for a moment, the stream stays open.
-            let Ok(revision) = store::revision(pool, self.id).await else { continue };
+            let Ok(revision) = frames.revision(pool, self.id).await else { continue };
             let revision = revision?;
             if self.last == Some(revision) && !revision.is_over {
                 continue;
             }
-            let Ok(Some(run)) = store::find(pool, self.id).await else { continue };
-            let run = run.in_language(self.language);
-            self.last = Some(RunRevision { is_over: run.state.is_over(), ..revision });
-            let json = serde_json::to_string(&run).ok()?;
-            let text = format!("id: {}\nevent: run\ndata: {json}\n\n", revision.number);
-            return Some((Ok(Bytes::from(text)), self));
+            let frame = frames.frame(pool, self.id, revision, self.language).await;
+            let Ok(Some(frame)) = frame else { continue };
+            self.last = Some(RunRevision { is_over: frame.is_over, ..revision });
+            return Some((Ok(frame.event), self));
         }
         Some((Ok(Bytes::from_static(b": here\n\n")), self))
     }

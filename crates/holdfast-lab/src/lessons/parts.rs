@@ -9,13 +9,13 @@ use strum::IntoStaticStr;
 use tokio::time::Instant;
 
 use super::super::arm_spec::{DefaultLoad, Supply};
+use super::super::progress::GUESSES;
 use super::super::run::ArmResult;
 use super::super::scenario::Scenario;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_base::output::rate;
 use holdfast_shop::audit::ItemAudit;
 
-pub const GUESSES: usize = 4;
 const TAKEAWAYS: usize = 3;
 
 /// The chapters, in teaching order.

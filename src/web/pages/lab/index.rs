@@ -6,7 +6,7 @@ use actix_web::web::Form;
 use askama::Template;
 
 use super::progress::Progress;
-use super::run::{self, start_run, stored_runs};
+use super::run::{self, start_run};
 use super::run_form::{self, FAULT_NUMBERS, LOAD_NUMBERS, RunForm};
 use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
@@ -17,11 +17,11 @@ use crate::web::{AppState, HttpResult, State, app_state};
 use holdfast_base::messages::message;
 use holdfast_lab::lessons::{Chapter, LESSONS, Lesson};
 use holdfast_lab::run::FaultKind;
-use holdfast_lab::store::{NewRun, RunSummary};
+use holdfast_lab::store::{self, NewRun, RunSummary};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::STRATEGIES;
 
-const MAX_LISTED_RUNS: usize = 15;
+const MAX_LISTED_RUNS: i64 = 15;
 const DEFAULT_STRATEGIES: [&str; 2] = ["none", "batched"];
 
 #[derive(Template)]
@@ -100,12 +100,12 @@ pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>
     if !form.is_right() {
         return page(&request, form, None).await;
     }
-    start_run(&state, NewRun { request: &load, user }, "").await
+    start_run(&state, NewRun { request: &load, user, visitor: None }, "").await
 }
 
 async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) -> HttpResult {
     let state = app_state(request)?;
-    let runs = stored_runs(state).await?;
+    let runs = store::newest(&state.shop.pool, None, None, MAX_LISTED_RUNS).await?;
 
     let status = match (form.is_right(), &file_wrong) {
         (true, None) => StatusCode::OK,
@@ -119,7 +119,7 @@ async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) 
         state,
         form,
         file_wrong,
-        runs: runs.into_iter().take(MAX_LISTED_RUNS).collect(),
+        runs,
     };
     html(status, &page)
 }

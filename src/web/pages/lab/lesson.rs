@@ -1,27 +1,30 @@
-//! A lesson: its question, which is answered before the run, and then its claim.
+//! A lesson: its question, which is answered before the run, and then its claim. An answer is
+//! stored whether or not a run is started, and the first one counts.
 
 use actix_web::HttpRequest;
+use actix_web::cookie::Cookie;
 use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderValue, SET_COOKIE};
 use actix_web::web::{Form, Path};
 use askama::Template;
 
-use super::progress::{Guesses, Progress};
-use super::run::{self, start_run, stored_runs};
+use super::run::{self, start_run};
 use super::run_form::{self, RunForm, lesson_numbers};
+use super::votes::Votes;
 use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader, find_caller};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{html, set_cookie};
 use crate::web::pages::visitor::visitor_of_form;
-use crate::web::{HttpResult, Problem, State, app_state};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::message;
 use holdfast_lab::lessons::{self, GUESSES, Lesson};
 use holdfast_lab::progress;
 use holdfast_lab::source::{self, Source};
-use holdfast_lab::store::{NewRun, RunSummary};
+use holdfast_lab::store::{self, NewRun, RunSummary};
 
-const MAX_LISTED_RUNS: usize = 5;
+const MAX_LISTED_RUNS: i64 = 5;
 
 #[derive(Template)]
 #[template(path = "lesson.html")]
@@ -31,8 +34,7 @@ struct LessonPage {
     lesson: &'static Lesson,
     shows: Vec<Source>,
     form: RunForm,
-    /// Once the visitor has answered.
-    guesses: Option<Guesses>,
+    votes: Votes,
     runs: Vec<RunSummary>,
 }
 
@@ -40,10 +42,53 @@ impl LessonPage {
     fn has_input(&self) -> bool {
         lesson_numbers(self.lesson).iter().any(|(field, _)| !self.form.value(field).is_empty())
     }
+
+    fn is_chosen(&self, place: &usize) -> bool {
+        match self.votes.guesses.own {
+            Some(own) => own == *place,
+            None => self.form.value("guess") == place.to_string(),
+        }
+    }
+}
+
+/// The bar, the link to the basket and the votes, with which an open lesson refreshes itself.
+#[derive(Debug, Template)]
+#[template(path = "parts/live_votes.html")]
+struct LiveVotes {
+    layout: Layout,
+    votes: Votes,
 }
 
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     page(&request, named(&name)?, RunForm::default()).await
+}
+
+pub async fn votes(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
+    let lesson = named(&name)?;
+    let layout = Layout::of(&request).await?;
+    let votes = Votes::of(&request, lesson, &layout).await?;
+    html(StatusCode::OK, &LiveVotes { layout, votes })
+}
+
+/// Stores an answer, without a run.
+pub async fn answer(
+    state: State,
+    request: HttpRequest,
+    name: Path<String>,
+    form: Form<FormFields>,
+) -> HttpResult {
+    check_run_form(&request, form.csrf(), Action::Lesson).await?;
+    let lesson = named(&name)?;
+    let mut form = RunForm { input: form.into_inner(), ..RunForm::default() };
+    let Some(guess) = read_guess(&form) else {
+        form.wrong.push(("guess", message!("lab-wrong-guess")));
+        return page(&request, lesson, form).await;
+    };
+
+    let (visitor, cookie) = visitor_of_form(&request).await?;
+    progress::answer(&state.shop.pool, lesson.name, visitor, guess).await?;
+    let query = Layout::minimal(&request)?.present_query();
+    with_cookie(Ok(see_other(&format!("/lab/lessons/{}{query}#votes", lesson.name))), cookie)
 }
 
 pub async fn run(
@@ -61,7 +106,7 @@ pub async fn run(
     }
     let (run, mut form) = run_form::lesson(lesson, fields);
 
-    let guess = form.value("guess").parse().ok().filter(|guess| *guess < GUESSES);
+    let guess = read_guess(&form);
     if guess.is_none() && !form.value("guess").is_empty() {
         form.wrong.push(("guess", message!("lab-wrong-guess")));
     }
@@ -69,17 +114,31 @@ pub async fn run(
         return page(&request, lesson, form).await;
     }
 
+    // Before the run is queued: an answer counts, also if the queue is full.
     let (visitor, cookie) = visitor_of_form(&request).await?;
     if let Some(guess) = guess {
         progress::answer(&state.shop.pool, lesson.name, visitor, guess).await?;
     }
 
-    let run = NewRun { request: &run, user };
-    let mut response = start_run(&state, run, Layout::minimal(&request)?.present_query()).await?;
-    if let Some(cookie) = cookie {
-        set_cookie(&mut response, &cookie)?;
+    let run = NewRun { request: &run, user, visitor: Some(visitor) };
+    let query = Layout::minimal(&request)?.present_query();
+    with_cookie(start_run(&state, run, query).await, cookie)
+}
+
+fn read_guess(form: &RunForm) -> Option<usize> {
+    form.value("guess").parse().ok().filter(|guess| *guess < GUESSES)
+}
+
+/// Sets a cookie with a response, or with a problem in its place.
+fn with_cookie(response: HttpResult, cookie: Option<Cookie<'static>>) -> HttpResult {
+    let Some(cookie) = cookie else { return response };
+    match response {
+        Ok(mut response) => set_cookie(&mut response, &cookie).map(|()| response),
+        Err(problem) => Err(match HeaderValue::from_str(&cookie.to_string()) {
+            Ok(value) => problem.header(SET_COOKIE, value),
+            Err(_) => problem,
+        }),
     }
-    Ok(response)
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
@@ -87,15 +146,8 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 }
 
 async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> HttpResult {
-    let state = app_state(request)?;
+    let pool = &app_state(request)?.shop.pool;
     let layout = Layout::of(request).await?;
-    let guesses = match Progress::of(request).await?.guess(lesson) {
-        Some(own) => Some(Guesses::of(state, lesson, Some(own), layout.language).await?),
-        None => None,
-    };
-
-    let runs = stored_runs(state).await?;
-    let of_lesson = |run: &RunSummary| run.request.lesson.as_deref() == Some(lesson.name);
     let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
 
     let page = LessonPage {
@@ -103,8 +155,8 @@ async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> 
         lesson,
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
         form,
-        guesses,
-        runs: runs.into_iter().filter(of_lesson).take(MAX_LISTED_RUNS).collect(),
+        votes: Votes::of(request, lesson, &layout).await?,
+        runs: store::newest(pool, None, Some(lesson.name), MAX_LISTED_RUNS).await?,
         layout,
     };
     html(status, &page)

@@ -12,6 +12,7 @@ pub mod saved_run;
 mod traces;
 mod upload;
 mod views;
+mod votes;
 
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
@@ -44,5 +45,7 @@ pub fn configure(config: &mut ServiceConfig) {
                 .wrap(Compress::default())
                 .route(get().to(lesson::show)),
         )
-        .service(get_post("/lab/lessons/{name}/runs", back_up(), post().to(lesson::run)));
+        .service(get_post("/lab/lessons/{name}/answers", back_up(), post().to(lesson::answer)))
+        .service(get_post("/lab/lessons/{name}/runs", back_up(), post().to(lesson::run)))
+        .service(resource("/lab/lessons/{name}/votes", "GET").route(get().to(lesson::votes)));
 }

@@ -20,7 +20,7 @@ impl Progress {
         })
     }
 
-    fn activity(&self, lesson: &Lesson) -> Option<&Activity> {
+    pub fn activity(&self, lesson: &Lesson) -> Option<&Activity> {
         self.0.iter().find(|activity| activity.name == lesson.name)
     }
 
@@ -43,6 +43,8 @@ pub struct Guesses {
     pub right: usize,
     /// `None` if there is no answer of one's own, or it is right.
     pub why_wrong: Option<String>,
+    /// True once the right one may be marked.
+    pub is_revealed: bool,
 }
 
 impl Guesses {
@@ -55,7 +57,7 @@ impl Guesses {
         let counts = progress::counts(&state.shop.pool, lesson.name).await?;
         let answers = lesson.guesses(language).into_iter().zip(counts).collect();
         let why_wrong = own.and_then(|own| lesson.why_wrong(own, language));
-        Ok(Self { answers, own, right: lesson.right, why_wrong })
+        Ok(Self { answers, own, right: lesson.right, why_wrong, is_revealed: true })
     }
 
     pub fn is_own(&self, place: &usize) -> bool {

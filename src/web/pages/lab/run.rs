@@ -21,7 +21,7 @@ use holdfast_base::messages::{Language, Text};
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::progress;
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
-use holdfast_lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
+use holdfast_lab::store::{MAX_QUEUED_RUNS, NewRun};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
@@ -29,7 +29,7 @@ struct RunPage {
     layout: Layout,
     run: LabRun,
     lesson: Option<&'static Lesson>,
-    /// Once a run is over whose lesson the visitor has answered.
+    /// Of its lesson, once the run is over.
     guesses: Option<Guesses>,
     player: Option<Player>,
     scenes: Vec<Scene>,
@@ -129,18 +129,7 @@ pub async fn show(
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
 
     let guesses = match lesson.filter(|_| run.state.is_over()) {
-        Some(lesson) => {
-            let watcher = visitor(&request).await?;
-            if let Some(watcher) =
-                watcher.filter(|_| run.state == LabRunState::Done && !run.from_file)
-            {
-                progress::mark_done(&state.shop.pool, lesson.name, watcher, run.id).await?;
-            }
-            match Progress::of(&request).await?.guess(lesson) {
-                Some(own) => Some(Guesses::of(&state, lesson, Some(own), language).await?),
-                None => None,
-            }
-        }
+        Some(lesson) => watched(&state, &request, lesson, &run, &layout).await?,
         None => None,
     };
 
@@ -148,6 +137,28 @@ pub async fn show(
     let hand_in = HandIn::of(&state, layout.caller.as_deref(), &run).await?;
     let page = RunPage { lesson, guesses, player, scenes, hand_in, layout, run };
     html(StatusCode::OK, &page)
+}
+
+/// Records that the visitor sees the end of the run; returns the answers of all to show beside it:
+/// to those who have answered, and to an audience.
+async fn watched(
+    state: &AppState,
+    request: &HttpRequest,
+    lesson: &Lesson,
+    run: &LabRun,
+    layout: &Layout,
+) -> Result<Option<Guesses>, Problem> {
+    let visitor = visitor(request).await?;
+    let is_real = run.state == LabRunState::Done && !run.from_file;
+    if let Some(visitor) = visitor.filter(|_| is_real) {
+        progress::mark_done(&state.shop.pool, lesson.name, visitor, run.id).await?;
+    }
+
+    let own = Progress::of(request).await?.guess(lesson).filter(|_| !layout.is_presented);
+    if own.is_none() && !layout.is_presented {
+        return Ok(None);
+    }
+    Guesses::of(state, lesson, own, layout.language).await.map(Some)
 }
 
 pub(super) fn run_address(id: &uuid::Uuid) -> String {
@@ -180,10 +191,6 @@ pub(super) fn status(
         (LabRunState::Done, None) => ("done", "●"),
     };
     (symbol, language.text(&format!("lab-state-{name}")))
-}
-
-pub(super) async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Problem> {
-    Ok(store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?)
 }
 
 pub(super) async fn start_run(state: &AppState, run: NewRun<'_>, query: &str) -> HttpResult {

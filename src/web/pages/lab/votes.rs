@@ -1,0 +1,52 @@
+//! The answers to a lesson as its page shows them before and after a run, and the run to watch.
+
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use time::OffsetDateTime;
+
+use super::progress::{Guesses, Progress};
+use crate::web::pages::layout::Layout;
+use crate::web::{Problem, app_state};
+use holdfast_lab::lessons::Lesson;
+use holdfast_lab::store::{self, LessonRun};
+
+/// How long after its run an audience sees the right answer: the next class is asked anew.
+const REVEALED_FOR: Duration = Duration::from_hours(1);
+
+#[derive(Debug)]
+pub struct Votes {
+    /// An audience does not see which answer is the presenter's.
+    pub guesses: Guesses,
+    pub is_presented: bool,
+    /// One that goes on, or that has ended since the visitor answered.
+    pub run: Option<LessonRun>,
+}
+
+impl Votes {
+    pub async fn of(
+        request: &HttpRequest,
+        lesson: &Lesson,
+        layout: &Layout,
+    ) -> Result<Self, Problem> {
+        let state = app_state(request)?;
+        let is_presented = layout.is_presented;
+        let progress = Progress::of(request).await?;
+        let activity = progress.activity(lesson);
+
+        let own = activity.and_then(|activity| activity.guess).filter(|_| !is_presented);
+        let mut guesses = Guesses::of(state, lesson, own, layout.language).await?;
+        let since = OffsetDateTime::now_utc() - REVEALED_FOR;
+        let done_at = activity.and_then(|activity| activity.done_at);
+        guesses.is_revealed = done_at.is_some_and(|at| !is_presented || at > since);
+
+        let answered_at = activity.and_then(|activity| activity.answered_at);
+        let run = store::run_of_lesson(&state.shop.pool, lesson.name, answered_at).await?;
+        Ok(Self { guesses, is_presented, run })
+    }
+
+    /// Returns whether the visitor sees the answers of the others: not before the own one.
+    pub fn are_shown(&self) -> bool {
+        self.is_presented || self.guesses.own.is_some() || self.guesses.is_revealed
+    }
+}

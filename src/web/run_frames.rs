@@ -1,0 +1,70 @@
+//! The frames of runs that are followed: read from Postgres and serialized once per replica, however
+//! many follow the run here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::web::Bytes;
+use moka::future::Cache;
+use uuid::Uuid;
+
+use holdfast_base::messages::Language;
+use holdfast_lab::store::{self, RunRevision};
+use holdfast_shop::Error;
+use holdfast_shop::db::Pool;
+
+/// Less than the interval at which a stream asks.
+const REVISION_TTL: Duration = Duration::from_millis(90);
+/// For those whose turn to ask comes a little later.
+const FRAME_TTL: Duration = Duration::from_secs(2);
+const MAX_FRAMES: u64 = 64;
+
+type FrameKey = (Uuid, RunRevision, Language);
+
+/// A `run` event with the whole run.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    pub event: Bytes,
+    pub is_over: bool,
+}
+
+#[derive(Debug)]
+pub struct RunFrames {
+    revisions: Cache<Uuid, Option<RunRevision>>,
+    frames: Cache<FrameKey, Option<Frame>>,
+}
+
+impl Default for RunFrames {
+    fn default() -> Self {
+        Self {
+            revisions: Cache::builder().max_capacity(MAX_FRAMES).time_to_live(REVISION_TTL).build(),
+            frames: Cache::builder().max_capacity(MAX_FRAMES).time_to_live(FRAME_TTL).build(),
+        }
+    }
+}
+
+impl RunFrames {
+    /// Returns the state of a run, at most [`REVISION_TTL`] old; `None` if there is no such run.
+    pub async fn revision(&self, pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Arc<Error>> {
+        self.revisions.try_get_with(id, store::revision(pool, id)).await
+    }
+
+    /// Returns the frame of a run of that revision, or a newer one; `None` if the run has gone.
+    pub async fn frame(
+        &self,
+        pool: &Pool,
+        id: Uuid,
+        revision: RunRevision,
+        language: Language,
+    ) -> Result<Option<Frame>, Arc<Error>> {
+        let read = async {
+            let Some(run) = store::find(pool, id).await? else { return Ok(None) };
+            let run = run.in_language(language);
+            let json = serde_json::to_string(&run)
+                .map_err(|error| Error::Bug(format!("no JSON of a run: {error}")))?;
+            let event = format!("id: {}\nevent: run\ndata: {json}\n\n", revision.number);
+            Ok(Some(Frame { event: Bytes::from(event), is_over: run.state.is_over() }))
+        };
+        self.frames.try_get_with((id, revision, language), read).await
+    }
+}

@@ -1,0 +1,193 @@
+//! A class: thirty answer and run at once, an answer counts whether or not a run starts, and one run
+//! is watched by all who start its lesson.
+
+use futures_util::future::join_all;
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons::LESSONS;
+use holdfast_lab::store::MAX_QUEUED_RUNS;
+use holdfast_testkit::Shop;
+use holdfast_testkit::proxy::Proxy;
+
+use crate::browser::Browser;
+use crate::lab::{oversold, register_runner};
+use crate::race::bottom_of;
+use crate::stability::resize;
+use crate::visitor::Visitor;
+
+const LESSON: &str = "/lab/lessons/lost-update";
+const ANSWERS: &str = "/lab/lessons/lost-update/answers";
+const RUNS: &str = "/lab/lessons/lost-update/runs";
+const ANSWERED: &str = "select count(*) from lab_progress where guess is not null";
+
+async fn class_shop() -> Shop {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "class")]).await;
+    register_runner(&shop).await;
+    shop
+}
+
+/// Ends the runs that are queued, with a result.
+async fn end_runs(shop: &Shop) {
+    let outcome = serde_json::to_value(&oversold().outcome).unwrap();
+    let end =
+        "update lab_runs set state = 'done', outcome = $1, frame = frame + 1, ended_at = now()
+                where state in ('queued', 'running')";
+    sqlx::query(end).bind(outcome).execute(&shop.pool).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn class_presses_at_once() {
+    let shop = class_shop().await;
+    let first = Browser::open(&shop.replicas[0].base_url, true).await;
+    let browsers = [first.beside().await, first.beside().await, first];
+    for (browser, guess) in browsers.iter().zip(["0", "2", "2"]) {
+        browser.go(LESSON).await;
+        browser.click(&format!("input[value='{guess}']")).await;
+    }
+    let visitors: Vec<Visitor> = (0..27).map(|_| Visitor::new(&shop)).collect();
+
+    let press = async |browser: &Browser| {
+        browser.click("#run").await;
+        browser.until_path("/lab/runs/").await
+    };
+    let post = async |(number, visitor): (usize, &Visitor)| {
+        let page = visitor.post(RUNS, &format!("guess={}", number % 4)).await;
+        assert_eq!(page.status, 303, "{}", page.words());
+        page.location
+    };
+    let (seen, sent) = tokio::join!(
+        join_all(browsers.iter().map(press)),
+        join_all(visitors.iter().enumerate().map(post))
+    );
+    let run = &sent[0];
+    assert!(sent.iter().chain(&seen).all(|other| other == run), "{sent:?} {seen:?}");
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 1);
+    assert_eq!(shop.number(ANSWERED).await, 30);
+
+    // An audience sees the votes before the run, and not which answer is right.
+    let audience = visitors[0].get(&format!("{LESSON}?present")).await;
+    let words = audience.words();
+    assert!(words.contains("30 answers so far") && !words.contains("correct"), "{words}");
+
+    let start = "update lab_runs set state = 'running', frame = frame + 1";
+    sqlx::query(start).execute(&shop.pool).await.unwrap();
+    for browser in &browsers {
+        browser.until_text("#state", "Running").await;
+    }
+    end_runs(&shop).await;
+    for browser in &browsers {
+        browser.until_text("#verdict", "43").await;
+        browser.until_text(".bars caption", "30 answers so far").await;
+    }
+    for visitor in &visitors {
+        let words = visitor.get(run).await.words();
+        assert!(words.contains("43 units that do not exist"), "{words}");
+    }
+    let done = "select count(*) from lab_progress where done_at is not null";
+    assert_eq!(shop.number(done).await, 30);
+    let audience = visitors[0].get(&format!("{run}?present")).await.words();
+    assert!(audience.contains("correct") && !audience.contains("Your answer"), "{audience}");
+    for browser in browsers {
+        browser.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_counts_without_a_run() {
+    let redis = Proxy::to_redis().await;
+    let mut shop = class_shop().await;
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    shop.add_replica(&[("HOLDFAST_LAB", "class"), ("REDIS_URL", &url)]);
+    let visitor = Visitor::new(&shop);
+    let answered = visitor.post(ANSWERS, "guess=1").await;
+    assert_eq!((answered.status.as_u16(), answered.location), (303, format!("{LESSON}#votes")));
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
+
+    // The answer is marked, and no other one counts.
+    visitor.post(ANSWERS, "guess=3").await;
+    let page = visitor.get(LESSON).await;
+    let screen = page.text.split("class=\"handout\"").next().unwrap();
+    assert!(screen.contains("<fieldset class=\"question\" disabled"), "{screen}");
+    assert!(screen.contains("value=\"1\" checked"), "{screen}");
+    for early in ["both read 10", ">correct<", "Answer and run"] {
+        assert!(!screen.contains(early), "{early} is shown before the run: {screen}");
+    }
+    let stored = "select guess::bigint from lab_progress where guess is not null";
+    assert_eq!(shop.number(stored).await, 1);
+    let wrong = Visitor::new(&shop).post(ANSWERS, "").await;
+    assert_eq!(wrong.status, 422);
+    assert!(wrong.text.contains("id=\"guess-wrong\""), "{}", wrong.text);
+
+    // The queue is full: the run is refused, and the answer counts.
+    let fill = "insert into lab_runs (id, wanted)
+                select gen_random_uuid(), '{\"strategies\": [\"none\"]}'
+                  from generate_series(1, $1)";
+    sqlx::query(fill).bind(MAX_QUEUED_RUNS).execute(&shop.pool).await.unwrap();
+    let late = Visitor::new(&shop);
+    let refused = late.post(RUNS, "guess=0").await;
+    assert_eq!(refused.status, 503, "{}", refused.words());
+    assert!(refused.text.contains(&format!("href=\"{LESSON}\"")), "{}", refused.text);
+    let page = late.get(LESSON).await.words();
+    assert!(page.contains("2 answers so far") && page.contains("Your answer:"), "{page}");
+
+    redis.cut();
+    let base = shop.replicas[1].base_url.clone();
+    let without_redis = Visitor { base, ..Visitor::new(&shop) };
+    assert_eq!(without_redis.post(ANSWERS, "guess=0").await.status, 303);
+    assert_eq!(shop.number(ANSWERED).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_of_a_lesson_is_shared_until_it_was_seen() {
+    let shop = class_shop().await;
+    let (one, other) = (Visitor::new(&shop), Visitor::new(&shop));
+    let run = async |visitor: &Visitor, path: &str, form: &str| {
+        let page = visitor.post(path, form).await;
+        assert_eq!(page.status, 303, "{}", page.words());
+        page.location
+    };
+    let first = run(&one, RUNS, "guess=0").await;
+    assert_eq!(run(&one, RUNS, "").await, first, "a second click");
+    assert_eq!(run(&other, RUNS, "guess=1").await, first);
+    assert_ne!(run(&other, RUNS, "buyers=8").await, first, "other settings");
+    assert_ne!(run(&other, "/lab/lessons/fence/runs", "").await, first, "another lesson");
+    assert_ne!(run(&other, "/lab/runs", "strategies=none").await, first, "a load");
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 4);
+
+    end_runs(&shop).await;
+    assert_eq!(run(&other, RUNS, "").await, first, "others have just started it");
+    one.get(&first).await;
+    let second = run(&one, RUNS, "").await;
+    assert_ne!(second, first, "whoever has seen it runs it again");
+    assert_eq!(run(&other, RUNS, "").await, second, "the one that goes on");
+
+    end_runs(&shop).await;
+    let age = "update lab_runs set created_at = created_at - interval '11 s'";
+    sqlx::query(age).execute(&shop.pool).await.unwrap();
+    assert_ne!(run(&other, RUNS, "").await, second, "too late to have been started together");
+}
+
+/// On a projector nobody scrolls: the question, its answers, the votes and the button that runs the
+/// lesson are on one screen.
+#[tokio::test(flavor = "multi_thread")]
+async fn presented_lessons_fit_a_projector() {
+    let shop = class_shop().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    resize(&browser, (1280, 720)).await;
+    let mut too_large = Vec::new();
+    for language in Language::ALL {
+        browser.go(&format!("/language/{}?next=/lab", language.tag())).await;
+        for lesson in LESSONS {
+            browser.go(&format!("/lab/lessons/{}?present", lesson.name)).await;
+            let bottom = bottom_of(&browser, "#run").await;
+            let width = "return document.documentElement.scrollWidth";
+            let width = browser.driver.execute(width, vec![]).await.unwrap();
+            let width = width.json().as_i64().unwrap();
+            let votes = bottom_of(&browser, "#votes .bars").await;
+            if bottom > 720.0 || votes > 720.0 || width > 1280 {
+                too_large.push((lesson.name, language.tag(), bottom, votes, width));
+            }
+        }
+    }
+    assert!(too_large.is_empty(), "{too_large:?}");
+    browser.close().await;
+}
