@@ -39,7 +39,9 @@ async fn every_lesson_shows_its_claim() {
         let evidence = run["evidence"].as_array().unwrap();
         let supports = |evidence: &Value| evidence["ok"] == true;
         assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
+        assert_story(lesson.name, lesson.scene, &run);
     }
+    check_chosen_causes(&lab).await;
     assert_eq!(count_children(&lab.up), before, "every temporary Redis of a lesson has ended");
     lab.assert_sound().await;
     assert_no_locks(&lab.up.running.redis_url).await;
@@ -49,11 +51,114 @@ async fn every_lesson_shows_its_claim() {
 }
 
 async fn play(lab: &Lab, lesson: &str) -> Value {
+    play_with(lab, json!({ "lesson": lesson })).await
+}
+
+async fn play_with(lab: &Lab, request: Value) -> Value {
     let began = Instant::now();
-    let id = lab.start(&json!({ "lesson": lesson })).await;
+    let id = lab.start(&request).await;
     let run = lab.wait_until_over(&id).await;
+    let lesson = request["lesson"].as_str().unwrap();
     println!("{:5.1} s  {lesson:18} {}", began.elapsed().as_secs_f64(), run["verdict"]);
     run
+}
+
+/// What the first scene of a lesson must tell, in this order: who, what, and the value and fence if
+/// they matter. The name is the first word of the lane's.
+const STORIES: &[(&str, &str)] = &[
+    ("lost-update", "A read 10, A paused, B read 10, B write 9, A resumed, A write 9"),
+    ("one-replica", "A read 10, C read 10, C write 9, A write 9"),
+    ("database", "A read 10, A write 9, another wait, A resumed, another held, another read 10"),
+    ("wrong-key", "A held, A read 1000, B held, B read 1000, B write 900, A write 900"),
+    ("dead-holder", "A held, A killed, operator removed, B held, B write 9"),
+    ("let-it-expire", "A held, A left, A expired 300, B held, B left, B expired 300, C held"),
+    ("wrong-delete", "A expired 300, B held, A foreign, C held, B foreign, D held"),
+    ("check-then-delete", "A delete, A expired 1500, B held, A foreign, C held, B lost"),
+    ("outlived", "A read 10, A expired 300, B read 10, A write 9, A lost, B write 9"),
+    ("watchdog", "A stopped, A expired 300, B read 10, A continued, A write 9, A lost"),
+    ("fence", "A read 10 #1, B read 10 #2, A write 9 #1, B write 9 #2"),
+    ("failover", "its cut, A held, primary killed, its promoted, B held"),
+    ("redlock", "A held, A paused, A expired 1000, B held, A resumed, A lost"),
+    ("waiting", "A held, B wait, A release, B held"),
+    ("reentrant", "A held, A wait, A busy, A release"),
+    ("two-items", "A held, B held, A wait"),
+    ("early-release", "A write 9, A release, B held, B read 10, A committed, B write 9"),
+    ("double-submit", "A write 7, A committed, A killed, B replayed, C replayed"),
+    ("machine-gun", "A committed, B committed, C committed, D committed"),
+    ("unpaid", "in read 10, in write 9, in committed"),
+    ("queue", "A held, A killed, B killed, C killed"),
+    ("run-once", "A held, A release, B held"),
+];
+
+/// Asserts what the scene that the question asks about shows, and that its lanes are A, B, C.
+fn assert_story(lesson: &str, scene: &str, run: &Value) {
+    let Some((_, expected)) = STORIES.iter().find(|(name, _)| *name == lesson) else {
+        // The picture of `hot-item` is made of its arms.
+        assert!(scene.is_empty() || lesson == "hot-item", "{lesson} has no story");
+        return;
+    };
+
+    let mut lanes: Vec<&Value> =
+        run["lanes"].as_array().unwrap().iter().filter(|lane| lane["scene"] == scene).collect();
+    lanes.sort_by_key(|lane| lane["sent_us"].as_u64());
+    let of_requests = lanes.iter().filter(|lane| {
+        lane["request_id"].as_str().is_some_and(|id| id.chars().any(|digit| !"0-".contains(digit)))
+    });
+    let names: Vec<String> = of_requests.map(|lane| name(lane)).collect();
+    assert!(lesson == "unpaid" || names.is_sorted(), "{lesson}: {names:?}");
+
+    let mut told: Vec<(u64, String)> = Vec::new();
+    for lane in &lanes {
+        for event in lane["events"].as_array().unwrap() {
+            let mut text = format!("{} {}", name(lane), event["event"].as_str().unwrap());
+            for (sign, field) in [("", "value"), ("#", "fence")] {
+                if let Some(number) = event[field].as_i64() {
+                    text += &format!(" {sign}{number}");
+                }
+            }
+            told.push((event["t_us"].as_u64().unwrap(), text));
+        }
+    }
+    told.sort();
+
+    let mut rest = told.iter();
+    for part in expected.split(", ") {
+        let is_told = rest.any(|(_, told)| told == part || told.starts_with(&format!("{part} ")));
+        assert!(is_told, "{lesson}: {part} of {expected} is missing in {told:#?}");
+    }
+}
+
+fn name(lane: &Value) -> String {
+    let label = lane["label"].as_str().unwrap();
+    label.split(|it: char| !it.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// A lease, a pause, a gap and a retry interval of a visitor's choice: the clock alone decides.
+async fn check_chosen_causes(lab: &Lab) {
+    for (request, is_shown) in [
+        (json!({ "lesson": "outlived", "ttl_ms": 2_000, "work_ms": 100 }), false),
+        (json!({ "lesson": "outlived", "ttl_ms": 100, "work_ms": 800 }), true),
+        (json!({ "lesson": "lost-update", "gap_ms": 500 }), true),
+    ] {
+        let run = play_with(lab, request.clone()).await;
+        assert_eq!(run["state"], "done", "{request}: {run:#}");
+        assert_eq!(run["claim_shown"], is_shown, "{request}: {run:#}");
+        let events = run["lanes"].as_array().unwrap().iter().map(|lane| &lane["events"]);
+        let mut events = events.flat_map(|events| events.as_array().unwrap());
+        let is_expired = events.any(|event| event["event"] == "expired");
+        assert_eq!(is_expired, request["ttl_ms"] == 100, "{request}: {run:#}");
+    }
+
+    let request =
+        json!({ "lesson": "waiting", "retry_ms": 1_000, "buyers": 2, "orders": 2, "work_ms": 0 });
+    let run = play_with(lab, request).await;
+    let lanes = run["lanes"].as_array().unwrap();
+    let b = lanes.iter().find(|lane| lane["label"] == "B").unwrap();
+    let at = |name: &str| {
+        let mut events = b["events"].as_array().unwrap().iter();
+        events.find(|event| event["event"] == name).and_then(|event| event["t_us"].as_u64())
+    };
+    assert!(at("held").unwrap() - at("wait").unwrap() >= 500_000, "{b:#}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The load of one arm: the request for the run, with the defaults of a lesson or of a custom load.
 
-use super::headers::{LabHeaders, TTL_MS, WAIT, WORK_MS};
+use super::headers::{LabHeaders, RETRY_MS, TTL_MS, WAIT, WORK_MS};
 use super::run::{Fault, Journey, RunRequest};
 use super::scenario::Scenario;
 use holdfast_base::messages::{Message, message};
@@ -23,6 +23,7 @@ pub(super) struct ArmSpec {
     pub(super) work_ms: u64,
     pub(super) ttl_ms: Option<u64>,
     pub(super) wait: Option<String>,
+    pub(super) retry_ms: Option<u64>,
     pub(super) seed: u64,
     pub(super) replicas: usize,
     pub(super) fault: Option<Fault>,
@@ -33,6 +34,9 @@ impl ArmSpec {
         let mut headers = LabHeaders::under(&self.strategy).with(WORK_MS, self.work_ms);
         if let Some(wait) = &self.wait {
             headers = headers.with(WAIT, wait);
+        }
+        if let Some(retry_ms) = self.retry_ms {
+            headers = headers.with(RETRY_MS, retry_ms);
         }
         if let Some(ttl_ms) = self.ttl_ms {
             headers = headers.with(TTL_MS, ttl_ms);
@@ -84,6 +88,7 @@ impl DefaultLoad {
             orders: of_visitor.orders.or(Some(self.orders)),
             work_ms: of_visitor.work_ms.or(Some(self.work_ms)),
             ttl_ms: of_visitor.ttl_ms.filter(|_| self.lease),
+            retry_ms: of_visitor.retry_ms,
             seed: of_visitor.seed,
             ..RunRequest::default()
         };
@@ -108,6 +113,7 @@ impl RunRequest {
             work_ms: self.work_ms.unwrap_or(0),
             ttl_ms: self.ttl_ms,
             wait: self.wait.clone(),
+            retry_ms: self.retry_ms,
             seed: self.seed.unwrap_or(1),
             replicas,
             fault: self.fault.clone(),

@@ -34,6 +34,7 @@ lab_headers! {
     LOCK: "Holdfast-Lock", "a strategy", "strategy of the request; default: the server's";
     WAIT: "Holdfast-Wait", "try, retry, notify",
         "when the lock is held: return 423 at once; poll; or join the queue";
+    RETRY_MS: "Holdfast-Retry-Ms", "1 to 1,000", "interval of retries, with `Holdfast-Wait: retry`";
     OFFER: "Holdfast-Offer", "add, offer, put, offer-for, offer-for:MS",
         "under `queue`, when the queue is full: fail with 503 (default); return 423; wait for a \
          place; wait for at most MS (0 to 7,000; default: the lock timeout)";
@@ -52,6 +53,7 @@ lab_headers! {
 }
 
 pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
+pub const RETRY_RANGE_MS: RangeInclusive<u64> = 1..=1_000;
 
 #[derive(Debug, Clone, Default)]
 pub struct LabHeaders(Vec<(&'static str, String)>);
@@ -122,6 +124,7 @@ impl LabHeaders {
 
         options.wait = self.wait(options.strategy)?;
         options.queue_options = self.queue_options()?;
+        options.retry = self.number(RETRY_MS, RETRY_RANGE_MS)?.map(Duration::from_millis);
         options.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
         if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
             options.payment_window = Duration::from_millis(period_ms);

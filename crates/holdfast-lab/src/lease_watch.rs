@@ -14,14 +14,14 @@ use super::run::LaneEvent;
 use super::scenario::{POLL_INTERVAL, Scenario, WAIT_TIMEOUT};
 use holdfast_shop::Sku;
 
-/// `PTTL` of a key that does not exist.
-const ABSENT: i64 = -2;
 /// A lease whose end moves by more was renewed; less is the time that an answer takes.
 const RENEWED_BY_US: u64 = 20_000;
+/// A lock that is gone longer than this before its time was released.
+const EARLY_US: u64 = 5_000;
 
 impl Scenario {
-    /// Waits until the lease of a request has expired, at most for `length`, and adds to its lane
-    /// when it was renewed and when it ended.
+    /// Waits until the lease of a request has ended, at most for `length`, and adds to its lane when
+    /// it was renewed and when it expired.
     pub async fn watch_lease(
         &self,
         request: &mut InFlightRequest,
@@ -29,29 +29,30 @@ impl Scenario {
         length: Option<Duration>,
     ) -> anyhow::Result<()> {
         let end = Instant::now() + length.unwrap_or(WAIT_TIMEOUT);
-        let mut due_us = None;
+        let Lease { owner, mut due_us, .. } = self.lease(sku).await?;
 
-        loop {
-            let (now_us, ttl_us) = self.time_to_live(sku).await?;
-            let Some(ttl_us) = ttl_us else {
-                // When Redis last said that it would end.
-                let at_us = due_us.unwrap_or(now_us).min(now_us);
-                request.lane.events.push(expired(at_us, request.lease_ms));
+        while Instant::now() < end {
+            let lease = self.lease(sku).await?;
+            if lease.owner.is_none() || lease.owner != owner {
+                // Gone before its time, it was released.
+                if due_us <= lease.at_us + EARLY_US {
+                    let at_us = due_us.min(lease.at_us);
+                    request.lane.events.push(expired(at_us, request.lease_ms));
+                }
                 return Ok(());
-            };
+            }
 
-            let next_us = now_us + ttl_us;
-            if due_us.is_some_and(|due_us| next_us > due_us + RENEWED_BY_US) {
+            if lease.due_us > due_us + RENEWED_BY_US {
                 request.lane.happens("renewed");
+                due_us = lease.due_us;
             }
-            due_us = Some(next_us);
-
-            if Instant::now() >= end {
-                ensure!(length.is_some(), "timed out waiting until the lease expires");
-                return Ok(());
-            }
+            // The answer that took the least time is the most exact.
+            due_us = due_us.min(lease.due_us);
             sleep(POLL_INTERVAL).await;
         }
+
+        ensure!(length.is_some(), "timed out waiting until the lease expires");
+        Ok(())
     }
 
     /// Adds to a recorded lane when its lease will expire, which nobody renews and no holder ends.
@@ -61,10 +62,12 @@ impl Scenario {
         sku: &Sku,
         lease_ms: u64,
     ) -> anyhow::Result<()> {
-        let (now_us, ttl_us) = self.time_to_live(sku).await?;
-        // If it is over already, nobody knows since when.
-        let Some(ttl_us) = ttl_us else { return Ok(()) };
-        let at_us = (now_us + ttl_us).saturating_sub(self.began_us);
+        let lease = self.lease(sku).await?;
+        if lease.owner.is_none() {
+            // It is over already, and nobody knows since when.
+            return Ok(());
+        }
+        let at_us = lease.due_us.saturating_sub(self.began_us);
 
         let mut outcome = self.outcome.lock();
         let mut lanes = outcome.lanes.iter_mut();
@@ -74,12 +77,26 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns the time, and how long the item's lock lives from then on; `None` if it is free.
-    async fn time_to_live(&self, sku: &Sku) -> anyhow::Result<(u64, Option<u64>)> {
-        let ttl_ms: i64 = self.query_lock("PTTL", sku).await?;
-        let ttl_us = u64::try_from(ttl_ms).unwrap_or(0) * 1_000;
-        Ok((monotonic_us(), (ttl_ms != ABSENT).then_some(ttl_us)))
+    async fn lease(&self, sku: &Sku) -> anyhow::Result<Lease> {
+        let key = self.lock_key(sku);
+        let mut both = redis::pipe();
+        both.atomic().get(&key).pttl(&key);
+        let (owner, ttl_ms): (Option<String>, i64) =
+            both.query_async(&mut self.redis().await?).await?;
+
+        let at_us = monotonic_us();
+        // Negative without an expiry.
+        let due_us = at_us + u64::try_from(ttl_ms).unwrap_or(0) * 1_000;
+        Ok(Lease { owner, at_us, due_us })
     }
+}
+
+/// An item's lock at a moment.
+struct Lease {
+    owner: Option<String>,
+    at_us: u64,
+    /// When it will end, unless it is renewed.
+    due_us: u64,
 }
 
 fn expired(at_us: u64, lease_ms: Option<u64>) -> LaneEvent {

@@ -18,6 +18,7 @@ pub mod store;
 pub mod terminal;
 pub mod timeline;
 pub mod validate;
+pub mod what_if;
 
 mod arm;
 mod arm_spec;

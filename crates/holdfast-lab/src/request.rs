@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use holdfast_lock::LockKey;
 use holdfast_lock::clock::monotonic_us;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -150,6 +151,11 @@ impl Lane {
         self.happens_with(event, None, None);
     }
 
+    /// Adds what happens to a lock now.
+    pub(super) fn happens_to(&mut self, key: &LockKey, event: &str) {
+        self.events.push(LaneEvent { key: key.to_string(), ..LaneEvent::now(event) });
+    }
+
     pub(super) fn happens_with(&mut self, event: &str, value: Option<i64>, fence: Option<i64>) {
         self.events.push(LaneEvent { value, fence, ..LaneEvent::now(event) });
     }
@@ -163,9 +169,9 @@ impl Lane {
             replica.clone_into(&mut self.replica);
         }
 
-        let is_replay = response.is_success() && response.body.get("trace").is_none();
-        if is_replay {
-            // A stored response has no trace: every request of the lab asks for one.
+        // Orders and payments ask for a trace, and a stored response has none.
+        let lacks_trace = self.strategy.is_some() && response.body.get("trace").is_none();
+        if response.is_success() && lacks_trace {
             self.events.push(LaneEvent::new(at_us, "replayed"));
         }
         self.events.extend(response.trace());

@@ -36,6 +36,10 @@ pub struct RunRequest {
     pub ttl_ms: Option<u64>,
     /// `try`, `retry` or `notify`; default: the strategy's.
     pub wait: Option<String>,
+    /// Interval of retries: 1 to 1,000 ms; default: the server's.
+    pub retry_ms: Option<u64>,
+    /// In the lesson `lost-update`: the time between A's read and its write: 0 to 1,000 ms.
+    pub gap_ms: Option<u64>,
     /// Seed of the arrivals, the same for every arm; default 1.
     pub seed: Option<u64>,
     /// Fault to inject during each arm.

@@ -232,13 +232,17 @@ impl Scenario {
         self.query_lock("GET", sku).await
     }
 
+    pub(super) fn lock_key(&self, sku: &Sku) -> String {
+        format!("holdfast:lock:{}", sku.lock_key())
+    }
+
     /// Returns the answer of Redis to a command on an item's lock key.
     pub async fn query_lock<T: FromRedisValue>(
         &self,
         command: &str,
         sku: &Sku,
     ) -> anyhow::Result<T> {
-        let key = format!("holdfast:lock:{}", sku.lock_key());
+        let key = self.lock_key(sku);
         Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
     }
 

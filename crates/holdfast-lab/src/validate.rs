@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use holdfast_lock::Wait;
 
-use super::headers::TTL_RANGE_MS;
+use super::headers::{RETRY_RANGE_MS, TTL_RANGE_MS};
 use super::lessons;
 use super::run::RunRequest;
 use holdfast_base::messages::{Message, message};
@@ -14,12 +14,14 @@ use holdfast_shop::Strategy;
 const MAX_ARMS: usize = 6;
 /// A number of a request, with its valid values; `fault` is the longer time of a fault.
 type NumberField = (&'static str, RangeInclusive<u64>, fn(&RunRequest) -> Option<u64>);
-static NUMBERS: [NumberField; 6] = [
+static NUMBERS: [NumberField; 8] = [
     ("stock", 0..=10_000, |run| run.stock.map(|stock| u64::try_from(stock).unwrap_or(u64::MAX))),
     ("buyers", 1..=64, |run| run.buyers.map(u64::from)),
     ("orders", 1..=5_000, |run| run.orders.map(u64::from)),
     ("work_ms", 0..=1_000, |run| run.work_ms),
     ("ttl_ms", TTL_RANGE_MS, |run| run.ttl_ms),
+    ("retry_ms", RETRY_RANGE_MS, |run| run.retry_ms),
+    ("gap_ms", 0..=1_000, |run| run.gap_ms),
     ("fault", 0..=10_000, |run| run.fault.as_ref().map(|fault| fault.at_ms.max(fault.for_ms))),
 ];
 

@@ -95,6 +95,13 @@ impl Locks {
         self
     }
 
+    /// Replaces [`Settings::retry_interval`].
+    #[must_use]
+    pub fn with_retry_interval(mut self, interval: Duration) -> Self {
+        self.settings.retry_interval = interval;
+        self
+    }
+
     /// Replaces [`Settings::max_hold`].
     #[must_use]
     pub fn with_max_hold(mut self, max_hold: Duration) -> Self {

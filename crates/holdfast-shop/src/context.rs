@@ -79,6 +79,7 @@ impl RequestOptions {
         Self {
             strategy: shop.strategy,
             wait: None,
+            retry: None,
             queue_options: QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,

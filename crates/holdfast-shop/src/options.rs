@@ -15,6 +15,8 @@ use crate::probe::Probe;
 pub struct RequestOptions {
     pub strategy: &'static Strategy,
     pub wait: Option<Wait>,
+    /// Interval of [`Wait::Retry`], if not the server's.
+    pub retry: Option<Duration>,
     pub queue_options: QueueOptions,
     pub ttl: Option<Duration>,
     pub probe: Probe,

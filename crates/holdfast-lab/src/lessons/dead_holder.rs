@@ -1,7 +1,7 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{LaneEvent, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use holdfast_base::messages::{Message, message};
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -44,8 +44,7 @@ async fn kill_holder_at(
     let mut operator = lab.actor(message!("run-label-operator"));
     let deleted = lab.query_lock::<u32>("DEL", &sku).await? == 1;
     if deleted {
-        let removed = LaneEvent::now("removed");
-        operator.events.push(LaneEvent { key: sku.lock_key().to_string(), ..removed });
+        operator.happens_to(&sku.lock_key(), "removed");
     }
     lab.record_lane(operator);
     let third = lab.order(message!("run-label-b-after-manual-del"), 1, &sku, strategy).trying();

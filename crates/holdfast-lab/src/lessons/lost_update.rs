@@ -1,24 +1,34 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself, and is repeated under a lock.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, sales};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{ArmResult, DefaultLoad, LabResponse, LessonResult, PAUSE, Scenario, Supply, sales};
 use holdfast_base::messages::message;
+use holdfast_shop::Sku;
+use holdfast_shop::audit::ItemAudit;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
+/// How long B is sent after A, if the visitor chooses the gap.
+const BEHIND_A: Duration = Duration::from_millis(5);
+
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.scene("pair");
-    lab.say(message!("run-lost-update-step-1"));
-    let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;
-
-    lab.say(message!("run-lost-update-step-2"));
-    let second = lab.order("B", 1, &sku, "none").response().await?;
-    let first = lab.finish(first).await?;
+    let (first, second) = match lab.request.gap_ms {
+        None => overlapping(lab, &sku).await?,
+        Some(gap_ms) => timed(lab, &sku, gap_ms).await?,
+    };
 
     let audit = lab.audit(&sku).await?;
     let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
+    if let Some(gap_ms) = lab.request.gap_ms {
+        return Ok(result_of_pair(lab, &audit, gap_ms));
+    }
     lab.say(message!("run-lost-update-step-3", stock = audit.stock));
 
     let specs = LOAD.under(lab, &["none", "batched"]);
@@ -46,4 +56,34 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let ArmResult { sold, stock_opening: opening, forks, .. } = load;
     let verdict = message!("run-lost-update-verdict", what, sold, opening, forks);
     Ok(LessonResult::of_load(spec.hindrance(Supply::Short), pair && load.oversold > 0, verdict))
+}
+
+/// B reads and writes while A is paused between its read and its write.
+async fn overlapping(lab: &Scenario, sku: &Sku) -> anyhow::Result<(LabResponse, LabResponse)> {
+    lab.say(message!("run-lost-update-step-1"));
+    let first = lab.order("A", 0, sku, "none").pause_at("read").await?;
+
+    lab.say(message!("run-lost-update-step-2"));
+    let second = lab.order("B", 1, sku, "none").response().await?;
+    Ok((lab.finish(first).await?, second))
+}
+
+/// As a visitor wants it: the clock alone decides whether B reads before A's write.
+async fn timed(
+    lab: &Scenario,
+    sku: &Sku,
+    gap_ms: u64,
+) -> anyhow::Result<(LabResponse, LabResponse)> {
+    lab.say(message!("run-lost-update-step-5", gap_ms));
+    let first = lab.order("A", 0, sku, "none").with(PAUSE, format!("read:{gap_ms}")).send();
+    sleep(BEHIND_A).await;
+    let second = lab.order("B", 1, sku, "none").send();
+    Ok((lab.response(first).await?, lab.response(second).await?))
+}
+
+fn result_of_pair(lab: &Scenario, audit: &ItemAudit, gap_ms: u64) -> LessonResult {
+    let is_lost = audit.sold == 2 && audit.stock == 9;
+    lab.evidence(message!("run-lost-update-fact-1"), sales(audit), audit.sold == 2);
+    let why_not = (!is_lost).then(|| message!("run-lost-update-in-time", gap_ms));
+    LessonResult::of_load(why_not, is_lost, sales(audit))
 }

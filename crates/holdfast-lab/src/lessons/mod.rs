@@ -35,12 +35,15 @@ pub(super) use super::arm_spec::Supply;
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::delay_queue::DelayQueue;
-pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY, WAIT};
+pub(super) use super::headers::{
+    OFFER, PAUSE, PAYMENT_WINDOW_MS, PLACES, PRIORITY, RETRY_MS, WAIT,
+};
 pub(super) use super::lesson_request::{LessonRequest, Payer};
 pub use super::progress::GUESSES;
 pub(super) use super::request::{InFlightRequest, LabResponse, order_of};
 pub(super) use super::run::{ArmResult, Journey, Lane, LaneEvent};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
+pub(super) use super::what_if::LEASE_MS;
 pub use parts::{Chapter, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
 pub use sketches::{Cell, Row};

@@ -9,7 +9,10 @@ use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
-use super::{LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_client, wait_until};
+use super::{
+    LESSON_KEY_PREFIX, Lane, LaneEvent, LessonResult, Scenario, acquire, connect, lock_client,
+    wait_until,
+};
 use holdfast_base::messages::message;
 use holdfast_services::TempRedis;
 
@@ -60,36 +63,54 @@ async fn paused_holder(
     locks: &Locks,
     key: &LockKey,
 ) -> anyhow::Result<bool> {
+    lab.scene("paused-holder");
+    let [mut a, mut b] = ["A", "B"].map(|name| lab.actor(name));
     let (taken, is_taken) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let there = urls.to_vec();
     let name = key.clone();
 
     // A blocked thread stands for a paused process: nothing else runs on its runtime.
-    let holder = spawn_blocking(move || -> anyhow::Result<Released> {
+    let holder = spawn_blocking(move || -> anyhow::Result<(Released, Lane)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
+            a.happens("wait");
             let guards =
                 acquire(&locks, LockKind::Quorum, Wait::Retry, &name, Some(SHORT_LEASE)).await?;
             let guards = guards.context("the lock is busy")?;
+            a.happens("held");
             let _ = taken.send(());
+            a.happens("paused");
             let _ = may_go_on.recv();
-            Ok(guards.release().await)
+            a.happens("resumed");
+
+            let released = guards.release().await;
+            a.happens(if released == Released::Held { "release" } else { "lost" });
+            Ok((released, a))
         })
     });
 
     is_taken.await.context("A did not get the lock")?;
     lab.say(message!("run-redlock-step-4"));
     wait_until_expired(urls).await?;
+    let lease_ms = i64::try_from(SHORT_LEASE.as_millis())?;
+    let expired = LaneEvent { value: Some(lease_ms), ..LaneEvent::now("expired") };
 
+    b.happens("wait");
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
+    b.happens("held");
     lab.say(message!("run-redlock-step-5"));
 
     drop(go_on);
-    let released = holder.await??;
+    let (released, mut a) = holder.await??;
     second.release().await;
+    b.happens("release");
+    a.events.push(expired);
+    a.events.sort_by_key(|event| event.t_us);
+    lab.record_lane(a);
+    lab.record_lane(b);
     lab.say(message!("run-redlock-step-6"));
     Ok(released != Released::Held)
 }

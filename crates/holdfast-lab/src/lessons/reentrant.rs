@@ -16,16 +16,27 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
 
     lab.say(message!("run-reentrant-step-1"));
+    lab.scene("nested");
+    let mut outer = lab.actor(message!("run-label-a-outer-call"));
+    let mut inner = lab.actor(message!("run-label-a-inner-call"));
+    outer.happens("wait");
     let guards = acquire_free(&locks, LockKind::Owner, &key).await?;
+    outer.happens("held");
+
     let began = Instant::now();
+    inner.happens("wait");
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let waited = began.elapsed().as_millis();
+    inner.happens(if again.is_none() { "busy" } else { "held" });
 
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
     lab.say(message!("run-reentrant-step-2", waited, holder));
     lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
     guards.release().await;
+    outer.happens("release");
+    lab.record_lane(outer);
+    lab.record_lane(inner);
 
     lab.say(message!("run-reentrant-step-3"));
     let guards = acquire_free(&locks, LockKind::Watchdog, &key).await?;

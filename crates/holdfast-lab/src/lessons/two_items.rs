@@ -7,7 +7,7 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{LessonResult, Scenario, acquire, lock_client, order_of};
+use super::{Lane, LessonResult, Scenario, acquire, lock_client, order_of};
 use holdfast_base::messages::{Text, message};
 use holdfast_shop::Sku;
 
@@ -69,14 +69,19 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
 
 /// Returns how many of the two transactions Postgres aborted as a deadlock.
 async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    lab.scene("postgres");
     let pool = &lab.cluster.pool;
+    let [mut a_lane, mut b_lane] = ["A", "B"].map(|name| lab.actor(name));
     let mut a = pool.begin().await.map_err(|(_, error)| error)?;
     let mut b = pool.begin().await.map_err(|(_, error)| error)?;
-    lock_row(&mut a, one).await?;
-    lock_row(&mut b, other).await?;
+    lock_row(&mut a, one, &mut a_lane).await?;
+    lock_row(&mut b, other, &mut b_lane).await?;
     lab.say(message!("run-two-items-step-3"));
 
-    let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
+    let (a_wants, b_wants) =
+        tokio::join!(lock_row(&mut a, other, &mut a_lane), lock_row(&mut b, one, &mut b_lane),);
+    lab.record_lane(a_lane);
+    lab.record_lane(b_lane);
 
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
@@ -93,9 +98,13 @@ fn is_deadlock(outcome: &Result<(), sqlx::Error>) -> bool {
     error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
 }
 
-async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
+async fn lock_row(tx: &mut PgConnection, sku: &Sku, lane: &mut Lane) -> Result<(), sqlx::Error> {
+    let key = sku.lock_key();
+    lane.happens_to(&key, "wait");
     let row = sqlx::query("select from items where sku = $1 for no key update");
-    row.bind(sku.as_str()).execute(tx).await.map(drop)
+    let locked = row.bind(sku.as_str()).execute(tx).await.map(drop);
+    lane.happens_to(&key, if locked.is_ok() { "held" } else { "busy" });
+    locked
 }
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
@@ -106,10 +115,10 @@ async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Res
 
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
+        lab.scene(strategy);
         // The first order is paused with both items locked; the others wait for it.
-        let label = format!("{strategy}, A");
-        let first = lab.post(label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
-        let second = lab.post(format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();
+        let first = lab.post("A", 0, "/api/orders", &there, strategy).pause_at("read").await?;
+        let second = lab.post("B", 1, "/api/orders", &back, strategy).send();
 
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, WAIT};
+use super::{ArmResult, DefaultLoad, LessonResult, RETRY_MS, Scenario, Supply, WAIT};
 use holdfast_base::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -60,8 +60,13 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
     let sku = lab.item(10).await?;
     let a = lab.order("A", 0, &sku, "owner").pause_at("read").await?;
 
-    let [b, c] = [("B", 1), ("C", 0)]
-        .map(|(name, replica)| lab.order(name, replica, &sku, "owner").with(WAIT, "retry").send());
+    let [b, c] = [("B", 1), ("C", 0)].map(|(name, replica)| {
+        let order = lab.order(name, replica, &sku, "owner").with(WAIT, "retry");
+        match lab.request.retry_ms {
+            Some(retry_ms) => order.with(RETRY_MS, retry_ms).send(),
+            None => order.send(),
+        }
+    });
     lab.say(message!("run-waiting-step-2"));
     sleep(HELD_FOR).await;
     for order in [lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?] {

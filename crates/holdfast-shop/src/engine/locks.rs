@@ -56,7 +56,7 @@ impl AcquiredLocks {
         options: &RequestOptions,
         command: &dyn Command,
     ) -> Result<Self, Failure> {
-        let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
+        let RequestOptions { strategy, ref probe, deadline, ttl, retry, .. } = *options;
         let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
         // Without one, Postgres excludes others, or nothing does.
@@ -66,7 +66,7 @@ impl AcquiredLocks {
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
-        let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
+        let request = LockRequest { lock, wait, retry, ttl, deadline, keys, queue, probe };
         locks.guards = acquire_guards(&shop.locks, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
 
@@ -85,6 +85,7 @@ impl AcquiredLocks {
         let request = LockRequest {
             lock,
             wait: default_wait(lock),
+            retry: None,
             ttl: None,
             deadline: Instant::now() + shop_locks.leases().settings().acquire_timeout,
             keys: &locks.keys,

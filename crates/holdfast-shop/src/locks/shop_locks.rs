@@ -19,6 +19,8 @@ use crate::probe::Probe;
 pub struct LockRequest<'a> {
     pub lock: Lock,
     pub wait: Wait,
+    /// Interval of [`Wait::Retry`]; defaults to the settings'.
+    pub retry: Option<Duration>,
     pub ttl: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
@@ -91,10 +93,15 @@ impl ShopLocks {
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, Error> {
         let LockRequest { lock, wait, ttl, deadline, keys, .. } = request;
+        let leases = match request.retry {
+            Some(interval) => &self.leases.clone().with_retry_interval(interval),
+            None => &self.leases,
+        };
+
         let provider = lock.provider();
         if let Provider::Library(kind) = provider {
             let request = AcquireRequest { kind, wait, ttl, deadline, keys };
-            return self.leases.acquire(request).await;
+            return leases.acquire(request).await;
         }
 
         let started = Instant::now();
@@ -104,7 +111,7 @@ impl ShopLocks {
         for key in sorted(keys) {
             let acquired = match provider {
                 Provider::Teaching(kind) => {
-                    self.acquire_teaching(kind, &key, &request, until).await
+                    acquire_teaching(leases, kind, &key, &request, until).await
                 }
                 _ => self.acquire_in_queue(&key, &request, until).await,
             };
@@ -131,24 +138,6 @@ impl ShopLocks {
             });
         }
         Ok(AcquireOutcome::Acquired(guards))
-    }
-
-    async fn acquire_teaching(
-        &self,
-        kind: TeachingLock,
-        key: &LockKey,
-        request: &LockRequest<'_>,
-        until: Instant,
-    ) -> Result<Result<Guard, Holder>, Error> {
-        let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
-        let commands = LockCommands::new(&self.leases, key, ttl, request.probe);
-        let lease =
-            TeachingLease::acquire(kind, commands, &self.leases, request.wait, until).await?;
-
-        match lease {
-            Some(lease) => Ok(Ok(Guard::foreign(key.clone(), lease))),
-            None => Ok(Err(self.leases.holder(key).await?)),
-        }
     }
 
     async fn acquire_in_queue(
@@ -179,5 +168,22 @@ impl ShopLocks {
         let mut holder = self.leases.as_holder();
         holder.since_ms = self.queues.served_since_ms(key);
         holder
+    }
+}
+
+async fn acquire_teaching(
+    leases: &Locks,
+    kind: TeachingLock,
+    key: &LockKey,
+    request: &LockRequest<'_>,
+    until: Instant,
+) -> Result<Result<Guard, Holder>, Error> {
+    let ttl = request.ttl.unwrap_or(leases.settings().ttl);
+    let commands = LockCommands::new(leases, key, ttl, request.probe);
+    let lease = TeachingLease::acquire(kind, commands, leases, request.wait, until).await?;
+
+    match lease {
+        Some(lease) => Ok(Ok(Guard::foreign(key.clone(), lease))),
+        None => Ok(Err(leases.holder(key).await?)),
     }
 }

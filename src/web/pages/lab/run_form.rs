@@ -58,6 +58,8 @@ impl RunForm {
             orders: self.number("orders"),
             work_ms: self.number("work_ms"),
             ttl_ms: self.number("ttl_ms"),
+            retry_ms: self.number("retry_ms"),
+            gap_ms: self.number("gap_ms"),
             ..RunRequest::default()
         }
     }

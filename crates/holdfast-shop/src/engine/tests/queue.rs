@@ -41,6 +41,7 @@ fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
     let options = RequestOptions {
         strategy: &batched::STRATEGY,
         wait: None,
+        retry: None,
         queue_options: crate::locks::QueueOptions::default(),
         ttl: None,
         probe: Probe::Off,

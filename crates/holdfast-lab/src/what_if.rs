@@ -1,0 +1,395 @@
+//! What if the lease were longer, or the pause shorter? The first scene of a lesson with one of its
+//! causes changed, computed from the durations that were recorded. Nothing is sent, so it follows a
+//! finger; a run shows whether it is true.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::RangeInclusive;
+
+use super::lessons;
+use super::run::{LabRun, Lane, LaneEvent};
+
+/// Upper bounds: a run may come from a file that somebody wrote.
+const MAX_LANES: usize = 4;
+const MAX_STEPS: usize = 32;
+const MAX_DURATION_US: u64 = 60_000_000;
+/// How long a request waits for its lock, and how often it asks, unless the run says otherwise.
+const MAX_WAIT_US: u64 = 5_000_000;
+const RETRY_MS: u64 = 50;
+/// Lease of A in the lesson `outlived`.
+pub(super) const LEASE_MS: u64 = 300;
+
+/// What a request does again; all other events follow from what it meets.
+const STEPS: [&str; 9] =
+    ["wait", "held", "read", "paused", "resumed", "write", "commit", "committed", "release"];
+
+/// A cause that a visitor can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    /// Field of [`RunRequest`](super::run::RunRequest), in milliseconds.
+    pub field: &'static str,
+    /// What it was in this run.
+    pub value: u64,
+    pub range: RangeInclusive<u64>,
+    /// The event of a lane that it moves.
+    pub event: &'static str,
+}
+
+impl Handle {
+    fn new(
+        field: &'static str,
+        value: u64,
+        range: RangeInclusive<u64>,
+        event: &'static str,
+    ) -> Self {
+        let value = value.clamp(*range.start(), *range.end());
+        Self { field, value, range, event }
+    }
+}
+
+/// Returns the causes that can be changed in the first scene of a run; none for most lessons.
+pub fn handles(run: &LabRun) -> Vec<Handle> {
+    let Some(lanes) = scene(run) else { return Vec::new() };
+    let request = &run.request;
+    let Some(pause_us) = pause_us(lanes[0]) else { return Vec::new() };
+    let pause_ms = pause_us / 1_000;
+
+    match request.lesson.as_deref() {
+        Some("lost-update") => {
+            vec![Handle::new("gap_ms", request.gap_ms.unwrap_or(pause_ms), 0..=100, "write")]
+        }
+        Some("outlived") => vec![
+            Handle::new("ttl_ms", request.ttl_ms.unwrap_or(LEASE_MS), 100..=1_000, "expired"),
+            Handle::new("work_ms", request.work_ms.unwrap_or(pause_ms), 100..=1_000, "resumed"),
+        ],
+        Some("waiting") => {
+            vec![Handle::new("retry_ms", request.retry_ms.unwrap_or(RETRY_MS), 5..=200, "tries")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Computes the scene with other values of its handles; `wanted` returns that of a field. `None` for
+/// a run without handles.
+pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec<Lane>> {
+    let lanes = scene(run)?;
+    let handles = handles(run);
+    handles.first()?;
+    let value_us = |field: &str| {
+        let handle = handles.iter().find(|handle| handle.field == field)?;
+        let value = wanted(field).unwrap_or(handle.value);
+        Some(value.clamp(*handle.range.start(), *handle.range.end()) * 1_000)
+    };
+
+    // Of a request that found its lock free.
+    let asks = lanes.iter().filter_map(|lane| {
+        Some(at(lane, "held")?.saturating_sub(at(lane, "wait")?).min(MAX_DURATION_US))
+    });
+    let ask_us = asks.min().unwrap_or(0);
+    let pause_us = value_us("work_ms").or(value_us("gap_ms"));
+
+    let clients = lanes
+        .iter()
+        .enumerate()
+        .map(|(number, lane)| Client::again(lane, ask_us, pause_us.filter(|_| number == 0)));
+    let stock = lanes[0].events.iter().find(|event| event.event == "read")?.value?;
+    let shop = Shop {
+        clients: clients.collect(),
+        due: BinaryHeap::new(),
+        stock,
+        holder: None,
+        lease_us: value_us("ttl_ms"),
+        retry_us: value_us("retry_ms").unwrap_or(RETRY_MS * 1_000),
+    };
+    Some(shop.run())
+}
+
+/// Returns the requests of a lesson's first scene, in the order in which they were sent; `None` if
+/// they are not as a lesson records them.
+fn scene(run: &LabRun) -> Option<Vec<&Lane>> {
+    let lesson = lessons::named(run.request.lesson.as_deref()?)?;
+    let lanes = run.outcome.lanes.iter().filter(|lane| lane.scene == lesson.scene);
+    let mut lanes: Vec<&Lane> = lanes.filter(|lane| !lane.is_actor()).collect();
+    lanes.sort_by_key(|lane| lane.sent_us);
+
+    let is_known = (2..=MAX_LANES).contains(&lanes.len())
+        && lanes.iter().all(|lane| lane.events.len() <= MAX_STEPS && at(lane, "read").is_some());
+    is_known.then_some(lanes)
+}
+
+fn at(lane: &Lane, name: &str) -> Option<u64> {
+    lane.events.iter().find(|event| event.event == name).map(|event| event.t_us)
+}
+
+fn pause_us(lane: &Lane) -> Option<u64> {
+    Some(at(lane, "resumed")?.saturating_sub(at(lane, "paused")?))
+}
+
+/// A request that is executed again, in the picture.
+struct Client {
+    lane: Lane,
+    /// What it does, each after a time.
+    steps: Vec<(u64, LaneEvent)>,
+    /// From its last step to its response.
+    answer_us: u64,
+    next: usize,
+    asked_us: u64,
+    read: i64,
+}
+
+impl Client {
+    fn again(recorded: &Lane, ask_us: u64, pause_us: Option<u64>) -> Self {
+        let mut from_us = recorded.sent_us;
+        let mut steps = Vec::new();
+        for event in recorded.events.iter().filter(|event| STEPS.contains(&event.event.as_str())) {
+            let took_us = event.t_us.saturating_sub(from_us).min(MAX_DURATION_US);
+            from_us = from_us.max(event.t_us);
+            let after_us = match event.event.as_str() {
+                "held" => ask_us,
+                "resumed" => pause_us.unwrap_or(took_us),
+                _ => took_us,
+            };
+            steps.push((after_us, event.clone()));
+        }
+
+        let answered_us = recorded.answered_us.unwrap_or(from_us);
+        let answer_us = answered_us.saturating_sub(from_us).min(MAX_DURATION_US);
+        let lane = Lane { events: Vec::new(), answered_us: None, ..recorded.clone() };
+        Self { lane, steps, answer_us, next: 0, asked_us: 0, read: 0 }
+    }
+
+    /// Returns how long after its last step the next one follows.
+    fn pause_before_next_us(&self) -> u64 {
+        self.steps.get(self.next).map_or(self.answer_us, |(after_us, _)| *after_us)
+    }
+
+    fn happens(&mut self, at_us: u64, event: &str, value: Option<i64>) {
+        let like = self.steps.iter().find(|(_, step)| !step.key.is_empty());
+        let key = like.map(|(_, step)| step.key.clone()).unwrap_or_default();
+        self.lane.events.push(LaneEvent { key, value, ..LaneEvent::new(at_us, event) });
+    }
+}
+
+struct Holder {
+    client: usize,
+    until_us: Option<u64>,
+}
+
+/// One item, and a lock that is asked for again and again.
+struct Shop {
+    clients: Vec<Client>,
+    /// When each client goes on, and which.
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    stock: i64,
+    holder: Option<Holder>,
+    lease_us: Option<u64>,
+    retry_us: u64,
+}
+
+impl Shop {
+    fn run(mut self) -> Vec<Lane> {
+        for (number, client) in self.clients.iter().enumerate() {
+            let sent_us = client.lane.sent_us.min(MAX_DURATION_US * 60);
+            self.due.push(Reverse((sent_us + client.pause_before_next_us(), number)));
+        }
+
+        while let Some(Reverse((now_us, number))) = self.due.pop() {
+            self.end_lease(now_us);
+            if let Some(next_us) = self.step(now_us, number) {
+                self.due.push(Reverse((next_us, number)));
+            }
+        }
+        self.clients.into_iter().map(|client| client.lane).collect()
+    }
+
+    fn end_lease(&mut self, now_us: u64) {
+        let Some(Holder { client, until_us: Some(until_us) }) = self.holder else { return };
+        if until_us <= now_us {
+            let lease_ms = self.lease_us.and_then(|us| i64::try_from(us / 1_000).ok());
+            self.clients[client].happens(until_us, "expired", lease_ms);
+            self.holder = None;
+        }
+    }
+
+    /// Takes a client's next step. Returns when it goes on; `None` if it has its response.
+    fn step(&mut self, now_us: u64, number: usize) -> Option<u64> {
+        let client = &mut self.clients[number];
+        let Some((_, step)) = client.steps.get(client.next) else {
+            client.lane.answered_us = Some(now_us);
+            return None;
+        };
+
+        let mut event = LaneEvent { t_us: now_us, ..step.clone() };
+        match event.event.as_str() {
+            "wait" => client.asked_us = now_us,
+            "held" if self.holder.is_some() => return self.wait(now_us, number),
+            "held" => {
+                let until_us = self.lease_us.map(|lease_us| now_us + lease_us);
+                self.holder = Some(Holder { client: number, until_us });
+            }
+            "read" => {
+                client.read = self.stock;
+                event.value = Some(client.read);
+            }
+            "write" => event.value = Some(client.read - 1),
+            "committed" => self.stock = client.read - 1,
+            "release" if at(&client.lane, "held").is_some() => {
+                let is_held = self.holder.as_ref().is_some_and(|holder| holder.client == number);
+                if is_held {
+                    self.holder = None;
+                } else {
+                    client.happens(now_us, "lost", None);
+                }
+            }
+            _ => {}
+        }
+
+        client.lane.events.push(event);
+        client.next += 1;
+        Some(now_us + client.pause_before_next_us())
+    }
+
+    /// Lets a client ask for the lock again later, or give up.
+    fn wait(&mut self, now_us: u64, number: usize) -> Option<u64> {
+        let client = &mut self.clients[number];
+        if now_us.saturating_sub(client.asked_us) > MAX_WAIT_US {
+            client.lane.status = Some(503);
+            client.lane.problem = Some("lock-timeout".to_owned());
+            client.lane.answered_us = Some(now_us);
+            return None;
+        }
+        client.happens(now_us, "tries", None);
+        Some(now_us + self.retry_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use uuid::Uuid;
+
+    /// A lane that is sent at `sent_us`; each event follows the previous one after its time.
+    fn lane(label: &str, sent_us: u64, steps: &[(&str, u64)]) -> Lane {
+        let mut now_us = sent_us;
+        let mut lane = Lane { status: Some(201), ..Lane::new(Uuid::now_v7(), label, "1", sent_us) };
+        for (event, after_us) in steps {
+            now_us += after_us;
+            let value = (*event == "read").then_some(10);
+            lane.events.push(LaneEvent { value, ..LaneEvent::new(now_us, event) });
+        }
+        lane.answered_us = Some(now_us + 500);
+        lane
+    }
+
+    fn run_of(lesson: &str, mut lanes: Vec<Lane>) -> LabRun {
+        let scene = lessons::named(lesson).expect("there is such a lesson").scene;
+        for lane in &mut lanes {
+            scene.clone_into(&mut lane.scene);
+        }
+        let run = json!({
+            "id": Uuid::nil(), "state": "done", "wanted": { "lesson": lesson }, "progress": {},
+            "created_at": "2026-01-01T00:00:00Z", "lanes": lanes,
+        });
+        serde_json::from_value(run).expect("a run")
+    }
+
+    const LOCKED: [(&str, u64); 9] = [
+        ("wait", 1_000),
+        ("held", 2_000),
+        ("read", 3_000),
+        ("paused", 0),
+        ("resumed", 350_000),
+        ("write", 1_000),
+        ("commit", 0),
+        ("committed", 2_000),
+        ("release", 1_000),
+    ];
+
+    /// A's lease of 300 ms ends during its pause of 350 ms, and B has read when A writes.
+    fn outlived() -> LabRun {
+        let mut of_b = LOCKED;
+        of_b[4].1 = 50_000;
+        run_of("outlived", vec![lane("A", 0, &LOCKED), lane("B", 310_000, &of_b)])
+    }
+
+    fn values(lanes: &[Lane], name: &str) -> Vec<i64> {
+        let events = lanes.iter().flat_map(|lane| &lane.events);
+        events.filter(|event| event.event == name).filter_map(|event| event.value).collect()
+    }
+
+    fn names(lane: &Lane) -> Vec<&str> {
+        lane.events.iter().map(|event| event.event.as_str()).collect()
+    }
+
+    #[test]
+    fn unchanged_values_give_what_was_recorded() {
+        let lanes = picture(&outlived(), |_| None).expect("it has handles");
+        assert_eq!((values(&lanes, "read"), values(&lanes, "write")), (vec![10, 10], vec![9, 9]));
+        assert_eq!(values(&lanes, "expired"), [300]);
+        let of_a = ["wait", "held", "read", "paused", "expired", "resumed", "write", "commit"];
+        assert_eq!(names(&lanes[0])[..8], of_a);
+        assert_eq!(names(&lanes[0])[8..], ["committed", "lost", "release"]);
+        assert_eq!(names(&lanes[1]), LOCKED.map(|(name, _)| name));
+        assert!(at(&lanes[0], "write") < at(&lanes[1], "write"));
+        assert!(lanes.iter().all(|lane| lane.events.is_sorted_by_key(|event| event.t_us)));
+    }
+
+    #[test]
+    fn lease_that_outlasts_the_pause_loses_nothing() {
+        let lanes = picture(&outlived(), |field| (field == "ttl_ms").then_some(900));
+        let lanes = lanes.expect("it has handles");
+        assert_eq!((values(&lanes, "read"), values(&lanes, "write")), (vec![10, 9], vec![9, 8]));
+        assert!(!names(&lanes[0]).contains(&"lost") && names(&lanes[1]).contains(&"tries"));
+        let pause = picture(&outlived(), |field| (field == "work_ms").then_some(1));
+        assert_eq!(values(&pause.expect("it has handles"), "write"), [9, 8]);
+    }
+
+    #[test]
+    fn gap_of_nothing_loses_nothing() {
+        let steps = [("wait", 500), ("read", 2_000), ("paused", 0), ("resumed", 30_000)];
+        let ends = [("commit", 100), ("write", 900), ("committed", 10), ("release", 10)];
+        let a = lane("A", 0, &[&steps[..], &ends].concat());
+        let b = lane("B", 9_000, &[&steps[..2], &ends].concat());
+        let run = run_of("lost-update", vec![a, b]);
+        assert_eq!(handles(&run)[0].value, 30);
+
+        let written = |gap_ms| {
+            let lanes = picture(&run, |_| Some(gap_ms)).expect("it has handles");
+            values(&lanes, "write")
+        };
+        assert_eq!((written(0), written(30), written(7_000)), (vec![9, 8], vec![9, 9], vec![9, 9]));
+    }
+
+    #[test]
+    fn longer_retry_waits_longer() {
+        let mut of_a = LOCKED;
+        of_a[4].1 = 121_000;
+        let others = [&LOCKED[..3], &LOCKED[5..]].concat();
+        let lanes = [lane("A", 0, &of_a), lane("B", 8_000, &others), lane("C", 9_000, &others)];
+        let run = run_of("waiting", lanes.to_vec());
+
+        let last_us = |retry_ms| {
+            let lanes = picture(&run, |_| Some(retry_ms)).expect("it has handles");
+            assert_eq!(values(&lanes, "write"), [9, 8, 7]);
+            lanes[2].answered_us
+        };
+        assert!(last_us(5) < last_us(50) && last_us(50) < last_us(200));
+    }
+
+    /// A file may say anything.
+    #[test]
+    fn strange_runs_have_no_picture_or_a_short_one() {
+        let nothing = |_: &str| None;
+        assert_eq!(picture(&run_of("outlived", Vec::new()), nothing), None);
+        let same = |sent_us| lane("A", sent_us, &LOCKED);
+        assert_eq!(picture(&run_of("outlived", (0..5).map(same).collect()), nothing), None);
+        assert_eq!(picture(&run_of("fence", (0..2).map(same).collect()), nothing), None);
+
+        let late =
+            [("wait", u64::MAX / 8), ("held", 1), ("read", 1), ("paused", 1), ("resumed", 1)];
+        let run = run_of("outlived", vec![lane("A", u64::MAX / 4, &late), lane("B", 0, &LOCKED)]);
+        let lanes = picture(&run, |_| Some(u64::MAX)).expect("it has handles");
+        assert!(lanes.iter().all(|lane| lane.events.len() < 100));
+    }
+}
