@@ -19,8 +19,8 @@ pub async fn read(shop: &Shop, user: UserId) -> Result<Option<String>, Error> {
     Ok(read.await?.0)
 }
 
-/// Replaces the content that was read. Returns `false`, and changes nothing, if it is another one by
-/// now.
+/// Replaces the content that was read. Returns `false`, and changes nothing, if it is another one
+/// by now.
 pub async fn replace(
     shop: &Shop,
     user: UserId,

@@ -1,7 +1,7 @@
 //! Searches the orders of all users, for admins.
 //!
-//! A search looks through a window of the newest orders before its cursor, so its cost does not grow
-//! with the history; what it looked through in vain is behind the next cursor.
+//! A search looks through a window of the newest orders before its cursor, so its cost does not
+//! grow with the history; what it looked through in vain is behind the next cursor.
 
 use std::collections::HashMap;
 
