@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
-use super::lessons;
+use super::lessons::{self, LEASE_MS};
 use super::run::{LabRun, Lane, LaneEvent};
 
 /// Upper bounds: a run may come from a file that somebody wrote.
@@ -16,8 +16,6 @@ const MAX_DURATION_US: u64 = 60_000_000;
 /// How long a request waits for its lock, and how often it asks, unless the run says otherwise.
 const MAX_WAIT_US: u64 = 5_000_000;
 const RETRY_MS: u64 = 50;
-/// Lease of A in the lesson `outlived`.
-pub(super) const LEASE_MS: u64 = 300;
 
 /// What a request does again; all other events follow from what it meets.
 const STEPS: [&str; 9] =

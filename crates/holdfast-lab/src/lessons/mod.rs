@@ -43,7 +43,7 @@ pub use super::progress::GUESSES;
 pub(super) use super::request::{InFlightRequest, LabResponse, order_of};
 pub(super) use super::run::{ArmResult, Journey, Lane, LaneEvent};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
-pub(super) use super::what_if::LEASE_MS;
+pub(super) use outlived::LEASE_MS;
 pub use parts::{Chapter, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
 pub use sketches::{Cell, Row};

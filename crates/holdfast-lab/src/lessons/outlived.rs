@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use super::{LEASE_MS, LessonResult, PAUSE, Scenario, sales, wait_until, yes_or_no};
+use super::{LessonResult, PAUSE, Scenario, sales, wait_until, yes_or_no};
 use holdfast_base::messages::message;
 
+/// A's lease, unless the visitor chooses it.
+pub(crate) const LEASE_MS: u64 = 300;
 /// A's pause, if the visitor chooses only the lease.
 const PAUSE_MS: u64 = 400;
 /// How long B works, so that A's pause can end while B is a holder too.
