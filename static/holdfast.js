@@ -14,6 +14,8 @@ async function refresh() {
   if (!response.ok) throw new Error(response.statusText);
   refreshedAt = new Date();
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  // Before the comparison: otherwise each refresh would replace every time.
+  showLocalTimes(fresh);
   // The URL may change with the state of the page: a settled order has only its bar to refresh.
   if (fresh.body.dataset.live) document.body.dataset.live = fresh.body.dataset.live;
   for (const element of document.querySelectorAll("[data-swap]")) {
@@ -30,6 +32,25 @@ function replaceContent(element, replacement) {
   if (!replacement || element.innerHTML === replacement.innerHTML) return;
   if (element.contains(document.activeElement)) return;
   element.replaceChildren(...replacement.childNodes);
+}
+
+// Shows times in the zone of the browser, and in UTC as their title: a page has them in UTC. A
+// relative time has both in its title. The shape stays, so that nothing shifts.
+function showLocalTimes(root) {
+  for (const time of root.querySelectorAll("time[data-utc], time[title]")) {
+    const at = new Date(time.dateTime);
+    const east = -at.getTimezoneOffset();
+    const part = (minutes) => String(Math.floor(Math.abs(minutes))).padStart(2, "0");
+    const zone = (east < 0 ? "−" : "+") + part(east / 60) + (east % 60 ? ":" + part(east % 60) : "");
+    const clock = new Date(at.getTime() + east * 60_000).toISOString().slice(0, 19).replace("T", " ");
+    const local = `${clock} ${zone}`;
+    if (time.title) {
+      time.title = `${local} · ${time.title}`;
+    } else {
+      time.title = time.textContent;
+      time.textContent = local;
+    }
+  }
 }
 
 // Refreshes the page. If the replica does not respond, the bar says when it last did, in place of a
@@ -108,6 +129,7 @@ function explain(term) {
   });
 }
 
+showLocalTimes(document);
 setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 // A page that is shown again may be old: its basket changed in another tab, or it comes from the
 // browser's cache.

@@ -39,6 +39,7 @@ problem-forbidden-link = Sign in with another account
 
 problem-missing-page = there is nothing at { $path }
 problem-missing-item = there is no item { $sku }
+problem-item-hidden = { $sku } is no longer sold
 problem-missing-account = you have no account
 problem-missing-order = you have no order { $order }
 problem-missing-session = you have no session { $id }

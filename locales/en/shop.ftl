@@ -26,6 +26,7 @@ shop-sold-out-advice = All units are sold or reserved. Units of unpaid orders re
 shop-returns = A reserved unit may return { $when }, if it is not paid.
 shop-returns-soon = A reserved unit may return within a minute.
 shop-none-reserved = All units are sold. None is reserved.
+shop-hidden = This item is no longer sold.
 shop-limit = At most { $limit } per customer.
 shop-buy = Add to basket
 shop-buy-item = Add { $name } to the basket
@@ -190,6 +191,8 @@ shop-reason-cancel = cancelled
 shop-reason-refund = refund
 shop-reason-expiry = not paid in time
 shop-reason-restock = restock
+shop-reason-correction = correction
+shop-reason-damaged = damaged
 shop-reason-payment = payment
 shop-reason-top-up = top-up
 shop-reason-welcome = welcome credit
@@ -201,7 +204,6 @@ shop-restock = Change the stock
 shop-limit-label = Limit per customer
 shop-limit-rule = Enter 1 to { $max }, or leave it blank for no limit.
 shop-no-limit = no limit
-shop-set-limit = Set the limit
 
 # Times.
 shop-time-now = just now

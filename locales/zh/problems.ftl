@@ -39,6 +39,7 @@ problem-forbidden-link = 用其他账户登录
 
 problem-missing-page = 没有 { $path } 这个页面
 problem-missing-item = 没有商品 { $sku }
+problem-item-hidden = { $sku } 已下架
 problem-missing-account = 你没有账户
 problem-missing-order = 你没有订单 { $order }
 problem-missing-session = 你没有会话 { $id }

@@ -20,6 +20,7 @@ shop-sold-out-advice = 全部库存已售出或被预留。订单到期未付款
 shop-returns = 预留的商品若未付款，{ $when }可能退回。
 shop-returns-soon = 一分钟内可能有预留的商品退回。
 shop-none-reserved = 已全部售出，没有预留。
+shop-hidden = 此商品已下架。
 shop-limit = 每位顾客最多 { $limit } 件。
 shop-buy = 加入购物车
 shop-buy-item = 把 { $name }加入购物车
@@ -178,6 +179,8 @@ shop-reason-cancel = 取消
 shop-reason-refund = 退款
 shop-reason-expiry = 超时未付款
 shop-reason-restock = 补货
+shop-reason-correction = 盘点更正
+shop-reason-damaged = 损坏
 shop-reason-payment = 付款
 shop-reason-top-up = 充值
 shop-reason-welcome = 新用户赠金
@@ -189,7 +192,6 @@ shop-restock = 修改库存
 shop-limit-label = 每位顾客限购
 shop-limit-rule = 请输入 1 到 { $max }，留空表示不限购。
 shop-no-limit = 不限
-shop-set-limit = 设置限购
 
 # 时间。
 shop-time-now = 刚刚

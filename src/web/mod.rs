@@ -22,8 +22,9 @@ pub mod border;
 mod client_stream;
 pub mod server;
 
-use actix_web::HttpRequest;
+use actix_web::http::header::LOCATION;
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
 
 use holdfast_base::metrics::MetricDefinition;
 
@@ -50,6 +51,21 @@ pub(crate) fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
         .flatten()
 }
 
+/// Redirects a page's address with a slash at its end to the one without.
 async fn not_found(request: HttpRequest) -> HttpResult {
+    let path = request.uri().path();
+    if request.method().is_safe()
+        && let Some(page) = path.strip_suffix('/')
+        && !routes::is_under(page, &["/api", "/static"])
+    {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let address = format!("{page}{query}");
+        // `//evil.example/` is no address of this site.
+        if middleware::csrf::local_path(&address) == address {
+            return Ok(HttpResponse::PermanentRedirect()
+                .insert_header((LOCATION, address))
+                .finish());
+        }
+    }
     Err(Problem::no_page(request.path()))
 }

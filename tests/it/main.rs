@@ -29,6 +29,7 @@ mod constraints;
 mod customer_limit_changes;
 mod customer_limits;
 mod disconnects;
+mod edit_item;
 mod expiry_rate;
 mod fenced;
 mod forgeries;

@@ -8,7 +8,7 @@ use holdfast_shop::Sku;
 use holdfast_shop::db::Pool;
 use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast_shop::jobs::{Job, RunOutcome};
-use holdfast_shop::model::{Item, ItemKind};
+use holdfast_shop::model::Item;
 use holdfast_shop::store::{items, oldest_kept, purge_lab_item};
 use holdfast_testkit::{Shop, User, until};
 use uuid::Uuid;
@@ -87,7 +87,7 @@ async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
         ..Item::throw_away("An old one", 100, 10)
     };
     let domain = shop.in_process("batched");
-    items::create(&domain, item, ItemKind::Lab, Uuid::now_v7()).await.unwrap();
+    items::create_in_lab(&domain, item, Uuid::now_v7()).await.unwrap();
     sku
 }
 

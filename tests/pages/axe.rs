@@ -199,7 +199,23 @@ fn states(orders: &Orders) -> Vec<PageState> {
             "#old-wrong",
         ),
         state("forbidden", "alice", "/audit"),
-        state("item of admin", "admin", "/items/deadbolt/ledger"),
+    ]
+}
+
+/// Pages of an admin.
+fn states_of_admin() -> Vec<PageState> {
+    vec![
+        state("items of admin", "admin", "/admin"),
+        state("add an item", "admin", "/admin")
+            .after("document.querySelector('details.add summary').click()", "details.add[open]"),
+        state("item of admin", "admin", "/admin/items/deadbolt"),
+        state("item of admin wrong", "admin", "/admin/items/deadbolt").after(
+            "const form = document.querySelector('#edit');
+             form.noValidate = true; form.price.value = '1,5'; form.requestSubmit()",
+            "#price-wrong",
+        ),
+        state("item of admin in Chinese", "admin", "/admin/items/deadbolt").chinese(),
+        state("admin log", "admin", "/admin/log"),
         state("no orders", "admin", "/orders"),
         state("audit", "admin", "/audit"),
         state("locks", "admin", "/locks"),
@@ -267,8 +283,9 @@ async fn no_page_violates_a_rule_of_axe() {
     let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
     browser.devtools("Network.enable", json!({})).await;
     let visitor = judged_states().into_iter().chain(states_of_visitor(&race));
-    let admin = states(&orders).into_iter().chain(states_of_keeper(&orders));
-    for state in visitor.chain(admin).chain(states_of_participant()) {
+    let users = states(&orders).into_iter().chain(states_of_keeper(&orders));
+    let users = users.chain(states_of_admin());
+    for state in visitor.chain(users).chain(states_of_participant()) {
         if state.user != user {
             user = state.user;
             browser.driver.delete_all_cookies().await.unwrap();

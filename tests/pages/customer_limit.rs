@@ -1,5 +1,4 @@
-//! The limit per customer on the item's page, in the basket before ordering, and in
-//! the rejection.
+//! The limit per customer on the item's page, in the basket before ordering, and in the rejection.
 
 use holdfast_testkit::Shop;
 
@@ -7,11 +6,10 @@ use crate::visitor::Visitor;
 
 async fn set_limit(shop: &Shop, sku: &str, limit: &str) {
     let admin = Visitor::signed_in(shop, "admin").await;
-    let path = format!("/items/{sku}/ledger");
-    let csrf = admin.get(&path).await.csrf();
-    let form = format!("csrf={csrf}&limit_per_user={limit}");
-    let set = admin.post(&format!("/items/{sku}/limit"), &form).await;
-    assert_eq!((set.status.as_u16(), set.location), (303, path.clone()), "{}", set.text);
+    let path = format!("/admin/items/{sku}");
+    let form = admin.get(&path).await.settings(&[("limit_per_user", limit)]);
+    let set = admin.post(&format!("{path}/edit"), &form).await;
+    assert_eq!((set.status.as_u16(), set.location), (303, format!("{path}?done=edit")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,15 +26,11 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     assert!(
         item.text.contains("id=\"quantity\" name=\"quantity\" type=\"number\" min=\"1\" max=\"2\"")
     );
-    let ledger = visitor.get("/items/deadbolt/ledger").await;
-    assert!(!ledger.text.contains("name=\"limit_per_user\""), "the form is the admin's");
-    let form = admin.get("/items/deadbolt/ledger").await;
-    assert!(form.text.contains("name=\"limit_per_user\" inputmode=\"numeric\""));
+    let form = admin.get("/admin/items/deadbolt").await;
     for input in ["0", "1001", "many"] {
         let why = "Enter 1 to 1000, or leave it blank for no limit.";
-        let path = "/items/deadbolt/limit";
-        let form_fields = format!("csrf={}&limit_per_user={input}", form.csrf());
-        let wrong = admin.post(path, &form_fields).await;
+        let fields = form.settings(&[("limit_per_user", input)]);
+        let wrong = admin.post("/admin/items/deadbolt/edit", &fields).await;
         assert_eq!(wrong.status, 422, "{input}");
         assert!(wrong.words().contains(why), "{input}: {}", wrong.words());
         assert!(wrong.text.contains(&format!("value=\"{input}\"")), "the input is kept");
@@ -44,8 +38,8 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     assert!(visitor.get("/items/deadbolt").await.words().contains("At most 2 per customer"));
     set_limit(&shop, "deadbolt", "").await;
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
-    let anonymous = visitor.post("/items/deadbolt/limit", "limit_per_user=1").await;
-    assert_eq!(anonymous.location, "/sign-in?next=/items/deadbolt");
+    let anonymous = visitor.post("/admin/items/deadbolt/edit", "limit_per_user=1").await;
+    assert_eq!(anonymous.location, "/sign-in?next=/admin/items/deadbolt");
     assert_eq!(
         shop.number(
             "select count(*) from items where limit_per_user is not null and sku <> 'lock-picks'"

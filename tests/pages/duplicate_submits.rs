@@ -148,13 +148,14 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
 
-    let item = admin.get("/items/deadbolt/ledger").await;
+    let item = admin.get("/admin/items/deadbolt").await;
     let restock = format!("csrf={}&key={}&delta=5&reason=restock", item.csrf(), item.field("key"));
-    send_twice(&shop, &admin, "/items/deadbolt/stock", &restock, "/items/deadbolt/ledger").await;
+    let (address, place) = ("/admin/items/deadbolt/stock", "/admin/items/deadbolt?done=stock");
+    send_twice(&shop, &admin, address, &restock, place).await;
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
     // The same key with another payload is rejected, not replayed.
     let other = restock.replace("delta=5", "delta=6");
-    assert_eq!(admin.post("/items/deadbolt/stock", &other).await.status, 422);
+    assert_eq!(admin.post(address, &other).await.status, 422);
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
 
     for action in ["cancel", "refund"] {
@@ -181,7 +182,9 @@ async fn form_without_key_changes_nothing() {
         (format!("{order}/cancel"), ""),
         (format!("{order}/refund"), ""),
         ("/account/top-ups".to_owned(), "amount=5"),
-        ("/items/deadbolt/stock".to_owned(), "delta=5&reason=restock"),
+        ("/admin/items/deadbolt/stock".to_owned(), "delta=5&reason=restock"),
+        ("/admin/items/deadbolt/edit".to_owned(), "name=New&price=1"),
+        ("/admin/items".to_owned(), "sku=new&name=New&price=1&stock=1"),
     ] {
         let rejected = admin.post(&path, &format!("csrf={csrf}&{form}")).await;
         assert_eq!(rejected.status, 422, "{path}");

@@ -1,11 +1,12 @@
 //! The jobs page: access, a failed run, an unsound audit, and the button that retries an expiry.
 
 use holdfast_testkit::{Shop, until};
+use serde_json::json;
 
+use crate::browser::Browser;
 use crate::visitor::Visitor;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_admin_sees_a_failed_run() {
+async fn with_failed_run() -> Shop {
     let shop = Shop::start(1).await;
     shop.execute(
         "insert into job_runs (job, due_at, state, attempt, replica, started_at, ended_at, next_at,
@@ -14,6 +15,48 @@ async fn only_admin_sees_a_failed_run() {
                  '2026-11-21 10:00:14.5', '2026-11-21 10:01:14', 'broken: <b>on purpose</b>')",
     )
     .await;
+    shop
+}
+
+/// Each refresh of the open page brings the times in UTC again, which must not flicker.
+#[tokio::test(flavor = "multi_thread")]
+async fn times_are_those_of_the_browsers_zone() {
+    let shop = with_failed_run().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser
+        .devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": "Asia/Kolkata" }))
+        .await;
+    browser.go("/sign-in").await;
+    browser.sign_in("admin").await;
+    browser.until_path("/shop").await;
+    browser.go("/jobs").await;
+    let started = browser.find("#job-purge time[datetime='2026-11-21T10:00:02Z']").await;
+    assert_eq!(started.text().await.unwrap(), "2026-11-21 15:30:02 +05:30");
+    let title = started.attr("title").await.unwrap();
+    assert_eq!(title.as_deref(), Some("2026-11-21 10:00:02 UTC"));
+
+    let observe = "window.changes = 0;
+        new MutationObserver((list) => window.changes += list.length).observe(
+            document.querySelector('#jobs'), { childList: true, subtree: true, characterData: true });";
+    browser.driver.execute(observe, vec![]).await.unwrap();
+    until("two refreshes", async || {
+        let count = "return performance.getEntriesByType('resource')
+            .filter((entry) => entry.name.endsWith('/jobs')).length";
+        browser.driver.execute(count, vec![]).await.unwrap().json().as_i64() >= Some(2)
+    })
+    .await;
+    let changes = browser.driver.execute("return window.changes", vec![]).await.unwrap();
+    assert_eq!(changes.json(), 0);
+
+    browser.go("/account/security").await;
+    let title = browser.find("#sessions time").await.attr("title").await.unwrap().unwrap();
+    assert!(title.contains(" +05:30 · ") && title.ends_with(" UTC"), "{title}");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_admin_sees_a_failed_run() {
+    let shop = with_failed_run().await;
     let anonymous = Visitor::new(&shop).get("/jobs").await;
     assert_eq!(
         (anonymous.status.as_u16(), anonymous.location.as_str()),

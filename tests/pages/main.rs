@@ -15,6 +15,7 @@ mod glossary;
 mod jobs;
 mod join;
 mod judged;
+mod keeper;
 mod keeper_csv;
 mod keeper_users;
 mod lab;

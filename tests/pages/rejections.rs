@@ -134,9 +134,13 @@ async fn form_errors_are_shown_beside_field() {
         ("/account/top-ups", format!("key={key}&amount=-5"), "amount-wrong"),
         ("/account/top-ups", format!("key={key}&amount=0"), "amount-wrong"),
         ("/account/top-ups", format!("key={key}&amount=1,5"), "amount-wrong"),
-        ("/items/deadbolt/stock", format!("key={key}&delta=0&reason=restock"), "delta-wrong"),
-        ("/items/deadbolt/stock", format!("key={key}&delta=-41&reason=broken"), "delta-wrong"),
-        ("/items/deadbolt/stock", format!("key={key}&delta=1&reason=order"), "reason-wrong"),
+        ("/admin/items/deadbolt/stock", format!("key={key}&delta=0&reason=restock"), "delta-wrong"),
+        (
+            "/admin/items/deadbolt/stock",
+            format!("key={key}&delta=-41&reason=broken"),
+            "delta-wrong",
+        ),
+        ("/admin/items/deadbolt/stock", format!("key={key}&delta=1&reason=order"), "reason-wrong"),
         ("/sign-up", "user=No&password=12345678".to_owned(), "user-wrong"),
         ("/sign-up", "user=dora&password=1234567".to_owned(), "password-wrong"),
     ] {
@@ -174,7 +178,7 @@ async fn foreign_orders_are_not_shown() {
     let cancel = format!("csrf={csrf}&key={key}");
     assert_eq!(bob.post(&format!("{order}/cancel"), &cancel).await.status, 404);
     let stock = format!("csrf={csrf}&key={key}&delta=5&reason=restock");
-    assert_eq!(bob.post("/items/deadbolt/stock", &stock).await.status, 403);
+    assert_eq!(bob.post("/admin/items/deadbolt/stock", &stock).await.status, 403);
     for page in ["/audit", "/locks"] {
         assert_eq!(bob.get(page).await.status, 403);
     }
@@ -194,7 +198,7 @@ async fn bar_shows_strategy_and_failing_audit() {
     assert!(sound.get("/").await.words().contains("Lock of the shop: batched"));
     let page = broken.get("/basket").await;
     assert!(page.words().contains("This shop will oversell: lock none"));
-    assert!(page.words().contains(&format!("by replica {}", shop.replicas[1].name())));
+    assert!(page.words().contains(&format!("by server {}", shop.replicas[1].name())));
 
     // Deviations of two items in opposite directions must not cancel out.
     shop.execute(
@@ -339,8 +343,9 @@ async fn form_address_redirects_to_its_page() {
         (format!("{order}/top-up"), order),
         (format!("{order}/cancel"), order),
         (format!("{order}/refund"), order),
-        ("/items/deadbolt/stock".to_owned(), "/items/deadbolt"),
-        ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
+        ("/admin/items".to_owned(), "/admin"),
+        ("/admin/items/deadbolt/edit".to_owned(), "/admin/items/deadbolt"),
+        ("/admin/items/deadbolt/stock".to_owned(), "/admin/items/deadbolt"),
         ("/account/top-ups".to_owned(), "/account"),
         ("/basket/lines".to_owned(), "/shop"),
         ("/jobs/unpaid/7/retry".to_owned(), "/jobs"),
@@ -350,4 +355,24 @@ async fn form_address_redirects_to_its_page() {
         let redirect = anonymous.get(&path).await;
         assert_eq!((redirect.status.as_u16(), redirect.location.as_str()), (303, page), "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slash_at_the_end_of_an_address_is_forgiven() {
+    let shop = Shop::start(1).await;
+    let anonymous = Visitor::new(&shop);
+    for (path, status, place) in [
+        ("/shop/", 308, "/shop"),
+        ("/items/deadbolt/?x=1", 308, "/items/deadbolt?x=1"),
+        ("/nothing/", 308, "/nothing"),
+        ("/nothing", 404, ""),
+        // Another site, and addresses of programs.
+        ("//evil.example/", 404, ""),
+        ("/api/items/", 404, ""),
+        ("/static/", 404, ""),
+    ] {
+        let page = anonymous.get(path).await;
+        assert_eq!((page.status.as_u16(), page.location.as_str()), (status, place), "{path}");
+    }
+    assert_eq!(anonymous.post("/basket/", "").await.status, 404);
 }

@@ -90,15 +90,28 @@ impl Page {
 
     /// Returns the value of the first field of that name.
     pub fn field(&self, name: &str) -> String {
-        let value = self.text.split_once(&format!("name=\"{name}\" value=\""));
-        value
-            .and_then(|(_, rest)| rest.split_once('"'))
-            .map_or_else(String::new, |(value, _)| value.to_owned())
+        value_in(&self.text, name).to_owned()
     }
 
     /// Returns the CSRF token of its forms; empty without a session.
     pub fn csrf(&self) -> String {
         self.field("csrf")
+    }
+
+    /// Returns the form of an item's settings as it is on the page, with these inputs changed.
+    pub fn settings(&self, changed: &[(&str, &str)]) -> String {
+        let (_, form) = self.text.split_once("id=\"edit\"").unwrap();
+        let mut sent = form_urlencoded::Serializer::new(String::new());
+        for name in ["csrf", "key"] {
+            sent.append_pair(name, value_in(form, name));
+        }
+        for name in ["name", "price", "description", "hidden", "limit_per_user"] {
+            let was_name = format!("was_{name}");
+            let was = unescaped(value_in(form, &was_name));
+            let now = changed.iter().find(|(input, _)| *input == name).map(|(_, now)| *now);
+            sent.append_pair(name, now.unwrap_or(&was)).append_pair(&was_name, &was);
+        }
+        sent.finish()
     }
 
     /// Returns its text without tags, with white space collapsed.
@@ -115,4 +128,16 @@ impl Page {
         }
         words.split_whitespace().collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Returns the value of the first field of that name; empty if there is none.
+fn value_in<'t>(text: &'t str, name: &str) -> &'t str {
+    let value = text.split_once(&format!("name=\"{name}\" value=\""));
+    value.and_then(|(_, rest)| rest.split_once('"')).map_or("", |(value, _)| value)
+}
+
+/// Returns the text that a browser reads from an attribute.
+fn unescaped(value: &str) -> String {
+    let escapes = [("&#60;", "<"), ("&#62;", ">"), ("&#34;", "\""), ("&#39;", "'"), ("&#38;", "&")];
+    escapes.iter().fold(value.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
 }

@@ -148,6 +148,11 @@ impl User {
         self.post("/api/items").json(item).status(201)
     }
 
+    /// Changes settings of an item.
+    pub fn edits(&self, sku: &str, set: &Value) -> Call {
+        self.request(Method::PATCH, &format!("/api/items/{sku}")).key(&fresh_key()).json(set)
+    }
+
     pub fn creates_lab_item(&self, item: &Value) -> Call {
         self.post("/api/lab/items").json(item).status(201)
     }

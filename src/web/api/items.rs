@@ -5,16 +5,16 @@ use actix_web::web::Path;
 use serde::Deserialize;
 
 use super::lists::{Page, page};
-use super::responses::{command_response, json, stored_response, with_location};
+use super::responses::{command_response, creation_response, json};
 use crate::web::middleware::{
-    AdminUser, DefaultOptions, Json, KeyParameters, ListParameters, body, idempotency_key,
-    lab_options, list_query,
+    AdminUser, DefaultOptions, Json, KeyParameters, ListParameters, OptionalKeyParameters, body,
+    idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
 use holdfast_shop::audit::ItemAudit;
+use holdfast_shop::command::edit_item::{ItemFields, deserialize_limit};
 use holdfast_shop::command::restock::RestockRequest;
-use holdfast_shop::command::set_limit::deserialize_limit;
-use holdfast_shop::model::{Item, ItemKind, LedgerEntry};
+use holdfast_shop::model::{Item, LedgerEntry};
 use holdfast_shop::query::{catalog, ledger};
 use holdfast_shop::store::items;
 use holdfast_shop::{Sku, engine};
@@ -36,20 +36,26 @@ pub async fn read(state: State, sku: Path<String>) -> HttpResult {
     json(catalog::item(&state.shop, &sku).await?.ok_or_else(|| body::unknown_item(&sku))?)
 }
 
-/// Creates an item (admin). Its opening stock is a ledger entry.
+/// Creates an item (admin). Its opening stock is a ledger entry. With an idempotency key, once per
+/// key.
 #[utoipa::path(post, path = "/api/items", tag = "items",
-    responses((status = 201, body = Item), (status = 409)))]
+    params(OptionalKeyParameters), responses((status = 201, body = Item), (status = 409)))]
 pub async fn create(
     state: State,
-    _: AdminUser,
+    request: HttpRequest,
+    admin: AdminUser,
     options: DefaultOptions,
     new: Json<NewItem>,
 ) -> HttpResult {
-    let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
-    let item = Item { limit_per_user, ..Item::new(sku, name, price_cents, stock) };
-    let address = format!("/api/items/{}", item.sku);
-    let created = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
-    Ok(with_location(stored_response(created), address))
+    let NewItem { sku, name, price_cents, stock, limit_per_user, description } = new.read()?;
+    let item = Item { limit_per_user, description, ..Item::new(sku, name, price_cents, stock) };
+    let key = optional_idempotency_key(&request)?;
+    let (admin, id) = (admin.0.caller.id, options.request_id);
+
+    let created = items::create(&state.shop, admin, item, key, id).await;
+    creation_response(created, &options.probe, |item| {
+        Some(format!("/api/items/{}", item["sku"].as_str()?))
+    })
 }
 
 /// A new item.
@@ -74,6 +80,31 @@ pub struct NewItem {
     #[serde(default, deserialize_with = "deserialize_limit")]
     #[schema(minimum = 1, maximum = 1000)]
     limit_per_user: Option<i64>,
+    /// Plain text with line breaks (`\n`): at most 2,000 characters; empty if absent.
+    #[serde(default)]
+    #[schema(max_length = 2000, pattern = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]*$")]
+    description: String,
+}
+
+/// Changes settings of an item (admin), once per idempotency key: only the fields that are sent. An
+/// order that has not been written yet is placed by the new settings. Changes are in the admin log.
+#[utoipa::path(patch, path = "/api/items/{sku}", tag = "items",
+    params(KeyParameters), responses((status = 200, body = Item)))]
+pub async fn edit(
+    state: State,
+    request: HttpRequest,
+    admin: AdminUser,
+    options: DefaultOptions,
+    sku: Path<String>,
+    set: Json<ItemFields>,
+) -> HttpResult {
+    let set = set.read()?;
+    let sku = body::parse_sku(&sku)?;
+    let key = idempotency_key(&request)?;
+    let (admin, was) = (admin.0.caller.id, ItemFields::default());
+
+    let edited = engine::edit_item(&state.shop, &options, admin, sku, set, was, key).await;
+    command_response(edited, &options.probe)
 }
 
 /// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.

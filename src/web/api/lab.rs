@@ -16,9 +16,9 @@ use crate::web::middleware::{
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
-use holdfast_shop::command::set_limit::deserialize_limit;
+use holdfast_shop::command::edit_item::deserialize_limit;
 use holdfast_shop::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
-use holdfast_shop::model::{Item, ItemKind, Order};
+use holdfast_shop::model::{Item, Order};
 use holdfast_shop::probe::{PausedRequest, Point};
 use holdfast_shop::store::items;
 use holdfast_shop::{Strategy, UserId, engine};
@@ -59,7 +59,7 @@ pub async fn create_item(
     };
     let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
 
-    let created = items::create(&state.shop, item, ItemKind::Lab, id).await?;
+    let created = items::create_in_lab(&state.shop, item, id).await?;
     Ok(with_location(stored_response(created), address))
 }
 

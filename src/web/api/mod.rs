@@ -1,5 +1,6 @@
 //! The JSON API, one file per area. `/api/openapi.json` is generated from the docs of the handlers.
 
+pub mod admin;
 pub mod admin_orders;
 pub mod admin_users;
 pub mod audit;
@@ -28,7 +29,11 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/api/items", get().to(items::list), post().to(items::create)))
         .service(resource("/api/lab/noop", "POST").route(post().to(lab::noop)))
         .service(resource("/api/orders/{id}/pay", "POST").route(post().to(orders::pay)))
-        .service(resource("/api/items/{sku}", "GET").route(get().to(items::read)))
+        .service(
+            resource("/api/items/{sku}", "GET, PATCH")
+                .route(get().to(items::read))
+                .route(web::patch().to(items::edit)),
+        )
         .service(resource("/api/users", "POST").route(post().to(users::create)))
         .service(
             resource("/api/sessions", "GET, POST, DELETE")
@@ -69,6 +74,17 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/race/paused", "GET").route(get().to(race::paused)))
         .service(resource("/api/race/paused/{id}", "POST").route(post().to(race::resume)))
         .service(resource("/api/race/{id}", "GET").route(get().to(race::read)))
+        .service(resource("/healthz", "GET").route(get().to(health::alive)))
+        .service(resource("/readyz", "GET").route(get().to(health::ready)))
+        .service(resource("/metrics", "GET").route(get().to(health::metrics)))
+        .configure(configure_admin);
+}
+
+/// Registers what only admins read and change.
+fn configure_admin(config: &mut ServiceConfig) {
+    config
+        .service(resource("/api/admin/items", "GET").route(get().to(admin::items)))
+        .service(resource("/api/admin/log", "GET").route(get().to(admin::log)))
         .service(resource("/api/admin/orders", "GET").route(get().to(admin_orders::list_orders)))
         .service(
             resource("/api/admin/orders/{id}", "GET").route(get().to(admin_orders::read_order)),
@@ -86,8 +102,5 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(
             resource("/api/admin/users/{name}/password", "POST")
                 .route(post().to(admin_users::set_user_password)),
-        )
-        .service(resource("/healthz", "GET").route(get().to(health::alive)))
-        .service(resource("/readyz", "GET").route(get().to(health::ready)))
-        .service(resource("/metrics", "GET").route(get().to(health::metrics)));
+        );
 }

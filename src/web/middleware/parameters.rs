@@ -52,7 +52,7 @@ impl IntoParams for KeyParameters {
 impl IntoParams for OptionalKeyParameters {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let meaning = "16 to 255 visible ASCII characters. With it, a retry returns the first \
-            response again; without it, `order-state`.";
+            response again; without it, `order-state` or `exists`.";
         vec![key_parameter(meaning).build()]
     }
 }

@@ -16,6 +16,7 @@ use super::rejection::RejectionNotice;
 use super::respond::html;
 use crate::web::middleware::{FormFields, body, csrf};
 use crate::web::{HttpResult, Problem, app_state};
+use holdfast_base::messages::message;
 use holdfast_shop::command::place_order::MAX_QUANTITY;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::next_return::{self, NextReturn};
@@ -59,6 +60,11 @@ impl BasketLine {
         self.item.as_ref().map_or(self.sku.as_str(), |item| &item.name)
     }
 
+    /// Returns the item, if the shop sells it.
+    fn on_sale(&self) -> Option<&Item> {
+        self.item.as_ref().filter(|item| !item.hidden)
+    }
+
     fn limit(&self) -> Option<i64> {
         self.item.as_ref().and_then(|item| item.limit_per_user)
     }
@@ -73,7 +79,7 @@ impl BasketLine {
     }
 
     fn is_unavailable(&self) -> bool {
-        self.item.as_ref().is_none_or(|item| item.stock < self.quantity)
+        self.on_sale().is_none_or(|item| item.stock < self.quantity)
     }
 
     /// Returns the quantity that the customer may still order, if a line in stock exceeds it.
@@ -94,8 +100,12 @@ pub async fn show(request: HttpRequest) -> HttpResult {
 pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;
-    if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
-        return Err(body::unknown_item(&sku));
+    match catalog::item(&app_state(&request)?.shop, &sku).await? {
+        None => return Err(body::unknown_item(&sku)),
+        Some(item) if item.hidden => {
+            return Err(Problem::missing(message!("problem-item-hidden", sku)));
+        }
+        Some(_) => {}
     }
 
     let (input, language) = (form.text("quantity"), language_of(&request));

@@ -1,46 +1,30 @@
-//! An item's ledger: its running sums, its entries, and forms for stock and limit. The cost of the
-//! page does not depend on the length of the ledger; `/api/items/{sku}/audit` examines all of it.
+//! An item's ledger: its running sums and its entries. The cost of the page does not depend on the
+//! length of the ledger; `/api/items/{sku}/audit` examines all of it.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Path};
+use actix_web::http::StatusCode;
+use actix_web::web::Path;
 use askama::Template;
 
 use super::format::FormatTime as _;
-use super::layout::{Layout, language_of};
+use super::layout::Layout;
 use super::ledger_table::{LedgerQuery, LedgerTable, ORDERS_OF_ALL, OWN_ORDERS, PAGE_LENGTH};
-use super::place_order::submit;
-use super::rejection::FormErrors;
 use super::respond::html;
-use crate::web::middleware::{DefaultOptions, FormFields, Query, body, csrf};
-use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use crate::web::middleware::{Query, body};
+use crate::web::{HttpResult, Problem, app_state};
 use holdfast_shop::audit::item::MAX_RECENT_ENTRIES;
 use holdfast_shop::audit::{self, ItemSummary};
-use holdfast_shop::command::restock::RestockRequest;
-use holdfast_shop::command::set_limit::MAX_LIMIT;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::{catalog, ledger, orders};
-use holdfast_shop::{IdempotencyKey, OrderId, Shop, Sku, engine};
+use holdfast_shop::{OrderId, Shop, Sku};
 
-const LIMIT: &str = "limit_per_user";
-
-#[derive(Template)]
+#[derive(Debug, Template)]
 #[template(path = "item_ledger.html")]
 struct ItemLedgerPage {
     layout: Layout,
     item: Item,
     summary: ItemSummary,
     ledger: LedgerTable,
-    key: IdempotencyKey,
-    /// The input of a rejected form.
-    form: FormFields,
-    errors: FormErrors,
-}
-
-impl ItemLedgerPage {
-    fn limit_input(&self) -> String {
-        let limit = self.item.limit_per_user.map_or_else(String::new, |limit| limit.to_string());
-        self.form.all(LIMIT).next().map_or(limit, str::to_owned)
-    }
 }
 
 pub async fn show(
@@ -50,75 +34,10 @@ pub async fn show(
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let before = query.read()?.before;
-    page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
+    page(&request, &sku, before).await
 }
 
-type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
-
-pub async fn restock((state, request, options, sku, form): ItemForm) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
-    let sku = body::parse_sku(&sku)?;
-    let key = form.key("key")?;
-    let language = language_of(&request);
-    let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
-
-    let number = delta.trim().replace('−', "-");
-    let errors = match number.strip_prefix('+').unwrap_or(&number).parse() {
-        Err(_) => FormErrors::field("delta", &language.text("shop-delta-unclear")),
-        Ok(delta) => {
-            let restock = RestockRequest { delta, reason };
-            let command = async || {
-                let (sku, key) = (sku.clone(), key.clone());
-                engine::restock(&state.shop, &options, admin, sku, &restock, key).await
-            };
-            submit(command).await?.explain("reason", &language.text("shop-reason-rule"))
-        }
-    };
-
-    respond(&request, &sku, form.into_inner(), errors).await
-}
-
-pub async fn limit((state, request, options, sku, form): ItemForm) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
-    let sku = body::parse_sku(&sku)?;
-    let limit = match form.required(LIMIT)?.trim() {
-        "" => Ok(None),
-        number => number.parse().map(Some),
-    };
-
-    let rule = language_of(&request).text_with("shop-limit-rule", &[("max", MAX_LIMIT.into())]);
-    let errors = match limit {
-        Err(_) => FormErrors::field(LIMIT, &rule),
-        Ok(limit) => {
-            let (shop, options) = (&state.shop, &options);
-            let command =
-                async || engine::set_limit(shop, options, admin, sku.clone(), limit, None).await;
-            submit(command).await?.explain(LIMIT, &rule)
-        }
-    };
-
-    respond(&request, &sku, form.into_inner(), errors).await
-}
-
-async fn respond(
-    request: &HttpRequest,
-    sku: &Sku,
-    form: FormFields,
-    errors: FormErrors,
-) -> HttpResult {
-    if errors.is_empty() {
-        return Ok(see_other(&format!("/items/{sku}/ledger")));
-    }
-    page(request, sku, None, form, errors).await
-}
-
-async fn page(
-    request: &HttpRequest,
-    sku: &Sku,
-    before: Option<i64>,
-    form: FormFields,
-    errors: FormErrors,
-) -> HttpResult {
+async fn page(request: &HttpRequest, sku: &Sku, before: Option<i64>) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let item = catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
 
@@ -134,8 +53,8 @@ async fn page(
     ledger.mark_forks(&forks);
     link_orders(shop, &layout, &mut ledger).await?;
 
-    let (item, key) = (layout.named(item), IdempotencyKey::generate());
-    html(errors.status(), &ItemLedgerPage { layout, item, summary, ledger, key, form, errors })
+    let item = layout.named(item);
+    html(StatusCode::OK, &ItemLedgerPage { layout, item, summary, ledger })
 }
 
 /// Links the caller's own orders to their pages, and for an admin all others as well.

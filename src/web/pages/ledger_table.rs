@@ -77,7 +77,9 @@ impl LedgerRow {
 pub(super) fn reason(entry: &LedgerEntry, language: Language) -> String {
     match entry.reason.as_str() {
         reason @ ("opening" | "order" | "cancel" | "refund" | "expiry" | "restock" | "payment"
-        | "top-up" | "welcome") => language.text(&format!("shop-reason-{reason}")),
+        | "top-up" | "welcome" | "correction" | "damaged") => {
+            language.text(&format!("shop-reason-{reason}"))
+        }
         own => own.to_owned(),
     }
 }

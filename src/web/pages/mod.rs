@@ -61,8 +61,6 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/orders/{id}/refund", back_up(), post().to(order::refund)))
         .service(resource("/items/{sku}", "GET").route(get().to(item::show)))
         .service(resource("/items/{sku}/ledger", "GET").route(get().to(item_ledger::show)))
-        .service(get_post("/items/{sku}/stock", back_up(), post().to(item_ledger::restock)))
-        .service(get_post("/items/{sku}/limit", back_up(), post().to(item_ledger::limit)))
         .service(resource("/account", "GET").route(get().to(account::show)))
         .service(get_post("/account/top-ups", back_up(), post().to(account::top_up)))
         .service(resource("/account/security", "GET").route(get().to(account::show_security)))

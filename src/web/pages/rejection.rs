@@ -4,9 +4,10 @@ use actix_web::http::StatusCode;
 use serde_json::Value;
 
 use super::format::sentence;
-use crate::web::Problem;
+use crate::web::middleware::FormFields;
+use crate::web::{Problem, ProblemType};
 use holdfast_base::messages::{FluentValue, Language};
-use holdfast_shop::{Cents, FieldName, Rejection};
+use holdfast_shop::{Cents, FieldName, IdempotencyKey, Rejection};
 
 #[derive(Debug)]
 pub struct RejectionNotice {
@@ -128,6 +129,17 @@ impl FormErrors {
     #[must_use]
     pub fn explain(self, field: &'static str, why: &str) -> Self {
         if self.of(field).is_some() { Self::field(field, why) } else { self }
+    }
+
+    /// Returns the key for the form when it is sent again: the same, because an earlier copy may be
+    /// under way; a new one for a new form, and if the key was used for something else.
+    pub fn key_for(&self, form: &FormFields) -> IdempotencyKey {
+        let is_used = self
+            .problem
+            .as_ref()
+            .is_some_and(|problem| problem.problem_type() == ProblemType::IdempotencyKeyMismatch);
+        let sent = form.key("key").ok().filter(|_| !is_used);
+        sent.unwrap_or_else(IdempotencyKey::generate)
     }
 
     pub fn of(&self, field: &str) -> Option<&str> {

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_shop::command::changes::{Changes, CommandResponse};
+use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
+use holdfast_shop::command::edit_item::{EditItem, ItemFields};
 use holdfast_shop::command::expire_orders::ExpireOrders;
 use holdfast_shop::command::pay_order::PayOrder;
 use holdfast_shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
 use holdfast_shop::command::restock::{Restock, RestockRequest};
 use holdfast_shop::command::return_order::ReturnOrder;
-use holdfast_shop::command::set_limit::SetLimit;
-use holdfast_shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
+use holdfast_shop::command::state::{BalanceSnapshot, ItemTexts, NextLedgerEntry, OrderSnapshot};
 use holdfast_shop::command::state::{ShopState, StockSnapshot};
 use holdfast_shop::command::top_up::TopUp;
 use holdfast_shop::command::{Command, MAX_AMOUNT, MAX_BALANCE};
-use holdfast_shop::model::{Item, Order, OrderStatus, RequestedLine};
+use holdfast_shop::model::{Order, OrderStatus, RequestedLine};
 use holdfast_shop::{IdempotencyKey, OrderId, Sku, UserId};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -62,6 +62,7 @@ impl PlacedOrder {
 pub struct MemoryShop {
     pub now: OffsetDateTime,
     pub items: BTreeMap<Sku, StockSnapshot>,
+    pub texts: BTreeMap<Sku, ItemTexts>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
     /// In the order in which they were placed.
     pub orders: Vec<PlacedOrder>,
@@ -95,6 +96,7 @@ impl MemoryShop {
                 price_cents,
                 stock,
                 limit_per_user,
+                hidden: rng.random_ratio(1, 8),
                 version,
                 fence: 0,
                 is_updated: false,
@@ -117,6 +119,7 @@ impl MemoryShop {
         Self {
             now: OffsetDateTime::UNIX_EPOCH,
             units_added: units.collect(),
+            texts: items.keys().map(|sku| (sku.clone(), ItemTexts::default())).collect(),
             cents_added: accounts.values().map(|row| i128::from(row.balance_cents)).sum(),
             items,
             accounts,
@@ -135,6 +138,9 @@ impl MemoryShop {
             for sku in &reads.items {
                 let Some(row) = self.items.get(sku) else { continue };
                 state.items.insert(sku.clone(), *row);
+                if reads.texts {
+                    state.texts.insert(sku.clone(), self.texts[sku].clone());
+                }
                 if let (Some(_), Some(user)) = (row.limit_per_user, reads.buyer) {
                     state.purchased.insert((sku.clone(), user), self.purchased(sku, user));
                 }
@@ -207,9 +213,12 @@ impl MemoryShop {
             self.seq = change.seq.unwrap_or(self.seq);
         }
         self.cents_added += i128::from(changes.top_up_cents.unwrap_or(0));
-        if let Some((sku, limit)) = &changes.limit {
-            let row = self.items.get_mut(sku).unwrap();
-            (row.limit_per_user, row.version) = (*limit, row.version + 1);
+        if let Some(ItemEdit { item, .. }) = &changes.edit {
+            let row = self.items.get_mut(&item.sku).unwrap();
+            (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
+            (row.limit_per_user, row.version) = (item.limit_per_user, row.version + 1);
+            let (name, description) = (item.name.clone(), item.description.clone());
+            self.texts.insert(item.sku.clone(), ItemTexts { name, description });
         }
     }
 
@@ -260,9 +269,14 @@ impl MemoryShop {
             }
             10 => {
                 let limit = rng.random_bool(0.7).then(|| rng.random_range(1..6));
-                let (name, price_cents) = (sku.to_string(), 1);
-                let item = Item::new(sku, name, price_cents, 0);
-                Box::new(SetLimit::new(user, item, limit, Some(key)).unwrap())
+                let set = ItemFields {
+                    name: rng.random_bool(0.3).then(|| "another name".to_owned()),
+                    price_cents: rng.random_bool(0.3).then(|| rng.random_range(0..500)),
+                    hidden: rng.random_bool(0.3).then(|| rng.random_ratio(1, 8)),
+                    limit_per_user: rng.random_bool(0.7).then_some(limit),
+                    ..ItemFields::default()
+                };
+                Box::new(EditItem::new(user, sku, set, ItemFields::default(), key).unwrap())
             }
             _ => self.expire(rng),
         }

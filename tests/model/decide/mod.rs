@@ -8,8 +8,8 @@ mod memory_shop;
 use std::collections::{BTreeMap, HashMap};
 
 use holdfast_shop::Rejection;
-use holdfast_shop::command::changes::{Changes, CommandResponse};
-use holdfast_shop::command::state::ShopState;
+use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
+use holdfast_shop::command::state::{ShopState, StockSnapshot};
 use holdfast_shop::command::{Command, MAX_AMOUNT};
 use holdfast_shop::model::OrderStatus;
 use rand::rngs::StdRng;
@@ -114,9 +114,10 @@ fn check_chain(decisions: &[Decision]) {
             row.version += 1;
             assert!(row.balance_cents >= 0, "{change:?}");
         }
-        if let Some((sku, limit)) = &changes.limit {
-            let row = state.items.get_mut(sku).unwrap();
-            (row.limit_per_user, row.version) = (*limit, row.version + 1);
+        if let Some(ItemEdit { item, .. }) = &changes.edit {
+            let row = state.items.get_mut(&item.sku).unwrap();
+            (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
+            (row.limit_per_user, row.version) = (item.limit_per_user, row.version + 1);
         }
         assert_eq!((&state.items, &state.accounts), (&after.items, &after.accounts));
     }
@@ -265,7 +266,10 @@ fn rejection_matches_the_state() {
                     found.is_some_and(|found| found.expired || found.expires_at <= before.now)
                 }
                 Rejection::NotFound(_) => {
-                    command.reads().items.iter().any(|sku| !before.items.contains_key(sku))
+                    let takes_order = command.reads().buyer.is_some();
+                    let is_gone = |item: &StockSnapshot| takes_order && item.hidden;
+                    let items = command.reads().items.into_iter();
+                    items.map(|sku| before.items.get(&sku)).any(|item| item.is_none_or(is_gone))
                 }
                 Rejection::Invalid(..) => {
                     let stock = command.reads().items.first().map(|sku| before.items[sku].stock);
@@ -302,7 +306,7 @@ fn random_shops_produce_every_result() {
         "Returned",
         "Restocked",
         "ToppedUp",
-        "LimitSet",
+        "Edited",
         "Expired",
         "Empty",
         "SoldOut",

@@ -22,7 +22,7 @@ use crate::request::{LabResponse, command_headers, format_request, order_of};
 use crate::run::{ArmResult, Lane, LaneEvent, RunResult};
 use holdfast_lock::clock::monotonic_us;
 use holdfast_services::load;
-use holdfast_shop::model::{Item, ItemKind};
+use holdfast_shop::model::Item;
 use holdfast_shop::probe::PausedRequest;
 use holdfast_shop::store::items;
 use holdfast_shop::{Shop, Sku, audit};
@@ -110,7 +110,7 @@ struct RaceOrder {
 pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> {
     let item = Item::throw_away("The last lantern, in a race", PRICE_CENTS, stock);
     let sku = item.sku.clone();
-    items::create(shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
+    items::create_in_lab(shop, item, Uuid::now_v7()).await?;
     Ok(sku)
 }
 

@@ -24,7 +24,7 @@ use holdfast_base::messages::message;
 use holdfast_shop::audit;
 use holdfast_shop::budget::Budget;
 use holdfast_shop::db::ErrorClass;
-use holdfast_shop::model::{Item, ItemKind, RequestedLine};
+use holdfast_shop::model::{Item, RequestedLine};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_shop::query::ledger;
 use holdfast_shop::store::items;
@@ -169,7 +169,7 @@ impl Games {
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item::throw_away("The last units", 100, stock);
         let sku = item.sku.clone();
-        items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
+        items::create_in_lab(&self.shop, item, Uuid::now_v7()).await?;
 
         let orders =
             ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
 use crate::failure::{Error, StoredResponse};
-use crate::model::{Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange};
+use crate::model::{
+    AdminEntry, Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
+};
 use crate::{OrderId, Sku, UserId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub struct Changes {
     /// Changes of stock, in the order of the ledger.
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
-    pub limit: Option<(Sku, Option<i64>)>,
+    pub edit: Option<ItemEdit>,
     pub top_up_cents: Option<i64>,
     pub response: CommandResponse,
 }
@@ -28,7 +30,7 @@ impl Changes {
             transitions: Vec::new(),
             stock: Vec::new(),
             balance: None,
-            limit: None,
+            edit: None,
             top_up_cents: None,
             response,
         }
@@ -39,7 +41,7 @@ impl Changes {
             && self.transitions.is_empty()
             && self.stock.is_empty()
             && self.balance.is_none()
-            && self.limit.is_none()
+            && self.edit.is_none()
     }
 
     /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
@@ -52,7 +54,9 @@ impl Changes {
             CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
             CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
             CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
-            CommandResponse::LimitSet(item) => StoredResponse::json(200, item),
+            CommandResponse::Edited => {
+                StoredResponse::json(200, &self.edit.as_ref().map(|edit| &edit.item))
+            }
             CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
         }
     }
@@ -65,6 +69,15 @@ pub struct NewOrder {
     pub order: Order,
     /// The limit under which each line is sold.
     pub limits: Vec<Option<i64>>,
+}
+
+/// New settings of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemEdit {
+    /// The item as it becomes, which is the response.
+    pub item: Item,
+    /// `None` if no setting differs.
+    pub entry: Option<AdminEntry>,
 }
 
 /// A change of an order's status, by compare-and-set.
@@ -110,6 +123,7 @@ pub enum CommandResponse {
     Returned(ReturnedOrder),
     Restocked(LedgerEntry),
     ToppedUp(LedgerEntry),
-    LimitSet(Item),
+    /// [`Changes::edit`].
+    Edited,
     Expired(BTreeSet<OrderId>),
 }

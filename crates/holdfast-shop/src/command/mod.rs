@@ -3,12 +3,12 @@
 //! commands left. Tests: `tests/model/decide/mod.rs`.
 
 pub mod changes;
+pub mod edit_item;
 pub mod expire_orders;
 pub mod pay_order;
 pub mod place_order;
 pub mod restock;
 pub mod return_order;
-pub mod set_limit;
 pub mod state;
 pub mod top_up;
 
@@ -66,6 +66,8 @@ pub struct ReadSet {
     pub skip_locked_orders: bool,
     /// The customer whose purchases count against the items' limits.
     pub buyer: Option<UserId>,
+    /// True if names and descriptions of its items are read too.
+    pub texts: bool,
     /// True if the response contains the next entry of the ledger of its items or its account.
     pub next_entry: bool,
 }

@@ -1,6 +1,6 @@
 //! Places an order: takes its units from stock, and keeps them until it is paid or expires.
 //!
-//! Rejects, in this order: an unknown item; a total that overflows; insufficient stock; more units
+//! Rejects, in this order: an unknown or hidden item; a total that overflows; insufficient stock; more units
 //! than the item's limit per customer allows.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use crate::failure::Rejection;
 use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
 use crate::{IdempotencyKey, OrderId, Sku, UserId};
+use holdfast_base::messages::message;
 
 pub const MAX_LINES: usize = 50;
 pub const MAX_QUANTITY: i64 = 1_000;
@@ -73,6 +74,9 @@ impl PlaceOrder {
         let mut lines = Vec::with_capacity(self.lines.len());
         for (sku, &quantity) in &self.lines {
             let item = state.item(sku)?;
+            if item.hidden {
+                return Err(Rejection::NotFound(message!("problem-item-hidden", sku)));
+            }
             let line_cents = item.price_cents.checked_mul(quantity);
             let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
             total_cents = sum.ok_or_else(|| {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::changes::{BalanceChange, LedgerChange, StatusTransition, StockChange};
 use crate::failure::Rejection;
-use crate::model::{LedgerEntry, OrderStatus};
+use crate::model::{Item, LedgerEntry, OrderStatus};
 use crate::{OrderId, Sku, UserId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ShopState {
     pub now: OffsetDateTime,
     /// Items; unknown ones are absent.
     pub items: BTreeMap<Sku, StockSnapshot>,
+    /// Names and descriptions of the items, if a command reads them.
+    pub texts: BTreeMap<Sku, ItemTexts>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
     /// Orders; unknown ones are absent, and locked ones if they are skipped.
     pub orders: HashMap<OrderId, OrderSnapshot>,
@@ -32,12 +34,20 @@ pub struct StockSnapshot {
     pub price_cents: i64,
     pub stock: i64,
     pub limit_per_user: Option<i64>,
+    /// True if it takes no new orders.
+    pub hidden: bool,
     /// Version at which `stock` was read; each change raises it.
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
     /// True if a conditional update has changed the row already.
     pub is_updated: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ItemTexts {
+    pub name: String,
+    pub description: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +101,7 @@ impl ShopState {
         Self {
             now,
             items: BTreeMap::new(),
+            texts: BTreeMap::new(),
             accounts: BTreeMap::new(),
             orders: HashMap::new(),
             purchased: HashMap::new(),
@@ -100,6 +111,36 @@ impl ShopState {
 
     pub(super) fn item(&self, sku: &Sku) -> Result<&StockSnapshot, Rejection> {
         self.items.get(sku).ok_or_else(|| Rejection::no_item(sku))
+    }
+
+    /// Returns the item with all its settings, for a command that reads its texts.
+    pub(super) fn whole_item(&self, sku: &Sku) -> Result<Item, Rejection> {
+        let row = self.item(sku)?;
+        let texts = self.texts.get(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        Ok(Item {
+            sku: sku.clone(),
+            name: texts.name.clone(),
+            price_cents: row.price_cents,
+            stock: row.stock,
+            limit_per_user: row.limit_per_user,
+            description: texts.description.clone(),
+            hidden: row.hidden,
+        })
+    }
+
+    /// Sets an item's settings; not its stock.
+    pub(super) fn edit_item(&mut self, item: &Item) -> Result<(), Rejection> {
+        let sku = &item.sku;
+        let row = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        row.price_cents = item.price_cents;
+        row.limit_per_user = item.limit_per_user;
+        row.hidden = item.hidden;
+        // Orders that have read the old settings conflict, and read again.
+        row.version += 1;
+
+        let (name, description) = (item.name.clone(), item.description.clone());
+        self.texts.insert(sku.clone(), ItemTexts { name, description });
+        Ok(())
     }
 
     pub(super) fn balance_cents(&self, user: UserId) -> Result<i64, Rejection> {

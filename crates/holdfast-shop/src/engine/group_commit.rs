@@ -28,6 +28,7 @@ use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
 use crate::db::{ErrorClass, Pool};
 use crate::failure::{Error, Failure};
+use crate::store::edit::edit;
 use crate::store::place::place;
 use crate::store::transition::transition;
 use crate::store::{BatchWrite, WriteResult};
@@ -117,16 +118,20 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does.
+/// does; an edit of an item is alone.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     if batches.iter().any(|batch| batch.places_orders()) {
-        Ok(place(db, batches).await?)
-    } else {
-        transition(db, batches).await
+        return Ok(place(db, batches).await?);
     }
+    if let [batch] = batches
+        && let Some((write, item)) = batch.edit()
+    {
+        return Ok(edit(db, batch, write, item).await?);
+    }
+    transition(db, batches).await
 }
 
 /// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.

@@ -38,8 +38,8 @@ use known_items::KnownItems;
 use leader::CommandQueues;
 use moka::future::Cache;
 pub use prepare::{
-    cancel_order, expire_orders, noop_order, pay_order, place_order, refund_order, restock,
-    set_limit, top_up,
+    cancel_order, edit_item, expire_orders, noop_order, pay_order, place_order, refund_order,
+    restock, set_limit, top_up,
 };
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;

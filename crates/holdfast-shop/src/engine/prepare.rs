@@ -17,18 +17,18 @@ use super::leader::QueueEntry;
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
 use crate::command::Command;
+use crate::command::edit_item::{EditItem, ItemFields};
 use crate::command::expire_orders::ExpireOrders;
 use crate::command::pay_order::PayOrder;
 use crate::command::place_order::PlaceOrder;
 use crate::command::restock::{Restock, RestockRequest};
 use crate::command::return_order::ReturnOrder;
-use crate::command::set_limit::{SetLimit, check_limit};
 use crate::command::state::{ShopState, StockSnapshot};
 use crate::command::top_up::TopUp;
 use crate::failure::{Error, Execution, Failure, Rejection};
 use crate::model::{ItemKind, Order, RequestedLine};
 use crate::probe::{Point, ProbedValue};
-use crate::query::{catalog, orders};
+use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
@@ -183,6 +183,20 @@ pub async fn top_up(
     execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
+/// Changes the settings in `set`, unless one of them is no longer as it `was` when the admin saw it.
+pub async fn edit_item(
+    shop: &Shop,
+    options: &RequestOptions,
+    admin: UserId,
+    sku: Sku,
+    set: ItemFields,
+    was: ItemFields,
+    key: IdempotencyKey,
+) -> Result<Execution, Failure> {
+    let command = EditItem::new(admin, sku.clone(), set, was, key)?;
+    execute_edit(shop, options, sku, command).await
+}
+
 pub async fn set_limit(
     shop: &Shop,
     options: &RequestOptions,
@@ -191,11 +205,21 @@ pub async fn set_limit(
     limit: Option<i64>,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
-    check_limit(limit)?;
-    let Some(item) = catalog::item(shop, &sku).await? else {
-        return Err(Rejection::no_item(&sku).into());
-    };
-    execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
+    let command = EditItem::limit(admin, sku.clone(), limit, key)?;
+    execute_edit(shop, options, sku, command).await
+}
+
+async fn execute_edit(
+    shop: &Shop,
+    options: &RequestOptions,
+    sku: Sku,
+    command: EditItem,
+) -> Result<Execution, Failure> {
+    let command = Arc::new(command);
+    match options_for_items(shop, options, &[sku]).await {
+        Ok(options) => execute(shop, &options, command).await,
+        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
+    }
 }
 
 /// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection

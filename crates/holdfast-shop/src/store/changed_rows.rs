@@ -25,7 +25,7 @@ impl ChangedRows {
         guard: WriteGuard,
         exclusion: &Exclusion<'_>,
     ) -> Result<Self, Error> {
-        // By the version and not by the value: a new limit changes no stock, and must still make a
+        // By the version and not by the value: a new price changes no stock, and must still make a
         // concurrent order read again.
         let mut items = Vec::new();
         for (sku, now) in &after.items {

@@ -22,7 +22,8 @@ pub async fn execute_and_read(
                   set stock = stock + $2, sold = sold - case when $3 then 0 else $2 end,
                       restocked = restocked + case when $3 then $2 else 0 end
                 where sku = $1 and stock + $2 between 0 and 2000000000
-               returning price_cents, stock - $2 as "stock!", limit_per_user, version, fence"#,
+               returning price_cents, stock - $2 as "stock!", limit_per_user, hidden,
+                         version, fence"#,
             sku.as_str(),
             delta,
             update.restocks,
@@ -33,6 +34,7 @@ pub async fn execute_and_read(
             price_cents: row.price_cents,
             stock: row.stock,
             limit_per_user: row.limit_per_user,
+            hidden: row.hidden,
             version: row.version - 1,
             fence: row.fence,
             is_updated: true,

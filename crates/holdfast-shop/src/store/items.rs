@@ -1,26 +1,55 @@
 //! Creates items. The opening stock of an item is the first entry of its ledger, written in the
 //! same transaction.
 
+use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::Shop;
+use super::admin::execute;
 use crate::command::MAX_AMOUNT;
-use crate::command::set_limit::check_limit;
+use crate::command::edit_item::ItemFields;
 use crate::db;
-use crate::failure::{Error, Failure, Rejection, StoredResponse};
-use crate::model::{Item, ItemKind};
+use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
+use crate::idempotency::IdempotencyRequest;
+use crate::model::{AdminAction, AdminEntry, Item, ItemKind};
+use crate::{IdempotencyKey, Shop, UserId};
 
+/// Creates an item of the shop, at most once per idempotency key, with its entry in the admin log.
 pub async fn create(
     shop: &Shop,
+    admin: UserId,
     item: Item,
-    kind: ItemKind,
+    key: Option<IdempotencyKey>,
+    request_id: Uuid,
+) -> Result<Execution, Failure> {
+    check(&item)?;
+
+    let request = IdempotencyRequest::post(admin, "/api/items", key, &format!("{item:?}"));
+    let entry = AdminEntry {
+        action: AdminAction::CreateItem,
+        subject: item.sku.to_string(),
+        before: json!({}),
+        after: json!({ "name": item.name, "price_cents": item.price_cents, "stock": item.stock }),
+    };
+    let creating = execute(&shop.pool, &request, request_id, async |tx| {
+        if !insert(tx, &item, ItemKind::Shop, request_id).await? {
+            return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
+        }
+        Ok((StoredResponse::json(201, &item)?, entry))
+    });
+    creating.await
+}
+
+/// Creates an item of the lab, of which no log is kept.
+pub async fn create_in_lab(
+    shop: &Shop,
+    item: Item,
     request_id: Uuid,
 ) -> Result<StoredResponse, Failure> {
     check(&item)?;
 
     let mut tx = shop.pool.begin().await?;
-    if !insert(&mut tx, &item, kind, request_id).await? {
+    if !insert(&mut tx, &item, ItemKind::Lab, request_id).await? {
         tx.rollback().await?;
         return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
     }
@@ -70,18 +99,8 @@ pub async fn insert(
 }
 
 fn check(item: &Item) -> Result<(), Rejection> {
-    let length = item.name.chars().count();
-    let is_blank = item.name.trim().is_empty();
-    if is_blank || length > 200 || item.name.chars().any(char::is_control) {
-        let why = "1 to 200 characters on one line".to_owned();
-        return Err(Rejection::Invalid("name".into(), why));
+    if !(0..=MAX_AMOUNT).contains(&item.stock) {
+        return Err(Rejection::Invalid("stock".into(), format!("0 to {MAX_AMOUNT}")));
     }
-
-    for (field, value) in [("price_cents", item.price_cents), ("stock", item.stock)] {
-        if !(0..=MAX_AMOUNT).contains(&value) {
-            return Err(Rejection::Invalid(field.into(), format!("0 to {MAX_AMOUNT}")));
-        }
-    }
-
-    check_limit(item.limit_per_user)
+    ItemFields::of(item).check()
 }

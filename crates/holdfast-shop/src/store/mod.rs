@@ -1,8 +1,8 @@
 //! All SQL that writes orders, items, accounts, ledgers and key records, and the reads from which a
 //! write is computed.
 //!
-//! One of two statements writes the changes, all or nothing: [`place`] for new orders,
-//! [`transition`] for everything else. Each locks its rows in one order (orders, items, accounts,
+//! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
+//! for an item's settings, [`transition`] for everything else. Each locks its rows in one order (orders, items, accounts,
 //! key records), compares them with the guard, and writes only if all rows match. A guard that does
 //! not match raises no SQL error.
 
@@ -10,6 +10,7 @@ pub mod accounts;
 pub mod admin;
 pub mod changed_rows;
 pub mod conditional_update;
+pub mod edit;
 pub mod items;
 pub mod key_records;
 pub mod place;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use self::changed_rows::{ChangedRows, GuardedRow};
 use super::Sku;
-use super::command::changes::{Changes, NewOrder, StockChange};
+use super::command::changes::{Changes, ItemEdit, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
@@ -46,13 +47,18 @@ pub struct BatchWrite {
 }
 
 impl BatchWrite {
-    /// Returns the new orders. [`place`] writes a batch that has any, [`transition`] all others.
+    /// Returns the new orders. [`place`] writes a batch that has any.
     pub fn orders(&self) -> impl Iterator<Item = &NewOrder> {
         self.commands.iter().filter_map(|write| write.changes.order.as_ref())
     }
 
     pub fn places_orders(&self) -> bool {
         self.orders().next().is_some()
+    }
+
+    /// Returns the edit of an item, which is a batch of its own: no command with one has a batch key.
+    pub fn edit(&self) -> Option<(&CommandWrite, &ItemEdit)> {
+        self.commands.iter().find_map(|write| Some((write, write.changes.edit.as_ref()?)))
     }
 
     fn sold(&self, sku: &Sku) -> i64 {

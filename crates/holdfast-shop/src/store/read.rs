@@ -5,7 +5,7 @@
 //! each of them. The purchases are read in the statement that reads the item's version, so they are
 //! exact if that version still holds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::command::ReadSet;
 use crate::command::state::{
-    BalanceSnapshot, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
+    BalanceSnapshot, ItemTexts, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
 };
 use crate::model::OrderStatus;
 use crate::{OrderId, Sku, UserId};
@@ -46,6 +46,10 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     }
     if !reads.items.is_empty() {
         items(db, request, &mut snapshot).await?;
+    }
+    if reads.texts {
+        // After the version: if they have changed since, the guard of the write says so.
+        snapshot.state.texts = texts(db, &reads.items).await?;
     }
     if let Some(user) = reads.account {
         // The statement of the items has looked for the keys already.
@@ -143,8 +147,8 @@ async fn items(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
                   i.sku as "sku?: Sku", i.price_cents as "price_cents?", i.stock as "stock?",
-                  i.limit_per_user as "limit_per_user?", i.version as "version?",
-                  i.fence as "fence?",
+                  i.limit_per_user as "limit_per_user?", i.hidden as "hidden?",
+                  i.version as "version?", i.fence as "fence?",
                   case when i.limit_per_user is not null then array(
                       select (select coalesce(sum(quantity), 0)::bigint from (
                                   select quantity from order_lines
@@ -184,6 +188,7 @@ async fn items(
             price_cents,
             stock,
             limit_per_user: row.limit_per_user,
+            hidden: row.hidden.unwrap_or_default(),
             version,
             fence,
             is_updated: false,
@@ -191,6 +196,21 @@ async fn items(
         snapshot.state.items.insert(sku, item);
     }
     Ok(())
+}
+
+/// Reads names and descriptions, which orders do not need: in a statement of its own, so that
+/// theirs stays short.
+async fn texts(db: &mut PgConnection, skus: &[Sku]) -> sqlx::Result<BTreeMap<Sku, ItemTexts>> {
+    let rows = sqlx::query!(
+        r#"select sku as "sku: Sku", name, description from items where sku = any($1)"#,
+        skus as &[Sku],
+    )
+    .fetch_all(db)
+    .await?;
+    let texts = rows
+        .into_iter()
+        .map(|row| (row.sku, ItemTexts { name: row.name, description: row.description }));
+    Ok(texts.collect())
 }
 
 async fn account(

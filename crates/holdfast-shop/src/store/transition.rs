@@ -40,8 +40,8 @@ fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
     entries
 }
 
-/// Writes changes in one statement, all or nothing. At most one command may have a top-up, a new
-/// limit, or an entry whose number is in its response.
+/// Writes changes in one statement, all or nothing. At most one command may have a top-up, or an
+/// entry whose number is in its response.
 /// Rejects a top-up whose key was used and whose key record is purged.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
@@ -60,7 +60,6 @@ pub async fn transition(
     let stock = entries(batches, |batch| &batch.rows.items, |write| &write.changes.stock);
     let balance = entries(batches, |batch| &batch.rows.accounts, |write| &write.changes.balance);
 
-    let limit = writes.iter().find_map(|write| write.changes.limit.as_ref());
     let top_up = writes.iter().find(|write| write.changes.top_up_cents.is_some());
 
     // Postgres executes the parts of a statement in no given order, so each part selects from what
@@ -68,8 +67,8 @@ pub async fn transition(
     // written unless all rows are (`guard`). A row without a value was updated at the read.
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
-             select case when $48::text is not null
-                         then set_config('lock_timeout', $48, true) end),
+             select case when $46::text is not null
+                         then set_config('lock_timeout', $46, true) end),
          locked_orders as materialized (
              select o.id
                from row_lock_timeout, unnest($1::uuid[], $2::text[]) as t (id, old_status)
@@ -85,7 +84,7 @@ pub async fn transition(
               order by i.sku for no key update of i),
          locked_accounts as materialized (
              select a.user_id
-               from unnest($12::uuid[], $13::bigint[], $14::bigint[]) as g (id, version, fence)
+               from unnest($10::uuid[], $11::bigint[], $12::bigint[]) as g (id, version, fence)
                join accounts a on a.user_id = g.id
               where (select count(*) from locked_items) = cardinality($5)
                 and (g.version is null or a.version = g.version)
@@ -93,7 +92,7 @@ pub async fn transition(
               order by a.user_id for no key update of a),
 
          guard as materialized (
-             select (select count(*) from locked_accounts) = cardinality($12)
+             select (select count(*) from locked_accounts) = cardinality($10)
                     and (select count(*) from locked_items) = cardinality($5)
                     and (select count(*) from locked_orders) = cardinality($1) as holds),
 
@@ -106,18 +105,16 @@ pub async fn transition(
              update items i
                 set stock = coalesce(r.stock, i.stock), version = i.version + r.increment,
                     fence = coalesce(r.fence, i.fence), sold = i.sold + r.sold,
-                    restocked = i.restocked + r.restocked,
-                    limit_per_user = case when i.sku = $10 then $11::bigint
-                                          else i.limit_per_user end
+                    restocked = i.restocked + r.restocked
                from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-                                  $49::bigint[], $50::bigint[])
+                                  $47::bigint[], $48::bigint[])
                            as r (sku, fence, stock, increment, sold, restocked)
-              where guard.holds and i.sku = r.sku and (r.stock is not null or i.sku = $10)),
+              where guard.holds and i.sku = r.sku and r.stock is not null),
          updated_accounts as (
              update accounts a
                 set balance_cents = r.cents, version = a.version + r.increment,
                     fence = coalesce(r.fence, a.fence)
-               from guard, unnest($12::uuid[], $14::bigint[], $15::bigint[], $16::bigint[])
+               from guard, unnest($10::uuid[], $12::bigint[], $13::bigint[], $14::bigint[])
                            as r (id, fence, cents, increment)
               where guard.holds and a.user_id = r.id and r.cents is not null),
 
@@ -126,10 +123,10 @@ pub async fn transition(
                                        order_id, request_id, at)
              select coalesce(e.seq, nextval('stock_ledger_seq_seq')), e.sku, e.before, e.delta,
                     e.before + e.delta, e.version, e.fence, e.reason, e.order_id, e.request_id,
-                    case when e.seq is null then clock_timestamp() else $17 end
+                    case when e.seq is null then clock_timestamp() else $15 end
                from guard,
-                    unnest($18::bigint[], $19::text[], $20::bigint[], $21::bigint[], $22::bigint[],
-                           $23::bigint[], $24::text[], $25::uuid[], $26::uuid[]) with ordinality
+                    unnest($16::bigint[], $17::text[], $18::bigint[], $19::bigint[], $20::bigint[],
+                           $21::bigint[], $22::text[], $23::uuid[], $24::uuid[]) with ordinality
                     as e (seq, sku, before, delta, version, fence, reason, order_id, request_id,
                           place)
               where guard.holds order by e.place),
@@ -138,22 +135,22 @@ pub async fn transition(
                                          reason, order_id, request_id, at)
              select coalesce(e.seq, nextval('balance_ledger_seq_seq')), e.user_id, e.before,
                     e.delta, e.before + e.delta, e.version, e.fence, e.reason, e.order_id,
-                    e.request_id, case when e.seq is null then clock_timestamp() else $17 end
+                    e.request_id, case when e.seq is null then clock_timestamp() else $15 end
                from guard,
-                    unnest($27::bigint[], $28::uuid[], $29::bigint[], $30::bigint[], $31::bigint[],
-                           $32::bigint[], $33::text[], $34::uuid[], $35::uuid[]) with ordinality
+                    unnest($25::bigint[], $26::uuid[], $27::bigint[], $28::bigint[], $29::bigint[],
+                           $30::bigint[], $31::text[], $32::uuid[], $33::uuid[]) with ordinality
                     as e (seq, user_id, before, delta, version, fence, reason, order_id,
                           request_id, place)
               where guard.holds order by e.place),
          inserted_top_up as (
              insert into top_ups (id, user_id, token, amount_cents)
-             select $36::uuid, $37::uuid, $38::text, $39::bigint from guard
-              where guard.holds and $37 is not null),
+             select $34::uuid, $35::uuid, $36::text, $37::bigint from guard
+              where guard.holds and $35 is not null),
          inserted_keys as (
              insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
              select k.* from guard,
-                    unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::text[],
-                           $45::bytea[], $46::smallint[], $47::bytea[])
+                    unnest($38::uuid[], $39::uuid[], $40::text[], $41::text[], $42::text[],
+                           $43::bytea[], $44::smallint[], $45::bytea[])
                     as k (id, user_id, method, path, key, fingerprint, status, body)
               where guard.holds order by k.id)
 
@@ -167,8 +164,6 @@ pub async fn transition(
         &column(&items, |(_, row)| row.fence) as &[Option<i64>],
         &column(&items, |(_, row)| row.value) as &[Option<i64>],
         &column(&items, |(_, row)| row.increment),
-        limit.map(|(sku, _)| sku.as_str()),
-        limit.and_then(|(_, limit)| *limit),
         &column(&accounts, |row| row.key.0),
         &column(&accounts, |row| row.version) as &[Option<i64>],
         &column(&accounts, |row| row.fence) as &[Option<i64>],

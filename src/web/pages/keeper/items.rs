@@ -1,22 +1,27 @@
-//! The list of all items of the shop, also hidden ones.
+//! The list of all items of the shop, also hidden ones, and the form that adds one.
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
+use actix_web::web::Form;
 use askama::Template;
 use serde::Deserialize;
 
-use crate::web::middleware::{AdminUser, Query};
-use crate::web::pages::layout::Layout;
+use super::item_form::{explain, limit, price, text_of};
+use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, csrf};
+use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::place_order::submit;
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::paging::cut_page;
-use crate::web::{HttpResult, State};
+use crate::web::{HttpResult, State, app_state, see_other};
+use holdfast_base::messages::Language;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
-use holdfast_shop::{Cents, Sku};
+use holdfast_shop::store::items;
+use holdfast_shop::{Cents, Failure, IdempotencyKey, Rejection, Sku};
 
 const PAGE_LENGTH: i64 = 50;
 
-#[derive(Debug, Template)]
+#[derive(Template)]
 #[template(path = "admin_items.html")]
 struct ItemsPage {
     layout: Layout,
@@ -24,9 +29,13 @@ struct ItemsPage {
     more: Option<Sku>,
     /// The beginning of a sku that is looked for.
     search: String,
+    key: IdempotencyKey,
+    /// The input of a rejected form.
+    form: FormFields,
+    errors: FormErrors,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub struct ItemsQuery {
     #[serde(default)]
     sku: String,
@@ -40,21 +49,72 @@ impl ItemsQuery {
     }
 }
 
-pub async fn list(
+pub async fn list(request: HttpRequest, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
+    page(&request, query.read()?, FormFields::default(), FormErrors::default()).await
+}
+
+pub async fn create(
     state: State,
     request: HttpRequest,
-    _: AdminUser,
-    query: Query<ItemsQuery>,
+    options: DefaultOptions,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let query = query.read()?;
+    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
+    let key = form.key("key")?;
+    let language = language_of(&request);
+
+    let errors = match new_item(&form, language) {
+        Err(errors) => errors,
+        Ok(item) => {
+            let sku = item.sku.clone();
+            let command = async || {
+                let (item, key, id) = (item.clone(), Some(key.clone()), options.request_id);
+                match items::create(&state.shop, admin, item, key, id).await {
+                    Err(Failure::Rejected(Rejection::Exists(_))) => {
+                        let why = language.text("keeper-sku-taken");
+                        Err(Rejection::Invalid("sku".into(), why).into())
+                    }
+                    other => other,
+                }
+            };
+            let errors = submit(command).await?;
+            if errors.is_empty() {
+                return Ok(see_other(&format!("/admin/items/{sku}?done=create")));
+            }
+            explain(errors, language)
+        }
+    };
+    page(&request, ItemsQuery::default(), form.into_inner(), errors).await
+}
+
+/// Reads a new item from the form; its ranges are checked where it is created.
+fn new_item(form: &FormFields, language: Language) -> Result<Item, FormErrors> {
+    let wrong = |field: &'static str, rule: &str| FormErrors::field(field, &language.text(rule));
+    let sku = Sku::try_from(form.trimmed("sku").to_owned());
+    let sku = sku.map_err(|_| wrong("sku", "keeper-sku-rule"))?;
+    let price_cents = price(form.text("price"), language)?;
+    let stock = form.trimmed("stock").parse().map_err(|_| wrong("stock", "keeper-stock-rule"))?;
+    let limit_per_user = limit(form.text("limit_per_user"), language)?;
+
+    let item = Item::new(sku, form.trimmed("name").to_owned(), price_cents, stock);
+    Ok(Item { limit_per_user, description: text_of(form, "description"), ..item })
+}
+
+async fn page(
+    request: &HttpRequest,
+    query: ItemsQuery,
+    form: FormFields,
+    errors: FormErrors,
+) -> HttpResult {
+    let shop = &app_state(request)?.shop;
     let search = query.search();
     let after = query.after.and_then(|sku| Sku::try_from(sku).ok());
-
-    let all = catalog::all_items(&state.shop, &search, after.as_ref(), PAGE_LENGTH + 1);
+    let all = catalog::all_items(shop, &search, after.as_ref(), PAGE_LENGTH + 1);
     let mut items = all.await?;
     let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
 
-    let layout = Layout::of(&request).await?;
+    let layout = Layout { path: "/admin".to_owned(), ..Layout::of(request).await? };
     let items = items.into_iter().map(|item| layout.named(item)).collect();
-    html(StatusCode::OK, &ItemsPage { layout, items, more, search })
+    let key = errors.key_for(&form);
+    html(errors.status(), &ItemsPage { layout, items, more, search, key, form, errors })
 }

@@ -79,7 +79,7 @@ pub async fn show(
     html(StatusCode::OK, &LogPage { layout, log, older })
 }
 
-fn in_words(field: &str, value: &Value, language: Language) -> String {
+pub(super) fn in_words(field: &str, value: &Value, language: Language) -> String {
     match value {
         Value::Null => language.text("keeper-value-none"),
         Value::Bool(true) => language.text("keeper-value-yes"),

@@ -2,6 +2,8 @@
 //! executes the command that the API executes, once per key.
 
 mod exports;
+pub mod item;
+mod item_form;
 pub mod items;
 pub mod log;
 pub mod orders;
@@ -9,11 +11,15 @@ pub mod users;
 
 use actix_web::web::{ServiceConfig, get, post};
 
-use crate::web::routes::{back_up, get_post, resource};
+use crate::web::routes::{back_to, back_up, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/admin", "GET").route(get().to(items::list)))
+        .service(get_post("/admin/items", back_to("/admin"), post().to(items::create)))
+        .service(resource("/admin/items/{sku}", "GET").route(get().to(item::show)))
+        .service(get_post("/admin/items/{sku}/edit", back_up(), post().to(item::edit)))
+        .service(get_post("/admin/items/{sku}/stock", back_up(), post().to(item::stock)))
         .service(resource("/admin/log", "GET").route(get().to(log::show)))
         .service(resource("/admin/orders", "GET").route(get().to(orders::list)))
         .service(resource("/admin/orders/{id}", "GET").route(get().to(orders::show)))

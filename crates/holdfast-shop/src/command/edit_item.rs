@@ -1,0 +1,229 @@
+//! Changes the settings of an item on behalf of an admin: name, price, description, limit per
+//! customer, and whether it is hidden.
+//!
+//! Changes no stock, but raises the row's version: an order that has read the old settings and not
+//! yet written reads again. Earlier orders keep the price and the limit under which they were
+//! placed.
+
+use serde::de::{Deserializer, Error as _, Unexpected};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::changes::{Changes, CommandResponse, ItemEdit};
+use super::place_order::MAX_QUANTITY;
+use super::state::ShopState;
+use super::{Command, MAX_AMOUNT, ReadSet};
+use crate::failure::Rejection;
+use crate::idempotency::IdempotencyRequest;
+use crate::model::{AdminAction, AdminEntry, Item};
+use crate::{IdempotencyKey, Sku, UserId};
+
+pub const MAX_LIMIT: i64 = MAX_QUANTITY;
+pub const MAX_DESCRIPTION_LENGTH: usize = 2_000;
+
+/// Settings of an item. An absent field is left as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ItemFields {
+    /// 1 to 200 characters.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(
+        nullable = false,
+        max_length = 200,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
+    pub name: Option<String>,
+    /// In cents: 0 to 10⁹.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, maximum = 1_000_000_000)]
+    pub price_cents: Option<i64>,
+    /// Plain text with line breaks (`\n`): at most 2,000 characters.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, max_length = 2000, pattern = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]*$")]
+    pub description: Option<String>,
+    /// True to list and sell it no longer. Orders for it can still be paid, cancelled and refunded.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub hidden: Option<bool>,
+    /// The most units one customer may have, 1 to 1,000; null removes the limit.
+    #[serde(deserialize_with = "given_limit", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 1000)]
+    pub limit_per_user: Option<Option<i64>>,
+}
+
+/// Deserializes a field that may be absent, and not null.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(json).map(Some)
+}
+
+fn given_limit<'de, D: Deserializer<'de>>(json: D) -> Result<Option<Option<i64>>, D::Error> {
+    deserialize_limit(json).map(Some)
+}
+
+/// Parses a limit that may be null. `3.0` is a whole number too, as in JSON Schema.
+pub fn deserialize_limit<'de, D: Deserializer<'de>>(json: D) -> Result<Option<i64>, D::Error> {
+    match Option::<f64>::deserialize(json)? {
+        None => Ok(None),
+        Some(number) if number.fract() == 0.0 => Ok(Some(number as i64)),
+        Some(number) => Err(D::Error::invalid_type(Unexpected::Float(number), &"i64")),
+    }
+}
+
+impl ItemFields {
+    /// Returns all settings of an item.
+    pub fn of(item: &Item) -> Self {
+        Self {
+            name: Some(item.name.clone()),
+            price_cents: Some(item.price_cents),
+            description: Some(item.description.clone()),
+            hidden: Some(item.hidden),
+            limit_per_user: Some(item.limit_per_user),
+        }
+    }
+
+    /// Checks the ranges of the fields that are given.
+    pub fn check(&self) -> Result<(), Rejection> {
+        if let Some(name) = &self.name
+            && (name.trim().is_empty()
+                || name.chars().count() > 200
+                || name.chars().any(char::is_control))
+        {
+            let why = "1 to 200 characters on one line".to_owned();
+            return Err(Rejection::Invalid("name".into(), why));
+        }
+
+        if self.price_cents.is_some_and(|cents| !(0..=MAX_AMOUNT).contains(&cents)) {
+            return Err(Rejection::Invalid("price_cents".into(), format!("0 to {MAX_AMOUNT}")));
+        }
+
+        if let Some(description) = &self.description
+            && (description.chars().count() > MAX_DESCRIPTION_LENGTH
+                || description.chars().any(|c| c.is_control() && c != '\n'))
+        {
+            let why = format!("at most {MAX_DESCRIPTION_LENGTH} characters and line breaks (\\n)");
+            return Err(Rejection::Invalid("description".into(), why));
+        }
+
+        check_limit(self.limit_per_user.flatten())
+    }
+
+    fn apply(&self, item: &mut Item) {
+        let Self { name, price_cents, description, hidden, limit_per_user } = self;
+        item.name = name.as_ref().unwrap_or(&item.name).clone();
+        item.price_cents = price_cents.unwrap_or(item.price_cents);
+        item.description = description.as_ref().unwrap_or(&item.description).clone();
+        item.hidden = hidden.unwrap_or(item.hidden);
+        item.limit_per_user = limit_per_user.unwrap_or(item.limit_per_user);
+    }
+
+    /// Returns the names and the values of all fields; `None` for one that is absent.
+    pub fn values(&self) -> [(&'static str, Option<Value>); 5] {
+        [
+            ("name", self.name.as_deref().map(Value::from)),
+            ("price_cents", self.price_cents.map(Value::from)),
+            ("description", self.description.as_deref().map(Value::from)),
+            ("hidden", self.hidden.map(Value::from)),
+            ("limit_per_user", self.limit_per_user.map(Value::from)),
+        ]
+    }
+}
+
+pub fn check_limit(limit: Option<i64>) -> Result<(), Rejection> {
+    if limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
+        let why = format!("1 to {MAX_LIMIT}, or null");
+        return Err(Rejection::Invalid("limit_per_user".into(), why));
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone)]
+pub struct EditItem {
+    idempotency: IdempotencyRequest,
+    sku: Sku,
+    set: ItemFields,
+    /// What the admin saw: a field that has another value now, and is to be changed, was changed by
+    /// somebody else.
+    was: ItemFields,
+}
+
+impl EditItem {
+    /// [`Rejection::Invalid`] if a field is out of range.
+    pub fn new(
+        admin: UserId,
+        sku: Sku,
+        set: ItemFields,
+        was: ItemFields,
+        key: IdempotencyKey,
+    ) -> Result<Self, Rejection> {
+        set.check()?;
+        let path = format!("/api/items/{sku}");
+        let content = format!("{set:?} {was:?}");
+        let idempotency = IdempotencyRequest::new(admin, "PATCH", path, Some(key), &content);
+        Ok(Self { idempotency, sku, set, was })
+    }
+
+    /// Sets or removes the limit alone.
+    pub fn limit(
+        admin: UserId,
+        sku: Sku,
+        limit: Option<i64>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Self, Rejection> {
+        check_limit(limit)?;
+        let path = format!("/api/items/{sku}/limit");
+        let content = format!("{limit:?}");
+        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
+        let set = ItemFields { limit_per_user: Some(limit), ..ItemFields::default() };
+        Ok(Self { idempotency, sku, set, was: ItemFields::default() })
+    }
+
+    /// Returns what the admin log says of the change from `before` to `after`; `None` if no field
+    /// differs.
+    fn entry(&self, before: &Item, after: &Item) -> Result<Option<AdminEntry>, Rejection> {
+        let (mut were, mut are) = (Map::new(), Map::new());
+        let fields =
+            ItemFields::of(before).values().into_iter().zip(ItemFields::of(after).values());
+        for (((field, now), (_, new)), (_, was)) in fields.zip(self.was.values()) {
+            let (Some(now), Some(new)) = (now, new) else { continue };
+            if now == new {
+                continue;
+            }
+            if was.is_some_and(|was| was != now) {
+                let why = format!("it is {now} now: somebody has changed it since");
+                return Err(Rejection::Invalid(field.into(), why));
+            }
+            were.insert(field.to_owned(), now);
+            are.insert(field.to_owned(), new);
+        }
+
+        Ok((!are.is_empty()).then(|| AdminEntry {
+            action: AdminAction::EditItem,
+            subject: self.sku.to_string(),
+            before: were.into(),
+            after: are.into(),
+        }))
+    }
+}
+
+impl Command for EditItem {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> ReadSet {
+        ReadSet { items: vec![self.sku.clone()], texts: true, ..ReadSet::default() }
+    }
+
+    /// Also an edit that changes no value is written: its key must have one response.
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
+        let before = state.whole_item(&self.sku)?;
+        let mut item = before.clone();
+        self.set.apply(&mut item);
+        let entry = self.entry(&before, &item)?;
+
+        state.edit_item(&item)?;
+        let edit = Some(ItemEdit { item, entry });
+        Ok(Changes { edit, ..Changes::none(CommandResponse::Edited) })
+    }
+}

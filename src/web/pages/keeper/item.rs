@@ -1,0 +1,188 @@
+//! An item as its keeper sees it: its settings, its stock, and what was changed. Two keepers may
+//! have it open at once: an edit changes only the settings that were edited, and is rejected if one
+//! of them has changed since.
+
+use actix_web::HttpRequest;
+use actix_web::web::{Form, Path};
+use askama::Template;
+use serde::Deserialize;
+
+use super::item_form::{INPUTS, WAS, changes, explain_rejection, filled_in};
+use super::log::LogRow;
+use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, body, csrf};
+use crate::web::pages::format::{FormatTime as _, format_count};
+use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::place_order::submit;
+use crate::web::pages::rejection::FormErrors;
+use crate::web::pages::respond::html;
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_base::messages::Language;
+use holdfast_shop::command::MAX_AMOUNT;
+use holdfast_shop::command::restock::RestockRequest;
+use holdfast_shop::model::Item;
+use holdfast_shop::query::{admin_log, catalog};
+use holdfast_shop::{IdempotencyKey, Shop, Sku, engine};
+
+/// Entries of the log on the page.
+const LOG_LENGTH: i64 = 10;
+/// Reasons of a change of stock that have a name in every language.
+const REASONS: [&str; 3] = ["restock", "correction", "damaged"];
+
+#[derive(Template)]
+#[template(path = "admin_item.html")]
+struct ItemPage {
+    layout: Layout,
+    item: Item,
+    /// The name in the language of the page.
+    title: String,
+    log: Vec<LogRow>,
+    edit: SentForm,
+    stock: SentForm,
+    done: Option<&'static str>,
+}
+
+/// A form as it is shown: new, or as it was rejected.
+#[derive(Default)]
+struct SentForm {
+    fields: FormFields,
+    errors: FormErrors,
+}
+
+impl ItemPage {
+    fn was(&self, input: &str) -> &str {
+        self.edit.fields.text(&format!("{WAS}{input}"))
+    }
+
+    fn reason(&self, reason: &str) -> String {
+        self.layout.text(&format!("shop-reason-{reason}"))
+    }
+}
+
+impl SentForm {
+    fn key(&self) -> IdempotencyKey {
+        self.errors.key_for(&self.fields)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ItemQuery {
+    #[serde(default)]
+    done: String,
+}
+
+pub async fn show(
+    request: HttpRequest,
+    _: AdminUser,
+    sku: Path<String>,
+    query: Query<ItemQuery>,
+) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    let done = match query.read()?.done.as_str() {
+        "create" => Some("keeper-done-create"),
+        "edit" => Some("keeper-done-edit"),
+        "stock" => Some("keeper-done-stock"),
+        _ => None,
+    };
+    let item = find(&app_state(&request)?.shop, &sku).await?;
+    page(&request, item, SentForm::default(), SentForm::default(), done).await
+}
+
+type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
+
+pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult {
+    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
+    let sku = body::parse_sku(&sku)?;
+    let key = form.key("key")?;
+    let language = language_of(&request);
+
+    let errors = match changes(&form, language) {
+        Err(errors) => errors,
+        Ok((set, was)) => {
+            let command = async || {
+                let (sku, set, was) = (sku.clone(), set.clone(), was.clone());
+                engine::edit_item(&state.shop, &options, admin, sku, set, was, key.clone()).await
+            };
+            submit(command).await?
+        }
+    };
+    if errors.is_empty() {
+        return Ok(see_other(&format!("/admin/items/{sku}?done=edit")));
+    }
+
+    let item = find(&state.shop, &sku).await?;
+    let mut fields = form.into_inner();
+    let errors = explain_rejection(&mut fields, errors, &item, language);
+    page(&request, item, SentForm { fields, errors }, SentForm::default(), None).await
+}
+
+pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult {
+    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
+    let sku = body::parse_sku(&sku)?;
+    let key = form.key("key")?;
+    let language = language_of(&request);
+    let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
+
+    let number = delta.trim().replace('−', "-");
+    let number = number.strip_prefix('+').unwrap_or(&number).parse::<i64>();
+    let errors = match number {
+        Err(_) => FormErrors::field("delta", &language.text("shop-delta-unclear")),
+        Ok(delta) => {
+            let restock = RestockRequest { delta, reason };
+            let command = async || {
+                let (sku, key) = (sku.clone(), key.clone());
+                engine::restock(&state.shop, &options, admin, sku, &restock, key).await
+            };
+            submit(command).await?.explain("reason", &language.text("shop-reason-rule"))
+        }
+    };
+    if errors.is_empty() {
+        return Ok(see_other(&format!("/admin/items/{sku}?done=stock")));
+    }
+
+    let item = find(&state.shop, &sku).await?;
+    let errors = match number {
+        Ok(delta) => errors.explain("delta", &delta_rule(delta, item.stock, language)),
+        Err(_) => errors,
+    };
+    let stock = SentForm { fields: form.into_inner(), errors };
+    page(&request, item, SentForm::default(), stock, None).await
+}
+
+fn delta_rule(delta: i64, stock: i64, language: Language) -> String {
+    let stock_and_most =
+        [("stock", format_count(stock).into()), ("most", format_count(MAX_AMOUNT).into())];
+    if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
+        language.text("keeper-delta-range")
+    } else if stock.saturating_add(delta) < 0 {
+        language.text_with("keeper-delta-below", &stock_and_most)
+    } else {
+        language.text_with("keeper-delta-above", &stock_and_most)
+    }
+}
+
+async fn find(shop: &Shop, sku: &Sku) -> Result<Item, Problem> {
+    catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))
+}
+
+async fn page(
+    request: &HttpRequest,
+    item: Item,
+    edit: SentForm,
+    stock: SentForm,
+    done: Option<&'static str>,
+) -> HttpResult {
+    let shop = &app_state(request)?.shop;
+    let log = admin_log::changes(shop, Some(item.sku.as_str()), None, LOG_LENGTH).await?;
+
+    let path = format!("/admin/items/{}", item.sku);
+    let layout = Layout { path, ..Layout::of(request).await? };
+    let log = log.into_iter().map(|entry| LogRow::new(entry, layout.language)).collect();
+    let edit = match edit.fields.0.is_empty() {
+        true => SentForm { fields: filled_in(&item), ..edit },
+        false => edit,
+    };
+
+    let status = if edit.errors.is_empty() { stock.errors.status() } else { edit.errors.status() };
+    let title = layout.named(item.clone()).name;
+    html(status, &ItemPage { layout, item, title, log, edit, stock, done })
+}
