@@ -122,6 +122,8 @@ impl Page {
             match c {
                 '<' => in_tag = true,
                 '>' => in_tag = false,
+                // It joins a word of the glossary to the punctuation after it.
+                '\u{2060}' => {}
                 c if !in_tag => words.push(c),
                 _ => {}
             }

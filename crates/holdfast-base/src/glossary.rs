@@ -32,6 +32,9 @@ pub const IDS: [&str; 23] = [
     "p99",
 ];
 
+/// Keeps what it is between on one line, and is not seen.
+pub const JOINER: char = '\u{2060}';
+
 #[derive(Debug)]
 pub struct Entry {
     pub id: &'static str,
@@ -55,6 +58,8 @@ pub struct Piece<'a> {
     pub is_code: bool,
     /// Id of the entry that explains it.
     pub term: Option<&'static str>,
+    /// Whether no line may end after it. Beside a control, browsers break even before a comma.
+    pub is_glued: bool,
 }
 
 /// Splits a text, in which code stands between backticks, at the words of the glossary. Each entry
@@ -66,12 +71,26 @@ pub fn mark(text: &str, language: Language) -> Vec<Piece<'_>> {
         if place % 2 == 1 {
             let form = forms(language).iter().find(|form| form.is_code && form.text == part);
             let term = form.map(|form| form.id).filter(|id| marked.insert(*id));
-            pieces.push(Piece { text: part, is_code: true, term });
+            pieces.push(Piece { text: part, is_code: true, term, is_glued: false });
         } else {
             mark_words(part, language, &mut marked, &mut pieces);
         }
     }
+    glue(&mut pieces);
     pieces
+}
+
+/// Keeps each term on the line of the punctuation beside it.
+fn glue(pieces: &mut [Piece<'_>]) {
+    let is_closing = |c: char| !c.is_alphanumeric() && !c.is_whitespace();
+    for place in 1..pieces.len() {
+        let (left, right) = (pieces[place - 1], pieces[place]);
+        let opens = left.text.ends_with(['（', '“', '(']);
+        let closes =
+            right.text.starts_with(is_closing) && !right.text.starts_with(['（', '“', '(']);
+        let is_beside_term = left.term.is_some() || right.term.is_some();
+        pieces[place - 1].is_glued = is_beside_term && (opens || closes);
+    }
 }
 
 fn mark_words<'a>(
@@ -80,20 +99,20 @@ fn mark_words<'a>(
     marked: &mut BTreeSet<&'static str>,
     pieces: &mut Vec<Piece<'a>>,
 ) {
-    let plain = |text| Piece { text, is_code: false, term: None };
+    let piece = |text, term| Piece { text, is_code: false, term, is_glued: false };
     let lower_case = text.to_ascii_lowercase();
     let mut at = 0;
     while let Some((start, form)) = first_form(&lower_case, at, language) {
         let end = start + form.text.len();
         if marked.insert(form.id) {
-            pieces.push(plain(&text[at..start]));
-            pieces.push(Piece { text: &text[start..end], is_code: false, term: Some(form.id) });
+            pieces.push(piece(&text[at..start], None));
+            pieces.push(piece(&text[start..end], Some(form.id)));
         } else {
-            pieces.push(plain(&text[at..end]));
+            pieces.push(piece(&text[at..end], None));
         }
         at = end;
     }
-    pieces.push(plain(&text[at..]));
+    pieces.push(piece(&text[at..], None));
     pieces.retain(|piece| !piece.text.is_empty());
 }
 
@@ -187,6 +206,16 @@ mod tests {
         assert_eq!(joined, text.replace('`', ""));
         let code: Vec<&str> = pieces.iter().filter(|it| it.is_code).map(|it| it.text).collect();
         assert_eq!(code, ["SET lock 1", "GET"]);
+    }
+
+    #[test]
+    fn punctuation_stays_with_its_word() {
+        let glued = |text: &'static str, language: Language| -> Vec<&str> {
+            let pieces = mark(text, language).into_iter();
+            pieces.filter(|piece| piece.is_glued).map(|piece| piece.text).collect()
+        };
+        assert_eq!(glued("A lock, a lease (TTL).", Language::English), ["lock", " (", "TTL"]);
+        assert_eq!(glued("拿到了锁。租约（账本）", Language::Chinese), ["锁", "（", "账本"]);
     }
 
     #[test]
