@@ -1,5 +1,5 @@
-//! The frames of runs that are followed: read from Postgres and serialized once per replica, however
-//! many follow the run here.
+//! The frames of runs that are followed: read from Postgres and serialized once per replica,
+//! however many follow the run there.
 
 use std::sync::Arc;
 use std::time::Duration;
