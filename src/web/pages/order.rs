@@ -9,6 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
 use serde::Deserialize;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::format::{FormatTime as _, format_time_left, short_id};
@@ -38,7 +39,7 @@ struct OrderPage {
     owner: Option<String>,
     notice: Option<RejectionNotice>,
     /// The end of the hold, after an attempt to pay too late.
-    paid_too_late: Option<String>,
+    paid_too_late: Option<OffsetDateTime>,
     order: Order,
     title: String,
     status: &'static str,
@@ -220,7 +221,7 @@ pub(super) async fn page(
     let page = OrderPage {
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
         owner,
-        paid_too_late: is_late.then(|| order.expires_at.in_utc()),
+        paid_too_late: is_late.then_some(order.expires_at),
         title: title(&order, &items, layout.language),
         status: status(&order, left),
         left,
