@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::lab;
 use super::responses::json;
-use crate::web::middleware::{Json, SignedInUser, begin_command, csrf};
+use crate::web::middleware::{Json, SignedInUser, begin_command, csrf, find_caller};
 use crate::web::{AppState, HttpResult, Problem, State};
 use holdfast_base::messages::message;
 use holdfast_lab::race::model::{Race, RaceRequest};
@@ -65,7 +65,8 @@ pub async fn run_race(
         return Err(Problem::field(field, why));
     }
 
-    state.rate_limits.check_race(request).await?;
+    let student = find_caller(request).await?.filter(|caller| caller.is_student);
+    state.rate_limits.check_race(request, student.map(|caller| caller.id)).await?;
     begin_command(request);
     Ok(state.races.run(race).await?)
 }

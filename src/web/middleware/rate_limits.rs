@@ -15,9 +15,9 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
-use super::auth::find_caller;
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::web::{Problem, ProblemType};
+use holdfast_shop::UserId;
 use holdfast_shop::users::is_valid_name;
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
@@ -102,12 +102,12 @@ impl RateLimits {
     }
 
     /// Counts a race: of a student by the user, as a class may share an address; else by address.
-    pub async fn check_race(&self, request: &HttpRequest) -> Result<(), Problem> {
-        let student = find_caller(request).await?.filter(|caller| caller.is_student);
-        let who = match student {
-            Some(student) => student.id.0.to_string(),
-            None => self.address_name(request),
-        };
+    pub async fn check_race(
+        &self,
+        request: &HttpRequest,
+        student: Option<UserId>,
+    ) -> Result<(), Problem> {
+        let who = student.map_or_else(|| self.address_name(request), |id| id.0.to_string());
         self.take_permits(vec![("race", self.rates.race, who)]).await.map(drop)
     }
 

@@ -6,7 +6,6 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
 
-use super::run::run_address;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::{FormFields, LabReader, csrf};
 use crate::web::pages::layout::Layout;
@@ -87,7 +86,7 @@ pub async fn hand_in(
     if !is_stored {
         return Err(Problem::field("run", "one that has shown its result"));
     }
-    Ok(see_other(&format!("{}#hand-in", run_address(&run.id))))
+    Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id)))
 }
 
 /// Returns a note as it is stored: with plain line ends, and without characters that Postgres or a
