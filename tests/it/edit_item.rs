@@ -147,8 +147,8 @@ async fn order_uses_price_and_visibility_at_commit() {
     shop.assert_sound().await;
 }
 
-/// In this process, where `redlock` has no servers. The second edit under `expire-only` would wait for
-/// the lease of the first.
+/// In this process, where `redlock` has no servers. The second edit under `expire-only` would wait
+/// for the lease of the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn item_is_edited_under_every_strategy() {
     let shop = Shop::without_replicas().await;
