@@ -188,3 +188,5 @@ for (const track of document.querySelectorAll(".track")) {
     isFirst = false;
   }
 }
+// A computed drawing took the place of another one.
+document.addEventListener("track", (event) => createPlayer(event.target, false));

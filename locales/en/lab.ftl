@@ -105,6 +105,12 @@ lab-reconnecting = Connection lost. Reconnecting …
 ## Verdict
 lab-player-title = Slow motion
 lab-pair = Both requests read { $before }, { $apart } apart, and both wrote { $after }.
+lab-handle-ttl-ms = Lease of A
+lab-handle-work-ms = Pause of A
+lab-handle-gap-ms = Between A’s read and its write
+lab-handle-retry-ms = Between two attempts
+lab-run-it = Run it
+lab-computed = Move a slider, or drag its mark in the drawing: the picture is computed from the durations of this run. “Run it” measures.
 lab-compare = { $slow } and { $fast }: the first six orders of each, on one time scale.
 lab-verdict-title = Result
 lab-verdict-failed = The run failed

@@ -100,6 +100,12 @@ lab-reconnecting = 连接中断，正在重连……
 ## 结论
 lab-player-title = 慢动作
 lab-pair = 两个请求都读到 { $before }（相隔 { $apart }），又都写入 { $after }。
+lab-handle-ttl-ms = A 的租约
+lab-handle-work-ms = A 的暂停
+lab-handle-gap-ms = A 的读与写之间
+lab-handle-retry-ms = 重试间隔
+lab-run-it = 运行
+lab-computed = 移动滑块，或拖动图中的标记：图根据这次运行记录的时间算出；点“运行”可实测。
 lab-compare = { $slow } 与 { $fast }：各自最先的六个订单，同一时间刻度。
 lab-verdict-title = 结果
 lab-verdict-failed = 运行失败

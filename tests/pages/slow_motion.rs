@@ -2,14 +2,17 @@
 //! a real browser.
 
 use holdfast_lab::run::LabRun;
+use holdfast_lab::store;
+use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
+use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::lab::{ID, oversold, with_run};
+use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::Visitor;
 
-/// A lane of a scene; each of its events is `NAME [VALUE] [fence FENCE]`, 3 ms apart. Id 0 is
-/// somebody who sends no request.
+/// A lane of a scene; each of its events is `[+MS] NAME [VALUE [FENCE]]`, 3 ms after the one
+/// before, or so many. Id 0 is somebody who sends no request.
 fn lane(
     scene: &str,
     id: u8,
@@ -18,24 +21,50 @@ fn lane(
     events: &[&str],
     end: Option<u16>,
 ) -> Value {
-    let event = |(at, text): (usize, &&str)| {
+    let mut at_ms = from_ms;
+    let mut event = |text: &&str| {
+        let (after, text) = match text.strip_prefix('+').and_then(|rest| rest.split_once(' ')) {
+            Some((ms, text)) => (ms.parse().unwrap(), text),
+            None => (3, *text),
+        };
+        at_ms += after;
         let mut parts = text.split(' ');
         let name = parts.next().unwrap();
-        let numbers: Vec<i64> = parts.filter_map(|part| part.parse().ok()).collect();
+        let numbers: Vec<i64> = parts.map(|part| part.parse().unwrap()).collect();
         let key = if name == "stopped" { "" } else { "{sku:lab-9}" };
         json!({
-            "t_us": from_ms * 1_000 + 3_000 * (at as u64 + 1), "event": name, "key": key,
+            "t_us": at_ms * 1_000, "event": name, "key": key,
             "value": numbers.first(), "fence": numbers.get(1),
         })
     };
-    let over = from_ms * 1_000 + 3_000 * (events.len() as u64 + 1);
+    let events: Vec<Value> = events.iter().map(&mut event).collect();
+    let over = (at_ms + 3) * 1_000;
     json!({
         "request_id": format!("00000000-0000-0000-0000-0000000000{id:02}"), "label": label,
         "replica": if id > 0 { "18500" } else { "" }, "arm": null, "scene": scene,
         "strategy": "check-then-del", "sent_us": from_ms * 1_000, "answered_us": end.map(|_| over),
-        "status": end, "problem": (end == Some(503)).then_some("lock-lost"),
-        "events": events.iter().enumerate().map(event).collect::<Vec<_>>(),
+        "status": end, "problem": (end == Some(503)).then_some("lock-lost"), "events": events,
     })
+}
+
+/// Returns a run of a lesson with two requests under a lock, or without one. A is paused between
+/// its read and its write, for 350 ms; its lease is 300 ms.
+fn two_orders(lesson: &str, scene: &str, id: &str) -> LabRun {
+    let order = |id, label, from_ms, pause| {
+        let mut events = vec!["wait", "held", "read 10", "paused", pause, "write 9", "commit"];
+        events.extend(["committed", "release"]);
+        if lesson == "lost-update" {
+            events.retain(|event| *event != "held");
+        }
+        lane(scene, id, label, from_ms, &events, Some(201))
+    };
+    let mut run = oversold();
+    run.id = id.parse().unwrap();
+    run.request.lesson = Some(lesson.to_owned());
+    run.outcome.arms.clear();
+    let lanes = [order(1, "A", 0, "+350 resumed"), order(2, "B", 320, "+60 resumed")];
+    run.outcome.lanes = lanes.map(|lane| serde_json::from_value(lane).unwrap()).into();
+    run
 }
 
 /// Returns a run whose scenes have every kind of event.
@@ -254,4 +283,125 @@ async fn legend_names_every_sign() {
     for bar in ["unsafe", "behind", "paused"] {
         assert!(page.text.contains(&format!("<li class=\"{bar}\">")), "{bar}");
     }
+}
+
+const OUTLIVED: &str = "01a2006d-5253-7170-b37f-df609d0c5d30";
+const LOST_UPDATE: &str = "01a2006d-5253-7170-b37f-df609d0c5d31";
+
+async fn with_two_orders() -> Shop {
+    let shop = with_run(&oversold()).await;
+    register_runner(&shop).await;
+    for run in [
+        two_orders("outlived", "two-holders", OUTLIVED),
+        two_orders("lost-update", "pair", LOST_UPDATE),
+    ] {
+        assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
+    }
+    shop
+}
+
+/// The picture follows its causes: no loss while the work ends within the lease, or where A writes
+/// before B reads. What is no number, or too large, is no error.
+#[tokio::test(flavor = "multi_thread")]
+async fn picture_is_computed_from_causes() {
+    let shop = with_two_orders().await;
+    let visitor = Visitor::new(&shop);
+    let picture = async |id: &str, query: &str| {
+        let page = visitor.get(&format!("/lab/runs/{id}/picture?{query}")).await;
+        assert_eq!(page.status, 200, "{query}: {}", page.text);
+        page.text
+    };
+    let is_loss = |text: &str| text.contains("class=\"step loss\"");
+
+    let shorter = picture(OUTLIVED, "ttl_ms=200&work_ms=400").await;
+    assert!(is_loss(&shorter) && shorter.contains("its lease of 200 ms is over"), "{shorter}");
+    let longer = picture(OUTLIVED, "ttl_ms=900&work_ms=200").await;
+    assert!(!is_loss(&longer) && !longer.contains("its lease of"), "{longer}");
+    assert!(!is_loss(&picture(LOST_UPDATE, "gap_ms=0").await));
+    let largest = picture(OUTLIVED, "ttl_ms=1000&work_ms=100").await;
+    for odd in ["ttl_ms=99999&work_ms=0", "ttl_ms=1000&work_ms=100&work_ms=7&other=%00"] {
+        assert_eq!(picture(OUTLIVED, odd).await, largest, "{odd}");
+    }
+    let recorded = picture(OUTLIVED, "").await;
+    for odd in ["ttl_ms=x&work_ms=", "ttl_ms=-1", "ttl_ms=18446744073709551616", "%"] {
+        assert_eq!(picture(OUTLIVED, odd).await, recorded, "{odd}");
+    }
+
+    for (path, status) in [("/picture", 404), ("", 200)] {
+        let page = visitor.get(&format!("/lab/runs/{ID}{path}")).await;
+        assert_eq!(page.status, status, "{path} of a run without causes");
+    }
+}
+
+/// A cause is moved by keyboard, and by its grip in the drawing; *Run it* starts a run with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn causes_are_dragged() {
+    let shop = with_two_orders().await;
+    let file = Visitor::new(&shop).get(&format!("/lab/runs/{OUTLIVED}/file")).await;
+    for part in ["class=\"handles", "class=\"grip", "data-ms"] {
+        assert!(!file.text.contains(part), "a saved run has {part}");
+    }
+
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go(&format!("/lab/runs/{OUTLIVED}")).await;
+    browser.find(".player .swimlane[role]").await;
+    let lease = browser.find(".handles [name=ttl_ms]").await;
+    for _ in 0..5 {
+        lease.send_keys(Key::Right).await.unwrap();
+    }
+    browser.until_text(".handles output", "350 ms").await;
+    let shows = async |text: &str| {
+        until(text, async || {
+            let steps = "return document.querySelector('.player .steps').textContent";
+            let steps = browser.driver.execute(steps, vec![]).await.unwrap();
+            steps.json().as_str().unwrap().contains(text)
+        })
+        .await;
+    };
+    shows("its lease of 350 ms is over").await;
+    assert_eq!(lease.attr("aria-valuetext").await.unwrap().as_deref(), Some("350 ms"));
+    browser.find(".player .swimlane[role]").await;
+
+    // The fastest of five: what else the machine does can only delay it.
+    let measure = "const done = arguments[0];
+        const input = document.querySelector('.handles [name=ttl_ms]');
+        const times = [];
+        const move = () => {
+          const began = performance.now();
+          document.addEventListener('track', () => {
+            times.push(performance.now() - began);
+            times.length < 5 ? move() : done(Math.min(...times));
+          }, { once: true });
+          input.value = 200 + 10 * times.length;
+          input.dispatchEvent(new Event('input', { bubbles: true }));
+        };
+        move();";
+    let took = browser.driver.execute_async(measure, vec![]).await.unwrap();
+    let took = took.json().as_f64().unwrap();
+    assert!(took <= 100.0, "the picture takes {took} ms");
+    shows("its lease of 240 ms is over").await;
+
+    let place = "const grip = document.querySelector('.grip[data-field=work_ms]');
+        grip.scrollIntoView({ block: 'center' });
+        const box = grip.getBoundingClientRect();
+        return [box.left + box.width / 2, box.top + box.height / 2];";
+    let place = browser.driver.execute(place, vec![]).await.unwrap();
+    let (x, y) = (place.json()[0].as_f64().unwrap(), place.json()[1].as_f64().unwrap());
+    for (kind, x) in [("mousePressed", x), ("mouseMoved", x + 60.0), ("mouseReleased", x + 60.0)] {
+        let mouse = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+        browser.devtools("Input.dispatchMouseEvent", mouse).await;
+    }
+    let value = "return +document.querySelector('.handles [name=work_ms]').value";
+    let value = browser.driver.execute(value, vec![]).await.unwrap();
+    assert!(value.json().as_i64().unwrap() > 350, "{}", value.json());
+
+    browser.click(".handles button").await;
+    browser.until_path("/lab/runs/").await;
+    until("a run with the lease is queued", async || {
+        let asked = "select count(*) from lab_runs where wanted ->> 'ttl_ms' = '240'";
+        shop.number(asked).await == 1
+    })
+    .await;
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
 }

@@ -37,6 +37,7 @@ const FONT: &str = "font/woff2";
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     vec![
         asset!("class.css", CSS),
+        asset!("handles.js", JAVASCRIPT),
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
         asset!("holdfast.svg", "image/svg+xml"),

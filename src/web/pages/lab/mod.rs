@@ -5,6 +5,7 @@ mod hand_in;
 pub mod index;
 pub mod judged;
 pub mod lesson;
+mod picture;
 mod progress;
 pub mod run;
 mod run_form;
@@ -39,6 +40,11 @@ pub fn configure(config: &mut ServiceConfig) {
         )
         .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(hand_in::hand_in)))
         .service(resource("/lab/exercise", "GET").route(get().to(hand_in::exercise)))
+        .service(
+            resource("/lab/runs/{id}/picture", "GET")
+                .wrap(Compress::default())
+                .route(get().to(picture::show)),
+        )
         .service(resource("/lab/runs/{id}/file", "GET").route(get().to(saved_run::save)))
         .service(
             resource("/lab/lessons/{name}", "GET")

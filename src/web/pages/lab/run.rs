@@ -12,6 +12,7 @@ use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::LabReader;
+use crate::web::middleware::lab_access::{Action, RunAccess, run_access};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
@@ -22,6 +23,7 @@ use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::progress;
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
 use holdfast_lab::store::{MAX_QUEUED_RUNS, NewRun};
+use holdfast_lab::what_if::{self, Handle};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
@@ -32,6 +34,9 @@ struct RunPage {
     /// Of its lesson, once the run is over.
     guesses: Option<Guesses>,
     player: Option<Player>,
+    /// The causes that can be dragged in the scene that plays.
+    handles: Vec<Handle>,
+    access: RunAccess,
     scenes: Vec<Scene>,
     /// For a student of a class, once a run of a lesson is done.
     hand_in: Option<HandIn>,
@@ -60,6 +65,11 @@ impl RunPage {
 
     fn steps(&self) -> &[Text] {
         if self.run.state.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
+    }
+
+    fn handle_name(&self, handle: &Handle) -> String {
+        let name = handle.field.replace('_', "-");
+        self.layout.language.text(&format!("lab-handle-{name}"))
     }
 
     fn parameters(&self) -> Vec<(String, String)> {
@@ -91,7 +101,13 @@ impl RunPage {
         let labelled = all
             .into_iter()
             .filter_map(|(name, value)| Some((run_form::label(name, language), value?)));
-        labelled.collect()
+        // Only a dragged cause has these.
+        let dragged =
+            [("lab-handle-gap-ms", request.gap_ms), ("lab-handle-retry-ms", request.retry_ms)];
+        let dragged = dragged
+            .into_iter()
+            .filter_map(|(name, ms)| Some((language.text(name), format!("{} ms", ms?))));
+        labelled.chain(dragged).collect()
     }
 
     /// Returns the newest sample: the name of each figure in the stream, its label and its value.
@@ -110,6 +126,15 @@ impl RunPage {
             ("p50_ms", label("p50"), views::ms(sample.p50_ms)),
             ("p99_ms", label("p99"), views::ms(sample.p99_ms)),
         ]
+    }
+}
+
+/// Returns the step of a handle's slider, in ms.
+fn handle_step(handle: &Handle) -> u64 {
+    match handle.range.end() {
+        ..=100 => 1,
+        ..=200 => 5,
+        _ => 10,
     }
 }
 
@@ -133,9 +158,11 @@ pub async fn show(
         None => None,
     };
 
-    let (player, scenes) = (player(&run, lesson, language), scenes(&run, language));
+    let handles = what_if::handles(&run);
+    let player = player(&run, lesson, &handles, language);
+    let (scenes, access) = (scenes(&run, language), run_access(&request, Action::Lesson).await?);
     let hand_in = HandIn::of(&state, layout.caller.as_deref(), &run).await?;
-    let page = RunPage { lesson, guesses, player, scenes, hand_in, layout, run };
+    let page = RunPage { lesson, guesses, player, handles, access, scenes, hand_in, layout, run };
     html(StatusCode::OK, &page)
 }
 

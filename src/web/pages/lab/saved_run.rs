@@ -84,7 +84,7 @@ fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::err
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
     let page = SavedRun {
         lesson,
-        player: player(&run, lesson, layout.language),
+        player: player(&run, lesson, &[], layout.language),
         scenes: scenes(&run, layout.language),
         style: without_fonts(&STYLES.concat()),
         json,

@@ -11,6 +11,7 @@ use holdfast_lab::fork_pair::ForkPair;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use holdfast_lab::timeline::{Timeline, TracedRequest, format_ms};
+use holdfast_lab::what_if::Handle;
 use holdfast_shop::Strategy;
 
 /// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
@@ -87,20 +88,29 @@ pub struct Player {
 }
 
 /// Returns the scene that the lesson asks about; without it the smallest fork, or the first scene.
-pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
+/// `handles` are the causes that can be dragged in a scene.
+pub fn player(
+    run: &LabRun,
+    lesson: Option<&Lesson>,
+    handles: &[Handle],
+    language: Language,
+) -> Option<Player> {
     if let Some(compared) = compare(run, lesson, language) {
         return Some(compared);
     }
     let groups = groups(run);
     let wanted = lesson.map_or("", |lesson| lesson.scene);
     let asked = groups.iter().find(|scene| !wanted.is_empty() && scene[0].scene == wanted);
-    let drawn = |scene: &Vec<&Lane>| {
-        let Scene { id, track, .. } = build_scene(run, scene, language);
-        Player { scene: id, sentence: None, track }
-    };
+    let drawn =
+        |scene: &Vec<&Lane>, track| Player { scene: scene[0].scene.clone(), sentence: None, track };
 
     if let Some(scene) = asked {
-        return Some(drawn(scene));
+        let timeline = timeline(run, scene, language);
+        let track = match handles {
+            [] => TimelineView::fitting(timeline, language),
+            handles => TimelineView::handled(timeline, handles, language),
+        };
+        return Some(drawn(scene, track));
     }
     if let Some(ForkPair { arm, fork, lanes, .. }) = run.shortest_fork() {
         let number = |number| views::amount(number, arm.is_money()).into();
@@ -116,7 +126,8 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
         });
     }
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
-    small.or(groups.first()).map(drawn)
+    let scene = small.or(groups.first())?;
+    Some(drawn(scene, TimelineView::fitting(timeline(run, scene, language), language)))
 }
 
 /// Requests of an arm that are compared with those of another one.
@@ -151,8 +162,8 @@ fn compare(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<
 /// Returns the requests of an arm that had the lock first, with their places as names.
 fn first_lanes(run: &LabRun, arm: &ArmResult, language: Language) -> Vec<Lane> {
     let is_own = |lane: &&Lane| {
-        let of_lane = lane.arm.and_then(|arm| run.outcome.arms.get(arm));
-        of_lane.is_some_and(|of_lane| std::ptr::eq(of_lane, arm)) && !lane.events.is_empty()
+        arm_of(run, lane).is_some_and(|of_lane| std::ptr::eq(of_lane, arm))
+            && !lane.events.is_empty()
     };
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().filter(is_own).collect();
     lanes.sort_by_key(|lane| {
@@ -219,14 +230,11 @@ fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
     lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
 }
 
-fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
+fn timeline(run: &LabRun, scene: &[&Lane], language: Language) -> Timeline {
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
-
-    let names: Vec<String> = scene.iter().map(|lane| lane.label.text(language)).collect();
-    let of_arm =
-        scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
+    let of_arm = arm_of(run, scene[0]).map(|arm| arm.strategy.as_str());
 
     let requests: Vec<TracedRequest<'_>> = scene
         .iter()
@@ -236,7 +244,26 @@ fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
             TracedRequest { lane, is_duplicate, strategy }
         })
         .collect();
+    Timeline::of_requests(&requests, language)
+}
 
+fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
+    run.outcome.arms.get(lane.arm?)
+}
+
+/// Draws lanes that were computed from the durations of a run.
+pub fn draw_computed(lanes: &[Lane], handles: &[Handle], language: Language) -> TimelineView {
+    let requests = lanes.iter().map(|lane| {
+        let strategy = lane.strategy.as_deref().and_then(Strategy::named);
+        TracedRequest { lane, is_duplicate: false, strategy }
+    });
+    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
+    TimelineView::handled(timeline, handles, language)
+}
+
+fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
+    let names: Vec<String> = scene.iter().map(|lane| lane.label.text(language)).collect();
+    let of_arm = arm_of(run, scene[0]).map(|arm| arm.strategy.as_str());
     let title = match (names.len(), of_arm) {
         (..=MAX_NAMED_REQUESTS, _) => language.list(&names),
         (many, Some(strategy)) => {
@@ -249,6 +276,6 @@ fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
     Scene {
         id: scene[0].scene.clone(),
         title,
-        track: TimelineView::fitting(Timeline::of_requests(&requests, language), language),
+        track: TimelineView::fitting(timeline(run, scene, language), language),
     }
 }

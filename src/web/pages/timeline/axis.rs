@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 
 use super::labels::text_width;
 use holdfast_lab::timeline::{Event, format_ms};
@@ -24,6 +23,20 @@ impl fmt::Display for Percent {
     }
 }
 
+/// Least and largest distance of two events in pixels, and the scale between them.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    pub least: f64,
+    pub most: f64,
+    pub pixels_per_ms: f64,
+}
+
+impl Scale {
+    pub const fn within(least: f64, most: f64) -> Self {
+        Self { least, most, pixels_per_ms: PIXELS_PER_MS }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Axis {
     times: Vec<u64>,
@@ -39,9 +52,9 @@ impl Axis {
     pub fn fitting<'l>(
         events: &[Event],
         labels: impl Iterator<Item = &'l str>,
-        gaps: RangeInclusive<f64>,
+        scale: Scale,
     ) -> Self {
-        let mut axis = Self::of(events, labels, gaps);
+        let mut axis = Self::of(events, labels, scale);
         let margin = (axis.width * MARGIN_PART - MARGIN).max(0.0);
         axis.places.iter_mut().chain(&mut axis.breaks).for_each(|place| *place += margin);
         axis.width += 2.0 * margin;
@@ -58,25 +71,20 @@ impl Axis {
         Self { times, places, width: 100.0, breaks: Vec::new() }
     }
 
-    /// Leaves room for the labels of each lane. Gaps outside of `gaps`, in pixels, are
-    /// stretched or shortened.
-    pub fn of<'l>(
-        events: &[Event],
-        labels: impl Iterator<Item = &'l str>,
-        gaps: RangeInclusive<f64>,
-    ) -> Self {
+    /// Leaves room for the labels of each lane. Gaps outside of the scale's are stretched
+    /// or shortened.
+    pub fn of<'l>(events: &[Event], labels: impl Iterator<Item = &'l str>, scale: Scale) -> Self {
         let mut axis = Self::default();
         // Where the last label of each lane ends.
         let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
         for (event, label) in events.iter().zip(labels) {
             let mut place = MARGIN;
             if let (Some(time), Some(last)) = (axis.times.last(), axis.places.last()) {
-                let gap = event.at_us.saturating_sub(*time) as f64 / 1_000.0 * PIXELS_PER_MS;
+                let gap = event.at_us.saturating_sub(*time) as f64 / 1_000.0 * scale.pixels_per_ms;
                 let free = ends.get(&event.lane).filter(|_| !label.is_empty());
-                place =
-                    free.copied().unwrap_or(0.0).max(last + gap.clamp(*gaps.start(), *gaps.end()));
-                if gap > *gaps.end() {
-                    axis.breaks.push(last + gaps.end() / 2.0);
+                place = free.copied().unwrap_or(0.0).max(last + gap.clamp(scale.least, scale.most));
+                if gap > scale.most {
+                    axis.breaks.push(last + scale.most / 2.0);
                 }
             }
 

@@ -6,81 +6,24 @@
 
 mod axis;
 mod labels;
+mod size;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
 use askama::Template;
 
 use self::axis::{Axis, Percent, label_width};
 use self::labels::{Label, WIDTHS, Wanted};
+use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, SCROLLED, SMALL, Size};
 use holdfast_base::messages::Language;
 use holdfast_lab::timeline::{Activity, Event, EventKind, Overlap, Timeline};
+use holdfast_lab::what_if::Handle;
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
 const MAX_LABELLED_LANES: usize = 4;
-/// Distances of two events of a fitting, a low and a scrolled drawing, in pixels.
-const FITTING_GAPS: RangeInclusive<f64> = 12.0..=24.0;
-const SMALL_GAPS: RangeInclusive<f64> = 9.0..=24.0;
-const SCROLLED_GAPS: RangeInclusive<f64> = 18.0..=120.0;
-const MARGIN: i32 = 6;
 const ROW_HEIGHT: i32 = 20;
 /// The style of what is shown at every width.
 const ALL_WIDTHS: &str = "narrow middle wide";
-
-/// Heights in pixels, from the top of the drawing or of a lane.
-#[derive(Debug, Clone, Copy)]
-struct Size {
-    /// Height of the axis above the lanes; 0 without one.
-    axis: i32,
-    lane: i32,
-    /// Baseline of the lane's name, if it is in the drawing.
-    name: Option<i32>,
-    bar: i32,
-    bar_height: i32,
-    /// The baseline of the first row of labels.
-    label: i32,
-    /// Rows that labels may take; the lane grows with those that they take.
-    rows: usize,
-    /// Room below the lanes of a drawing with overlaps, for the words on them.
-    foot: i32,
-}
-
-const LABELLED: Size = Size {
-    axis: 0,
-    lane: 84,
-    name: Some(18),
-    bar: 40,
-    bar_height: 14,
-    label: 68,
-    rows: 3,
-    foot: 26,
-};
-/// `swimlane.css` has the heights of lanes whose names are beside the drawing.
-const COMPACT: Size = Size {
-    axis: 0,
-    lane: 24,
-    name: None,
-    bar: 12,
-    bar_height: 10,
-    label: 0,
-    rows: 0,
-    foot: MARGIN,
-};
-const SCROLLED: Size =
-    Size { axis: 30, lane: 48, name: None, bar: 34, bar_height: 8, label: 18, rows: 1, foot: 26 };
-
-/// `race.css` has the same heights.
-const SMALL: Size = Size {
-    axis: 0,
-    lane: 38,
-    name: None,
-    bar: 12,
-    bar_height: 8,
-    label: 33,
-    rows: 1,
-    foot: MARGIN,
-};
 
 /// A label, and the widths of the drawing at which it is shown.
 #[derive(Debug)]
@@ -102,6 +45,8 @@ pub struct TimelineView {
     labels: Vec<Vec<Shown>>,
     axis: Axis,
     size: Size,
+    /// The causes that can be dragged: the field and the event that shows it.
+    grips: Vec<(&'static str, usize)>,
     pub is_animated: bool,
     /// Id of the description of a scrolled drawing; empty for one that fits.
     labelled_by: String,
@@ -115,6 +60,30 @@ impl TimelineView {
         }
         let overlaps = timeline.overlaps(false);
         Self::new(timeline, overlaps, LABELLED, language)
+    }
+
+    /// Draws a timeline that fits its box, whose causes can be dragged. Its scale has room for the
+    /// longest of them.
+    pub fn handled(timeline: Timeline, handles: &[Handle], language: Language) -> Self {
+        let overlaps = timeline.overlaps(false);
+        let longest = handles.iter().map(|handle| *handle.range.end()).max().unwrap_or(1);
+        let view = Self::new(timeline, overlaps, HANDLED.up_to(longest), language);
+
+        // A cause is one of the first request, unless only others show it.
+        let grip = |handle: &Handle| {
+            let events = || view.timeline.events.iter().enumerate();
+            let named = |event: &Event| event.kind.name() == handle.event;
+            let first = events().find(|(_, event)| event.lane == 0 && named(event));
+            let any = first.or_else(|| events().find(|(_, event)| named(event)));
+            Some((handle.field, any?.0))
+        };
+        let grips = handles.iter().filter_map(grip).collect();
+        Self { grips, ..view }
+    }
+
+    /// Returns the time that a drawing with grips is wide, in ms, by the scale of a drag.
+    fn span_ms(&self) -> String {
+        format!("{:.0}", self.axis.width / self.size.scale.pixels_per_ms)
     }
 
     /// Draws a timeline that fits its box, with time to scale.
@@ -154,6 +123,7 @@ impl TimelineView {
             labels: Vec::new(),
             axis,
             size,
+            grips: Vec::new(),
             is_animated: false,
             labelled_by: String::new(),
         };
@@ -219,9 +189,12 @@ impl TimelineView {
         fade_begin(self.axis.place_of(from_us).0 / 100.0)
     }
 
-    /// Returns the step, from 1, at which a playback begins: the first read that matters.
+    /// Returns the step, from 1, at which a playback begins: the first read that matters, unless
+    /// something happens before that the drawing is about.
     pub fn first(&self) -> usize {
-        self.overlaps.first().map_or(1, |overlap| overlap.read + 1)
+        let read = self.overlaps.first().map_or(0, |overlap| overlap.read);
+        let mut before = self.timeline.events[..read].iter();
+        if before.any(|event| rank(event) == 0) { 1 } else { read + 1 }
     }
 
     pub fn list_title(&self) -> String {
@@ -343,10 +316,10 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
         1 if is_main(event) => texts.last().map_or("", String::as_str),
         _ => "",
     });
-    match (is_scrolled, size.rows) {
-        (true, _) => Axis::of(events, kept, SCROLLED_GAPS),
-        (false, 1) => Axis::fitting(events, kept, SMALL_GAPS),
-        (false, _) => Axis::fitting(events, kept, FITTING_GAPS),
+    if is_scrolled {
+        Axis::of(events, kept, size.scale)
+    } else {
+        Axis::fitting(events, kept, size.scale)
     }
 }
 

@@ -1,0 +1,43 @@
+//! The scene of a run with other causes, which a visitor drags: computed from the durations that
+//! were recorded. It replaces the drawing of the run's page.
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::Path;
+use askama::Template;
+
+use super::traces::draw_computed;
+use crate::web::api::lab_runs::find_run;
+use crate::web::middleware::LabReader;
+use crate::web::pages::layout::Layout;
+use crate::web::pages::respond::html;
+use crate::web::pages::timeline::TimelineView;
+use crate::web::{HttpResult, Problem, State};
+use holdfast_lab::what_if;
+
+#[derive(Debug, Template)]
+#[template(path = "parts/swimlane.html")]
+struct Picture {
+    layout: Layout,
+    track: TimelineView,
+    open_steps: bool,
+}
+
+pub async fn show(
+    state: State,
+    request: HttpRequest,
+    _: LabReader,
+    id: Path<String>,
+) -> HttpResult {
+    let run = find_run(&state, &id).await?;
+    let layout = Layout::minimal(&request)?;
+    let values: Vec<(String, String)> =
+        serde_urlencoded::from_str(request.query_string()).unwrap_or_default();
+    // What is no number leaves the cause as it was; too large a one is bounded.
+    let wanted = |field: &str| values.iter().find(|(name, _)| name == field)?.1.parse().ok();
+
+    let lanes = what_if::picture(&run, wanted);
+    let lanes = lanes.ok_or_else(|| Problem::no_page(request.path()))?;
+    let track = draw_computed(&lanes, &what_if::handles(&run), layout.language);
+    html(StatusCode::OK, &Picture { layout, track, open_steps: false })
+}

@@ -1,0 +1,83 @@
+//! The measures of the drawings: with labels, low, compact or scrolled.
+
+use super::axis::Scale;
+
+pub(super) const MARGIN: i32 = 6;
+/// Room for the longest cause that can be dragged, in pixels.
+const MAX_DRAG: f64 = 200.0;
+
+/// Heights in pixels, from the top of the drawing or of a lane, and the scale of time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// Height of the axis above the lanes; 0 without one.
+    pub axis: i32,
+    pub lane: i32,
+    /// Baseline of the lane's name, if it is in the drawing.
+    pub name: Option<i32>,
+    pub bar: i32,
+    pub bar_height: i32,
+    /// The baseline of the first row of labels.
+    pub label: i32,
+    /// Rows that labels may take; the lane grows with those that they take.
+    pub rows: usize,
+    /// Room below the lanes of a drawing with overlaps, for the words on them.
+    pub foot: i32,
+    pub scale: Scale,
+}
+
+impl Size {
+    /// Makes the scale so that a time of `ms` has room.
+    pub fn up_to(mut self, ms: u64) -> Self {
+        self.scale.pixels_per_ms = MAX_DRAG / ms.max(1) as f64;
+        self
+    }
+}
+
+pub(super) const LABELLED: Size = Size {
+    axis: 0,
+    lane: 84,
+    name: Some(18),
+    bar: 40,
+    bar_height: 14,
+    label: 68,
+    rows: 3,
+    foot: 26,
+    scale: Scale::within(12.0, 24.0),
+};
+/// As `LABELLED`, with long times: what is dragged has to move.
+pub(super) const HANDLED: Size = Size { scale: Scale::within(14.0, MAX_DRAG), ..LABELLED };
+/// `swimlane.css` has the heights of lanes whose names are beside the drawing.
+pub(super) const COMPACT: Size = Size {
+    axis: 0,
+    lane: 24,
+    name: None,
+    bar: 12,
+    bar_height: 10,
+    label: 0,
+    rows: 0,
+    foot: MARGIN,
+    scale: Scale::within(12.0, 24.0),
+};
+pub(super) const SCROLLED: Size = Size {
+    axis: 30,
+    lane: 48,
+    name: None,
+    bar: 34,
+    bar_height: 8,
+    label: 18,
+    rows: 1,
+    foot: 26,
+    scale: Scale::within(18.0, 120.0),
+};
+/// `race.css` has the same heights.
+pub(super) const SMALL: Size = Size {
+    axis: 0,
+    lane: 38,
+    name: None,
+    bar: 12,
+    bar_height: 8,
+    label: 33,
+    rows: 1,
+    foot: MARGIN,
+    scale: Scale::within(9.0, 24.0),
+};
