@@ -54,6 +54,7 @@ race-other = One order was refused: { $result }.
 race-proof-one = These were real transactions, all on one server: the shop has one, or a load balancer chose it.
 race-proof-two = These were real transactions on two servers.
 race-proof-many = These were real transactions on { $servers } servers.
+race-proof-lock = Their lock: { $lock }.
 race-entries = See the two ledger entries
 race-entries-one = See the ledger entry
 race-entries-crowd = See two of the ledger entries

@@ -54,6 +54,7 @@ race-other = 有一个订单被拒绝：{ $result }。
 race-proof-one = 这些都是真实的事务，全部在一台服务器上执行：商店只有一台服务器，或负载均衡器选择了同一台。
 race-proof-two = 这些都是两台服务器上的真实事务。
 race-proof-many = 这些都是 { $servers } 台服务器上的真实事务。
+race-proof-lock = 使用的锁：{ $lock }。
 race-entries = 查看两条账本记录
 race-entries-one = 查看账本记录
 race-entries-crowd = 查看其中两条账本记录

@@ -10,8 +10,8 @@ use holdfast_base::flags::{seconds, whole_number};
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Without --on-your-servers it starts a temporary shop on 127.0.0.1, with its data \
-    below /var/tmp, and ignores DATABASE_URL and REDIS_URL. For a strategy that oversold in any \
+    after_help = "Without --on-your-servers the benchmark starts a temporary shop on 127.0.0.1, \
+    with its data below /var/tmp, and ignores DATABASE_URL and REDIS_URL. For a strategy that oversold in any \
     run, the table shows by how much instead of a rate. Progress is printed on stderr, the table \
     on stdout."
 )]
@@ -49,10 +49,10 @@ pub struct BenchArgs {
 pub struct ServerArgs {
     /// Measure the servers of the variables DATABASE_URL and REDIS_URL, as for `serve`, from two
     /// replicas on this machine; with REDLOCK_URLS also the strategy redlock. The database that
-    /// DATABASE_URL names is only connected to: it makes one of its own, holdfast_bench_…, for
+    /// DATABASE_URL names is only connected to: bench makes one of its own, holdfast_bench_…, for
     /// which the user needs CREATEDB, and drops it at the end. Its keys in Redis begin with
-    /// holdfast:holdfast_bench_…: and are removed at the end. It puts as much load on the servers
-    /// as they take, so use those of a staging system
+    /// holdfast:holdfast_bench_…: and are removed at the end. The load is as much as the
+    /// servers take, so use those of a staging system
     #[arg(long, conflicts_with = "goals")]
     pub on_your_servers: bool,
     /// Maximum number of connections to Postgres of each of the two replicas [default: 16]

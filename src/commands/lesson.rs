@@ -9,7 +9,7 @@ use holdfast_base::output;
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "The lesson runs on the `holdfast up` of --data if that has its lab on, otherwise \
-    on a temporary shop on 127.0.0.1. It prints English, or Chinese if LC_ALL or LANG begins with zh.\n\n\
+    on a temporary shop on 127.0.0.1. Texts are English, or Chinese if LC_ALL or LANG begins with zh.\n\n\
     Exit code 0: the claim was shown. 1: it was not. 2: the lesson did not finish; stderr says why."
 )]
 pub struct LessonArgs {

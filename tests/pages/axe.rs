@@ -310,14 +310,19 @@ async fn no_page_violates_a_rule_of_axe() {
         browser.driver.execute(&*axe, vec![]).await.unwrap();
         found.extend(violations(&browser, state.name).await);
     }
-    let saved = Visitor::new(&shop).get(&format!("/lab/runs/{ID}/file")).await;
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.html");
-    std::fs::write(&file, saved.text).unwrap();
-    browser.driver.goto(format!("file://{}", file.display())).await.unwrap();
-    browser.find(".swimlane").await;
-    browser.driver.execute(&*axe, vec![]).await.unwrap();
-    found.extend(violations(&browser, "saved run").await);
+    let files = [
+        ("saved run", format!("/lab/runs/{ID}/file"), ".swimlane"),
+        ("saved race", format!("{race}/file"), ".race-film"),
+    ];
+    for (name, path, until) in files {
+        let file = folder.path().join(format!("{name}.html"));
+        std::fs::write(&file, Visitor::new(&shop).get(&path).await.text).unwrap();
+        browser.driver.goto(format!("file://{}", file.display())).await.unwrap();
+        browser.find(until).await;
+        browser.driver.execute(&*axe, vec![]).await.unwrap();
+        found.extend(violations(&browser, name).await);
+    }
     browser.close().await;
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
     println!("{:?}", begun.elapsed());

@@ -27,8 +27,10 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) at_us: u64,
+    /// The client that held the lock.
     pub(super) id: ClientId,
-    /// `paused`, `continued` or `killed`.
+    /// The server that it happened to; else it happened to the client's worker.
+    pub(super) server: Option<&'static str>,
     pub(super) event: &'static str,
 }
 
@@ -48,6 +50,7 @@ impl Recording {
         Event {
             t_ms: ms(at_us.saturating_sub(self.began_us)),
             id,
+            server: None,
             event: event.to_owned(),
             value: None,
             fence: None,
@@ -85,7 +88,10 @@ pub(super) fn events_between(
         }
     }
     let marks = recording.marks.iter().filter(|mark| span.contains(&mark.at_us));
-    events.extend(marks.map(|mark| recording.event(mark.at_us, mark.id, mark.event)));
+    events.extend(marks.map(|mark| Event {
+        server: mark.server.map(str::to_owned),
+        ..recording.event(mark.at_us, mark.id, mark.event)
+    }));
     events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
 
     // Before some of them go: a page full of the clients in question has no room for others.

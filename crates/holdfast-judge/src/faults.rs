@@ -11,6 +11,7 @@ use super::events::Stall;
 use super::plan::{AWAY, Fault};
 use super::protocol::Turn;
 use super::proxy::Traffic;
+use super::report::{REDIS, REDIS_REPLICA};
 use super::stage::Stage;
 
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -103,13 +104,19 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         Fault::SlowCommit => commit = plan.ttl(2.5),
         Fault::RedisFlush => {
             stage.redis.flush().await?;
+            stage.mark_server(REDIS, "flushed", holder.id);
             stage.work_for(takeover).await?;
         }
         Fault::RedisRestart | Fault::RedisFailover => {
+            stage.mark_server(REDIS, "killed", holder.id);
             let socket = if stage.fault == Fault::RedisRestart {
-                stage.redis.restart().await?
+                let socket = stage.redis.restart().await?;
+                stage.mark_server(REDIS, "restarted", holder.id);
+                socket
             } else {
-                stage.redis.fail_over().await?
+                let socket = stage.redis.fail_over().await?;
+                stage.mark_server(REDIS_REPLICA, "promoted", holder.id);
+                socket
             };
             stage.redis_links.iter().for_each(|link| link.repoint(&socket));
             stage.recording.outage = Some((from_us, monotonic_us()));

@@ -19,6 +19,9 @@ pub struct Judgement {
 }
 
 pub const UNDISTURBED: &str = "none";
+/// Servers in the events of a violation.
+pub const REDIS: &str = "Redis";
+pub const REDIS_REPLICA: &str = "Redis replica";
 
 impl Judgement {
     /// Returns the faults that ran, without the pass that has none.
@@ -118,8 +121,12 @@ pub struct Event {
     pub t_ms: f64,
     #[serde(flatten)]
     pub id: ClientId,
+    /// The server to which it happened, while this client held the lock: [`REDIS`] or
+    /// [`REDIS_REPLICA`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// `ask`, `granted`, `read`, `write`, `refused`, `released`, `lost`, `paused`, `continued` or
-    /// `killed`.
+    /// `killed`; of a server `flushed`, `killed`, `restarted` or `promoted`.
     pub event: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,

@@ -208,7 +208,18 @@ impl<'a> Stage<'a> {
     }
 
     fn mark(&mut self, id: ClientId, event: &'static str) {
-        self.recording.marks.push(Mark { at_us: monotonic_us(), id, event });
+        self.recording.marks.push(Mark { at_us: monotonic_us(), id, server: None, event });
+    }
+
+    /// Records what happened to a server while this client held the lock.
+    pub(super) fn mark_server(
+        &mut self,
+        server: &'static str,
+        event: &'static str,
+        holder: ClientId,
+    ) {
+        let mark = Mark { at_us: monotonic_us(), id: holder, server: Some(server), event };
+        self.recording.marks.push(mark);
     }
 
     /// Kills the worker of the holder, and starts another in its place.

@@ -262,6 +262,13 @@ impl<'a> RaceView<'a> {
             2 => language.text("race-proof-two"),
             servers => language.text_with("race-proof-many", &[("servers", servers.into())]),
         };
+        let proof = match self.race.lock.as_str() {
+            "none" => proof,
+            lock => {
+                let lock = language.text_with("race-proof-lock", &[("lock", lock.into())]);
+                sentences(language, proof, &lock)
+            }
+        };
 
         let Some(duel) = duel else { return proof };
         let ms = (self.span_us() / 1_000).max(1);

@@ -157,6 +157,14 @@ fn fences_reject_a_paused_holder_and_must_grow() {
     let flush = fault(&judgement, "redis-flush");
     assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
     assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
+    // Its drawing says when Redis lost its keys.
+    let events = flush["violations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|it| it["events"].as_array().unwrap());
+    let is_flush = |event: &&Value| event["event"] == "flushed" && event["server"] == "Redis";
+    assert!(events.filter(is_flush).count() > 0, "{flush:#}");
     // A lower fence is rejected at the read already, also when no other client holds the lock.
     let rejected = number(&flush["with_fence"], "refused");
     assert!(rejected >= number(flush, "fence_regressions") / 2.0, "{flush:#}");

@@ -16,7 +16,9 @@ use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{Language, Message};
-use holdfast_judge::report::{self, ClientId, FaultReport, Judgement, UNDISTURBED, Violation};
+use holdfast_judge::report::{
+    self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, UNDISTURBED, Violation,
+};
 use holdfast_lab::timeline::{Detail, Event, EventKind, Timeline, TimelineLane, Value};
 
 const STYLES: [&str; 3] = [
@@ -168,15 +170,25 @@ pub fn about_fault(name: &str, language: Language) -> String {
     Message::new(&format!("judge-fault-{name}")).format(language).unwrap_or_default()
 }
 
-/// Returns events in order of time, with a lane per client, and with the writes marked that lost an
-/// update.
+/// Returns events in order of time, with a lane per client and below them one per server, and with
+/// the writes marked that lost an update.
 fn timeline(events: &[report::Event]) -> Timeline {
-    let clients: BTreeSet<ClientId> = events.iter().map(|event| event.id).collect();
-    let clients: Vec<ClientId> = clients.into_iter().collect();
-    let lane = |client: &ClientId| TimelineLane { name: client.to_string(), ..Default::default() };
+    // A file may name any server.
+    let owner = |event: &report::Event| match event.server.as_deref() {
+        None => (None, event.id),
+        Some(REDIS_REPLICA) => (Some(REDIS_REPLICA), ClientId::default()),
+        Some(_) => (Some(REDIS), ClientId::default()),
+    };
+
+    let owners: BTreeSet<_> = events.iter().map(owner).collect();
+    let owners: Vec<_> = owners.into_iter().collect();
+    let lane = |(server, client): &(Option<&str>, ClientId)| TimelineLane {
+        name: server.map_or_else(|| client.to_string(), str::to_owned),
+        ..Default::default()
+    };
 
     let event = |event: &report::Event| Event {
-        lane: clients.partition_point(|client| *client < event.id),
+        lane: owners.partition_point(|it| *it < owner(event)),
         at_us: (event.t_ms * 1_000.0).round() as u64,
         kind: event_kind(&event.event),
         detail: Detail {
@@ -187,7 +199,7 @@ fn timeline(events: &[report::Event]) -> Timeline {
     };
 
     let mut timeline = Timeline {
-        lanes: clients.iter().map(lane).collect(),
+        lanes: owners.iter().map(lane).collect(),
         events: events.iter().map(event).collect(),
     };
 
@@ -327,5 +339,28 @@ mod tests {
         let page = render(&judgement, Language::English);
         assert!(!page.contains("<script") && !page.contains("alert(1)</"), "{page}");
         assert_eq!(page.matches("</style>").count(), 1);
+    }
+
+    #[test]
+    fn servers_have_lanes_of_their_own() {
+        let event = |t_ms: f64, server: Option<&str>, event: &str| report::Event {
+            t_ms,
+            id: ClientId { worker: 0, client: 3 },
+            server: server.map(str::to_owned),
+            event: event.to_owned(),
+            value: None,
+            fence: None,
+        };
+        let events = [
+            event(1.0, None, "granted"),
+            event(2.0, Some(REDIS), "killed"),
+            event(3.0, Some(REDIS_REPLICA), "promoted"),
+            event(4.0, Some("<b>another</b>"), "flushed"),
+        ];
+        let timeline = timeline(&events);
+        let lanes: Vec<&str> = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
+        assert_eq!(lanes, ["w0 c3", "Redis", "Redis replica"]);
+        let of: Vec<usize> = timeline.events.iter().map(|event| event.lane).collect();
+        assert_eq!(of, [0, 1, 2, 1]);
     }
 }
