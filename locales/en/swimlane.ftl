@@ -77,6 +77,7 @@ swimlane-event-replayed = gets the stored response of the first request
 swimlane-event-flushed = loses all keys and counters (FLUSHALL)
 swimlane-event-cut = loses the link to the primary
 swimlane-event-promoted = becomes the primary
+swimlane-event-restarted = runs again, without a key
 swimlane-event-removed = deletes the key by hand
 swimlane-label-read = read { $value }
 swimlane-label-write = write { $value }
@@ -111,6 +112,7 @@ swimlane-label-replayed = stored response
 swimlane-label-flushed = FLUSHALL
 swimlane-label-cut = link cut
 swimlane-label-promoted = promoted
+swimlane-label-restarted = restarted empty
 swimlane-label-removed = DEL by hand
 
 # A run saved as one HTML file.

@@ -74,6 +74,7 @@ swimlane-event-replayed = 得到第一次请求已存储的响应
 swimlane-event-flushed = 被清空，key 和计数器全部丢失（FLUSHALL）
 swimlane-event-cut = 与主节点断开
 swimlane-event-promoted = 升为主节点
+swimlane-event-restarted = 重新启动，没有任何 key
 swimlane-event-removed = 手动删除这个 key
 swimlane-label-read = 读 { $value }
 swimlane-label-write = 写 { $value }
@@ -108,6 +109,7 @@ swimlane-label-replayed = 已存储的响应
 swimlane-label-flushed = FLUSHALL
 swimlane-label-cut = 断开
 swimlane-label-promoted = 升为主节点
+swimlane-label-restarted = 重启后为空
 swimlane-label-removed = 手动 DEL
 
 # 保存为单个 HTML 文件的运行。

@@ -109,6 +109,8 @@ pub enum EventKind {
     /// A replica of Redis lost the link to its primary.
     Cut,
     Promoted,
+    /// A server that was killed runs again, without its data.
+    Restarted,
     /// An operator deleted the key.
     Removed,
     Answered,
@@ -256,6 +258,7 @@ impl EventKind {
                 | Self::Paused
                 | Self::Resumed
                 | Self::Continued
+                | Self::Restarted
         );
         is_step || (*self != Self::Tries && Self::KEY.contains(self))
     }
