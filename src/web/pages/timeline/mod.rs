@@ -330,7 +330,7 @@ fn shape(kind: &EventKind) -> &'static str {
         EventKind::Gone => EventKind::Lost.name(),
         EventKind::Left | EventKind::Removed => EventKind::Release.name(),
         EventKind::Stale => EventKind::Refused.name(),
-        EventKind::Continued => EventKind::Resumed.name(),
+        EventKind::Continued | EventKind::Restarted => EventKind::Resumed.name(),
         EventKind::Cut => EventKind::Disconnected.name(),
         EventKind::Tries | EventKind::Autocommit => EventKind::Commit.name(),
         EventKind::Sent
