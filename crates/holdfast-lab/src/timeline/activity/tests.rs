@@ -1,3 +1,5 @@
+//! Tests of what a lane does between two events.
+
 use super::*;
 use crate::timeline::{Detail, Event, TimelineLane, Value};
 
