@@ -1,7 +1,7 @@
 //! The class that is taught in this shop: its code, its score board, its end.
 //!
-//! Guarantees: one code, which stays from start to start until the class ends; everything that names
-//! or describes a student is deleted then. All of it works twice, and by two teachers at once.
+//! Guarantees: one code, which stays from start to start until the class ends; everything that
+//! names or describes a student is deleted then. All of it works twice, and by two teachers at once.
 
 use std::collections::BTreeMap;
 
@@ -224,8 +224,8 @@ pub async fn remove(pool: &Pool, student: UserId) -> Result<Vec<UserId>, Error> 
 }
 
 /// Ends the class of that code: the students' nicknames, sessions and answers are deleted, and
-/// another code applies. Orders, accounts and ledgers stay. Returns who left; nobody if that class has
-/// ended already.
+/// another code applies. Orders, accounts and ledgers stay. Returns who left; nobody if that class
+/// has ended already.
 pub async fn end(pool: &Pool, code: &str) -> Result<Vec<UserId>, Error> {
     let mut tx = pool.begin().await?;
     students::lock(&mut tx).await?;

@@ -148,8 +148,8 @@ async fn shared_run(
     Ok(shared.fetch_optional(connection).await?)
 }
 
-/// Deletes all but the newest runs and those that a student handed in. A run from a file counts from
-/// when the file was opened.
+/// Deletes all but the newest runs and those that a student handed in. A run from a file counts
+/// from when the file was opened.
 async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: a nickname is one student's, whatever its case, until its sessions have ended; who
 //! joins under it then goes on with its orders and answers. When the class ends, the nicknames are
-//! erased; orders, accounts and ledgers stay. Joins, removals and the end of a class are serialized,
-//! also across replicas. Tests: `tests/it/class.rs`.
+//! erased; orders, accounts and ledgers stay. Joins, removals and the end of a class are
+//! serialized, also across replicas. Tests: `tests/pages/join.rs`.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -26,9 +26,9 @@ pub enum JoinResult {
     Full,
 }
 
-/// Returns a nickname with single spaces, as it is stored; `None` if it is empty or too long, or has
-/// characters that cannot be seen: two names that look the same would be two students, and one that
-/// reverses its line would be hard to read.
+/// Returns a nickname with single spaces, as it is stored; `None` if it is empty or too long, or
+/// has characters that cannot be seen: two names that look the same would be two students, and one
+/// that reverses its line would be hard to read.
 pub fn clean(nickname: &str) -> Option<String> {
     let words: Vec<&str> = nickname.split_whitespace().collect();
     let name = words.join(" ");

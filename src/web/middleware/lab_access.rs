@@ -2,7 +2,7 @@
 //! this machine; from elsewhere an admin, and with `--lab public` every signed-in user. A student
 //! of a class runs lessons and plays, wherever the device is; loads with faults are the teacher's.
 //! Everybody may read the lab while it is on. Tests: `tests/pages/lab_access.rs`,
-//! `tests/it/class.rs`.
+//! `tests/pages/join.rs`.
 
 use std::net::IpAddr;
 

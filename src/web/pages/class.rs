@@ -1,6 +1,5 @@
 //! The teacher's page of a class: how to join, the score board, what was handed in, and the forms
-//! that free or remove a student, reset the scores and end the class. Tests: `tests/it/class.rs`,
-//! `tests/pages/class.rs`.
+//! that free or remove a student, reset the scores and end the class. Tests: `tests/pages/join.rs`.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;

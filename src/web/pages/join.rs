@@ -1,5 +1,5 @@
 //! Joining a class: with its code, which the QR code contains, and a nickname; without a password.
-//! Tests: `tests/it/class.rs`, `tests/pages/class.rs`.
+//! Tests: `tests/pages/join.rs`.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;

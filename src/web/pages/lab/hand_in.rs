@@ -1,5 +1,5 @@
 //! What a student of a class hands in about a lesson: a run, with a note; and the sheet that asks
-//! for it. Tests: `tests/it/class.rs`, `tests/pages/class.rs`.
+//! for it. Tests: `tests/pages/join.rs`.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
