@@ -147,20 +147,7 @@ async fn lesson_takes_a_guess_before_it_explains() {
     let question = Page { text: format!("<form {question}"), ..lesson };
     assert!(question.words().split(' ').count() <= 80, "{}", question.words());
 
-    let submit = async |form: &str| visitor.post("/lab/lessons/lost-update/runs", form).await;
-    let wrong = submit("guess=7&orders=many&stock=&work_ms=1001").await;
-    assert_eq!(wrong.status, 422);
-    for (id, why) in [
-        ("orders-wrong", "Type a whole number, 1 to 5,000."),
-        ("work_ms-wrong", "Type a whole number, 0 to 1,000."),
-        ("guess-wrong", "Choose one of the answers."),
-    ] {
-        let error = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
-        assert!(error.split("</p>").next().unwrap().contains(why), "{id}");
-    }
-    assert!(wrong.text.contains("value=\"many\""));
-
-    let queued = submit("guess=1&buyers=8").await;
+    let queued = visitor.post("/lab/lessons/lost-update/runs", "guess=1&buyers=8").await;
     assert_eq!(queued.status, 303, "{}", queued.text);
     let waiting = visitor.get(&queued.location).await;
     assert!(waiting.words().contains("Queued, 1st in line"), "{}", waiting.words());
@@ -242,10 +229,23 @@ async fn lab_pages_have_unique_ids_and_languages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_load_reports_errors_per_field() {
+async fn forms_report_errors_per_field() {
     let shop = Shop::start(1).await;
     register_runner(&shop).await;
     let visitor = Visitor::new(&shop);
+    let form = "guess=7&orders=many&stock=&work_ms=1001";
+    let wrong = visitor.post("/lab/lessons/lost-update/runs", form).await;
+    assert_eq!(wrong.status, 422);
+    for (id, why) in [
+        ("orders-wrong", "Type a whole number, 1 to 5,000."),
+        ("work_ms-wrong", "Type a whole number, 0 to 1,000."),
+        ("guess-wrong", "Choose one of the answers."),
+    ] {
+        let error = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
+        assert!(error.split("</p>").next().unwrap().contains(why), "{id}");
+    }
+    assert!(wrong.text.contains("value=\"many\""));
+
     let submit = async |form: &str| visitor.post("/lab/runs", form).await;
     for (form, id) in [
         ("stock=5", "strategies"),
