@@ -198,14 +198,22 @@ pub(super) async fn change(
     Err(too_many_changes())
 }
 
-/// Moves the browser's basket to the account of a session that begins with this response.
+/// Moves the browser's basket to the account of the session `token`, which begins with this
+/// response.
 pub(super) async fn move_to_account(
     request: &HttpRequest,
-    user: UserId,
+    token: &str,
     response: &mut HttpResponse,
 ) -> Result<(), Problem> {
-    let of_browser = Basket::of_cookie(request);
-    let shop = &app_state(request)?.shop;
+    if BASKET_COOKIE.read(request).is_none() {
+        return Ok(());
+    }
+    let state = app_state(request)?;
+    let shop = &state.shop;
+    // The look-up is that of the next request, which finds it in the cache.
+    let Some(caller) = state.sessions.find(shop, token).await? else { return Ok(()) };
+
+    let (user, of_browser) = (caller.id, Basket::of_cookie(request));
 
     for _ in 0..MAX_ATTEMPTS {
         // Nothing to move is no change, as in the second of two equal sign-ins.

@@ -174,12 +174,7 @@ async fn begin_session(
     let Some(session) = users::sign_in(&state.shop, credentials).await? else { return Ok(None) };
     let mut response = see_other(next);
 
-    // The look-up is that of the next request, which finds it in the cache.
-    if BASKET_COOKIE.read(request).is_some()
-        && let Some(caller) = state.sessions.find(&state.shop, &session.token).await?
-    {
-        kept_basket::move_to_account(request, caller.id, &mut response).await?;
-    }
+    kept_basket::move_to_account(request, &session.token, &mut response).await?;
     set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
     Ok(Some(response))
 }
