@@ -1,5 +1,5 @@
-//! A class: thirty answer and run at once, an answer counts whether or not a run starts, and one run
-//! is watched by all who start its lesson.
+//! A class: thirty answer and run at once, an answer counts whether or not a run starts, and one
+//! run is watched by all who start its lesson.
 
 use futures_util::future::join_all;
 use holdfast_base::messages::Language;

@@ -1,5 +1,5 @@
-//! The keeper's pages of items: they are added, edited, corrected and hidden by forms, once per form;
-//! two keepers do not overwrite each other.
+//! The keeper's pages of items: they are added, edited, corrected and hidden by forms, once per
+//! form; two keepers do not overwrite each other.
 
 use holdfast_testkit::Shop;
 

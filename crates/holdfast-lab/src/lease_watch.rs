@@ -20,8 +20,8 @@ const RENEWED_BY_US: u64 = 20_000;
 const EARLY_US: u64 = 5_000;
 
 impl Scenario {
-    /// Waits until the lease of a request has ended, at most for `length`, and adds to its lane when
-    /// it was renewed and when it expired.
+    /// Waits until the lease of a request has ended, at most for `length`, and adds to its lane
+    /// when it was renewed and when it expired.
     pub async fn watch_lease(
         &self,
         request: &mut InFlightRequest,

@@ -67,8 +67,8 @@ pub fn handles(run: &LabRun) -> Vec<Handle> {
     }
 }
 
-/// Computes the scene with other values of its handles; `wanted` returns that of a field. `None` for
-/// a run without handles.
+/// Computes the scene with other values of its handles; `wanted` returns that of a field. `None`
+/// for a run without handles.
 pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec<Lane>> {
     let lanes = scene(run)?;
     let handles = handles(run);

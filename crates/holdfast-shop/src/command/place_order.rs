@@ -1,7 +1,7 @@
 //! Places an order: takes its units from stock, and keeps them until it is paid or expires.
 //!
-//! Rejects, in this order: an unknown or hidden item; a total that overflows; insufficient stock; more units
-//! than the item's limit per customer allows.
+//! Rejects, in this order: an unknown or hidden item; a total that overflows; insufficient stock;
+//! more units than the item's limit per customer allows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -183,7 +183,8 @@ pub async fn top_up(
     execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
-/// Changes the settings in `set`, unless one of them is no longer as it `was` when the admin saw it.
+/// Changes the settings in `set`, unless one of them is no longer as it `was` when the admin saw
+/// it.
 pub async fn edit_item(
     shop: &Shop,
     options: &RequestOptions,

@@ -2,9 +2,9 @@
 //! write is computed.
 //!
 //! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
-//! for an item's settings, [`transition`] for everything else. Each locks its rows in one order (orders, items, accounts,
-//! key records), compares them with the guard, and writes only if all rows match. A guard that does
-//! not match raises no SQL error.
+//! for an item's settings, [`transition`] for everything else. Each locks its rows in one order
+//! (orders, items, accounts, key records), compares them with the guard, and writes only if all
+//! rows match. A guard that does not match raises no SQL error.
 
 pub mod accounts;
 pub mod admin;
@@ -56,7 +56,8 @@ impl BatchWrite {
         self.orders().next().is_some()
     }
 
-    /// Returns the edit of an item, which is a batch of its own: no command with one has a batch key.
+    /// Returns the edit of an item, which is a batch of its own: no command with one has a batch
+    /// key.
     pub fn edit(&self) -> Option<(&CommandWrite, &ItemEdit)> {
         self.commands.iter().find_map(|write| Some((write, write.changes.edit.as_ref()?)))
     }
