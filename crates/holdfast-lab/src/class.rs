@@ -1,7 +1,8 @@
 //! The class that is taught in this shop: its code, its score board, its end.
 //!
 //! Guarantees: one code, which stays from start to start until the class ends; everything that
-//! names or describes a student is deleted then. All of it works twice, and by two teachers at once.
+//! names or describes a student is deleted then. All of it works twice, and by two teachers at
+//! once.
 
 use std::collections::BTreeMap;
 
