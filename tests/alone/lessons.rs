@@ -13,6 +13,7 @@ use holdfast_testkit::up::{Up, state_of};
 use regex::Regex;
 use serde_json::{Value, json};
 
+use crate::drawings;
 use crate::runs::Lab;
 
 /// The lesson that compares one throughput with another, measured after it: what else the machine
@@ -24,6 +25,7 @@ const MEASUREMENTS: usize = 3;
 async fn every_lesson_shows_its_claim() {
     let lab = Lab::start_with(&["--lab", "on"]).await;
     let before = count_children(&lab.up);
+    let mut runs = Vec::with_capacity(LESSONS.len());
     for lesson in LESSONS {
         let mut run = play(&lab, lesson.name).await;
         for _ in 1..MEASUREMENTS {
@@ -40,7 +42,9 @@ async fn every_lesson_shows_its_claim() {
         let supports = |evidence: &Value| evidence["ok"] == true;
         assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
         assert_story(lesson.name, lesson.scene, &run);
+        runs.push(run["id"].as_str().unwrap().to_owned());
     }
+    drawings::assert_legible(&lab.up.running.replicas[0], &runs).await;
     check_chosen_causes(&lab).await;
     assert_eq!(count_children(&lab.up), before, "every temporary Redis of a lesson has ended");
     lab.assert_sound().await;

@@ -5,6 +5,10 @@
 
 mod bench;
 mod bench_servers;
+#[path = "../pages/browser.rs"]
+#[expect(dead_code, reason = "the tests of the pages use all of it")]
+mod browser;
+mod drawings;
 mod judge;
 mod lessons;
 mod load;

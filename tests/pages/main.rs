@@ -30,5 +30,6 @@ mod security;
 mod shopper;
 mod slow_motion;
 mod stability;
+mod student_rights;
 mod swimlane;
 mod visitor;

@@ -35,7 +35,8 @@ pub struct UserChange {
     disabled: bool,
 }
 
-/// A new password. Not `Debug`.
+/// A new password.
+// Not `Debug`: it is never printed.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPassword {

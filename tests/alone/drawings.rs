@@ -1,0 +1,40 @@
+//! The drawings of all lessons' runs, measured in a real browser.
+
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons::LESSONS;
+use serde_json::json;
+
+use crate::browser::Browser;
+
+/// Returns how many texts of drawings are seen, and which collide.
+const COLLISIONS: &str = include_str!("../pages/collisions.js");
+
+/// Asserts that the scene that the question asks about plays first, and that no text of it covers
+/// another one, in both languages, on a phone and on a large screen. `runs` has those of
+/// [`LESSONS`].
+pub async fn assert_legible(base_url: &str, runs: &[String]) {
+    let browser = Browser::open(base_url, true).await;
+    let still = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
+    browser.devtools("Emulation.setEmulatedMedia", still).await;
+
+    for tag in Language::ALL.map(Language::tag) {
+        for (lesson, id) in LESSONS.iter().zip(runs) {
+            browser.go(&format!("/language/{tag}?next=/lab/runs/{id}")).await;
+            let asked = "return document.querySelector('.player')?.dataset.scene ?? ''";
+            let shown = browser.driver.execute(asked, vec![]).await.unwrap();
+            assert_eq!(shown.json(), lesson.scene, "{} plays another scene", lesson.name);
+
+            for width in [390, 1280] {
+                let screen = json!({
+                    "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false
+                });
+                browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+                let found = browser.driver.execute(COLLISIONS, vec![]).await.unwrap();
+                let found = found.json();
+                assert_eq!(found[1], json!([]), "{} in {tag} at {width}", lesson.name);
+                assert!(found[0] != 0 || lesson.scene.is_empty(), "{} is empty", lesson.name);
+            }
+        }
+    }
+    browser.close().await;
+}
