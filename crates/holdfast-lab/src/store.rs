@@ -103,10 +103,17 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     .await?;
     tx.commit().await?;
 
+    // The run is queued, also if old ones stay until the next.
+    if let Err(error) = prune_all(pool).await {
+        tracing::warn!(%error, "old runs were not deleted");
+    }
+    Ok(EnqueueResult::Queued(id))
+}
+
+async fn prune_all(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await?;
     prune(&mut connection).await?;
-    progress::prune(&mut connection).await?;
-    Ok(EnqueueResult::Queued(id))
+    progress::prune(&mut connection).await
 }
 
 /// Waits for others who queue a run, so that each sees the runs of those before; returns whether a

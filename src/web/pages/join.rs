@@ -66,7 +66,7 @@ pub async fn join(state: State, request: HttpRequest, form: Form<FormFields>) ->
         Some(nickname) => match class::join(&state.shop.pool, code, &nickname).await? {
             JoinResult::Joined(session) => {
                 let mut response = see_other(next);
-                kept_basket::move_to_account(&request, &session.token, &mut response).await?;
+                kept_basket::move_to_account(&request, &session.token, &mut response).await;
                 set_cookie(&mut response, &SESSION_COOKIE.build(&request, session.token))?;
                 return Ok(response);
             }

@@ -199,8 +199,18 @@ pub(super) async fn change(
 }
 
 /// Moves the browser's basket to the account of the session `token`, which begins with this
-/// response.
+/// response. The session has begun already: if this fails, the basket stays in its cookie.
 pub(super) async fn move_to_account(
+    request: &HttpRequest,
+    token: &str,
+    response: &mut HttpResponse,
+) {
+    if let Err(problem) = try_to_move(request, token, response).await {
+        tracing::warn!(?problem, "a basket was not moved to its account");
+    }
+}
+
+async fn try_to_move(
     request: &HttpRequest,
     token: &str,
     response: &mut HttpResponse,

@@ -52,6 +52,8 @@ impl Layout {
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(caller) = find_caller(request).await else { return Ok(layout) };
         layout.caller = caller;
+        // A presented lesson shows the votes of the class: not before one's own.
+        layout.is_presented &= !layout.caller.as_ref().is_some_and(|caller| caller.is_student);
 
         layout.books = shop
             .audits

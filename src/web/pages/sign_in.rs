@@ -174,7 +174,7 @@ async fn begin_session(
     let Some(session) = users::sign_in(&state.shop, credentials).await? else { return Ok(None) };
     let mut response = see_other(next);
 
-    kept_basket::move_to_account(request, &session.token, &mut response).await?;
+    kept_basket::move_to_account(request, &session.token, &mut response).await;
     set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
     Ok(Some(response))
 }
