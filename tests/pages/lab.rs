@@ -215,7 +215,7 @@ async fn lab_pages_have_unique_ids_and_languages() {
     for (path, chinese) in [
         ("/lab", "为什么要加锁"),
         ("/lab/lessons/lost-update", "会卖出多少件"),
-        (&run, "43 件商品并不存在"),
+        (&run, "43 件商品是多卖的，并不存在"),
     ] {
         let page = visitor.get(path).await;
         let ids: Vec<&str> =
