@@ -82,7 +82,7 @@ lesson-let-it-expire-takeaway-3 = This lock is right where something may happen 
 
 lesson-wrong-delete-title = Deleting another holder’s lock
 lesson-wrong-delete-claim = An expiry without an owner: A outlives its lease and deletes B’s lock, B deletes C’s lock, and so on.
-lesson-wrong-delete-primer = To release its lock, a holder deletes the key. A lock with an expiry is called a lease: if its holder dies, it ends by itself. All servers use the same key for an item, and this lock stores nothing about its holder.
+lesson-wrong-delete-primer = To release its lock, a holder deletes the key. A lock with an expiry is called a lease: if its holder dies, it ends by itself. One command sets key and expiry: a crash between `SETNX` and `EXPIRE` leaves it for ever. All servers use the same key for an item, and this lock stores nothing about its holder.
 lesson-wrong-delete-question = A’s lease has expired, and B holds the lock. A finishes and deletes the key. How long does the damage last?
 lesson-wrong-delete-guess-1 = no damage: A’s key has expired, so `DEL` finds nothing
 lesson-wrong-delete-guess-2 = until B finishes
@@ -113,8 +113,8 @@ lesson-outlived-guess-2 = its write is rejected: it no longer holds the lock
 lesson-outlived-guess-3 = it deletes B’s lock, then writes
 lesson-outlived-guess-4 = it acquires the lock again, then writes
 lesson-outlived-takeaway-1 = A lease protects until it expires, no matter how carefully it is released.
-lesson-outlived-takeaway-2 = `owner` does not check the lock before the write. A check would not help: the lease can expire between the check and the write.
-lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery after a crash.
+lesson-outlived-takeaway-2 = The textbook lock, `owner`, does not check the lock before the write. A check would not help: the lease can expire between the check and the write.
+lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery after a crash. A watchdog, which renews the lease, makes it rarer too, not impossible.
 
 lesson-watchdog-title = Renewing the lease
 lesson-watchdog-claim = Renewal keeps the lock for long work. A process that is paused after its read still resumes as a second holder.

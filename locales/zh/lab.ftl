@@ -1,6 +1,6 @@
 # 实验室：课程地图、课程页、运行页。
 lab-title = 实验室
-lab-lead = 先回答问题，再看真实订单抢购，最后看账本怎么说。
+lab-lead = 先回答问题，再看真实订单如何抢购，最后看账本怎么说。
 lab-lessons = 课程
 lab-chapter-done = 已完成 { $done } / { $all }
 lab-lesson-done = 已完成
@@ -106,22 +106,22 @@ lab-handle-gap-ms = A 的读与写之间
 lab-handle-retry-ms = 重试间隔
 lab-run-it = 运行
 lab-computed = 移动滑块，或拖动图中的标记：图根据这次运行记录的时间算出；点“运行”可实测。
-lab-compare = { $slow } 与 { $fast }：各自最先的六个订单，同一时间刻度。
+lab-compare = { $slow } 与 { $fast }：各自最先的六个订单，同一时间刻度。同一批的订单共用一把锁，每个都接着前一个算出的值往下算。
 lab-verdict-title = 结果
 lab-verdict-failed = 运行失败
 lab-verdict-oversold = { $units ->
     [1] 件商品卖了两次
-   *[other] 件商品并不存在
+   *[other] 件商品是多卖的，并不存在
 }
 lab-verdict-overspent = 超出余额的付款
 lab-verdict-forks = { $forks ->
    *[other] 次丢失更新
 }
 lab-verdict-drift = 库存与账本的差额
-lab-verdict-sold = 件售出（共 { $opening } 件），没有重复
-lab-verdict-paid = 已付款（共 { $opening }），没有重复
-lab-verdict-times = { $ratio } 倍：
-lab-verdict-fastest = { $fastest } 每秒订单数与 { $slowest } 相比
+lab-verdict-sold = 件已售出（共 { $opening } 件），没有重复卖出
+lab-verdict-paid = 已付款（共 { $opening }），没有重复付款
+lab-verdict-times = { $ratio } 倍
+lab-verdict-fastest = { $fastest } 与 { $slowest } 的每秒订单数之比
 lab-books-balance = 账目相符
 lab-books-off = 账目不符
 lab-books-broken = 账目不符

@@ -43,7 +43,7 @@ lesson-database-takeaway-1 = 数据若都在同一个 Postgres 里，就不需�
 lesson-database-takeaway-2 = `atomic` 只在一条语句期间锁住该行，前提是一条语句够用。`version` 和 `serializable` 让失败者重来，竞争激烈时多数请求都会失败。
 lesson-database-takeaway-3 = 一条语句只看得到它开始时已提交的数据。所以要用单独的语句加锁，再读取。
 
-lesson-wrong-key-title = 锁错了 key
+lesson-wrong-key-title = 锁加错了 key
 lesson-wrong-key-claim = 锁住订单号，保护不了两个订单共用的余额。
 lesson-wrong-key-primer = 锁有名字，就是它的 key：只有锁同一个 key 的客户端才会互相排斥。付款时先读账户余额，减去价格，再写回去。
 lesson-wrong-key-question = 每次付款都锁住所付订单的订单号。一个余额为 10.00 的账户同时支付两个 1.00 的订单，之后余额是多少？
@@ -82,7 +82,7 @@ lesson-let-it-expire-takeaway-3 = 如果一件事在一段时间内最多只该�
 
 lesson-wrong-delete-title = 误删别人的锁
 lesson-wrong-delete-claim = 有过期时间但没有持锁者标识：A 超时后删除 B 的锁，B 又删除 C 的锁，如此连锁下去。
-lesson-wrong-delete-primer = 持锁者删除 key 来释放锁。会自动过期的锁叫租约：持锁者死了，它也会结束。同一商品大家都用同一个 key，而这种锁不记录持锁者是谁。
+lesson-wrong-delete-primer = 持锁者删除 key 来释放锁。会自动过期的锁叫租约：即使持锁者死了，锁也会自动失效。加锁和过期时间要写在一条命令里：在 `SETNX` 和 `EXPIRE` 之间崩溃，锁就永远留着。同一种商品的锁用同一个 key，没有记下持锁者是谁。
 lesson-wrong-delete-question = A 的锁已过期，现在 B 持有锁。A 执行完毕，删除这个 key。损害会持续多久？
 lesson-wrong-delete-guess-1 = 没有损害：A 的 key 已过期，`DEL` 删不到东西
 lesson-wrong-delete-guess-2 = 到 B 执行完为止
@@ -90,7 +90,7 @@ lesson-wrong-delete-guess-3 = 到再过一个 TTL 为止
 lesson-wrong-delete-guess-4 = 只要不断有客户端来就一直持续：每个都删除下一个的锁
 lesson-wrong-delete-takeaway-1 = `DEL key` 不管锁是谁的都会删除；过期之后，那已是别人的锁。
 lesson-wrong-delete-takeaway-2 = 一个超时的持锁者就够了：B 从未超时，却照样删除了 C 的锁。
-lesson-wrong-delete-takeaway-3 = 释放锁时，必须在删除的同一步里证明锁是自己的。
+lesson-wrong-delete-takeaway-3 = 释放锁时，“确认是自己的”和“删除”必须在同一步里完成。
 
 lesson-check-then-delete-title = 先检查，再删除
 lesson-check-then-delete-claim = 用一条命令检查持锁者，再用另一条命令删除 key，仍可能删掉别人的锁。
@@ -100,7 +100,7 @@ lesson-check-then-delete-guess-1 = 只会删自己的：它刚检查过
 lesson-check-then-delete-guess-2 = 可能删别人的：如果锁恰好在两条命令之间过期
 lesson-check-then-delete-guess-3 = 可能删别人的，但只有两个持锁者标识相同时才会
 lesson-check-then-delete-guess-4 = 谁的也删不掉：过期后 `DEL` 会失败
-lesson-check-then-delete-takeaway-1 = 检查的结果，等你据此行动时可能已经过时。这又是“先查询，再更新”，只不过被更新的值就是锁本身。
+lesson-check-then-delete-takeaway-1 = 等你按检查结果行动时，结果可能已经过时。这又是“先查询，再更新”，只不过被更新的值就是锁本身。
 lesson-check-then-delete-takeaway-2 = 这个空隙是一次网络往返那么长；进程若暂停，暂停多久就有多长。
 lesson-check-then-delete-takeaway-3 = 比较和删除要在一个原子步骤里完成：用 Redis 的 Lua 脚本。
 
@@ -113,8 +113,8 @@ lesson-outlived-guess-2 = 写入被拒绝：它已不持有锁
 lesson-outlived-guess-3 = 它先删除 B 的锁，再写入
 lesson-outlived-guess-4 = 它先重新加锁，再写入
 lesson-outlived-takeaway-1 = 租约只在过期之前起保护作用，释放得再谨慎也没有用。
-lesson-outlived-takeaway-2 = `owner` 写入前不检查锁。检查也没用：租约可能在检查和写入之间过期。
-lesson-outlived-takeaway-3 = 租约越长，这种情况越少，但崩溃后的恢复也越慢。
+lesson-outlived-takeaway-2 = 教科书式的锁（`owner`）在写入前不检查自己是否仍持有锁。检查也没用：租约可能在检查和写入之间过期。
+lesson-outlived-takeaway-3 = 租约越长，这种情况越少，但崩溃后的恢复也越慢。看门狗不断续期，也只是更少，不能杜绝。
 
 lesson-watchdog-title = 看门狗续期
 lesson-watchdog-claim = 自动续期让长时间的业务一直持有锁。但进程若在读取之后暂停，恢复时仍会成为第二个持锁者。
@@ -132,7 +132,7 @@ lesson-watchdog-takeaway-3 = 暂停太久的进程，其写入必须由存储来
 lesson-fence-title = 栅栏令牌
 lesson-fence-claim = 暂停的持锁者恢复后，Postgres 拒绝它的写入；即使清空 Redis 使栅栏令牌从头编号，也照样拒绝。只靠令牌还不够：写入还要核对行的版本。
 lesson-fence-primer = 栅栏令牌是每次授予锁都会增大的编号。持锁者写入时带上它，数据行记下见过的最大编号。这样，存储就能拒绝来得太迟的持锁者。
-lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
+lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这项检查会拒绝谁的写入？
 lesson-fence-guess-1 = A 的：它的编号较小
 lesson-fence-guess-2 = B 的：A 已经先写入
 lesson-fence-guess-3 = 两个都拒绝：都读到 10
@@ -167,7 +167,7 @@ lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无�
 
 ## What it costs
 lesson-waiting-title = 放弃、重试还是排队
-lesson-waiting-claim = 拿不到锁就立即失败、每隔约 50 ms 重试一次、排队等锁：同样的负载，三种等待时间分布。
+lesson-waiting-claim = 拿不到锁就立即失败、每隔约 50 ms 重试一次、排队等锁：负载相同，等待的时间却大不相同。
 lesson-waiting-primer = 请求发现锁被占用，可以立即失败；可以睡一会儿再试，这里约每隔 50 ms 一次；也可以排队，持锁者释放锁时唤醒队首。
 lesson-waiting-question = 12 个买家抢同一种商品，每个订单需要几 ms。与排队相比，每隔约 50 ms 重试一次有什么代价？
 lesson-waiting-guess-1 = 没有：所有买家最终都能拿到锁
@@ -215,13 +215,13 @@ lesson-early-release-takeaway-2 = 在 `@Transactional` 方法内部加锁就是�
 lesson-early-release-takeaway-3 = 锁要包住事务：事务开始之前加锁，提交之后释放。
 
 lesson-hot-item-title = 热点商品
-lesson-hot-item-claim = 所有买家都抢同一种商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的策略全都准确。
+lesson-hot-item-claim = 所有买家都抢同一种商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的每种策略都没有超卖。
 lesson-hot-item-primer = 抢购时，所有买家都买同一种商品。一个订单先获取该商品的 Redis 锁，开始事务，读库存，写库存，提交，然后才释放锁。发现锁被占用的订单过一会儿再试。
 lesson-hot-item-question = 所有买家都抢同一种商品。用教科书式的锁，每秒销量受什么限制？
 lesson-hot-item-guess-1 = 处理器数量
 lesson-hot-item-guess-2 = Redis 的速度
-lesson-hot-item-guess-3 = 数据库最多能有多少个连接
-lesson-hot-item-guess-4 = 加锁和提交只能逐个进行
+lesson-hot-item-guess-3 = 数据库最多允许同时打开多少个连接
+lesson-hot-item-guess-4 = 订单只能一个接一个地加锁、提交
 lesson-hot-item-takeaway-1 = 订单一个接一个，提交也就一次接一次，而每次提交都要等磁盘。再好的锁也快不过它。
 lesson-hot-item-takeaway-2 = 教科书式的锁更慢：在下一次重试之前，锁一直空闲。
 lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一把锁、一次读、一次写，每个请求仍得到自己的响应。
@@ -236,7 +236,7 @@ lesson-double-submit-guess-2 = 一个错误：这个键已经用过
 lesson-double-submit-guess-3 = 第一次请求没有收到的那个响应
 lesson-double-submit-guess-4 = 在键过期之前一直被拒绝
 lesson-double-submit-takeaway-1 = 客户端为每个订单生成一个幂等键，每次重试都发送同一个键。
-lesson-double-submit-takeaway-2 = 变更、幂等键和响应由同一条语句写入，崩溃不会只留下一半。
+lesson-double-submit-takeaway-2 = 变更、幂等键和响应由同一条语句写入，所以崩溃时不会只写入一半。
 lesson-double-submit-takeaway-3 = 幂等键上的锁只是让响应更快；保证只有一个订单的，是 Postgres 里唯一的那一行。
 
 lesson-machine-gun-title = 机器高频刷接口

@@ -215,7 +215,7 @@ async fn lab_pages_have_unique_ids_and_languages() {
     for (path, chinese) in [
         ("/lab", "为什么要加锁"),
         ("/lab/lessons/lost-update", "会卖出多少件"),
-        (&run, "43 件商品并不存在"),
+        (&run, "43 件商品是多卖的，并不存在"),
     ] {
         let page = visitor.get(path).await;
         let ids: Vec<&str> =
@@ -278,7 +278,8 @@ async fn run_page_shows_verdict_and_evidence() {
     for shown in [
         // The shortest of three pairs.
         "Both requests read 57, 1.9 ms apart, and both wrote 56.",
-        "43 units that do not exist 100 sold of 57, 31 forks in the ledger ✗ The books do not balance",
+        "43 units that do not exist 100 sold of 57, 31 forks in the ledger \
+         (one fork may have several orders) ✗ The books do not balance",
         "Not quite. Your answer: exactly 100 Without a lock, two orders read the same stock",
         "and sell the same unit twice. The answer is: more than 100, and the stock never",
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",

@@ -30,7 +30,7 @@ async fn swimlane_steps_by_keyboard() {
         browser.until_text(".step-description", text).await;
     };
     press(Key::Home, "Step 1 of 16 0.0 ms · 8080 · order 1 is sent").await;
-    press(Key::Right, "Step 2 of 16 0.1 ms · 8080 · order 1 begins, without a lock").await;
+    press(Key::Right, "Step 2 of 16 0.1 ms · 8080 · order 1 begins, without a Redis lock").await;
     press(Key::Right, "Step 3 of 16 1.0 ms · 8080 · order 1 reads 57").await;
     browser.until_text(".step-command", "select stock, version from items").await;
     press(Key::Left, "Step 2 of 16").await;

@@ -6,13 +6,14 @@ use std::sync::LazyLock;
 use crate::messages::Language;
 
 /// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
-pub const IDS: [&str; 23] = [
+pub const IDS: [&str; 26] = [
     "lock",
     "mutex",
     "holder",
     "owner",
     "lease",
     "ttl",
+    "watchdog",
     "get-del",
     "fencing-token",
     "replica",
@@ -21,7 +22,9 @@ pub const IDS: [&str; 23] = [
     "ledger",
     "lost-update",
     "oversell",
+    "undersell",
     "fork",
+    "chain-break",
     "drift",
     "idempotency-key",
     "batch",

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::timeline::TimelineView;
-use holdfast_base::messages::{FluentValue, Language};
+use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_base::output::grouped;
 use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use holdfast_lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
@@ -265,6 +265,8 @@ impl<'a> RaceView<'a> {
         let proof = match self.race.lock.as_str() {
             "none" => proof,
             lock => {
+                let name = Message::new(&format!("race-lock-{lock}")).format(language);
+                let lock = name.unwrap_or_else(|| lock.to_owned());
                 let lock = language.text_with("race-proof-lock", &[("lock", lock.into())]);
                 sentences(language, proof, &lock)
             }

@@ -283,7 +283,7 @@ mod tests {
         let number = |arms: &[ArmResult]| of_rates(arms, Language::English).map(|it| it.number);
         let arms = [arm("owner", 100, 40.0), arm("batched", 100, 300.0)];
         assert_eq!(number(&arms).as_deref(), Some("7.5 ×"));
-        assert_eq!(of_rates(&arms, Language::Chinese).unwrap().number, "7.5 倍：");
+        assert_eq!(of_rates(&arms, Language::Chinese).unwrap().number, "7.5 倍");
         assert_eq!(beside(&arms[0], &arms, Language::English).number, "40.0");
         assert_eq!(
             ranked(&arms).iter().map(|arm| &arm.strategy).collect::<Vec<_>>(),
