@@ -98,8 +98,8 @@ problem-idempotency-key-in-flight-advice = Wait for the time in `Retry-After`, t
 problem-idempotency-key-in-flight-page-advice = Wait a moment and send the form again: you will get the same order, not a second one.
 
 problem-idempotency-key-mismatch-title = The key belongs to another request
-problem-idempotency-key-mismatch-meaning = A key identifies one request. This key was sent with a different payload before.
-problem-idempotency-key-mismatch-advice = Create a new key for a new request.
+problem-idempotency-key-mismatch-meaning = A key identifies one request: a form that was sent has been used, also after going back.
+problem-idempotency-key-mismatch-advice = In a browser: load the page again, check its values, and send it. A client: create a new key.
 
 problem-idempotency-key-used-title = The key was used more than a day ago
 problem-idempotency-key-used-meaning = Its request was executed, and its response is no longer stored.

@@ -107,8 +107,8 @@ problem-idempotency-key-in-flight-advice = 等待 `Retry-After` 指定的时间�
 problem-idempotency-key-in-flight-page-advice = 请稍候再次提交表单：你得到的是同一个订单，不会多出一个。
 
 problem-idempotency-key-mismatch-title = 这个键属于另一个请求
-problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求。之前用这个键发送过不同的内容。
-problem-idempotency-key-mismatch-advice = 新的请求请使用新的键。
+problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求：提交过的表单不能再用，返回之后也一样。
+problem-idempotency-key-mismatch-advice = 在浏览器里：重新载入页面，核对内容后再提交。客户端：使用新的键。
 
 problem-idempotency-key-used-title = 这个键在一天之前已用过
 problem-idempotency-key-used-meaning = 它的请求已经执行，响应不再保存。

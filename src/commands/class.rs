@@ -158,7 +158,7 @@ impl Invitation {
                  printed again.\nThe class's page: {sign_in}\n"
             )),
             None => print_progress(&format!(
-                "You are the user {ADMIN}; the first start printed the password. A new one, while \
+                "You are the user {ADMIN}; an earlier start printed the password. A new one, while \
                  this runs: holdfast user passwd {ADMIN} --data {}\nThe class's page: {sign_in}\n",
                 options.data.display()
             )),

@@ -98,14 +98,19 @@ async fn create(connection: &mut PgConnection, nickname: &str) -> Result<UserId,
 /// Frees the nickname of that student, or of all, by ending the sessions: who joins under it next
 /// goes on with its orders and answers. Returns whose sessions ended.
 pub async fn free(pool: &Pool, student: Option<UserId>) -> Result<Vec<UserId>, Error> {
+    let mut tx = pool.begin().await?;
+    // Otherwise it and [`dismiss`] could each wait for sessions that the other has deleted.
+    lock(&mut tx).await?;
+
     let freed = sqlx::query_scalar!(
         r#"delete from sessions s using users u
             where u.id = s.user_id and u.nickname is not null and ($1::uuid is null or u.id = $1)
         returning u.id as "id: UserId""#,
         student.map(|student| student.0),
     )
-    .fetch_all(&mut *pool.acquire().await?)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(freed)
 }
 
