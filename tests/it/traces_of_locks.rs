@@ -52,6 +52,24 @@ async fn trace_tells_lock_that_is_lost_or_left() {
     assert_eq!(names(&order)[5..], ["committed", "left", "release"]);
 }
 
+/// Redis executes a release before its reply is back; until then the next holder may have the lock.
+#[tokio::test]
+async fn release_is_recorded_before_next_holder() {
+    for strategy in ["fenced", "owner"] {
+        let lab = Lab::new(2).await;
+
+        for _ in 0..5 {
+            let a = lab.pause_at(lab.order(0, strategy).traced(), "committed").await;
+            let b = lab.pause_at(lab.order(1, strategy).traced(), "wait").await;
+            let (b, a) = tokio::join!(lab.resume(b), lab.resume(a));
+            let (a, b) = (a.succeeds(201), b.succeeds(201));
+
+            let released = event(&a, "release")["t_us"].as_u64();
+            assert!(released <= event(&b, "held")["t_us"].as_u64(), "{strategy}: {a:#} {b:#}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn trace_tells_write_that_postgres_rejects() {
     for strategy in ["version", "serializable", "fenced"] {

@@ -138,8 +138,20 @@ impl Probe {
     /// # Cancel safety
     /// Dropping the future ends the pause; recorded events stay.
     pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
+        self.at_since(point, clock::monotonic_us(), seen).await;
+    }
+
+    /// Like [`Self::at`], for what was requested at `since_us` and is done now. The event has that
+    /// time, unless a later one is recorded: Redis executes a release before its reply is back, and
+    /// the next holder may have the lock by then.
+    pub async fn at_since(
+        &self,
+        point: Point,
+        since_us: u64,
+        seen: impl IntoIterator<Item = ProbedValue>,
+    ) {
         let Probe::Lab(probe) = self else { return };
-        probe.record(point.name(), seen);
+        probe.record(point.name(), since_us, seen);
 
         if point == Point::Read && !probe.work.is_zero() {
             tokio::time::sleep(probe.work).await;
@@ -159,7 +171,7 @@ impl Probe {
     /// Consumes `seen` only if a trace is recorded.
     pub fn note(&self, event: &'static str, seen: impl IntoIterator<Item = ProbedValue>) {
         if let Probe::Lab(probe) = self {
-            probe.record(event, seen);
+            probe.record(event, clock::monotonic_us(), seen);
         }
     }
 
@@ -244,7 +256,7 @@ impl PauseBoard {
                 return;
             }
             // A pause concerns the request, and no key.
-            probe.record("paused", [ProbedValue::key("")]);
+            probe.record("paused", clock::monotonic_us(), [ProbedValue::key("")]);
             let trace = probe.events.lock().clone();
             let owner = probe.owner;
             entries.insert(request_id, BoardEntry { owner, point, since_us, trace, go });
@@ -253,7 +265,7 @@ impl PauseBoard {
         // `resume` removes the entry; so does this guard, on timeout or cancellation.
         let _entry = BoardRemoval { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
-        probe.record("resumed", [ProbedValue::key("")]);
+        probe.record("resumed", clock::monotonic_us(), [ProbedValue::key("")]);
     }
 
     pub fn paused(&self, owner: Option<Uuid>) -> Vec<PausedRequest> {
@@ -320,13 +332,14 @@ impl RequestProbe {
         let _ = self.board.resume(self.request_id, None);
     }
 
-    fn record(&self, event: &'static str, seen: impl IntoIterator<Item = ProbedValue>) {
+    fn record(&self, event: &'static str, at_us: u64, seen: impl IntoIterator<Item = ProbedValue>) {
         if !self.record {
             return;
         }
 
-        let t_us = clock::monotonic_us();
         let mut events = self.events.lock();
+        // In the order in which they were recorded.
+        let t_us = events.last().map_or(at_us, |last| at_us.max(last.t_us));
         events.extend(seen.into_iter().map(|seen| TraceEvent {
             t_us,
             replica: self.replica.clone(),

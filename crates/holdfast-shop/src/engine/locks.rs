@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Released, Wait};
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Released, Wait, clock};
 use tokio::time::Instant;
 
 use crate::command::Command;
@@ -152,6 +152,7 @@ impl AcquiredLocks {
 
         let guards = std::mem::take(&mut self.guards);
         let has_locks = !guards.is_empty();
+        let began_us = clock::monotonic_us();
         if leaves {
             guards.leave_to_expire();
             if has_locks {
@@ -167,7 +168,7 @@ impl AcquiredLocks {
         self.holding = None;
         // Once: `early-release` has passed the point before its commit.
         if !std::mem::replace(&mut self.released, true) {
-            options.probe.at(Point::Release, seen).await;
+            options.probe.at_since(Point::Release, began_us, seen).await;
         }
     }
 }
