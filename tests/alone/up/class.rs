@@ -41,7 +41,9 @@ struct Phone {
 
 impl Phone {
     fn new(port: u16) -> Self {
-        let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
+        // Without a pool: a connection that was idle while the computer was closed is over.
+        let http = Client::builder().cookie_store(true).redirect(Policy::none());
+        let http = http.pool_max_idle_per_host(0).build().unwrap();
         Self { http, base: format!("http://127.0.0.1:{port}") }
     }
 
