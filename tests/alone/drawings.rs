@@ -1,5 +1,7 @@
 //! The drawings of all lessons' runs, measured in a real browser.
 
+use std::collections::BTreeSet;
+
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::LESSONS;
 use serde_json::json;
@@ -17,6 +19,7 @@ pub async fn assert_legible(base_url: &str, runs: &[String]) {
     let still = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
     browser.devtools("Emulation.setEmulatedMedia", still).await;
 
+    let mut labelled = BTreeSet::new();
     for tag in Language::ALL.map(Language::tag) {
         for (lesson, id) in LESSONS.iter().zip(runs) {
             browser.go(&format!("/language/{tag}?next=/lab/runs/{id}")).await;
@@ -32,9 +35,13 @@ pub async fn assert_legible(base_url: &str, runs: &[String]) {
                 let found = browser.driver.execute(COLLISIONS, vec![]).await.unwrap();
                 let found = found.json();
                 assert_eq!(found[1], json!([]), "{} in {tag} at {width}", lesson.name);
-                assert!(found[0] != 0 || lesson.scene.is_empty(), "{} is empty", lesson.name);
+                if found[0] != 0 {
+                    labelled.insert(lesson.name);
+                }
             }
         }
     }
+    // A drawing of more than four lanes has no labels, and three lessons have no drawing.
+    assert!(labelled.len() >= 15, "{labelled:?}");
     browser.close().await;
 }
