@@ -167,6 +167,21 @@ async fn run_of_a_lesson_is_shared_until_it_was_seen() {
     assert_ne!(run(&other, RUNS, "").await, second, "too late to have been started together");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_after_the_result_does_not_count() {
+    let shop = class_shop().await;
+    let late = Visitor::new(&shop);
+    let run = late.post(RUNS, "").await.location;
+    end_runs(&shop).await;
+    late.get(&run).await;
+
+    let page = late.get(LESSON).await.text;
+    let question = page.split("<fieldset class=\"question\"").nth(1).unwrap();
+    assert!(question.split('>').next().unwrap().contains(" disabled"), "{question}");
+    assert_eq!(late.post(ANSWERS, "guess=2").await.status, 303);
+    assert_eq!(shop.number(ANSWERED).await, 0);
+}
+
 /// On a projector nobody scrolls: the question, its answers, the votes and the button that runs the
 /// lesson are on one screen.
 #[tokio::test(flavor = "multi_thread")]

@@ -79,6 +79,11 @@ async fn nickname_is_visible_and_of_one_device() {
     mia.post("/sign-out", &format!("csrf={csrf}")).await;
     joined(&shop, &code, "MIA LU").await;
     assert_eq!(student_id(&shop, "Mia Lu").await, before);
+
+    // Disabled by an admin, which ends the sessions: neither in the class nor an error.
+    shop.execute("update users set disabled_at = now() where nickname is not null").await;
+    shop.execute("delete from sessions").await;
+    assert_eq!(join(&Visitor::new(&shop), &code, "Mia Lu").await.status, 409);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
+use crate::axe::{axe, violations};
 use crate::browser::Browser;
 use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::Visitor;
@@ -394,6 +395,9 @@ async fn causes_are_dragged() {
     let value = "return +document.querySelector('.handles [name=work_ms]').value";
     let value = browser.driver.execute(value, vec![]).await.unwrap();
     assert!(value.json().as_i64().unwrap() > 350, "{}", value.json());
+
+    browser.driver.execute(axe(), vec![]).await.unwrap();
+    assert_eq!(violations(&browser, "run with handles").await, Vec::<String>::new());
 
     browser.click(".handles button").await;
     browser.until_path("/lab/runs/").await;

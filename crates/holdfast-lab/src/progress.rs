@@ -37,30 +37,29 @@ pub fn level_activity(level: &str) -> String {
     format!("level-{level}")
 }
 
-/// Stores an answer to a lesson, unless the visitor has answered before; returns the one that
-/// counts.
+/// Stores an answer to a lesson, unless the visitor has answered before, or has seen the end of a
+/// run of it, and so the right answer.
 pub async fn answer(
     pool: &Pool,
     lesson: &str,
     visitor: Visitor,
     guess: usize,
-) -> Result<usize, Error> {
+) -> Result<(), Error> {
     let guess = i16::try_from(guess).map_err(|_| Error::Bug(format!("no answer: {guess}")))?;
-    let first = sqlx::query_scalar!(
-        r#"insert into lab_progress as known (activity, visitor, user_id, guess, answered_at)
-           values ($1, $2, $3, $4, now())
-           on conflict (activity, visitor) do update
-              set guess = coalesce(known.guess, excluded.guess),
-                  answered_at = coalesce(known.answered_at, excluded.answered_at)
-           returning guess as "guess!""#,
+    sqlx::query!(
+        "insert into lab_progress as known (activity, visitor, user_id, guess, answered_at)
+         values ($1, $2, $3, $4, now())
+         on conflict (activity, visitor) do update
+            set guess = excluded.guess, answered_at = excluded.answered_at
+          where known.guess is null and known.done_at is null",
         lesson,
         visitor.id,
         visitor.user.map(|user| user.0),
         guess,
     )
-    .fetch_one(&mut *pool.acquire().await?)
+    .execute(&mut *pool.acquire().await?)
     .await?;
-    place(first).ok_or_else(|| Error::Bug(format!("stored answer: {first}")))
+    Ok(())
 }
 
 /// Counts the answers of all visitors to a lesson.

@@ -42,6 +42,13 @@ pub struct Caller {
     pub expires_at: OffsetDateTime,
 }
 
+impl Caller {
+    /// Returns the name with which the user signs in: a student of a class has none.
+    pub fn account_name(&self) -> Option<&str> {
+        (!self.is_student).then_some(self.name.as_str())
+    }
+}
+
 /// Identifies a session to its user: half of the token's hash, from which the token does not
 /// follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

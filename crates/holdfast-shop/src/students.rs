@@ -47,11 +47,12 @@ fn is_invisible(c: char) -> bool {
             | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Begins a session under a clean nickname, whose student is created unless there is one. Within
-/// the caller's transaction, which has the [`lock`].
+/// Begins a session under a clean nickname, whose student is created unless there is one; that of a
+/// student whom an admin has disabled stays taken. Within the caller's transaction, which has the
+/// [`lock`].
 pub async fn join(connection: &mut PgConnection, nickname: &str) -> Result<JoinResult, Error> {
     let known = sqlx::query!(
-        r#"select u.id, exists (
+        r#"select u.id, u.disabled_at is not null or exists (
                   select from sessions s where s.user_id = u.id and s.expires_at > clock_timestamp()
               ) as "is_taken!"
              from users u where lower(u.nickname) = lower($1)"#,

@@ -67,7 +67,7 @@ pub async fn change_password(
     change: Json<PasswordChange>,
 ) -> HttpResult {
     let change = change.read()?;
-    state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
+    state.rate_limits.check_sign_in(&request, user.caller.account_name()).await?;
     let (caller, min_length) = (user.caller.id, state.min_password_length);
     begin_command(&request);
     users::change_password(&state.shop, caller, &user.token, change, min_length).await?;

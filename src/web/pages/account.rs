@@ -148,7 +148,7 @@ pub async fn change_password(
     let user = csrf::check_form(&request, form.csrf()).await?;
     let (old, new) = (form.required("old")?.to_owned(), form.required("new")?.to_owned());
 
-    state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
+    state.rate_limits.check_sign_in(&request, user.caller.account_name()).await?;
     let (shop, caller, change) = (&state.shop, user.caller.id, PasswordChange { old, new });
     let min_length = state.min_password_length;
 

@@ -1,6 +1,7 @@
 //! Tables as CSV, for spreadsheets: UTF-8 with a byte order mark (without it, Excel garbles
 //! Chinese), a header line, CRLF, quotes as in RFC 4180. A text that a spreadsheet would take for a
-//! formula begins with an apostrophe; numbers and times stay as they are.
+//! formula begins with an apostrophe, also behind what separates cells in other countries; numbers
+//! and times stay as they are.
 
 use std::error::Error;
 
@@ -10,6 +11,10 @@ use actix_web::http::header::CONTENT_DISPOSITION;
 
 /// How a formula begins, also as Chinese keyboards write it.
 const FORMULA_STARTS: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠'];
+
+/// Behind these a spreadsheet may begin a cell: where the comma is that of decimals, `;` separates
+/// them, and a quote within a cell means nothing.
+const SEPARATORS: [char; 4] = [';', '\t', '\r', '\n'];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
@@ -35,21 +40,31 @@ impl Cell {
     }
 
     fn write(&self, line: &mut String) {
-        let (text, defused) = match self {
-            Self::Text(text) => (text.as_str(), text.starts_with(FORMULA_STARTS)),
-            Self::Plain(text) => (text.as_str(), false),
-            Self::Empty => ("", false),
+        let text = match self {
+            Self::Text(text) => &defused(text),
+            Self::Plain(text) => text,
+            Self::Empty => "",
         };
 
-        let is_quoted = text.contains([',', '"', '\r', '\n']) || text.trim() != text;
-        let apostrophe = if defused { "'" } else { "" };
-        if is_quoted {
-            let text = text.replace('"', "\"\"");
-            line.extend(["\"", apostrophe, &text, "\""]);
+        if text.contains([',', '"', '\r', '\n']) || text.trim() != text {
+            line.extend(["\"", &text.replace('"', "\"\""), "\""]);
         } else {
-            line.extend([apostrophe, text]);
+            line.push_str(text);
         }
     }
+}
+
+fn defused(text: &str) -> String {
+    let mut defused = String::with_capacity(text.len());
+    let mut may_begin = true;
+    for letter in text.chars() {
+        if may_begin && FORMULA_STARTS.contains(&letter) {
+            defused.push('\'');
+        }
+        may_begin = SEPARATORS.contains(&letter) || may_begin && [' ', '"'].contains(&letter);
+        defused.push(letter);
+    }
+    defused
 }
 
 /// Returns the start of a file: the byte order mark and the header line, whose names are for
@@ -101,7 +116,9 @@ mod tests {
             (Cell::text("+1"), "'+1"),
             (Cell::text("-1 left"), "'-1 left"),
             (Cell::text("@SUM(A1)"), "'@SUM(A1)"),
-            (Cell::text("\t=1"), "\"'\t=1\""),
+            (Cell::text("\t=1"), "'\t'=1"),
+            (Cell::text("a;=1+1;"), "a;'=1+1;"),
+            (Cell::text("a; \"@b\n-c"), "\"a; \"\"'@b\n'-c\""),
             (Cell::text("＝1"), "'＝1"),
             (Cell::text("a=1"), "a=1"),
             (Cell::plain(-3), "-3"),

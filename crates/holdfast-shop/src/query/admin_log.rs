@@ -4,6 +4,20 @@ use crate::Shop;
 use crate::failure::Error;
 use crate::model::{AdminAction, LoggedChange};
 
+macro_rules! entries {
+    ($rows:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            LoggedChange,
+            r#"select l.seq, l.at, a.name as admin, l.action as "action: AdminAction",
+                      l.subject, u.name as "user?", l.before, l.after, l.request_id
+                 from admin_log l join users a on a.id = l.admin
+                 left join users u on u.id = case when l.action not like '%-item'
+                                                  then l.subject::uuid end "# + $rows,
+            $($argument),+
+        )
+    };
+}
+
 /// Returns the entries, newest first, older than `before`: all of them, or those of one item (its
 /// sku) or user (the id).
 pub async fn changes(
@@ -18,28 +32,12 @@ pub async fn changes(
     // Two statements: with `$1 is null or …`, the plan for any value would use no index.
     let changes = match subject {
         None => {
-            let all = sqlx::query_as!(
-                LoggedChange,
-                r#"select l.seq, l.at, a.name as admin, l.action as "action: AdminAction",
-                          l.subject, u.name as "user?", l.before, l.after, l.request_id
-                     from admin_log l join users a on a.id = l.admin
-                     left join users u on u.id = case when l.action not like '%-item'
-                                                      then l.subject::uuid end
-                    where l.seq < $1 order by l.seq desc limit $2"#,
-                before,
-                limit,
-            );
+            let all = entries!("where l.seq < $1 order by l.seq desc limit $2", before, limit);
             all.fetch_all(db).await?
         }
         Some(subject) => {
-            let of_subject = sqlx::query_as!(
-                LoggedChange,
-                r#"select l.seq, l.at, a.name as admin, l.action as "action: AdminAction",
-                          l.subject, u.name as "user?", l.before, l.after, l.request_id
-                     from admin_log l join users a on a.id = l.admin
-                     left join users u on u.id = case when l.action not like '%-item'
-                                                      then l.subject::uuid end
-                    where l.subject = $1 and l.seq < $2 order by l.seq desc limit $3"#,
+            let of_subject = entries!(
+                "where l.subject = $1 and l.seq < $2 order by l.seq desc limit $3",
                 subject,
                 before,
                 limit,

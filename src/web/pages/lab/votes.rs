@@ -45,6 +45,11 @@ impl Votes {
         Ok(Self { guesses, is_presented, run })
     }
 
+    /// Returns whether an answer would count. One of an audience always looks so.
+    pub fn takes_answer(&self) -> bool {
+        self.guesses.own.is_none() && (self.is_presented || !self.guesses.is_revealed)
+    }
+
     /// Returns whether the visitor sees the answers of the others: not before the own one.
     pub fn are_shown(&self) -> bool {
         self.is_presented || self.guesses.own.is_some() || self.guesses.is_revealed
