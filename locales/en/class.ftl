@@ -74,3 +74,4 @@ exercise-check-then-delete = Find the moment between `GET` and `DEL`. Write what
 exercise-outlived = Find the end of the lease. Write what its holder does after it, and why nothing stops the write.
 exercise-fence = Find the write that was rejected. Write what Postgres compared, and why comparing the token alone is not enough.
 exercise-double-submit = Find the two requests with the same idempotency key. Write what each of them got, and how many orders there are.
+class-access-teacher = In a class the teacher starts these. Lessons and races are yours.

@@ -71,3 +71,4 @@ exercise-check-then-delete = 找到 `GET` 和 `DEL` 之间的那一刻。写下�
 exercise-outlived = 找到租约到期的那一刻。写下持锁者之后做了什么，为什么没有东西拦住它的写入。
 exercise-fence = 找到被拒绝的写入。写下 Postgres 比较了什么，为什么只比较令牌还不够。
 exercise-double-submit = 找到带同一个幂等键的两个请求。写下它们各得到什么，一共有几个订单。
+class-access-teacher = 上课时这些由教师运行；课程和抢购你都可以玩。
