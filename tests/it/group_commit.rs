@@ -14,14 +14,26 @@ async fn send_together(shop: &Shop, requests: Vec<Call>, statement: &str) -> Vec
     let mut writes = shop.pool.begin().await.unwrap();
     reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
     writes.execute("lock table orders in share mode").await.unwrap();
-    let sent: Vec<_> = requests.into_iter().map(Call::send).collect();
+    let sent: Vec<_> =
+        requests.into_iter().map(|call| tokio::spawn(until_answered(call))).collect();
     until("all wait to read", async || waiting_for(shop, "idempotency").await == expected).await;
     reads.commit().await.unwrap();
     // The first write alone, and then a group.
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
-    join_all(sent).await
+    join_all(sent).await.into_iter().map(Result::unwrap).collect()
+}
+
+/// Sends it again, with the same key, while it is not available. A read gives up after two seconds,
+/// and on a loaded machine the others may not wait yet.
+async fn until_answered(call: Call) -> Reply {
+    loop {
+        let reply = call.clone().await;
+        if reply.status != 503 {
+            return reply;
+        }
+    }
 }
 
 /// The number of statements that wait for that table.
