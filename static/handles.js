@@ -15,6 +15,7 @@ async function update() {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const track = page.querySelector(".track");
     document.querySelector(".player .track").replaceWith(track);
+    form.querySelector(".outcome").textContent = page.querySelector(".outcome").textContent;
     track.dispatchEvent(new Event("track", { bubbles: true }));
   } catch (error) {
     // A newer value is on its way, or the server is away: the picture stays as it is.

@@ -81,7 +81,7 @@ lesson-let-it-expire-takeaway-2 = A shorter TTL sells more and breaks sooner: wo
 lesson-let-it-expire-takeaway-3 = This lock is right where something may happen at most once per period, such as a reminder mail.
 
 lesson-wrong-delete-title = Deleting another holder’s lock
-lesson-wrong-delete-claim = An expiry without an owner: A outlives its lease and deletes B’s lock, B deletes C’s lock, and so on.
+lesson-wrong-delete-claim = This lock expires, and stores no owner. A outlives its lease and deletes B’s lock, B deletes C’s lock, C deletes D’s, and so on.
 lesson-wrong-delete-primer = To release its lock, a holder deletes the key. A lock with an expiry is called a lease: if its holder dies, it ends by itself. One command sets key and expiry: a crash between `SETNX` and `EXPIRE` leaves it for ever. All servers use the same key for an item, and this lock stores nothing about its holder.
 lesson-wrong-delete-question = A’s lease has expired, and B holds the lock. A finishes and deletes the key. How long does the damage last?
 lesson-wrong-delete-guess-1 = no damage: A’s key has expired, so `DEL` finds nothing
@@ -89,7 +89,7 @@ lesson-wrong-delete-guess-2 = until B finishes
 lesson-wrong-delete-guess-3 = until the TTL has passed once
 lesson-wrong-delete-guess-4 = as long as clients come: each deletes the next lock
 lesson-wrong-delete-takeaway-1 = `DEL key` deletes whatever lock is there. After an expiry it is another holder’s.
-lesson-wrong-delete-takeaway-2 = One late holder is enough: B was never late, and still deleted C’s lock.
+lesson-wrong-delete-takeaway-2 = One late holder is enough: B and C were never late, and still deleted the next lock.
 lesson-wrong-delete-takeaway-3 = A release must prove ownership in the same step as the delete.
 
 lesson-check-then-delete-title = Check, then delete
@@ -130,13 +130,13 @@ lesson-watchdog-takeaway-3 = The store must reject the write of a process that w
 
 ## What still fails
 lesson-fence-title = The fencing token
-lesson-fence-claim = A paused holder resumes, and Postgres rejects its write, even after a flush of Redis has reset the fencing tokens. The token alone would not be enough: the write also needs the version of the row.
+lesson-fence-claim = A was paused for too long. The row has seen B’s fence 2, so Postgres rejects A’s late write with fence 1. The fence alone is not enough: if A writes before B, both writes pass, and a sale is lost. So each write also needs the version of the row that it read.
 lesson-fence-primer = A fencing token is a number that grows with every grant of a lock. The holder sends it with its write, and the row in the database remembers the highest one that it has seen. So the store can reject a holder that comes too late.
-lesson-fence-question = Every grant of the lock has a number. The row rejects a write whose number is smaller than the highest it has seen. A has 1, B has 2, and both have read 10. A writes, then B writes. Which writes does this check reject?
-lesson-fence-guess-1 = A’s: its number is smaller
-lesson-fence-guess-2 = B’s: A has already written
-lesson-fence-guess-3 = both: they read the same 10
-lesson-fence-guess-4 = neither: one sale is lost
+lesson-fence-question = Every grant of the lock has a number. The row rejects a write whose number is smaller than the highest it has seen. A gets 1, reads 10, and is paused until its lease is over. B gets 2, reads 10, and writes 9. A goes on and writes 9. What happens?
+lesson-fence-guess-1 = the row stores it: A had the lock first
+lesson-fence-guess-2 = A notices that its lease is over, and does not write
+lesson-fence-guess-3 = Redis rejects it: A’s lease is over
+lesson-fence-guess-4 = the row rejects it: 1 is smaller than 2
 lesson-fence-takeaway-1 = The store itself must reject a late write. A paused client cannot know that its lease has expired, and a check of the lock can be stale.
 lesson-fence-takeaway-2 = A fencing token shows that a later holder wrote. Only an equal row version proves that nobody wrote in between.
 lesson-fence-takeaway-3 = The row stores the highest fencing token seen. If Redis loses its data, the tokens still increase.
@@ -167,13 +167,13 @@ lesson-redlock-takeaway-3 = It has no number that increases with every grant, so
 
 ## What it costs
 lesson-waiting-title = Fail, retry or queue
-lesson-waiting-claim = Fail at once, retry about every 50 ms, or queue for the lock: the same load results in three distributions of waiting times.
+lesson-waiting-claim = A request that fails at once does not wait, and gets nothing. With retries, the free lock waits until somebody asks again. In a queue, the release wakes the next one at once.
 lesson-waiting-primer = A request that finds the lock held can fail at once. It can sleep and try again, here every 50 ms or so. Or it joins a queue: then the holder wakes the first in the queue when it releases the lock.
-lesson-waiting-question = 12 buyers want the same item, and each order takes a few milliseconds. Compared with a queue, what does it cost to retry every 50 ms or so?
-lesson-waiting-guess-1 = nothing: in the end, every buyer gets the lock
+lesson-waiting-question = A holds the lock, and B and C wait for it. They ask again every 50 ms or so. What does that cost, compared with a queue?
+lesson-waiting-guess-1 = nothing: in the end, both get the lock
 lesson-waiting-guess-2 = only some more commands to Redis
-lesson-waiting-guess-3 = some wait far longer, while the lock is idle
-lesson-waiting-guess-4 = correctness: two buyers may hold the lock
+lesson-waiting-guess-3 = time: the free lock is idle until one of them asks
+lesson-waiting-guess-4 = correctness: both may get the lock at the same time
 lesson-waiting-takeaway-1 = Failing at once is cheap, and leaves the waiting to the client.
 lesson-waiting-takeaway-2 = With retries, the lock is idle until the next attempt, the waiters are served by luck, and the unlucky wait without bound.
 lesson-waiting-takeaway-3 = In a queue that is notified, each waiter waits as long as the others work, and all wait about equally long.
@@ -228,7 +228,7 @@ lesson-hot-item-takeaway-3 = Requests that wait anyway can be executed as a batc
 
 ## Beyond locks
 lesson-double-submit-title = The double click
-lesson-double-submit-claim = A double click, a lost response, a changed payload, a crash between commit and response: one order, one response.
+lesson-double-submit-claim = A double click, a lost response, a crash between commit and response: with its idempotency key, the order is placed once and paid once, and every try gets the same response.
 lesson-double-submit-primer = A client that gets no response cannot know whether its order was placed, so it sends it again. An idempotency key is an id that it makes for one order and sends with every try of it, so that the shop recognizes the repetition.
 lesson-double-submit-question = A replica commits an order and is killed before it responds. The client sends the request again with the same idempotency key. What does it get?
 lesson-double-submit-guess-1 = a second order

@@ -43,9 +43,9 @@ lesson-watchdog-wrong-2 = The run’s first order works for two leases and keeps
 lesson-watchdog-wrong-4 = However many clients wait, Redis grants a free lock to only one of them.
 
 ## What still fails
-lesson-fence-wrong-1 = A’s number is smaller than B’s, but A writes first, when the row has not yet seen B’s.
-lesson-fence-wrong-2 = The highest number that the row has seen is A’s 1, so B’s 2 passes the check.
-lesson-fence-wrong-3 = The check compares only the numbers of the grants, not the stock that was read.
+lesson-fence-wrong-1 = The row does not ask who was first: it compares the numbers, and has already seen 2.
+lesson-fence-wrong-2 = A was paused: it does not know that its lease is over, and goes on where it was.
+lesson-fence-wrong-3 = The write goes to Postgres, and Redis never sees it.
 
 lesson-failover-wrong-1 = The primary died before it had replicated the key, so the promoted replica has no lock.
 lesson-failover-wrong-3 = Redis does not announce a lost lock: the last thing that A heard is that it holds it.
@@ -56,9 +56,9 @@ lesson-redlock-wrong-2 = The two remaining nodes are no majority, so no client a
 lesson-redlock-wrong-4 = One of them does: the lease expires on all five nodes while the holder’s process is paused.
 
 ## What it costs
-lesson-waiting-wrong-1 = Every buyer does, but at very different times: the unlucky find the lock busy at one attempt after another.
+lesson-waiting-wrong-1 = Both do, but later than they could: the lock is free before one of them asks again.
 lesson-waiting-wrong-2 = The extra commands cost little; the time in which the lock is free and nobody tries costs more.
-lesson-waiting-wrong-4 = The waiting mode decides only when a buyer tries; Redis still grants the lock to one at a time.
+lesson-waiting-wrong-4 = How they wait decides only when they ask; Redis still grants the lock to one at a time.
 
 lesson-reentrant-wrong-1 = Each acquisition has a new owner id, so to the lock the second call is another client.
 lesson-reentrant-wrong-3 = `SET NX` sets nothing while the key exists, so the first call’s lock stays.

@@ -81,7 +81,7 @@ lesson-let-it-expire-takeaway-2 = TTL 越短，卖得越快，也越早出错：
 lesson-let-it-expire-takeaway-3 = 如果一件事在一段时间内最多只该发生一次，比如发提醒邮件，这种锁正合适。
 
 lesson-wrong-delete-title = 误删别人的锁
-lesson-wrong-delete-claim = 有过期时间但没有持锁者标识：A 超时后删除 B 的锁，B 又删除 C 的锁，如此连锁下去。
+lesson-wrong-delete-claim = 这种锁会过期，但没有记下持锁者是谁。A 超时后删掉 B 的锁，B 删掉 C 的锁，C 删掉 D 的锁，一路连锁下去。
 lesson-wrong-delete-primer = 持锁者删除 key 来释放锁。会自动过期的锁叫租约：即使持锁者死了，锁也会自动失效。加锁和过期时间要写在一条命令里：在 `SETNX` 和 `EXPIRE` 之间崩溃，锁就永远留着。同一种商品的锁用同一个 key，没有记下持锁者是谁。
 lesson-wrong-delete-question = A 的锁已过期，现在 B 持有锁。A 执行完毕，删除这个 key。损害会持续多久？
 lesson-wrong-delete-guess-1 = 没有损害：A 的 key 已过期，`DEL` 删不到东西
@@ -89,7 +89,7 @@ lesson-wrong-delete-guess-2 = 到 B 执行完为止
 lesson-wrong-delete-guess-3 = 到再过一个 TTL 为止
 lesson-wrong-delete-guess-4 = 只要不断有客户端来就一直持续：每个都删除下一个的锁
 lesson-wrong-delete-takeaway-1 = `DEL key` 不管锁是谁的都会删除；过期之后，那已是别人的锁。
-lesson-wrong-delete-takeaway-2 = 一个超时的持锁者就够了：B 从未超时，却照样删除了 C 的锁。
+lesson-wrong-delete-takeaway-2 = 一个持锁者超时就够了：B 和 C 从未超时，却照样删掉了下一把锁。
 lesson-wrong-delete-takeaway-3 = 释放锁时，“确认是自己的”和“删除”必须在同一步里完成。
 
 lesson-check-then-delete-title = 先检查，再删除
@@ -130,13 +130,13 @@ lesson-watchdog-takeaway-3 = 暂停太久的进程，其写入必须由存储来
 
 ## What still fails
 lesson-fence-title = 栅栏令牌
-lesson-fence-claim = 暂停的持锁者恢复后，Postgres 拒绝它的写入；即使清空 Redis 使栅栏令牌从头编号，也照样拒绝。只靠令牌还不够：写入还要核对行的版本。
+lesson-fence-claim = A 暂停得太久。数据行已经见过 B 的令牌 2，所以 Postgres 拒绝 A 带着令牌 1 的迟到写入。只靠令牌还不够：如果 A 先写、B 后写，两次写入都能通过，就有一笔销售丢失。所以写入时还要核对读到的行的版本。
 lesson-fence-primer = 栅栏令牌是每次授予锁都会增大的编号。持锁者写入时带上它，数据行记下见过的最大编号。这样，存储就能拒绝来得太迟的持锁者。
-lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这项检查会拒绝谁的写入？
-lesson-fence-guess-1 = A 的：它的编号较小
-lesson-fence-guess-2 = B 的：A 已经先写入
-lesson-fence-guess-3 = 两个都拒绝：都读到 10
-lesson-fence-guess-4 = 都不拒绝：有一笔销售丢失
+lesson-fence-question = 每次授予锁都会附带一个递增的编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 拿到 1，读到 10，一直暂停到租约过期。B 拿到 2，读到 10，写入 9。A 继续执行，写入 9。会怎样？
+lesson-fence-guess-1 = 写入成功：先拿到锁的是 A
+lesson-fence-guess-2 = A 发现租约已经过期，不再写入
+lesson-fence-guess-3 = Redis 拒绝它：A 的租约已经过期
+lesson-fence-guess-4 = 数据行拒绝它：1 比 2 小
 lesson-fence-takeaway-1 = 迟到的写入必须由存储本身拒绝。暂停的客户端不知道租约已过期，检查锁的结果也可能过时。
 lesson-fence-takeaway-2 = 栅栏令牌只能说明有更晚的持锁者写过。只有行的版本相等，才能证明期间没有别的写入。
 lesson-fence-takeaway-3 = 行里存着见过的最大栅栏令牌。即使 Redis 丢失数据，令牌仍然递增。
@@ -167,13 +167,13 @@ lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无�
 
 ## What it costs
 lesson-waiting-title = 放弃、重试还是排队
-lesson-waiting-claim = 拿不到锁就立即失败、每隔约 50 ms 重试一次、排队等锁：负载相同，等待的时间却大不相同。
+lesson-waiting-claim = 立即失败的请求不用等，但也拿不到锁。重试时，锁空出来了也没人知道，要等到下一次尝试。排队时，锁一释放就唤醒下一个。
 lesson-waiting-primer = 请求发现锁被占用，可以立即失败；可以睡一会儿再试，这里约每隔 50 ms 一次；也可以排队，持锁者释放锁时唤醒队首。
-lesson-waiting-question = 12 个买家抢同一种商品，每个订单需要几 ms。与排队相比，每隔约 50 ms 重试一次有什么代价？
-lesson-waiting-guess-1 = 没有：所有买家最终都能拿到锁
+lesson-waiting-question = A 持有锁，B 和 C 在等，每隔约 50 ms 再试一次。与排队相比，这样做有什么代价？
+lesson-waiting-guess-1 = 没有：最后两个都能拿到锁
 lesson-waiting-guess-2 = 只是多发几条 Redis 命令
-lesson-waiting-guess-3 = 运气差的等很久，锁却空闲着
-lesson-waiting-guess-4 = 正确性：可能有两个买家同时持有锁
+lesson-waiting-guess-3 = 时间：锁空着，直到有人再来试
+lesson-waiting-guess-4 = 正确性：两个可能同时拿到锁
 lesson-waiting-takeaway-1 = 立即失败代价小，把等待留给客户端。
 lesson-waiting-takeaway-2 = 重试时，锁要空闲到下一次尝试；谁先拿到全凭运气，运气差的没有等待上限。
 lesson-waiting-takeaway-3 = 排队并由通知唤醒，每个请求只等别人执行的时间，大家等的时间也差不多。
@@ -228,7 +228,7 @@ lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一
 
 ## Beyond locks
 lesson-double-submit-title = 重复提交
-lesson-double-submit-claim = 双击、响应丢失、内容被改，或在提交后、响应前崩溃：始终只有一个订单、一个结果。
+lesson-double-submit-claim = 双击、响应丢失，或在提交后、响应前崩溃：只要带着同一个幂等键，订单就只下一次，只付一次款，每次尝试都得到同一个响应。
 lesson-double-submit-primer = 客户端收不到响应，就不知道订单有没有下成，只好重发。幂等键是客户端为一个订单生成的标识，每次尝试都发送它，商店由此认出重复的请求。
 lesson-double-submit-question = 副本提交了订单，在返回响应之前被杀死。客户端用同一个幂等键重发请求，会得到什么？
 lesson-double-submit-guess-1 = 第二个订单

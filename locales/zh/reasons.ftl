@@ -43,9 +43,9 @@ lesson-watchdog-wrong-2 = 这次运行的第一个订单执行了两个租约那
 lesson-watchdog-wrong-4 = 等锁的客户端再多，Redis 也只会把空闲的锁给其中一个。
 
 ## What still fails
-lesson-fence-wrong-1 = A 的编号确实比 B 的小，但 A 先写，那时数据行还没有见过 B 的编号。
-lesson-fence-wrong-2 = 数据行见过的最大编号是 A 的 1，所以 B 的 2 能通过检查。
-lesson-fence-wrong-3 = 这个检查只比较锁的编号，不看读到的库存。
+lesson-fence-wrong-1 = 数据行不管谁先谁后：它只比较编号，而它已经见过 2。
+lesson-fence-wrong-2 = A 被暂停了：它不知道租约已经过期，恢复后接着往下执行。
+lesson-fence-wrong-3 = 写入的是 Postgres，Redis 根本看不到。
 
 lesson-failover-wrong-1 = 主节点还没复制这个 key 就宕机了，升为主节点的从节点里没有这把锁。
 lesson-failover-wrong-3 = Redis 不会发出锁已丢失的通知：A 最后得知的，是自己持有锁。
@@ -56,9 +56,9 @@ lesson-redlock-wrong-2 = 剩下的两个节点不够多数，所以谁也拿不�
 lesson-redlock-wrong-4 = 其中一种就会：持锁者的进程暂停期间，租约在五个节点上全部过期。
 
 ## What it costs
-lesson-waiting-wrong-1 = 确实都能拿到，但早晚相差很大：运气差的一次次重试都碰上锁被占用。
+lesson-waiting-wrong-1 = 两个都能拿到，但比本来可以的晚：锁已经空了，却还没人来试。
 lesson-waiting-wrong-2 = 多发几条命令花不了多少时间；锁空闲着却没人来拿，浪费的时间更多。
-lesson-waiting-wrong-4 = 等待方式只决定买家什么时候再试，Redis 仍然一次只把锁给一个买家。
+lesson-waiting-wrong-4 = 怎么等只决定什么时候再试，Redis 仍然一次只把锁给一个。
 
 lesson-reentrant-wrong-1 = 每次加锁都用新的持锁者标识，所以在锁看来，第二次调用是另一个客户端。
 lesson-reentrant-wrong-3 = key 存在时，`SET NX` 什么也不写，所以第一次调用的锁还在。

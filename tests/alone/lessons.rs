@@ -42,6 +42,10 @@ async fn every_lesson_shows_its_claim() {
         let supports = |evidence: &Value| evidence["ok"] == true;
         assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
         assert_story(lesson.name, lesson.scene, &run);
+        if let Some(beside) = lesson.beside() {
+            assert_eq!(lesson.name, BESIDE.0);
+            assert_told(lesson.name, beside, BESIDE.1, &run);
+        }
         runs.push(run["id"].as_str().unwrap().to_owned());
     }
     drawings::assert_legible(&lab.up.running.replicas[0], &runs).await;
@@ -76,14 +80,18 @@ const STORIES: &[(&str, &str)] = &[
     ("wrong-key", "A held, A read 1000, B held, B read 1000, B write 900, A write 900"),
     ("dead-holder", "A held, A killed, operator removed, B held, B write 9"),
     ("let-it-expire", "A held, A left, A expired 300, B held, B left, B expired 300, C held"),
-    ("wrong-delete", "A expired 300, B held, A foreign, C held, B foreign, D held"),
+    ("wrong-delete", "A expired 300, B held, A foreign, C held, B foreign, D held, C foreign"),
     ("check-then-delete", "A delete, A expired 1500, B held, A foreign, C held, B lost"),
     ("outlived", "A read 10, A expired 300, B read 10, A write 9, A lost, B write 9"),
     ("watchdog", "A stopped, A expired 300, B read 10, A continued, A write 9, A lost"),
-    ("fence", "A read 10 #1, B read 10 #2, A write 9 #1, B write 9 #2"),
+    (
+        "fence",
+        "A held #1, A read 10 #1, A expired 300, B held #2, B read 10 #2, B write 9 #2, \
+         A resumed, A stale 2 #1, A refused 9 #1",
+    ),
     ("failover", "its cut, A held, primary killed, its promoted, B held"),
     ("redlock", "A held, A paused, A expired 1000, B held, A resumed, A lost"),
-    ("waiting", "A held, B wait, A release, B held"),
+    ("waiting", "A held, B wait, B tries, A release, B held"),
     ("reentrant", "A held, A wait, A busy, A release"),
     ("two-items", "A held, B held, A wait"),
     ("early-release", "A write 9, A release, B held, B read 10, A committed, B write 9"),
@@ -94,14 +102,19 @@ const STORIES: &[(&str, &str)] = &[
     ("run-once", "A held, A release, B held"),
 ];
 
+/// What the scene below the first one tells.
+const BESIDE: (&str, &str) = ("waiting", "A held, B wait, A release, B held");
+
 /// Asserts what the scene that the question asks about shows, and that its lanes are A, B, C.
 fn assert_story(lesson: &str, scene: &str, run: &Value) {
-    let Some((_, expected)) = STORIES.iter().find(|(name, _)| *name == lesson) else {
+    match STORIES.iter().find(|(name, _)| *name == lesson) {
+        Some((_, expected)) => assert_told(lesson, scene, expected, run),
         // The picture of `hot-item` is made of its arms.
-        assert!(scene.is_empty() || lesson == "hot-item", "{lesson} has no story");
-        return;
-    };
+        None => assert!(scene.is_empty() || lesson == "hot-item", "{lesson} has no story"),
+    }
+}
 
+fn assert_told(lesson: &str, scene: &str, expected: &str, run: &Value) {
     let mut lanes: Vec<&Value> =
         run["lanes"].as_array().unwrap().iter().filter(|lane| lane["scene"] == scene).collect();
     lanes.sort_by_key(|lane| lane["sent_us"].as_u64());
@@ -123,7 +136,7 @@ fn assert_story(lesson: &str, scene: &str, run: &Value) {
             told.push((event["t_us"].as_u64().unwrap(), text));
         }
     }
-    told.sort();
+    told.sort_by_key(|(at_us, _)| *at_us);
 
     let mut rest = told.iter();
     for part in expected.split(", ") {

@@ -278,7 +278,7 @@ async fn run_page_shows_verdict_and_evidence() {
     for shown in [
         // The shortest of three pairs.
         "Both requests read 57, 1.9 ms apart, and both wrote 56.",
-        "43 units that do not exist 100 sold of 57, 31 forks in the ledger (one fork may have several orders) ✗ The books do not balance",
+        "43 units that do not exist 100 sold of 57, 31 forks in the ledger (one fork may have several orders) ✗ The books of this run do not balance",
         "Not quite. Your answer: exactly 100 Without a lock, two orders read the same stock",
         "and sell the same unit twice. The answer is: more than 100, and the stock never",
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",

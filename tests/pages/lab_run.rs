@@ -45,6 +45,9 @@ async fn run_page_says_why_an_answer_is_wrong() {
         }
         let unjudged = read(&visitor, &not_shown, "en").await;
         assert!(unjudged.contains("so your answer is not judged."), "{unjudged}");
+        let usual = "What happens with the lesson’s own settings";
+        assert!(unjudged.contains(usual), "{unjudged}");
+        assert!(!read(&visitor, &shown, "en").await.contains(usual));
         assert!(!unjudged.contains("Not quite.") && !unjudged.contains(english), "{unjudged}");
     }
     let right = read(&answer("guess=3").await, &shown, "en").await;

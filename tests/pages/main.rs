@@ -33,3 +33,4 @@ mod stability;
 mod student_rights;
 mod swimlane;
 mod visitor;
+mod waiting;

@@ -14,7 +14,7 @@ use crate::visitor::Visitor;
 
 /// A lane of a scene; each of its events is `[+MS] NAME [VALUE [FENCE]]`, 3 ms after the one
 /// before, or so many. Id 0 is somebody who sends no request.
-fn lane(
+pub fn lane(
     scene: &str,
     id: u8,
     label: &str,
@@ -318,7 +318,10 @@ async fn picture_is_computed_from_causes() {
     assert!(is_loss(&shorter) && shorter.contains("its lease of 200 ms is over"), "{shorter}");
     let longer = picture(OUTLIVED, "ttl_ms=900&work_ms=200").await;
     assert!(!is_loss(&longer) && !longer.contains("its lease of"), "{longer}");
-    assert!(!is_loss(&picture(LOST_UPDATE, "gap_ms=0").await));
+    let apart = picture(LOST_UPDATE, "gap_ms=0").await;
+    assert!(!is_loss(&apart) && apart.contains("stock 10 → 8: nothing is lost."), "{apart}");
+    let page = visitor.get(&format!("/lab/runs/{LOST_UPDATE}")).await.words();
+    assert!(page.contains("2 sold, stock 10 → 9: a sale is lost."), "{page}");
     let largest = picture(OUTLIVED, "ttl_ms=1000&work_ms=100").await;
     for odd in ["ttl_ms=99999&work_ms=0", "ttl_ms=1000&work_ms=100&work_ms=7&other=%00"] {
         assert_eq!(picture(OUTLIVED, odd).await, largest, "{odd}");

@@ -27,6 +27,7 @@ mod delay_queue;
 mod drawing;
 mod lease_watch;
 mod lesson_request;
+mod lock_attempts;
 mod remove_hash;
 mod request;
 mod scenario;

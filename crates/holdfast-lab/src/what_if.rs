@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use super::lessons::{self, LEASE_MS};
 use super::run::{LabRun, Lane, LaneEvent};
+use holdfast_base::messages::{Message, message};
 
 /// Upper bounds: a run may come from a file that somebody wrote.
 const MAX_LANES: usize = 4;
@@ -102,6 +103,40 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
     Some(shop.run())
 }
 
+/// Says what became of the orders of a scene: a loss, or, in the lesson about waiting, how late the
+/// last of them got the lock.
+pub fn outcome(run: &LabRun, lanes: &[Lane]) -> Message {
+    let named = |name: &'static str| {
+        let events = lanes.iter().flat_map(|lane| &lane.events);
+        events.filter(move |event| event.event == name)
+    };
+    if run.request.lesson.as_deref() == Some("waiting") {
+        return message!("lab-outcome-waited", ms = late_ms(lanes));
+    }
+
+    let opening = named("read").filter_map(|event| event.value).max().unwrap_or(0);
+    let left = named("write").max_by_key(|event| event.t_us).and_then(|event| event.value);
+    let (sold, left) = (named("committed").count(), left.unwrap_or(opening));
+    let is_kept = opening.saturating_sub(left) == i64::try_from(sold).unwrap_or(i64::MAX);
+    if is_kept {
+        message!("lab-outcome-kept", sold, opening, left)
+    } else {
+        message!("lab-outcome-lost", sold, opening, left)
+    }
+}
+
+/// Returns how long after the first release the last of several requests got the lock.
+pub fn late_ms(lanes: &[Lane]) -> u64 {
+    let released_us = lanes.iter().filter_map(|lane| at(lane, "release")).min().unwrap_or(0);
+    let held_us = lanes.iter().filter_map(|lane| at(lane, "held")).max().unwrap_or(0);
+    held_us.saturating_sub(released_us) / 1_000
+}
+
+/// Returns the requests of a lesson's first scene as they were recorded.
+pub fn recorded(run: &LabRun) -> Vec<Lane> {
+    scene(run).unwrap_or_default().into_iter().cloned().collect()
+}
+
 /// Returns the requests of a lesson's first scene, in the order in which they were sent; `None` if
 /// they are not as a lesson records them.
 fn scene(run: &LabRun) -> Option<Vec<&Lane>> {
@@ -111,8 +146,15 @@ fn scene(run: &LabRun) -> Option<Vec<&Lane>> {
     lanes.sort_by_key(|lane| lane.sent_us);
 
     let is_known = (2..=MAX_LANES).contains(&lanes.len())
-        && lanes.iter().all(|lane| lane.events.len() <= MAX_STEPS && at(lane, "read").is_some());
+        && lanes
+            .iter()
+            .all(|lane| repeated_steps(lane).count() <= MAX_STEPS && at(lane, "read").is_some());
     is_known.then_some(lanes)
+}
+
+/// Returns what a request does again.
+fn repeated_steps(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
+    lane.events.iter().filter(|event| STEPS.contains(&event.event.as_str()))
 }
 
 fn at(lane: &Lane, name: &str) -> Option<u64> {
@@ -132,6 +174,8 @@ struct Client {
     answer_us: u64,
     next: usize,
     asked_us: u64,
+    /// Whether it has found the lock taken.
+    has_failed: bool,
     read: i64,
 }
 
@@ -139,7 +183,7 @@ impl Client {
     fn again(recorded: &Lane, ask_us: u64, pause_us: Option<u64>) -> Self {
         let mut from_us = recorded.sent_us;
         let mut steps = Vec::new();
-        for event in recorded.events.iter().filter(|event| STEPS.contains(&event.event.as_str())) {
+        for event in repeated_steps(recorded) {
             let took_us = event.t_us.saturating_sub(from_us).min(MAX_DURATION_US);
             from_us = from_us.max(event.t_us);
             let after_us = match event.event.as_str() {
@@ -153,7 +197,7 @@ impl Client {
         let answered_us = recorded.answered_us.unwrap_or(from_us);
         let answer_us = answered_us.saturating_sub(from_us).min(MAX_DURATION_US);
         let lane = Lane { events: Vec::new(), answered_us: None, ..recorded.clone() };
-        Self { lane, steps, answer_us, next: 0, asked_us: 0, read: 0 }
+        Self { lane, steps, answer_us, next: 0, asked_us: 0, has_failed: false, read: 0 }
     }
 
     /// Returns how long after its last step the next one follows.
@@ -256,7 +300,11 @@ impl Shop {
             client.lane.answered_us = Some(now_us);
             return None;
         }
-        client.happens(now_us, "tries", None);
+        // The first attempt is not again.
+        if client.has_failed {
+            client.happens(now_us, "tries", None);
+        }
+        client.has_failed = true;
         Some(now_us + self.retry_us)
     }
 }
@@ -264,6 +312,7 @@ impl Shop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_base::messages::Language;
     use serde_json::json;
     use uuid::Uuid;
 
@@ -338,7 +387,8 @@ mod tests {
         let lanes = picture(&outlived(), |field| (field == "ttl_ms").then_some(900));
         let lanes = lanes.expect("it has handles");
         assert_eq!((values(&lanes, "read"), values(&lanes, "write")), (vec![10, 9], vec![9, 8]));
-        assert!(!names(&lanes[0]).contains(&"lost") && names(&lanes[1]).contains(&"tries"));
+        assert!(!names(&lanes[0]).contains(&"lost"));
+        assert!(at(&lanes[0], "release") < at(&lanes[1], "held"));
         let pause = picture(&outlived(), |field| (field == "work_ms").then_some(1));
         assert_eq!(values(&pause.expect("it has handles"), "write"), [9, 8]);
     }
@@ -354,6 +404,8 @@ mod tests {
 
         let written = |gap_ms| {
             let lanes = picture(&run, |_| Some(gap_ms)).expect("it has handles");
+            let is_lost = outcome(&run, &lanes).id() == "lab-outcome-lost";
+            assert_eq!(is_lost, values(&lanes, "write") == [9, 9]);
             values(&lanes, "write")
         };
         assert_eq!((written(0), written(30), written(7_000)), (vec![9, 8], vec![9, 9], vec![9, 9]));
@@ -370,6 +422,8 @@ mod tests {
         let last_us = |retry_ms| {
             let lanes = picture(&run, |_| Some(retry_ms)).expect("it has handles");
             assert_eq!(values(&lanes, "write"), [9, 8, 7]);
+            let said = outcome(&run, &lanes).format(Language::English);
+            assert!(said.is_some_and(|text| text.contains(" ms after")), "{retry_ms}");
             lanes[2].answered_us
         };
         assert!(last_us(5) < last_us(50) && last_us(50) < last_us(200));

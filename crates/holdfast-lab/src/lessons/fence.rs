@@ -1,25 +1,100 @@
-//! Lesson `fence`: the paused holder of lesson `watchdog`, now with fences. Then Redis loses its
-//! counter. Last, a check of the fence alone loses an update.
+//! Lesson `fence`: a row that stores the highest fence rejects a late write, and yet a check of the
+//! fence alone loses an update. Then the paused holder of lesson `watchdog`, with the shop's own
+//! fences. Last, Redis loses its counter.
 
 use anyhow::Context as _;
+use redis::aio::MultiplexedConnection;
 use sqlx::PgConnection;
 
-use super::{LessonResult, Scenario};
-use holdfast_base::messages::{Text, message};
+use super::{Lane, LessonResult, Scenario, wait_until};
+use holdfast_base::messages::{Message, Text, message};
 use holdfast_shop::Sku;
+
+/// A's lease in the scene of the late write.
+const LEASE_MS: i64 = 300;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
+    let late = late_write(lab).await?;
+    let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;
-    let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
 
+    let rejected = usize::from(late) + usize::from(paused);
     let lost = sold - left;
     let lost_with_version = sold_with_version - left_with_version;
+    lab.evidence(message!("run-fence-fact-4"), rejected, rejected == 2);
     lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
     lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
+
     let verdict = message!("run-fence-verdict", sold, left);
-    Ok(LessonResult::new(paused && flushed && lost == 1 && lost_with_version == 0, verdict))
+    let is_gap = lost == 1 && lost_with_version == 0;
+    Ok(LessonResult::new(rejected == 2 && is_gap && flushed, verdict))
+}
+
+/// A client of the lesson's own, with a lock whose fences count one by one, as the question has
+/// them.
+struct Client {
+    lane: Lane,
+    fence: i64,
+    stock: i64,
+}
+
+/// A does nothing until its lease is over, B sells a unit, A writes. Returns whether the row
+/// rejected that.
+async fn late_write(lab: &Scenario) -> anyhow::Result<bool> {
+    lab.scene("late-write");
+    lab.say(message!("run-fence-step-10"));
+    let lock = lab.unique_key("fence");
+    let mut redis = lab.redis().await?;
+    let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
+    create_shelf(&mut tx).await?;
+
+    let mut a = acquire_and_read(lab, "A", &lock, &mut redis, &mut tx).await?;
+    a.lane.happens("paused");
+    wait_until("A's lease is over", async || {
+        let is_held: bool = redis::cmd("EXISTS").arg(&lock).query_async(&mut redis).await?;
+        Ok(!is_held)
+    })
+    .await?;
+    a.lane.happens_with("expired", Some(LEASE_MS), None);
+
+    let mut b = acquire_and_read(lab, "B", &lock, &mut redis, &mut tx).await?;
+    let is_sold = write(&mut tx, &mut b, None).await?;
+    redis::cmd("DEL").arg(&lock).exec_async(&mut redis).await?;
+    b.lane.happens("release");
+    lab.say(message!("run-fence-step-11"));
+
+    a.lane.happens("resumed");
+    let is_stored = write(&mut tx, &mut a, None).await?;
+    tx.rollback().await?;
+    lab.say(message!("run-fence-step-12"));
+
+    let fences = (a.fence, b.fence);
+    lab.record_lane(a.lane);
+    lab.record_lane(b.lane);
+    Ok(fences == (1, 2) && is_sold && !is_stored)
+}
+
+/// Acquires the lock `lock`, with the next number as its fence, and reads the shelf.
+async fn acquire_and_read(
+    lab: &Scenario,
+    name: &'static str,
+    lock: &str,
+    redis: &mut MultiplexedConnection,
+    tx: &mut PgConnection,
+) -> anyhow::Result<Client> {
+    let mut lane = lab.actor(name);
+    lane.happens("wait");
+    let mut set = redis::cmd("SET");
+    set.arg(lock).arg(name).arg("NX").arg("PX").arg(LEASE_MS);
+    set.exec_async(redis).await?;
+    let fence = redis::cmd("INCR").arg(format!("{lock}:fence")).query_async(redis).await?;
+    lane.happens_with("held", None, Some(fence));
+
+    let (stock, _) = read(tx).await?;
+    lane.happens_with("read", Some(stock), Some(fence));
+    Ok(Client { lane, fence, stock })
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
@@ -33,7 +108,8 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     lab.watch_lease(&mut first, &sku, None).await?;
 
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
-    lab.say(message!("run-fence-step-2"));
+    let fence = stored_fence(lab, &sku).await?;
+    lab.say(message!("run-fence-step-2", fence));
     lab.resume_replica(&mut first).await;
 
     let response = lab.finish(first).await?;
@@ -107,10 +183,13 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
 
     lab.scene("fence-alone");
-    let by_fence = write_twice(lab, &mut tx, false).await?;
+    let names = [message!("run-label-a-fence-alone"), message!("run-label-b-fence-alone")];
+    let by_fence = write_twice(lab, &mut tx, names, false).await?;
     lab.scene("fence-and-version");
-    let by_version = write_twice(lab, &mut tx, true).await?;
+    let names = [message!("run-label-a-with-version"), message!("run-label-b-with-version")];
+    let by_version = write_twice(lab, &mut tx, names, true).await?;
     tx.rollback().await?;
+
     let (sold, left) = by_fence;
     lab.say(message!("run-fence-step-9", sold, left = 10 - left));
     Ok((by_fence, by_version))
@@ -120,39 +199,61 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
 async fn write_twice(
     lab: &Scenario,
     tx: &mut PgConnection,
+    names: [Message; 2],
     checks_version: bool,
 ) -> anyhow::Result<(i64, i64)> {
-    sqlx::raw_sql(
-        "drop table if exists shelf;
-         create temp table shelf as select 10::bigint as stock, 0::bigint as fence, 1::bigint as version",
-    )
-    .execute(&mut *tx)
-    .await?;
-
-    let mut clients = [(1_i64, lab.actor("A")), (2, lab.actor("B"))];
-    let mut reads = Vec::new();
-    for (fence, lane) in &mut clients {
-        let read = sqlx::query_as("select stock, version from shelf");
-        let (stock, version): (i64, i64) = read.fetch_one(&mut *tx).await?;
-        lane.happens_with("read", Some(stock), Some(*fence));
-        reads.push((stock, version));
+    create_shelf(tx).await?;
+    let mut clients = Vec::new();
+    for (name, fence) in names.into_iter().zip(1..) {
+        let (mut lane, (stock, version)) = (lab.actor(name), read(tx).await?);
+        lane.happens_with("read", Some(stock), Some(fence));
+        clients.push((Client { lane, fence, stock }, version));
     }
 
     let mut sold = 0;
-    for ((fence, mut lane), (stock, version)) in clients.into_iter().zip(reads) {
-        let write = sqlx::query(
-            "update shelf set stock = $1, fence = $2, version = version + 1
-              where fence <= $2 and (version = $3 or not $4)",
-        );
-        let write = write.bind(stock - 1).bind(fence).bind(version).bind(checks_version);
-        let is_written = write.execute(&mut *tx).await?.rows_affected() == 1;
-
-        let event = if is_written { "write" } else { "refused" };
-        lane.happens_with(event, Some(stock - 1), Some(fence));
-        lab.record_lane(lane);
-        sold += i64::from(is_written);
+    for (mut client, version) in clients {
+        let version = checks_version.then_some(version);
+        sold += i64::from(write(tx, &mut client, version).await?);
+        lab.record_lane(client.lane);
     }
+    Ok((sold, 10 - read(tx).await?.0))
+}
 
-    let left = sqlx::query_scalar("select 10 - stock from shelf").fetch_one(&mut *tx).await?;
-    Ok((sold, left))
+async fn create_shelf(tx: &mut PgConnection) -> anyhow::Result<()> {
+    let shelf = "drop table if exists shelf;
+        create temp table shelf as
+        select 10::bigint as stock, 0::bigint as fence, 1::bigint as version";
+    sqlx::raw_sql(shelf).execute(tx).await?;
+    Ok(())
+}
+
+/// Returns stock and version.
+async fn read(tx: &mut PgConnection) -> anyhow::Result<(i64, i64)> {
+    Ok(sqlx::query_as("select stock, version from shelf").fetch_one(tx).await?)
+}
+
+/// Sells the unit that a client has read, unless the row has seen a higher fence, or another
+/// version than a given one. Returns whether it was stored.
+async fn write(
+    tx: &mut PgConnection,
+    client: &mut Client,
+    version: Option<i64>,
+) -> anyhow::Result<bool> {
+    let Client { lane, fence, stock } = client;
+    let write = sqlx::query(
+        "update shelf set stock = $1, fence = $2, version = version + 1
+          where fence <= $2 and version = coalesce($3, version)",
+    );
+    let write = write.bind(*stock - 1).bind(*fence).bind(version);
+    let is_stored = write.execute(&mut *tx).await?.rows_affected() == 1;
+
+    if !is_stored {
+        let seen: i64 = sqlx::query_scalar("select fence from shelf").fetch_one(tx).await?;
+        if seen > *fence {
+            lane.happens_with("stale", Some(seen), Some(*fence));
+        }
+    }
+    let event = if is_stored { "write" } else { "refused" };
+    lane.happens_with(event, Some(*stock - 1), Some(*fence));
+    Ok(is_stored)
 }

@@ -24,11 +24,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let times = message!("run-hot-item-times", ratio = format!("{ratio:.1}"));
     lab.evidence(message!("run-hot-item-fact-1"), times, ratio >= MIN_RATIO);
 
-    let verdict = message!(
-        "run-hot-item-verdict",
-        throughputs = throughputs(&arms),
-        ratio = format!("{ratio:.1}")
-    );
+    let verdict = message!("run-hot-item-verdict", throughputs = throughputs(&arms));
     let shown = arms.iter().all(ArmResult::is_sound) && ratio >= MIN_RATIO;
     Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), shown, verdict))
 }

@@ -102,7 +102,7 @@ pub static LESSONS: &[&Lesson] = lessons! {
             None, ["watchdog"];
     }
     Failures {
-        "fence" fence "fence-alone": 3, 6 min, level 3, after ["outlived", "watchdog"],
+        "fence" fence "late-write": 3, 6 min, level 3, after ["outlived", "watchdog"],
             None, ["fenced", "place.rs"];
         "failover" failover "failover": 1, 4 min, level 3, after ["outlived"],
             None, ["owner"];
@@ -149,6 +149,11 @@ impl Lesson {
     /// Returns its position in the teaching order, from 1.
     pub fn number(&self) -> usize {
         LESSONS.iter().take_while(|lesson| lesson.name != self.name).count() + 1
+    }
+
+    /// Returns the id of the scene that is shown below the one that plays.
+    pub fn beside(&self) -> Option<&'static str> {
+        (self.name == "waiting").then_some(waiting::BESIDE)
     }
 
     pub fn next(&self) -> Option<&'static Lesson> {

@@ -22,7 +22,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "check-then-delete" => "A [works GET . DEL / B . waits ? ?",
         "outlived" => "A [r10 works) works w? / B . waits [r10 works",
         "watchdog" => "A [r10 works works w9] / ↻ . renews renews .",
-        "fence" => "A [#1 r10) . . w? . / B . . [#2 r10 . w?",
+        "fence" => "A [#1 r10) . . w? / B . . [#2 w9] .",
         "failover" => "1 [A killed . . / 2 . . promoted ?",
         "redlock" => "A ✓ ✓ ✓ . . / B . . . ✓ ✓",
         "waiting" => "A [order works] . . . / B . retry 50_ms*2 retry",

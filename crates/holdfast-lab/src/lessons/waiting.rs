@@ -5,17 +5,23 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{ArmResult, DefaultLoad, LessonResult, RETRY_MS, Scenario, Supply, WAIT};
+use super::{
+    ArmResult, DefaultLoad, LabResponse, LessonResult, RETRY_MS, Scenario, Supply, WAIT, wait_until,
+};
 use holdfast_base::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
+
+/// The scene that is shown beside the one of the retries.
+pub(super) const BESIDE: &str = "queue";
 
 /// How long A is paused with the lock: two or three retries.
 const HELD_FOR: Duration = Duration::from_millis(120);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     retry_behind_a(lab).await?;
+    queue_behind_a(lab).await?;
 
     let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
@@ -36,9 +42,10 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         && line.sold == orders
         && shorter;
 
+    let times = message!("run-hot-item-times", ratio = format!("{:.1}", spread(again)));
+    let queue = format!("{:.1}", spread(line));
+    lab.evidence(message!("run-waiting-fact-3", queue), times, shorter);
     lab.evidence(message!("run-waiting-fact-1"), turned_away, turned_away > 0);
-    let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
-    lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
 
     let verdict = message!(
         "run-waiting-verdict",
@@ -59,6 +66,7 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
     lab.scene("retry");
     let sku = lab.item(10).await?;
     let a = lab.order("A", 0, &sku, "owner").pause_at("read").await?;
+    let attempts = lab.watch_attempts(&sku).await?;
 
     let [b, c] = [("B", 1), ("C", 0)].map(|(name, replica)| {
         let order = lab.order(name, replica, &sku, "owner").with(WAIT, "retry");
@@ -67,12 +75,34 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
             None => order.send(),
         }
     });
+    let requests = [b.lane.request_id, c.lane.request_id];
     lab.say(message!("run-waiting-step-2"));
     sleep(HELD_FOR).await;
-    for order in [lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?] {
-        order.require_placed()?;
+    if lab.request.retry_ms.is_none() {
+        wait_until("B and C have asked again", async || Ok(attempts.repeated() == 2)).await?;
     }
+
+    placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])?;
+    lab.note_attempts(&attempts, &requests);
     Ok(())
+}
+
+/// The same in a queue: A's release hands the lock to B, and B's to C.
+async fn queue_behind_a(lab: &Scenario) -> anyhow::Result<()> {
+    lab.scene(BESIDE);
+    let sku = lab.item(10).await?;
+    let a = lab.order("A", 0, &sku, "fenced").pause_at("read").await?;
+
+    let [b, c] = [("B", 1), ("C", 0)].map(|(name, replica)| {
+        lab.order(name, replica, &sku, "fenced").with(WAIT, "notify").send()
+    });
+    lab.say(message!("run-waiting-step-3"));
+    sleep(HELD_FOR).await;
+    placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])
+}
+
+fn placed(orders: [LabResponse; 3]) -> anyhow::Result<()> {
+    orders.iter().try_for_each(|order| order.require_placed().map(drop))
 }
 
 /// Returns p99 as a multiple of the median, which a slow machine changes least.

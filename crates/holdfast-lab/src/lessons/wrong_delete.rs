@@ -1,5 +1,5 @@
 //! Lesson `wrong-delete`: A outlives its lease and deletes B's lock; C acquires the free lock, and
-//! B deletes it.
+//! B deletes it; D acquires it then, and C deletes it.
 
 use super::{LessonResult, Scenario, sales};
 use holdfast_base::messages::message;
@@ -25,18 +25,24 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let c_robbed = of_c.is_some() && of_c != of_b && lab.holder(&sku).await?.is_none();
     lab.say(message!("run-wrong-delete-step-5"));
 
-    let d = lab.order("D", 1, &sku, "ttl").placed().await?;
+    let d = lab.order("D", 1, &sku, "ttl").pause_at("read").await?;
+    let of_d = lab.holder(&sku).await?;
+    lab.say(message!("run-wrong-delete-step-6"));
     let c = lab.finish(c).await?.require_placed()?;
+    let d_robbed = of_d.is_some() && of_d != of_c && lab.holder(&sku).await?.is_none();
+    lab.say(message!("run-wrong-delete-step-7"));
+    let d = lab.finish(d).await?.require_placed()?;
 
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(message!("run-wrong-delete-step-6", sold = audit.sold, left));
+    lab.say(message!("run-wrong-delete-step-8", sold = audit.sold, left));
+    let robbed = [b_robbed, c_robbed, d_robbed].into_iter().filter(|robbed| *robbed).count();
     let both_twice = (a, b) == (10, 10) && (c, d) == (9, 9);
+    lab.evidence(message!("run-wrong-delete-fact-2"), robbed, robbed == 3);
     lab.evidence(message!("run-wrong-delete-fact-1"), format!("{a}, {b}, {c}, {d}"), both_twice);
-    let robbed = usize::from(b_robbed) + usize::from(c_robbed);
 
     Ok(LessonResult::new(
-        robbed == 2 && both_twice && audit.sold == 4 && left < 4,
+        robbed == 3 && both_twice && audit.sold == 4 && left < 4,
         message!("run-wrong-delete-verdict", robbed, sales = sales(&audit), breaks = audit.breaks),
     ))
 }

@@ -16,11 +16,13 @@ use crate::web::{HttpResult, Problem, State};
 use holdfast_lab::what_if;
 
 #[derive(Debug, Template)]
-#[template(path = "parts/swimlane.html")]
+#[template(path = "parts/picture.html")]
 struct Picture {
     layout: Layout,
     track: TimelineView,
     open_steps: bool,
+    /// What became of its orders.
+    outcome: String,
 }
 
 pub async fn show(
@@ -39,5 +41,6 @@ pub async fn show(
     let lanes = what_if::picture(&run, wanted);
     let lanes = lanes.ok_or_else(|| Problem::no_page(request.path()))?;
     let track = draw_computed(&lanes, &what_if::handles(&run), layout.language);
-    html(StatusCode::OK, &Picture { layout, track, open_steps: false })
+    let outcome = what_if::outcome(&run, &lanes).text(layout.language);
+    html(StatusCode::OK, &Picture { layout, track, open_steps: false, outcome })
 }

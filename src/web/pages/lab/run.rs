@@ -67,6 +67,17 @@ impl RunPage {
         if self.run.state.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
 
+    /// Returns the heading of what the lesson says, which is not what a run of other causes shows.
+    fn claim_title(&self) -> String {
+        let is_shown = self.run.outcome.claim_shown != Some(false);
+        self.layout.language.text(if is_shown { "lab-claim-title" } else { "lab-claim-usual" })
+    }
+
+    /// Says what became of the orders of the scene whose causes can be dragged.
+    fn outcome(&self) -> String {
+        what_if::outcome(&self.run, &what_if::recorded(&self.run)).text(self.layout.language)
+    }
+
     fn handle_name(&self, handle: &Handle) -> String {
         let name = handle.field.replace('_', "-");
         self.layout.language.text(&format!("lab-handle-{name}"))

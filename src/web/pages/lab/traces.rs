@@ -11,7 +11,7 @@ use holdfast_lab::fork_pair::ForkPair;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use holdfast_lab::timeline::{Timeline, TracedRequest, format_ms};
-use holdfast_lab::what_if::Handle;
+use holdfast_lab::what_if::{self, Handle};
 use holdfast_shop::Strategy;
 
 /// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
@@ -82,9 +82,11 @@ pub struct Scene {
 pub struct Player {
     /// Id of its scene; empty if a fork is drawn.
     pub scene: String,
-    /// What a fork shows.
+    /// What it shows, if that needs words.
     pub sentence: Option<String>,
     pub track: TimelineView,
+    /// The scene below, which goes another way, with its words.
+    pub beside: Option<(String, TimelineView)>,
 }
 
 /// Returns the scene that the lesson asks about; without it the smallest fork, or the first scene.
@@ -101,16 +103,31 @@ pub fn player(
     let groups = groups(run);
     let wanted = lesson.map_or("", |lesson| lesson.scene);
     let asked = groups.iter().find(|scene| !wanted.is_empty() && scene[0].scene == wanted);
-    let drawn =
-        |scene: &Vec<&Lane>, track| Player { scene: scene[0].scene.clone(), sentence: None, track };
+    let drawn = |scene: &Vec<&Lane>, track| Player {
+        scene: scene[0].scene.clone(),
+        sentence: None,
+        track,
+        beside: None,
+    };
 
     if let Some(scene) = asked {
-        let timeline = timeline(run, scene, language);
+        let of_scene = timeline(run, scene, language);
         let track = match handles {
-            [] => TimelineView::fitting(timeline, language),
-            handles => TimelineView::handled(timeline, handles, language),
+            [] => TimelineView::fitting(of_scene, language),
+            handles => TimelineView::handled(of_scene, handles, language),
         };
-        return Some(drawn(scene, track));
+        let beside = lesson.and_then(Lesson::beside);
+        let beside = groups.iter().find(|group| Some(group[0].scene.as_str()) == beside);
+        let Some(beside) = beside else { return Some(drawn(scene, track)) };
+
+        let below = TimelineView::fitting(timeline(run, beside, language), language);
+        let lanes: Vec<Lane> = beside.iter().copied().cloned().collect();
+        let late = [("ms", what_if::late_ms(&lanes).into())];
+        return Some(Player {
+            sentence: Some(language.text("lab-waits-retry")),
+            beside: Some((language.text_with("lab-waits-queue", &late), below)),
+            ..drawn(scene, track)
+        });
     }
     if let Some(ForkPair { arm, fork, lanes, .. }) = run.shortest_fork() {
         let number = |number| views::amount(number, arm.is_money()).into();
@@ -123,6 +140,7 @@ pub fn player(
             scene: String::new(),
             sentence: Some(language.text_with("lab-pair", &variables)),
             track: draw(arm, fork, &lanes, language),
+            beside: None,
         });
     }
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
@@ -156,6 +174,7 @@ fn compare(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<
         scene: COMPARE.to_owned(),
         sentence: Some(language.text_with("lab-compare", &names)),
         track: TimelineView::to_scale(timeline, language),
+        beside: None,
     })
 }
 

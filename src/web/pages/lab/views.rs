@@ -154,7 +154,7 @@ pub struct Verdict {
 }
 
 /// Returns how the rates compare if all strategies sold the same; else the verdict of the one with
-/// the greatest loss, or of the last one; without strategies the first measurement.
+/// the greatest loss; without a loss the first measurement, or the verdict of the last strategy.
 pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     if run.state == LabRunState::Failed {
         let label = language.text("lab-verdict-failed");
@@ -166,22 +166,27 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
         return verdict;
     }
     let broken = arms.iter().filter(|arm| !is_sound(arm));
-    let worst = broken.max_by_key(|arm| (arm.oversold, arm.forks));
-    if let Some(arm) = worst.or(arms.last()) {
+    if let Some(arm) = broken.max_by_key(|arm| (arm.oversold, arm.forks)) {
         return of_arm(arm, language);
     }
+    of_evidence(run, language).or(arms.last().map(|arm| of_arm(arm, language))).unwrap_or_else(
+        || {
+            let label = language.text("lab-verdict-title");
+            Verdict { number: String::new(), label, is_sound: None }
+        },
+    )
+}
 
-    let evidence = run.outcome.evidence.iter();
+/// Returns the first measurement that is a number.
+fn of_evidence(run: &LabRun, language: Language) -> Option<Verdict> {
     let is_number = |text: &str| {
         let is_short = text.chars().count() <= MAX_NUMBER_LENGTH && !text.contains(", ");
         is_short && text.starts_with(|c: char| c.is_ascii_digit())
     };
-    let found = evidence.clone().find(|evidence| is_number(&evidence.value.english()));
-    let (number, label) = match found {
-        Some(evidence) => (evidence.value.text(language), counted_name(&evidence.name, language)),
-        None => (String::new(), language.text("lab-verdict-title")),
-    };
-    Verdict { number, label, is_sound: None }
+    let mut evidence = run.outcome.evidence.iter();
+    let found = evidence.find(|evidence| is_number(&evidence.value.english()))?;
+    let (number, label) = (found.value.text(language), counted_name(&found.name, language));
+    Some(Verdict { number, label, is_sound: (!run.outcome.arms.is_empty()).then_some(true) })
 }
 
 /// Returns the name of a measurement as it follows its number; in a table it stands alone.
@@ -302,13 +307,15 @@ mod tests {
     #[test]
     fn measurement_has_a_name_after_its_number() {
         for (id, counted) in [
-            ("run-double-submit-fact-1", "个请求"),
             ("run-fence-fact-1", "笔销售丢失（只检查栅栏令牌时）"),
             ("run-run-once-fact-1", "次执行（不加锁时）"),
             ("run-reentrant-fact-1", "等待自己的时间"),
         ] {
             assert_eq!(counted_name(&Message::new(id).into(), Language::Chinese), counted);
         }
+        let orders = Message::new("run-double-submit-fact-3").with("requests", 6);
+        let orders = orders.with("payments", 1).into();
+        assert_eq!(counted_name(&orders, Language::English), "order for 6 requests, paid once");
         assert_eq!(counted_name(&"longest stall".into(), Language::Chinese), "longest stall");
     }
 }

@@ -1,0 +1,132 @@
+//! When requests ask Redis for a lock again, as Redis tells it: its `MONITOR` repeats every
+//! command, and the value of a lock names the replica. A request that polls passes no probe point
+//! between two attempts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures_util::StreamExt as _;
+use holdfast_lock::clock::monotonic_us;
+use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use super::run::LaneEvent;
+use super::scenario::Scenario;
+use holdfast_shop::Sku;
+
+/// An attempt to acquire a lock: a `SET` of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Attempt {
+    replica: String,
+    /// By the wall clock of Redis.
+    sent_us: u64,
+    /// By the machine's monotonic clock, some time later.
+    heard_us: u64,
+}
+
+/// The attempts on one lock since the listening began.
+#[derive(Debug)]
+pub(super) struct LockAttempts {
+    heard: Arc<Mutex<Vec<Attempt>>>,
+    /// Ends the listening when it is dropped.
+    _listener: AbortOnDropHandle<()>,
+}
+
+impl LockAttempts {
+    /// Returns how many replicas have asked again.
+    pub fn repeated(&self) -> usize {
+        self.by_replica().values().filter(|times| times.len() > 1).count()
+    }
+
+    /// Returns the times of each replica's attempts.
+    fn by_replica(&self) -> BTreeMap<String, Vec<u64>> {
+        let heard = self.heard.lock();
+        // What was heard soonest tells best how the two clocks differ.
+        let lead_us = heard.iter().map(|it| it.heard_us.wrapping_sub(it.sent_us)).min();
+
+        let mut times: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for attempt in heard.iter() {
+            let at_us = attempt.sent_us.wrapping_add(lead_us.unwrap_or(0));
+            times.entry(attempt.replica.clone()).or_default().push(at_us);
+        }
+        times
+    }
+}
+
+impl Scenario {
+    /// Listens for attempts to acquire an item's lock, from now on.
+    pub(super) async fn watch_attempts(&self, sku: &Sku) -> anyhow::Result<LockAttempts> {
+        let client = redis::Client::open(self.cluster.redis_url.as_str())?;
+        let monitor = client.get_async_monitor().await.context("Redis refuses MONITOR")?;
+        let mut commands = monitor.into_on_message::<String>();
+
+        let (key, heard) = (self.lock_key(sku), Arc::<Mutex<Vec<Attempt>>>::default());
+        let heard_here = heard.clone();
+        let listener = tokio::spawn(async move {
+            while let Some(line) = commands.next().await {
+                heard_here.lock().extend(attempt(&line, &key, monotonic_us()));
+            }
+        });
+        Ok(LockAttempts { heard, _listener: AbortOnDropHandle::new(listener) })
+    }
+
+    /// Adds to the recorded lanes of requests when each asked again and found the lock taken: of
+    /// its attempts, the first was not again, and the last one got the lock.
+    pub(super) fn note_attempts(&self, attempts: &LockAttempts, requests: &[Uuid]) {
+        let times = attempts.by_replica();
+        let mut outcome = self.outcome.lock();
+        let lanes = outcome.lanes.iter_mut().filter(|lane| requests.contains(&lane.request_id));
+
+        for lane in lanes {
+            let own = times.get(&lane.replica).map_or(&[][..], Vec::as_slice);
+            let again = own.get(1..own.len().saturating_sub(1)).unwrap_or_default();
+            let event = |at_us: &u64| LaneEvent::new(at_us.saturating_sub(self.began_us), "tries");
+            lane.events.extend(again.iter().map(event));
+            lane.events.sort_by_key(|event| event.t_us);
+        }
+    }
+}
+
+/// Reads an attempt on the lock `key` from a line of `MONITOR`:
+/// `1764230000.123456 [0 127.0.0.1:50000] "SET" "KEY" "REPLICA~…" …`.
+fn attempt(line: &str, key: &str, heard_us: u64) -> Option<Attempt> {
+    let mut words = line.split('"');
+    let sent = words.next()?.split_whitespace().next()?;
+    let mut arguments = words.step_by(2);
+    if !arguments.next()?.eq_ignore_ascii_case("set") || arguments.next()? != key {
+        return None;
+    }
+    let (replica, _) = arguments.next()?.split_once('~')?;
+
+    let (seconds, micros) = sent.split_once('.')?;
+    let seconds: u64 = seconds.parse().ok()?;
+    let sent_us = seconds.checked_mul(1_000_000)?.checked_add(micros.parse().ok()?)?;
+    Some(Attempt { replica: replica.to_owned(), sent_us, heard_us })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_attempts_on_the_lock_are_read() {
+        let key = "holdfast:lock:{sku:tea}";
+        let line = |command: &str| format!("17.000250 [0 127.0.0.1:50000] {command}");
+        let set = line(r#""SET" "holdfast:lock:{sku:tea}" "8081~0198@17" "NX" "PX" "10000""#);
+        let expected = Attempt { replica: "8081".to_owned(), sent_us: 17_000_250, heard_us: 99 };
+        assert_eq!(attempt(&set, key, 99), Some(expected));
+
+        for other in [
+            line(r#""SET" "holdfast:lock:{sku:rice}" "8081~0198@17" "NX""#),
+            line(r#""GET" "holdfast:lock:{sku:tea}""#),
+            line(r#""SET" "holdfast:lock:{sku:tea}" "value""#),
+            line(r#""SET""#),
+            "OK".to_owned(),
+            r#"x.y [0 lua] "SET" "holdfast:lock:{sku:tea}" "8081~1""#.to_owned(),
+        ] {
+            assert_eq!(attempt(&other, key, 99), None, "{other}");
+        }
+    }
+}
