@@ -3,6 +3,9 @@ problem-unknown-outcome = Look at your orders first: the change may have been ma
 problem-sold-out-detail = { $requested } of { $sku } requested, { $available } left.
 problem-limit-reached-detail = At most { $limit } of { $sku } per customer: you have { $already }, and requested { $requested }.
 problem-insufficient-funds-detail = { $needed } due, { $balance } in the account.
+problem-unsent-title = Not saved yet
+problem-unsent = Your session had ended when you sent this form: nothing was changed.
+problem-unsent-advice = What you typed is below. Check it, and send it again.
 problem-basket-title = The basket has changed
 problem-basket-detail = The basket is no longer as that page showed it; nothing was ordered.
 problem-basket-empty = It is empty now.
@@ -180,8 +183,9 @@ problem-wrong-host-advice = Use an address in `HOLDFAST_PUBLIC_HOSTS`, or add th
 problem-wrong-host-page-advice = Open the shop at its own address. Its operator can add this one to HOLDFAST_PUBLIC_HOSTS.
 
 problem-payload-too-large-title = The request is too large
-problem-payload-too-large-meaning = A body may have at most 64 KiB.
+problem-payload-too-large-meaning = A request may have at most 64 KiB of data, a form too. Nothing was changed.
 problem-payload-too-large-advice = Send less data.
+problem-payload-too-large-page-advice = Go back with the browser’s button: the form still has what you typed. Shorten it there.
 
 problem-internal-error-title = Internal error
 problem-internal-error-meaning = The shop has a bug. Nothing was changed.

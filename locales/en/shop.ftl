@@ -11,7 +11,10 @@ shop-bar-off = { $units ->
 shop-bar-stale = No answer from the shop · books last checked at { $time }
 shop-bar-unknown = The books cannot be read now
 shop-bar-broken = This shop will oversell: lock { $strategy }
-shop-bar-figures = { $opening } at the start + { $restocked } restocked { $sign } { $sold } sold or reserved + { $stock } left
+shop-bar-figures = { $opening } at the start { $direction ->
+    [removed] − { $restocked } written off
+   *[added] + { $restocked } restocked
+} { $sign } { $sold } sold or reserved + { $stock } left
 shop-bar-replica = Answered by server
 shop-bar-lock = Lock of the shop:
 shop-bar-lab = Races and lessons choose a lock of their own. Their items are not counted above: each has its own ledger.
@@ -22,12 +25,12 @@ shop-empty = There are no items yet.
 shop-more-items = More items
 shop-left = { $units } left
 shop-sold-out = Sold out
-shop-sold-out-advice = All units are sold or reserved. Units of unpaid orders return to the shop.
 shop-returns = A reserved unit may return { $when }, if it is not paid.
 shop-returns-soon = A reserved unit may return within a minute.
 shop-none-reserved = All units are sold. None is reserved.
 shop-hidden = This item is no longer sold.
 shop-limit = At most { $limit } per customer.
+shop-limit-reached = You have { $purchased } in your orders, the most a customer may have.
 shop-buy = Add to basket
 shop-buy-item = Add { $name } to the basket
 shop-quantity = Quantity
@@ -158,7 +161,9 @@ shop-older-sessions = Older sessions
 shop-name = Name
 shop-password = Password
 shop-sign-in-wrong = The name or the password is wrong.
+shop-sign-in-disabled = This account is disabled. Ask the keeper of the shop.
 shop-session-ended = Your session has ended. Sign in again to continue.
+shop-session-ended-form = Your session had ended when you sent the form: nothing was changed. Sign in again; what you typed is kept.
 shop-new-here = New here?
 shop-have-account = Already have an account?
 shop-welcome = New accounts start with { $credit } to spend in this demo shop.

@@ -3,6 +3,9 @@ problem-unknown-outcome = 请先查看你的订单：修改可能已经完成。
 problem-sold-out-detail = 要购买 { $requested } 件 { $sku }，只剩 { $available } 件。
 problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：你已有 { $already } 件，还要购买 { $requested } 件。
 problem-insufficient-funds-detail = 应付 { $needed }，余额 { $balance }。
+problem-unsent-title = 尚未保存
+problem-unsent = 提交这份表单时会话已经结束，没有做任何修改。
+problem-unsent-advice = 你填写的内容在下面，请检查后重新提交。
 problem-basket-title = 购物车已变动
 problem-basket-detail = 购物车的内容与那个页面显示的已经不同，因此没有下单。
 problem-basket-empty = 现在是空的。
@@ -188,8 +191,9 @@ problem-wrong-host-advice = 请使用 `HOLDFAST_PUBLIC_HOSTS` 中的地址，或
 problem-wrong-host-page-advice = 请用商店自己的地址打开。运维人员可以把这个地址加入 HOLDFAST_PUBLIC_HOSTS。
 
 problem-payload-too-large-title = 请求过大
-problem-payload-too-large-meaning = 请求体最大为 64 KiB。
+problem-payload-too-large-meaning = 一次请求最多 64 KiB 数据，表单也一样。没有做任何修改。
 problem-payload-too-large-advice = 请减少发送的数据。
+problem-payload-too-large-page-advice = 请用浏览器的后退按钮回到表单，你填写的内容还在，改短后再提交。
 
 problem-internal-error-title = 内部错误
 problem-internal-error-meaning = 商店程序有缺陷。没有做任何修改。

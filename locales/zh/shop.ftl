@@ -5,7 +5,10 @@ shop-bar-off = 账目相差 { $units } 件
 shop-bar-stale = 商店没有响应 · 账目上次检查于 { $time }
 shop-bar-unknown = 暂时无法读取账目
 shop-bar-broken = 此商店会超卖：锁策略 { $strategy }
-shop-bar-figures = 期初 { $opening } + 补货 { $restocked } { $sign } 已售或预留 { $sold } + 剩余 { $stock }
+shop-bar-figures = 期初 { $opening } { $direction ->
+    [removed] − 报损 { $restocked }
+   *[added] + 补货 { $restocked }
+} { $sign } 已售或预留 { $sold } + 剩余 { $stock }
 shop-bar-replica = 响应的服务器
 shop-bar-lock = 商店的锁策略：
 shop-bar-lab = 抢购和课程各用自己的锁，它们的商品不计入上面的数字，各有自己的账本。
@@ -16,12 +19,12 @@ shop-empty = 还没有商品。
 shop-more-items = 更多商品
 shop-left = 剩 { $units } 件
 shop-sold-out = 已售罄
-shop-sold-out-advice = 全部库存已售出或被预留。订单到期未付款，预留的库存会退回。
 shop-returns = 预留的商品若未付款，{ $when }可能退回。
 shop-returns-soon = 一分钟内可能有预留的商品退回。
 shop-none-reserved = 已全部售出，没有预留。
 shop-hidden = 此商品已下架。
 shop-limit = 每位顾客最多 { $limit } 件。
+shop-limit-reached = 你的订单里已有 { $purchased } 件，达到限购数量，不能再买。
 shop-buy = 加入购物车
 shop-buy-item = 把 { $name }加入购物车
 shop-quantity = 数量
@@ -146,7 +149,9 @@ shop-older-sessions = 更早的会话
 shop-name = 用户名
 shop-password = 密码
 shop-sign-in-wrong = 用户名或密码不正确。
+shop-sign-in-disabled = 此账户已停用，请联系店主。
 shop-session-ended = 会话已结束，请重新登录后继续。
+shop-session-ended-form = 提交表单时会话已经结束，没有做任何修改。请重新登录，你填写的内容还在。
 shop-new-here = 还没有账户？
 shop-have-account = 已有账户？
 shop-welcome = 注册即获 { $credit }，可在本演示商店使用。

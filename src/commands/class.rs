@@ -11,7 +11,8 @@ use crate::qr;
 use crate::settings::MIN_PASSWORD_LENGTH;
 use holdfast_base::output::{self, print_progress};
 use holdfast_lab::class;
-use holdfast_services::{LabMode, UpArgs};
+use holdfast_lab::scheduler_game::CONNECTIONS_OF_CLASS;
+use holdfast_services::{LabMode, MAX_CONNECTIONS, UpArgs};
 use holdfast_shop::Failure;
 use holdfast_shop::db::Pool;
 use holdfast_shop::seed;
@@ -20,6 +21,11 @@ use holdfast_shop::users::{self, Credentials};
 const ADMIN: &str = "admin";
 /// Letters and digits of a password: none that look alike. Twelve of them have 59 bits.
 const PASSWORD_ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
+/// Connections to Postgres that a replica has beside its pool and the games: for audits, and one
+/// that tells the others that it runs.
+const BESIDE_POOL: u32 = 4;
+/// Connections of the lab's runner, of commands and of people.
+const OF_OTHERS: u32 = 20;
 /// An address of a network for documentation: a way to it is a way out of this machine.
 const ELSEWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 
@@ -30,6 +36,23 @@ pub struct Invitation {
     /// Unless an earlier start has printed it.
     password: Option<String>,
     disabled: Vec<String>,
+}
+
+/// Checks that the private Postgres has a connection for everything that the replicas of a class
+/// may do at once: otherwise one of them fails in the middle of the lesson.
+pub fn check_connections(options: &UpArgs, pool_size: u32) -> anyhow::Result<()> {
+    let of_replica = pool_size + BESIDE_POOL + CONNECTIONS_OF_CLASS;
+    let most = (MAX_CONNECTIONS - OF_OTHERS) / of_replica;
+    let replicas = u32::from(options.replicas);
+    ensure!(
+        !options.class || replicas <= most,
+        "{replicas} replicas of a class may open {} connections, and its Postgres accepts \
+         {MAX_CONNECTIONS}, {OF_OTHERS} of them for the lab and for people: use --replicas {} or \
+         fewer, or a smaller HOLDFAST_POOL_SIZE (now {pool_size})",
+        replicas * of_replica,
+        most.max(1),
+    );
+    Ok(())
 }
 
 /// Checks the options of a class, and completes them.
@@ -204,6 +227,17 @@ mod tests {
             let error = complete(&mut options(line)).expect_err("it is refused").to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn replicas_of_class_fit_their_postgres() {
+        let check = |line: &[&str], pool_size| check_connections(&options(line), pool_size);
+        for fits in [&["--class"][..], &["--class", "--replicas", "3"], &["--replicas", "16"]] {
+            check(fits, 16).expect("there are connections");
+        }
+        let error = check(&["--class", "--replicas", "4"], 16).expect_err("too many").to_string();
+        assert!(error.contains("348") && error.contains("--replicas 3"), "{error}");
+        check(&["--class", "--replicas", "3"], 40).expect_err("the pools are larger");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     if let Err(invalid) = settings::validate(&of_replicas) {
         bail!("{}: {}", variable(invalid.flag), invalid.why);
     }
+    class::check_connections(&options, of_replicas.pool_size)?;
 
     let invitation: OnceCell<Invitation> = OnceCell::new();
     let prepare = async |database_url: &str| {

@@ -45,7 +45,12 @@ async fn disabled_user_is_signed_out_and_logged_once() {
 
     assert_eq!(status_of(&alice, 0).await, 401);
     until("the other replica ends it too", async || status_of(&alice, 1).await == 401).await;
-    assert_eq!(shop.anonymous().signs_in("alice", "alice").await.status, 401);
+    // Only who knows the password is told why.
+    for (password, why) in [("alice", "an admin has disabled this user"), ("bob", "is wrong")] {
+        let refused = shop.anonymous().signs_in("alice", password).fails(401, "unauthenticated");
+        let detail = refused.await["detail"].to_string();
+        assert!(detail.contains(why), "{password}: {detail}");
+    }
 
     let enabled = disables(&admin, "alice", false).ok().await;
     assert_eq!(enabled["disabled_at"], Value::Null);

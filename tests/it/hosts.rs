@@ -7,7 +7,8 @@ use crate::slow_clients::{read_to_end, send_raw};
 #[tokio::test]
 async fn foreign_host_is_rejected() {
     let hosts = ("HOLDFAST_PUBLIC_HOSTS", "shop.example.org, *.shop.example.org");
-    let shop = Shop::start_with(1, &[hosts]).await;
+    let class = ("HOLDFAST_CLASS_URL", "http://192.168.1.20:8080");
+    let shop = Shop::start_with(1, &[hosts, class]).await;
     let get = |path: &str, host: &str| shop.anonymous().get(path).header("Host", host);
     for host in ["shop.example.org", "SHOP.example.org:8080", "eu.shop.example.org"] {
         assert_eq!(get("/api/items", host).await.status, 200, "{host}");
@@ -16,13 +17,16 @@ async fn foreign_host_is_rejected() {
         let rejected = get("/api/items", host).await;
         assert_ne!(rejected.header("x-request-id"), "");
         rejected.fails(421, "wrong-host");
-        for path in ["/healthz", "/readyz", "/metrics"] {
+        for path in ["/healthz", "/readyz", "/metrics", "/static/holdfast.css"] {
             assert_eq!(get(path, host).await.status, 200, "{path}");
         }
     }
     let page = get("/", "evil.example").header("Accept", "text/html").await;
     assert_eq!(page.status, 421);
-    assert!(page.text().contains("<html"));
+    // It has its style, and tells a student what to type.
+    let advice = "Type http://192.168.1.20:8080/join instead";
+    assert!(page.text().contains("<html") && page.text().contains(advice), "{}", page.text());
+    assert!(page.text().contains("href=\"http://192.168.1.20:8080/join\""));
 
     for request in [
         "GET /api/items HTTP/1.0\r\n\r\n",

@@ -37,7 +37,7 @@ async fn invalid_body_names_the_field() {
         (0..51).map(|n| json!({ "sku": format!("s{n}"), "quantity": 1 })).collect();
     let second = json!({ "lines": [
         { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
-    let rejected: [(&str, Value, &str); 42] = [
+    let rejected: [(&str, Value, &str); 44] = [
         ("/api/orders", json!({}), "body"),
         ("/api/orders", json!([]), "body"),
         ("/api/orders", json!([[["deadbolt", 1]]]), "body"),
@@ -77,6 +77,8 @@ async fn invalid_body_names_the_field() {
         ("/api/items/deadbolt/stock", json!({ "delta": i64::MIN, "reason": "x" }), "delta"),
         ("/api/items/deadbolt/stock", json!({ "delta": 1_000_000_000, "reason": "x" }), "delta"),
         ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": "order" }), "reason"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": "Cancelled" }), "reason"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": "下单" }), "reason"),
         ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": " " }), "reason"),
         ("/api/lab/items", json!({ "stock": -1 }), "stock"),
         ("/api/users", json!({ "user": "No Spaces", "password": "long enough" }), "user"),

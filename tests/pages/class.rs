@@ -4,9 +4,11 @@
 use futures_util::future::join_all;
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::LESSONS;
-use holdfast_lab::store::MAX_QUEUED_RUNS;
+use holdfast_lab::run::LabRun;
+use holdfast_lab::store::{self, MAX_QUEUED_RUNS};
 use holdfast_testkit::Shop;
 use holdfast_testkit::proxy::Proxy;
+use uuid::Uuid;
 
 use crate::browser::Browser;
 use crate::lab::{oversold, register_runner};
@@ -84,6 +86,15 @@ async fn class_presses_at_once() {
     }
     let done = "select count(*) from lab_progress where done_at is not null";
     assert_eq!(shop.number(done).await, 30);
+    // The projector offers the run, whoever has started it and whatever it shows.
+    for (page, link) in [(LESSON, "See what happened"), ("/lab", "Result: The lost update")] {
+        let shown = visitors[0].get(&format!("{page}?present")).await;
+        let offered = format!("href=\"{run}?present\">{link}</a>");
+        assert!(shown.text.contains(&offered), "{page}: {}", shown.text);
+    }
+    let live = visitors[0].get("/bar?present").await.text;
+    assert!(live.contains("id=\"class-run\"") && live.contains(run.as_str()), "{live}");
+    assert!(!visitors[0].get("/lab").await.text.contains("Result:"), "not on a phone");
     let audience = visitors[0].get(&format!("{run}?present")).await.words();
     assert!(audience.contains("correct") && !audience.contains("Your answer"), "{audience}");
     for browser in browsers {
@@ -182,6 +193,17 @@ async fn answer_after_the_result_does_not_count() {
     assert_eq!(shop.number(ANSWERED).await, 0);
 }
 
+/// Stores an answer of one visitor and a run of a lesson that has its result.
+async fn show_result(shop: &Shop, lesson: &str) -> String {
+    let answer = "insert into lab_progress (visitor, activity, guess, answered_at)
+                  values (gen_random_uuid(), $1, 3, now())";
+    sqlx::query(answer).bind(lesson).execute(&shop.pool).await.unwrap();
+    let mut run = LabRun { id: Uuid::now_v7(), ..oversold() };
+    run.request.lesson = Some(lesson.to_owned());
+    assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
+    format!("/lab/runs/{}?present", run.id)
+}
+
 /// On a projector nobody scrolls: the question, its answers, the votes and the button that runs the
 /// lesson are on one screen.
 #[tokio::test(flavor = "multi_thread")]
@@ -199,6 +221,15 @@ async fn presented_lessons_fit_a_projector() {
             let width = browser.driver.execute(width, vec![]).await.unwrap();
             let width = width.json().as_i64().unwrap();
             let votes = bottom_of(&browser, "#votes .bars").await;
+            // A result in a window with its tabs, in the language with the longer answers.
+            if language == Language::English {
+                browser.go(&show_result(&shop, lesson.name).await).await;
+                let result = bottom_of(&browser, "#verdict").await;
+                let bars = bottom_of(&browser, "#verdict .guesses").await;
+                if result > 577.0 || bars > 577.0 {
+                    too_large.push((lesson.name, "result", result, bars, 0));
+                }
+            }
             if bottom > 720.0 || votes > 720.0 || width > 1280 {
                 too_large.push((lesson.name, language.tag(), bottom, votes, width));
             }

@@ -39,7 +39,7 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     set_limit(&shop, "deadbolt", "").await;
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
     let anonymous = visitor.post("/admin/items/deadbolt/edit", "limit_per_user=1").await;
-    assert_eq!(anonymous.location, "/sign-in?next=/admin/items/deadbolt");
+    assert_eq!(anonymous.status, 401, "{}", anonymous.words());
     assert_eq!(
         shop.number(
             "select count(*) from items where limit_per_user is not null and sku <> 'lock-picks'"
@@ -69,7 +69,13 @@ async fn basket_warns_about_customer_limit() {
     let words = alice.get("/basket").await.words();
     assert!(words.contains("At most 2 per customer. You already have 1."), "{words}");
     assert_eq!(alice.order(&token, &csrf).await.status, 303);
-    // Alice has two: the basket says so, and the button is disabled.
+    // Alice has two: item, shop and basket say so, and offer no more.
+    for page in ["/items/deadbolt", "/shop"] {
+        let page = alice.get(page).await;
+        assert!(page.words().contains("You have 2 in your orders, the most"), "{}", page.words());
+        assert!(!page.text.contains("name=\"sku\" value=\"deadbolt\""), "{}", page.text);
+    }
+    assert!(anonymous.get("/shop").await.text.contains("name=\"sku\" value=\"deadbolt\""));
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let basket = alice.get("/basket").await;
     let words = basket.words();

@@ -147,6 +147,16 @@ async fn visitor_of_a_class_is_led_to_join() {
         where wanted ->> 'stock' = '7' or wanted ->> 'orders' = '9'";
     assert_eq!(shop.number(changed).await, 0);
     assert!(!mia.get("/lab/lessons/lost-update").await.text.contains("name=\"stock\""));
+
+    // What is the teacher's says so, and does not ask to sign in.
+    for (language, why) in [("en", "ask the teacher"), ("zh", "请告诉教师")] {
+        let refused = mia.get_in(language, "/admin").await;
+        let main = refused.text.split("<main").nth(1).unwrap();
+        assert!(refused.words().contains(why) && main.contains("href=\"/lab\""), "{main}");
+        assert!(!main.contains("/sign-in"), "{main}");
+    }
+    // On a phone, whose place it is.
+    assert!(mia.get("/shop").await.text.contains("class=\"name student\">Mia<"));
 }
 
 /// Stores what a student did: an answer, a lesson done, stars, a run that was handed in.
@@ -171,6 +181,18 @@ async fn class_with_run() -> (Shop, String, Visitor) {
     (shop, code, teacher)
 }
 
+/// A form that deletes needs the tick beside its button.
+async fn deletes_nothing_by_a_slip(teacher: &Visitor, csrf: &str, code: &str, student: UserId) {
+    let remove = format!("act=remove&student={}", student.0);
+    let end = format!("code={code}");
+    for (form, fields) in [("reset", ""), ("end", end.as_str()), ("students", remove.as_str())] {
+        let form = format!("/lab/class/{form}");
+        let refused = teacher.post(&form, &format!("csrf={csrf}&{fields}")).await;
+        assert_eq!(refused.status, 422, "{form}");
+        assert!(refused.words().contains("Tick the box above the button"), "{}", refused.words());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn board_and_files_have_what_the_class_did() {
     let (shop, code, teacher) = class_with_run().await;
@@ -184,7 +206,7 @@ async fn board_and_files_have_what_the_class_did() {
 
     let page = teacher.get("/lab/class").await;
     let words = page.words();
-    assert!(words.contains("2 of 2 are here"), "{words}");
+    assert!(words.contains("2 of 2 are signed in"), "{words}");
     assert!(words.contains("小明 1 1 1 3 1 just now"), "the best first: {words}");
     assert!(page.text.contains(&code) && page.text.contains(&format!("{}/join", mia.base)));
 
@@ -216,7 +238,7 @@ async fn board_and_files_have_what_the_class_did() {
 
     let csrf = page.csrf();
     let change = async |act: &str, student: UserId| {
-        let form = format!("csrf={csrf}&act={act}&student={}", student.0);
+        let form = format!("csrf={csrf}&sure=yes&act={act}&student={}", student.0);
         assert_eq!(teacher.post("/lab/class/students", &form).await.status, 303, "{act}");
     };
     // A phone that has lost its place: free, twice, then join again with the same answers.
@@ -229,7 +251,7 @@ async fn board_and_files_have_what_the_class_did() {
     change("remove", of_formula).await;
     assert!(formula.get("/orders").await.location.starts_with("/join"));
     let page = teacher.get("/lab/class").await.words();
-    assert!(page.contains("1 of 1 are here") && !page.contains("1+1"), "{page}");
+    assert!(page.contains("1 of 1 are signed in") && !page.contains("1+1"), "{page}");
     // Not the teacher, nor any other user.
     let admin = shop.number("select count(*) from sessions").await;
     let id: Uuid = sqlx::query_scalar("select id from users where name = 'admin'")
@@ -240,7 +262,9 @@ async fn board_and_files_have_what_the_class_did() {
     change("free", UserId(id)).await;
     assert_eq!(shop.number("select count(*) from sessions").await, admin);
 
-    assert_eq!(teacher.post("/lab/class/reset", &format!("csrf={csrf}")).await.status, 303);
+    deletes_nothing_by_a_slip(&teacher, &csrf, &code, of_mia).await;
+    let reset = format!("csrf={csrf}&sure=yes");
+    assert_eq!(teacher.post("/lab/class/reset", &reset).await.status, 303);
     let of_students = "select count(*) from lab_progress p join users u on u.id = p.user_id
         where u.nickname is not null";
     assert_eq!(shop.number(of_students).await, 0);
@@ -264,7 +288,7 @@ async fn names_leave_with_the_class_and_ledgers_stay() {
         assert_eq!(teacher.post(&path, "csrf=forged").await.status, 403, "{path}");
     }
 
-    let end = format!("csrf={}&code={code}", teacher.get("/lab/class").await.csrf());
+    let end = format!("csrf={}&sure=yes&code={code}", teacher.get("/lab/class").await.csrf());
     let page = teacher.post("/lab/class/end", &end).await;
     assert_eq!(page.location, "/lab/class?done=end");
     let next = class::code(&shop.pool.clone().into()).await.unwrap().unwrap();
@@ -388,9 +412,9 @@ async fn phone_joins_and_hands_in() {
     let screen = Browser::open(&shop.replicas[0].base_url, true).await;
     screen.go("/sign-in?next=/lab/class").await;
     screen.sign_in("admin").await;
-    screen.until_text("#board", "1 of 1 are here").await;
+    screen.until_text("#board", "1 of 1 are signed in").await;
     joined(&shop, &code, "Noa").await;
-    screen.until_text("#board", "2 of 2 are here").await;
+    screen.until_text("#board", "2 of 2 are signed in").await;
     let found = violations_of_class(&screen).await;
     screen.close().await;
     assert!(found.is_empty(), "{}", found.join("\n"));

@@ -44,6 +44,10 @@ async fn each_form_is_executed_once() {
     let added = send_twice("/admin/items", &add, "/admin/items/bolt?done=create").await;
     assert!(added.text.contains("&#60;b&#62;=1+1"), "{}", added.text);
     assert_eq!(added.field("was_price"), "14.50");
+    let logged = added.words();
+    let logged = logged.split("Log").last().unwrap();
+    assert!(logged.contains("description: One Two &#60;i&#62;"), "{logged}");
+    assert!(logged.contains("limit: 2"), "{logged}");
 
     let edit = added.settings(&[("name", "Bolt"), ("price", "0"), ("hidden", "yes")]);
     let edited = send_twice("/admin/items/bolt/edit", &edit, "/admin/items/bolt?done=edit").await;
@@ -58,6 +62,7 @@ async fn each_form_is_executed_once() {
     assert!(corrected.words().contains("Stock 12"), "{}", corrected.words());
     let ledger = admin.get("/items/bolt/ledger").await.words();
     assert!(ledger.contains("7 +5 → 12 correction"), "{ledger}");
+    assert!(ledger.contains("7 at the start + 5 restocked = 0 sold"), "{ledger}");
 
     let log = "select count(*) from admin_log where subject = 'bolt'";
     let entries = "select count(*) from stock_ledger where sku = 'bolt'";
@@ -136,6 +141,8 @@ async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
         (stock("9999999999", "restock"), "but not 0."),
         (stock("many", "restock"), "Enter a whole number such as 20 or −3."),
         (stock("1", "order"), "The shop’s own reasons (order, refund …) are reserved."),
+        (stock("1", "Cancelled!"), "The shop’s own reasons (order, refund …) are reserved."),
+        (stock("1", "已退款"), "The shop’s own reasons (order, refund …) are reserved."),
         (add("No", "1"), "1 to 64 characters: a–z, 0–9 and dash."),
         (add("deadbolt", "1"), "There already is an item with this sku."),
         (add("new", "-1"), "Enter a whole number from 0 to 1,000,000,000."),
@@ -152,4 +159,109 @@ async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
     }
     assert_eq!(shop.number("select count(*) from admin_log").await, 0);
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_wrong_fields_are_told_at_once() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let page = admin.get(ITEM).await;
+    let session = format!("csrf={}&key={}", page.csrf(), page.field("key"));
+    let wrong = [("name", ""), ("price", "x"), ("limit_per_user", "0")];
+    let all = ["name", "price", "limit"];
+    for (path, form, fields) in [
+        (format!("{ITEM}/edit"), page.settings(&wrong), &all[..]),
+        (
+            "/admin/items".to_owned(),
+            format!("{session}&sku=No&name=&price=x&stock=-1&limit_per_user=many"),
+            &["sku", "name", "price", "limit", "stock"],
+        ),
+        (
+            format!("{ITEM}/stock"),
+            format!("{session}&delta=many&reason=Order"),
+            &["delta", "reason"],
+        ),
+        (format!("{ITEM}/stock"), format!("{session}&delta=0&reason=+"), &["delta", "reason"]),
+    ] {
+        let rejected = admin.post(&path, &form).await;
+        assert_eq!(rejected.status, 422, "{form}");
+        for field in fields {
+            let beside = format!("id=\"{field}-wrong\"");
+            assert!(rejected.text.contains(&beside), "{form}: {beside} {}", rejected.words());
+        }
+    }
+
+    // Two keepers: every setting that the other one has changed since.
+    let (first, second) = (admin.get(ITEM).await, admin.get(ITEM).await);
+    let inputs = |price| [("name", "Bolt"), ("price", price), ("description", "New")];
+    assert_eq!(
+        admin.post(&format!("{ITEM}/edit"), &first.settings(&inputs("5"))).await.status,
+        303
+    );
+    let mut late = inputs("6");
+    late[0].1 = "Other";
+    let rejected = admin.post(&format!("{ITEM}/edit"), &second.settings(&late)).await;
+    let words = rejected.words();
+    assert!(words.contains("It is now “Bolt”.") && words.contains("It is now “$5.00”."), "{words}");
+    assert!(!rejected.text.contains("id=\"description-wrong\""), "both wrote the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_of_ended_session_keeps_its_text() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let edit = format!("{ITEM}/edit");
+    let old = admin.get(ITEM).await;
+    let form = old.settings(&[("name", "Bolt & \"nut\""), ("description", "One\r\nTwo")]);
+
+    let csrf = old.csrf();
+    assert_eq!(admin.post("/sign-out", &format!("csrf={csrf}")).await.status, 303);
+    let asked = admin.post(&edit, &form).await;
+    assert_eq!(asked.status, 401);
+    assert!(asked.words().contains("what you typed is kept"), "{}", asked.words());
+    let kept = asked.text.split("name=\"kept").skip(1).map(|field| {
+        let (name, rest) = field.split_once('"').unwrap();
+        let value = rest.split('"').nth(1).unwrap();
+        (format!("kept{name}"), crate::visitor::unescaped(value))
+    });
+    let kept: Vec<(String, String)> = kept.collect();
+
+    let sign_in = async |password: &str| {
+        let mut sent = form_urlencoded::Serializer::new(String::new());
+        sent.extend_pairs([("user", "admin"), ("password", password)]).extend_pairs(&kept);
+        admin.post("/sign-in", &sent.finish()).await
+    };
+    let wrong = sign_in("nut").await;
+    assert!(wrong.status == 401 && wrong.text.contains("name=\"kept_description\""));
+    let shown = sign_in("admin").await;
+    assert_eq!(shown.status, 200, "{}", shown.words());
+    let has_text = |page: &Page| page.text.contains("One\r\nTwo</textarea>");
+    assert!(shown.words().contains("Not saved yet") && has_text(&shown), "{}", shown.text);
+    assert_eq!(shop.number("select count(*) from admin_log").await, 0);
+
+    // A form of the first session is shown again, too; now it is sent.
+    let stale = admin.post(&edit, &form).await;
+    assert!(stale.status == 403 && has_text(&stale), "{}", stale.words());
+    let csrf = shown.csrf();
+    let form = form.replace(&format!("csrf={}", old.csrf()), &format!("csrf={csrf}"));
+    let sent = admin.post(&edit, &form).await;
+    assert_eq!((sent.status.as_u16(), sent.location), (303, format!("{ITEM}?done=edit")));
+
+    // Its names in Chinese are another text than the form's.
+    let translated = |page: &Page| page.text.contains("id=\"stored\"");
+    let keys = admin.get_in("zh", "/admin/items/key-ring").await;
+    assert!(translated(&keys) && keys.words().contains("这是示例商品"));
+    assert!(!translated(&admin.get("/admin/items/key-ring").await), "here it is the same");
+    assert!(!translated(&admin.get_in("zh", ITEM).await), "edited");
+    // The ledger's sum of losses, and the list by the beginning of a sku in any case.
+    let key = "0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d";
+    let lost = format!("csrf={csrf}&key={key}&delta=-3&reason=two+broke");
+    assert_eq!(admin.post(&format!("{ITEM}/stock"), &lost).await.status, 303);
+    let ledger = admin.get("/items/deadbolt/ledger").await.words();
+    assert!(ledger.contains("40 at the start − 3 written off = 0 sold"), "{ledger}");
+    assert!(ledger.contains("“two broke”"), "an admin's own words: {ledger}");
+    let list = admin.get("/admin?sku=DEADB").await;
+    assert!(list.text.contains("id=\"item-deadbolt\"") && !list.text.contains("item-key-ring"));
+    let whole = admin.get("/admin/log?item=deadbolt").await.words();
+    assert!(whole.contains("Log of deadbolt") && whole.contains("Whole log"), "{whole}");
 }

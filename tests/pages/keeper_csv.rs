@@ -67,10 +67,21 @@ async fn files_hold_texts_of_every_kind() {
     let orders = file(&admin, "/admin/orders.csv").await;
     assert_eq!(orders.len(), 3, "a row per line");
     assert_eq!(orders[1][1..4], ["alice", "paid", "15"]);
-    assert_eq!(orders[1][6..], ["a-formula", &defused, "1", "5"]);
-    assert_eq!(orders[2][6..], ["a-minus", "'－1", "2", "5"]);
-    assert_eq!(file(&admin, "/admin/orders.csv?sku=a-minus&user=alice").await.len(), 3);
-    for none in ["user=nemo", "user=bob", "status=refunded", "id=1"] {
+    assert_eq!(orders[2][1..4], ["alice", "paid", ""], "the total of an order, once");
+    assert_eq!(orders[1][6..], ["", "", "a-formula", &defused, "1", "5"]);
+    assert_eq!(orders[2][8..], ["a-minus", "'－1", "2", "5"]);
+    let cancelled = alice.orders("a-minus", 1).ok().await;
+    alice.cancels(&cancelled).ok().await;
+    let refunded = alice.orders("a-minus", 1).ok().await;
+    alice.pays(&refunded).ok().await;
+    alice.refunds(&refunded).ok().await;
+    let ended = file(&admin, "/admin/orders.csv").await;
+    let times = |row: &[String]| [4, 5, 6, 7].map(|column: usize| row[column].len() > 10);
+    assert_eq!([&ended[0][6], &ended[0][7]], ["cancelled_at", "refunded_at"]);
+    assert_eq!((ended[1][2].as_str(), times(&ended[1])), ("refunded", [true, true, false, true]));
+    assert_eq!((ended[2][2].as_str(), times(&ended[2])), ("cancelled", [true, false, true, false]));
+    assert_eq!(file(&admin, "/admin/orders.csv?sku=a-minus&user=alice").await.len(), 5);
+    for none in ["user=nemo", "user=bob", "status=pending", "id=1"] {
         assert_eq!(file(&admin, &format!("/admin/orders.csv?{none}")).await.len(), 1, "{none}");
     }
 
@@ -80,6 +91,7 @@ async fn files_hold_texts_of_every_kind() {
     assert_eq!(account.last().unwrap()[3], "-15");
     let log = file(&admin, "/admin/log.csv").await;
     assert_eq!(log[0][..4], ["seq", "at", "admin", "action"]);
+    assert_eq!((log.len(), file(&admin, "/admin/log.csv?item=a-minus").await.len()), (4, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

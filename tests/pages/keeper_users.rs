@@ -102,6 +102,10 @@ async fn user_is_changed_once_per_form() {
     let body = format!("csrf={}&key={}&disabled=yes", own.csrf(), shown.field("key"));
     assert_eq!(admin.post("/admin/users/admin/disabled", &body).await.status, 422);
     assert_eq!(admin.get("/admin/users/nemo").await.status, 404);
+    // Its log is short here; the whole one has a page.
+    let log = admin.get("/admin/log?user=alice").await;
+    assert!(log.words().contains("Log of alice") && log.words().contains("password reset"));
+    assert!(admin.get("/admin/log?user=bob&after=x").await.words().contains("Nothing was changed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +119,8 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     let id = order.strip_prefix("/orders/").unwrap();
 
     let end = &id[24..];
-    for query in ["", "?user=alice&status=paid", "?sku=deadbolt", &format!("?id=%23{end}")] {
+    let queries = ["", "?user=Alice&status=paid", "?sku=deadbolt", "?sku=DEADB", "?after=zzz"];
+    for query in queries.into_iter().chain([format!("?id=%23{end}").as_str()]) {
         let list = admin.get(&format!("/admin/orders{query}")).await;
         let link = format!("<a href=\"/admin/orders/{id}\"><code>{end}</code></a>");
         assert!(list.text.contains(&link), "{query}: {}", list.words());
@@ -134,6 +139,10 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     let shown = admin.get(&format!("/admin/orders/{id}")).await;
     assert!(shown.words().contains("Order of alice") && shown.words().contains("40 −2 → 38"));
     assert!(shown.text.contains("href=\"/admin/users/alice\""));
+    let (_, times) = shown.text.split_once("id=\"times\"").unwrap();
+    let times = times.split("</dl>").next().unwrap();
+    assert_eq!(times.matches("data-utc").count(), 3, "{times}");
+    assert!(shown.words().contains("Placed2") && shown.words().contains("To be paid by2"));
     let main = shown.text.split_once("<main").unwrap().1;
     assert!(!main.contains("<form"), "read only");
     // The own page is the customer's.

@@ -16,7 +16,8 @@ async fn browsers_get_pages_and_programs_get_problems() {
         ("/items/nothing", 404),
         ("/problems/nothing", 404),
         ("/shop?after=Not%20a%20sku", 200),
-        ("/items/deadbolt/ledger?before=x", 422),
+        ("/items/deadbolt/ledger?before=x", 200),
+        ("/items/deadbolt/ledger?before=1&before=2", 422),
     ] {
         let page = visitor.get(path).await;
         assert_eq!(page.status.as_u16(), status, "{path}");

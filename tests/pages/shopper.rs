@@ -1,6 +1,6 @@
 //! What a shopper is told: after a cancellation and a refund, and of an item that is sold out.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::{Shop, until};
 
 use crate::visitor::Visitor;
 
@@ -47,8 +47,11 @@ async fn sold_out_says_when_a_unit_may_return() {
     let pages = ["/items/last-lantern", "/basket"];
     let says = async |language: &str, sentence: &str| {
         for page in pages {
-            let shown = visitor.get_in(language, page).await;
-            assert!(shown.words().contains(sentence), "{page}: {}", shown.words());
+            // What a replica has read is shown for a second.
+            until(&format!("{page}: {sentence}"), async || {
+                visitor.get_in(language, page).await.words().contains(sentence)
+            })
+            .await;
         }
     };
 

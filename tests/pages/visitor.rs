@@ -139,7 +139,7 @@ fn value_in<'t>(text: &'t str, name: &str) -> &'t str {
 }
 
 /// Returns the text that a browser reads from an attribute.
-fn unescaped(value: &str) -> String {
+pub fn unescaped(value: &str) -> String {
     let escapes = [("&#60;", "<"), ("&#62;", ">"), ("&#34;", "\""), ("&#39;", "'"), ("&#38;", "&")];
     escapes.iter().fold(value.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
 }

@@ -258,6 +258,24 @@ pub async fn run_of_lesson(
     Ok(run.fetch_optional(&mut *pool.acquire().await?).await?)
 }
 
+/// Returns the newest run of a lesson that goes on, or has ended after `since`, with its lesson.
+pub async fn newest_run_of_lesson(
+    pool: &Pool,
+    since: OffsetDateTime,
+) -> Result<Option<(LessonRun, String)>, Error> {
+    let run = sqlx::query!(
+        r#"select id, state = 'done' as "is_over!", wanted ->> 'lesson' as "lesson!"
+             from lab_runs
+            where replica is null and not from_file and wanted ->> 'lesson' is not null
+              and (state in ('queued', 'running') or state = 'done' and ended_at > $1)
+            order by created_at desc limit 1"#,
+        since,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    Ok(run.map(|run| (LessonRun { id: run.id, is_over: run.is_over }, run.lesson)))
+}
+
 /// Returns the runs older than `after`, of one lesson if given, newest first; none if that run was
 /// deleted meanwhile.
 pub async fn newest(

@@ -33,6 +33,7 @@ mod up;
 
 pub use args::{LabMode, UpArgs};
 pub use data_dir::{RunningUp, read_env};
+pub use postgres::MAX_CONNECTIONS;
 pub use process::tied_command;
 pub use process_info::ProcessStat;
 pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::db::{Connection, Pool};
 use crate::locks::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
+use crate::query::next_return::NextReturns;
 use crate::tasks::Tasks;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.
@@ -30,6 +31,7 @@ pub struct Shop {
     pub tasks: Tasks,
     pub engine: Engine,
     pub audits: Audits,
+    pub next_returns: NextReturns,
     pub payment_window: Duration,
     pub max_unpaid_orders: Option<u32>,
     /// Limits the connections that requests on lab items hold at once: a paused one, and those that
@@ -51,6 +53,7 @@ impl Shop {
         Self {
             engine: Engine::new(&pool, &tasks),
             audits: Audits::new(&pool, &locks, &tasks),
+            next_returns: NextReturns::default(),
             pool,
             locks,
             strategy,

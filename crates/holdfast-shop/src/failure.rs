@@ -71,6 +71,9 @@ impl<E: Into<Error>> From<E> for Failure {
 /// The name of a field, e.g. `delta` or `lines[2].quantity`.
 pub type FieldName = Cow<'static, str>;
 
+/// A field of a request, and what is wrong with it.
+pub type InvalidField = (FieldName, String);
+
 #[derive(Debug, Clone)]
 pub enum Rejection {
     Invalid(FieldName, String),
@@ -130,6 +133,14 @@ impl Failure {
 }
 
 impl Rejection {
+    /// Rejects the first of these fields, if there is one.
+    pub(super) fn first_of(invalid: impl IntoIterator<Item = InvalidField>) -> Result<(), Self> {
+        match invalid.into_iter().next() {
+            Some((field, why)) => Err(Self::Invalid(field, why)),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn no_item(sku: &Sku) -> Self {
         Rejection::NotFound(message!("problem-missing-item", sku))
     }

@@ -1,8 +1,9 @@
 //! Users and their passwords.
 //!
 //! Guarantees: a password is stored only as its argon2id hash; rejecting an unknown name or a
-//! disabled user takes as long as rejecting a wrong password; a changed password ends the user's
-//! other sessions. Tests: `tests/it/passwords.rs`.
+//! disabled user takes as long as rejecting a wrong password, and only who knows the password
+//! learns that a user is disabled; a changed password ends the user's other sessions. Tests:
+//! `tests/it/passwords.rs`.
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -153,26 +154,42 @@ pub(super) async fn unknown_password_hash() -> Result<&'static str, Error> {
     Ok(hash)
 }
 
-/// Begins a session; `None` if name or password is wrong or the user is disabled, without
-/// distinguishing them.
-pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
+/// The result of signing in.
+#[derive(Debug)]
+pub enum SignIn {
+    Session(SessionToken),
+    /// Wrong name or password, without distinguishing them.
+    Wrong,
+    /// Both are right, and an admin has disabled the user.
+    Disabled,
+}
+
+/// Begins a session, unless name or password is wrong or the user is disabled.
+pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<SignIn, Error> {
     let Credentials { user, password } = credentials;
 
     // An impossible name is replaced by null, and rejected as slowly as any other.
     let is_possible = is_valid_name(&user) && password.chars().count() <= MAX_PASSWORD_LENGTH;
     let user = sqlx::query!(
-        "select id, password_hash from users where name = $1 and disabled_at is null",
+        r#"select id, password_hash, disabled_at is not null as "is_disabled!"
+             from users where name = $1"#,
         is_possible.then_some(user),
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
 
     // Also without a user: the time of the response must not say which names exist.
-    let (id, hash) = user.map(|user| (UserId(user.id), user.password_hash)).unzip();
-    let matches = passwords::verify(password, hash.clone()).await?;
-    let (Some(id), Some(hash), true) = (id, hash, matches) else { return Ok(None) };
+    let hash = user.as_ref().map(|user| user.password_hash.clone());
+    let matches = passwords::verify(password, hash).await?;
+    let Some(user) = user.filter(|_| matches) else { return Ok(SignIn::Wrong) };
+    // Only to who knows the password: it is nobody else's business.
+    if user.is_disabled {
+        return Ok(SignIn::Disabled);
+    }
 
-    sessions::insert(&mut *shop.connection().await?, id, Some(&hash)).await
+    let (id, hash) = (UserId(user.id), &user.password_hash);
+    let session = sessions::insert(&mut *shop.connection().await?, id, Some(hash)).await?;
+    Ok(session.map_or(SignIn::Wrong, SignIn::Session))
 }
 
 pub async fn change_password(

@@ -14,7 +14,9 @@ use crate::web::middleware::{AdminUser, ListParameters, Query, list_query};
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
 use holdfast_shop::model::{LedgerEntry, Order, OrderStatus};
-use holdfast_shop::query::order_search::{self, FoundOrder, FoundOrders, IdPart, OrderSearch};
+use holdfast_shop::query::order_search::{
+    self, FoundOrder, FoundOrders, IdPart, OrderSearch, SkuPart,
+};
 use holdfast_shop::query::{ledger, orders, users};
 use holdfast_shop::{Error, OrderId, Shop, Sku, UserId};
 
@@ -84,7 +86,7 @@ impl OrderFilter {
         }
         if let Some(sku) = self.sku {
             let Ok(sku) = Sku::try_from(sku) else { return Ok(None) };
-            search.sku = Some(sku);
+            search.sku = Some(SkuPart::Whole(sku));
         }
         if let Some(name) = self.user {
             let Some(user) = users::id(shop, &name).await? else { return Ok(None) };

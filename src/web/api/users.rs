@@ -10,7 +10,7 @@ use crate::web::middleware::{Json, ListParameters, SignedInUser, begin_command, 
 use crate::web::{HttpResult, Problem, ProblemType, State};
 use holdfast_base::messages::message;
 use holdfast_shop::sessions::{self, Session, SessionId, SessionToken};
-use holdfast_shop::users::{self, CreatedUser, Credentials};
+use holdfast_shop::users::{self, CreatedUser, Credentials, SignIn};
 
 /// Creates a user, with a welcome credit of 100.00 on the account.
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),
@@ -33,12 +33,17 @@ pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>
     let name = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&name)).await?;
     match users::sign_in(&state.shop, credentials).await? {
-        Some(session) => {
+        SignIn::Session(session) => {
             state.rate_limits.trust_address(&request, &name).await;
             let created = HttpResponse::Created().json(session);
             Ok(with_location(created, "/api/sessions".to_owned()))
         }
-        None => Err(Problem::new(ProblemType::Unauthenticated, "name or password is wrong")),
+        SignIn::Wrong => {
+            Err(Problem::new(ProblemType::Unauthenticated, "name or password is wrong"))
+        }
+        SignIn::Disabled => {
+            Err(Problem::new(ProblemType::Unauthenticated, "an admin has disabled this user"))
+        }
     }
 }
 

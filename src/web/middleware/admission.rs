@@ -19,8 +19,9 @@ use crate::rate_limit::LimitStatus;
 use crate::web::routes::is_under;
 use crate::web::{Problem, ProblemType, State, app_state};
 
-/// Paths that probes request by the replica's address.
-const UNCHECKED_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Paths that probes request by the replica's address, and what the page needs that explains the
+/// refusal: files that everybody has.
+const UNCHECKED_PATHS: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/static"];
 /// Paths without rate limits.
 const UNLIMITED_PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
 
@@ -40,7 +41,7 @@ pub async fn check_host<B: MessageBody>(
 
 fn wrong_host(request: &ServiceRequest) -> Option<String> {
     let hosts = &request.app_data::<State>()?.public_hosts;
-    if hosts.is_empty() || UNCHECKED_PATHS.contains(&request.path()) {
+    if hosts.is_empty() || is_under(request.path(), &UNCHECKED_PATHS) {
         return None;
     }
 

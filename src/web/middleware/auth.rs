@@ -74,6 +74,14 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
     Ok(lookup.0?)
 }
 
+/// Makes a new session that of the request: for the response to a sign-in.
+pub async fn enter_session(request: &HttpRequest, token: &str) -> Result<(), Problem> {
+    let state = app_state(request)?;
+    let lookup = SessionLookup(state.sessions.find(&state.shop, token).await);
+    request.extensions_mut().insert(lookup);
+    Ok(())
+}
+
 /// Returns the signed-in user without requiring a CSRF token: for pages that only show something,
 /// and for forms, which check their own field.
 pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::future::{Ready, ready};
 use std::marker::PhantomData;
+use std::str::FromStr;
 
 use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
@@ -150,6 +151,12 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
         "." => Problem::field("query", error.inner().to_string()),
         field => Problem::field(field, error.inner().to_string()),
     })
+}
+
+/// Deserializes where the list of a page continues. One that cannot be read is as if absent: a
+/// person who edits an address wants the list.
+pub fn cursor<'de, D: Deserializer<'de>, T: FromStr>(text: D) -> Result<Option<T>, D::Error> {
+    String::deserialize(text).map(|text| text.parse().ok())
 }
 
 #[derive(Debug, Deserialize)]

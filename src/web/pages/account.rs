@@ -14,7 +14,7 @@ use super::rejection::FormErrors;
 use super::respond::html;
 use super::sign_in::password_rule;
 use crate::web::middleware::{
-    DefaultOptions, FormFields, Query, SignedInUser, begin_command, csrf,
+    DefaultOptions, FormFields, Query, SignedInUser, begin_command, csrf, cursor,
 };
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
@@ -42,6 +42,7 @@ struct AccountPage {
 
 #[derive(Debug, Deserialize)]
 pub struct AccountQuery {
+    #[serde(default, deserialize_with = "cursor")]
     before: Option<i64>,
     #[serde(default)]
     next: String,
@@ -126,6 +127,7 @@ struct SecurityPage {
 
 #[derive(Debug, Deserialize)]
 pub struct SecurityQuery {
+    #[serde(default, deserialize_with = "cursor")]
     after: Option<Uuid>,
     changed: Option<String>,
 }

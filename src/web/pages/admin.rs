@@ -32,6 +32,15 @@ impl AuditPage {
         self.audit.checks.iter().filter(|check| !check.ok).count()
     }
 
+    /// Returns the notes without the time, which the page shows in the zone of the browser.
+    fn notes(&self) -> Vec<String> {
+        let notes = self.audit.noted.iter().map(|note| match note.id() {
+            "admin-audit-note-checked" => note.with_id("admin-audit-read"),
+            _ => note.clone(),
+        });
+        notes.map(|note| note.text(self.layout.language)).collect()
+    }
+
     /// Returns the rule of a check; empty for one that the catalogue does not have.
     fn rule(&self, check: &AuditCheck) -> String {
         let rule = Message::new(&format!("audit-check-{}", check.name));

@@ -16,7 +16,8 @@ use super::respond::html;
 use crate::qr::{self, QrPath};
 use crate::web::middleware::{AdminUser, FormFields, Query, csrf};
 use crate::web::routes::{back_up, get_post, resource};
-use crate::web::{HttpResult, Problem, State, see_other};
+use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
+use holdfast_base::messages::message;
 use holdfast_lab::class::{self, Student, StudentActivity};
 use holdfast_lab::lessons::{self, LESSONS};
 use holdfast_shop::{UserId, students};
@@ -130,7 +131,10 @@ pub async fn change_student(
     let pool = &state.shop.pool;
     let (done, changed) = match (form.text("act"), student) {
         ("free", student) => ("free", students::free(pool, student).await?),
-        ("remove", Some(student)) => ("remove", class::remove(pool, student).await?),
+        ("remove", Some(student)) => {
+            check_sure(&form)?;
+            ("remove", class::remove(pool, student).await?)
+        }
         // All leave at the end of the class only.
         ("remove", None) => return Err(Problem::field("student", "choose one")),
         _ => return Err(Problem::field("act", "free or remove")),
@@ -145,6 +149,7 @@ pub async fn change_student(
 
 pub async fn reset(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     check_form(&state, &request, &form).await?;
+    check_sure(&form)?;
     class::reset(&state.shop.pool).await?;
     Ok(back("reset"))
 }
@@ -152,6 +157,7 @@ pub async fn reset(state: State, request: HttpRequest, form: Form<FormFields>) -
 /// Ends the class whose code the form has: sent twice, it does not end the next one.
 pub async fn end(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     check_form(&state, &request, &form).await?;
+    check_sure(&form)?;
     for student in class::end(&state.shop.pool, form.text("code")).await? {
         state.sessions.invalidate_user(student)?;
     }
@@ -165,6 +171,15 @@ async fn check_form(
 ) -> Result<(), Problem> {
     state.require_class(request)?;
     csrf::check_admin_form(request, form.csrf()).await.map(drop)
+}
+
+/// Requires the tick without which nothing is deleted.
+fn check_sure(form: &FormFields) -> Result<(), Problem> {
+    if form.text("sure") == "yes" {
+        return Ok(());
+    }
+    let why = message!("class-not-sure");
+    Err(Problem::with_message(ProblemType::InvalidRequest, why))
 }
 
 fn back(done: &str) -> actix_web::HttpResponse {

@@ -43,10 +43,15 @@ struct RejectionPage {
 impl RejectionPage {
     fn new(layout: Layout, problem: &Problem, back: String) -> Self {
         let mut notice = RejectionNotice::new(problem, layout.language);
-        // A student has no other name to sign in with.
-        let is_student = layout.caller.as_ref().is_some_and(|caller| caller.is_student);
-        if is_student && problem.problem_type() == ProblemType::Forbidden {
-            notice.link = None;
+        if layout.class && problem.problem_type() == ProblemType::Forbidden {
+            if layout.is_student() {
+                // With no other name to sign in with.
+                notice.meaning = None;
+                notice.advice = layout.text("class-forbidden");
+                notice.link = Some(("/lab".into(), layout.text("class-forbidden-link")));
+            } else if layout.caller.is_none() {
+                notice.link = Some(("/join".into(), layout.text("join-title")));
+            }
         }
         Self { layout, notice, status: problem.code(), back }
     }
@@ -150,7 +155,15 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
-    html(problem.code(), &RejectionPage::new(layout, problem, back_path(request)))
+    let mut page = RejectionPage::new(layout, problem, back_path(request));
+    let class_url = app_state(request)?.class_url.as_ref();
+    if let Some(url) = class_url.filter(|_| problem.problem_type() == ProblemType::WrongHost) {
+        let address = format!("{url}/join");
+        let variables = [("address", address.as_str().into())];
+        page.notice.advice = page.layout.text_with("class-wrong-host", &variables);
+        page.notice.link = Some((address.into(), page.layout.text("join-title")));
+    }
+    html(problem.code(), &page)
 }
 
 /// Returns the page that the visitor comes from, if the browser says so and it is another one of

@@ -13,6 +13,11 @@ pub fn equals_sign(holds: bool) -> &'static str {
     if holds { "=" } else { "≠" }
 }
 
+/// Says of a sum of corrections whether units were added or removed, for the texts to choose.
+pub fn direction(sum: &i64) -> &'static str {
+    if *sum < 0 { "removed" } else { "added" }
+}
+
 /// Formats a change of units (`−2` or `+20`) or of money (`−$14.50` or `+$1,000.00`).
 pub fn format_change(delta: i64, money: bool) -> String {
     let sign = if delta < 0 { "−" } else { "+" };

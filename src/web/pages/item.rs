@@ -1,5 +1,7 @@
 //! The shop page, and the page of an item: what it is, what it costs, how many are left, and *Buy*.
 
+use std::collections::HashMap;
+
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Path;
@@ -16,7 +18,7 @@ use holdfast_shop::command::place_order::MAX_QUANTITY;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
 use holdfast_shop::query::next_return::{self, NextReturn};
-use holdfast_shop::{Cents, Sku};
+use holdfast_shop::{Cents, Error, Shop, Sku};
 
 const PAGE_LENGTH: i64 = 60;
 
@@ -26,6 +28,20 @@ struct ShopPage {
     layout: Layout,
     items: Vec<Item>,
     more: Option<Sku>,
+    /// The units of limited items that the customer has.
+    purchased: HashMap<Sku, i64>,
+}
+
+impl ShopPage {
+    fn all_purchased(&self, item: &Item) -> Option<i64> {
+        all_purchased(&self.purchased, item)
+    }
+}
+
+/// Returns the units of an item that a customer has, if these are as many as a customer may have.
+fn all_purchased(purchased: &HashMap<Sku, i64>, item: &Item) -> Option<i64> {
+    let units = purchased.get(&item.sku).copied()?;
+    item.limit_per_user.is_some_and(|limit| units >= limit).then_some(units)
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,8 +55,9 @@ pub async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     let mut items = catalog::items(shop, after.as_ref(), PAGE_LENGTH + 1).await?;
     let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
     let layout = Layout { path: "/shop".to_owned(), ..Layout::of(&request).await? };
+    let purchased = purchased(shop, &layout, &items).await?;
     let items = items.into_iter().map(|item| layout.named(item)).collect();
-    html(StatusCode::OK, &ShopPage { layout, items, more })
+    html(StatusCode::OK, &ShopPage { layout, items, more, purchased })
 }
 
 #[derive(Debug, Template)]
@@ -51,6 +68,8 @@ struct ItemPage {
     wrong: Option<QuantityError>,
     /// Of an item that is sold out.
     next_return: Option<NextReturn>,
+    /// The units that the customer has, if these are as many as a customer may have.
+    all_purchased: Option<i64>,
 }
 
 impl ItemPage {
@@ -89,5 +108,20 @@ pub(super) async fn page(
     let next_return = next_return::next_returns(shop, &sold_out).await?.remove(sku);
 
     let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
-    html(status, &ItemPage { item: layout.named(item), layout, wrong, next_return })
+    let item = layout.named(item);
+    let purchased = purchased(shop, &layout, std::slice::from_ref(&item)).await?;
+    let all_purchased = all_purchased(&purchased, &item);
+    html(status, &ItemPage { layout, item, wrong, next_return, all_purchased })
+}
+
+/// Returns the units of limited items that the customer has, if somebody is signed in.
+async fn purchased(
+    shop: &Shop,
+    layout: &Layout,
+    items: &[Item],
+) -> Result<HashMap<Sku, i64>, Error> {
+    match &layout.caller {
+        Some(caller) => catalog::purchased_by(shop, caller.id, items).await,
+        None => Ok(HashMap::new()),
+    }
 }

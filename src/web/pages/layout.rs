@@ -12,6 +12,7 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::format::format_relative;
 use super::kept_basket::Basket;
@@ -19,12 +20,25 @@ use super::respond::{html, set_cookie};
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
 use crate::web::{AppState, HttpResult, Problem, app_state, log_limit, see_other};
 use holdfast_base::messages::{FluentValue, Language, Message};
-use holdfast_lab::source;
+use holdfast_lab::{lessons, source, store};
 use holdfast_shop::audit::StockConservation;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::next_return::NextReturn;
 use holdfast_shop::sessions::Caller;
 use holdfast_shop::strategy::Strategy;
+use holdfast_shop::{Error, Shop};
+
+/// How long a projector offers the run of a class after its end.
+pub(super) const OFFERED_FOR: Duration = Duration::from_mins(5);
+
+/// A run of the class.
+#[derive(Debug)]
+pub struct ClassRun {
+    pub id: Uuid,
+    pub is_over: bool,
+    /// The title of its lesson.
+    pub title: String,
+}
 
 #[derive(Debug)]
 pub struct Layout {
@@ -42,6 +56,8 @@ pub struct Layout {
     pub path: String,
     /// True for a page of the lab on a projector (`?present`): large text, only the content.
     pub is_presented: bool,
+    /// On a projector: the newest run of the class, if the page is not about it.
+    pub class_run: Option<ClassRun>,
 }
 
 impl Layout {
@@ -54,6 +70,10 @@ impl Layout {
         layout.caller = caller;
         // A presented lesson shows the votes of the class: not before one's own.
         layout.is_presented &= !layout.caller.as_ref().is_some_and(|caller| caller.is_student);
+
+        if layout.is_presented && layout.class {
+            layout.class_run = layout.find_class_run(shop).await.ok().flatten();
+        }
 
         layout.books = shop
             .audits
@@ -73,6 +93,19 @@ impl Layout {
         Ok(layout)
     }
 
+    async fn find_class_run(&self, shop: &Shop) -> Result<Option<ClassRun>, Error> {
+        let since = OffsetDateTime::now_utc() - OFFERED_FOR;
+        let run = store::newest_run_of_lesson(&shop.pool, since).await?;
+        Ok(run.and_then(|(run, lesson)| {
+            // The page of a lesson offers its run beside the votes.
+            let pages = [format!("/lab/runs/{}", run.id), format!("/lab/lessons/{lesson}")];
+            let lesson = lessons::named(&lesson)?;
+            let is_elsewhere = !pages.iter().any(|page| self.is_at(page));
+            let title = lesson.title(self.language);
+            is_elsewhere.then_some(ClassRun { id: run.id, is_over: run.is_over, title })
+        }))
+    }
+
     pub fn minimal(request: &HttpRequest) -> Result<Self, Problem> {
         let state = app_state(request)?;
         Ok(Self {
@@ -86,6 +119,7 @@ impl Layout {
             basket_units: Basket::of_cookie(request).units(),
             path: request.path().to_owned(),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
+            class_run: None,
         })
     }
 
@@ -140,7 +174,6 @@ impl Layout {
     pub fn next_return(&self, next: &NextReturn) -> String {
         match next {
             NextReturn::NoneReserved => self.text("shop-none-reserved"),
-            NextReturn::Unknown => self.text("shop-sold-out-advice"),
             // Also of one that is due, whose units return within seconds.
             NextReturn::At(at) if *at < OffsetDateTime::now_utc() + Duration::from_mins(1) => {
                 self.text("shop-returns-soon")

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 
 use super::format::{format_change, short_id};
+use crate::web::middleware::cursor;
 use crate::web::paging::cut_page;
 use holdfast_base::messages::Language;
 use holdfast_shop::audit::LedgerFork;
@@ -18,6 +19,7 @@ pub(super) const ORDERS_OF_ALL: &str = "/admin/orders";
 
 #[derive(Debug, Deserialize)]
 pub struct LedgerQuery {
+    #[serde(default, deserialize_with = "cursor")]
     pub before: Option<i64>,
 }
 
@@ -73,14 +75,15 @@ impl LedgerRow {
     }
 }
 
-/// Returns the reason of an entry in words; an admin's own reason as it is.
+/// Returns the reason of an entry in words; an admin's own words in quotes, which no reason of the
+/// shop's has.
 pub(super) fn reason(entry: &LedgerEntry, language: Language) -> String {
     match entry.reason.as_str() {
         reason @ ("opening" | "order" | "cancel" | "refund" | "expiry" | "restock" | "payment"
         | "top-up" | "welcome" | "correction" | "damaged") => {
             language.text(&format!("shop-reason-{reason}"))
         }
-        own => own.to_owned(),
+        own => format!("“{own}”"),
     }
 }
 

@@ -34,6 +34,7 @@ mod rejection;
 mod respond;
 pub mod scheduler_game;
 pub mod sign_in;
+mod sign_in_page;
 mod timeline;
 mod visitor;
 pub mod which_lock;

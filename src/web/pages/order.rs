@@ -18,7 +18,7 @@ use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
 use super::rejection::RejectionNotice;
 use super::respond::html;
-use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf};
+use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
 use holdfast_shop::model::{Item, Order, OrderLine, OrderStatus};
@@ -105,6 +105,23 @@ impl OrderPage {
             Some(name) if name.starts_with(LAB_NAME_PREFIX) => None,
             Some(name) => Some(format!("/admin/users/{name}")),
         }
+    }
+
+    /// Returns the times of the order, for an admin: when it was placed, paid and returned, and the
+    /// end of the time to pay.
+    fn times(&self) -> Vec<(String, OffsetDateTime)> {
+        let entries = self.stock.iter().map(|(_, row)| &row.entry);
+        let returned = entries.filter_map(|entry| match entry.reason.as_str() {
+            "cancel" => Some(("cancelled", entry.at)),
+            "expiry" => Some(("expired", entry.at)),
+            "refund" => Some(("refunded", entry.at)),
+            _ => None,
+        });
+        let order = &self.order;
+        let placed = [("placed", order.created_at), ("due", order.expires_at)];
+        let paid = order.paid_at.map(|at| ("paid", at));
+        let all = placed.into_iter().chain(paid).chain(returned.take(1));
+        all.map(|(name, at)| (self.layout.text(&format!("keeper-time-{name}")), at)).collect()
     }
 
     fn sum(&self, line: &OrderLine) -> Cents {
@@ -289,6 +306,7 @@ impl OrdersPage {
 
 #[derive(Debug, Deserialize)]
 pub struct OrdersQuery {
+    #[serde(default, deserialize_with = "cursor")]
     after: Option<Uuid>,
     lab: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! A rejection as a page shows it: above the page, or beside a field of its form.
 
+use std::borrow::Cow;
+
 use actix_web::http::StatusCode;
 use serde_json::Value;
 
@@ -7,7 +9,7 @@ use super::format::sentence;
 use crate::web::middleware::FormFields;
 use crate::web::{Problem, ProblemType};
 use holdfast_base::messages::{FluentValue, Language};
-use holdfast_shop::{Cents, FieldName, IdempotencyKey, Rejection};
+use holdfast_shop::{Cents, FieldName, IdempotencyKey, InvalidField, Rejection};
 
 #[derive(Debug)]
 pub struct RejectionNotice {
@@ -20,7 +22,8 @@ pub struct RejectionNotice {
     /// `None` if the details say all of it.
     pub meaning: Option<String>,
     pub advice: String,
-    pub link: Option<(&'static str, String)>,
+    /// An address, and what is there.
+    pub link: Option<(Cow<'static, str>, String)>,
 }
 
 impl RejectionNotice {
@@ -58,7 +61,7 @@ impl RejectionNotice {
                 Some(_) => language.text("problem-unknown-outcome"),
                 None => definition.page_advice(language),
             },
-            link: definition.link(language),
+            link: definition.link(language).map(|(place, name)| (place.into(), name)),
         }
     }
 
@@ -76,7 +79,20 @@ impl RejectionNotice {
             is_detail_translated: true,
             meaning: Some(language.text(meaning)),
             advice: language.text(advice),
-            link: is_empty.then(|| ("/orders", language.text("problem-basket-link"))),
+            link: is_empty.then(|| ("/orders".into(), language.text("problem-basket-link"))),
+        }
+    }
+
+    /// The session of a form has ended before it was sent.
+    fn form_unsent(language: Language) -> Self {
+        Self {
+            name: None,
+            title: language.text("problem-unsent-title"),
+            detail: None,
+            is_detail_translated: true,
+            meaning: Some(language.text("problem-unsent")),
+            advice: language.text("problem-unsent-advice"),
+            link: None,
         }
     }
 
@@ -100,35 +116,58 @@ fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
     texts.into_iter().chain(amounts).flatten().collect()
 }
 
-/// What is wrong with a submitted form: an error beside one field, or a rejection above the page.
+/// What is wrong with a submitted form: errors beside its fields, or a rejection above the page.
 #[derive(Debug, Default)]
 pub struct FormErrors {
-    field: Option<(FieldName, String)>,
+    fields: Vec<InvalidField>,
     problem: Option<Problem>,
+    /// True for a form of a session that has ended: nothing was executed, and its text is kept.
+    is_unsent: bool,
+}
+
+impl From<Vec<InvalidField>> for FormErrors {
+    fn from(fields: Vec<InvalidField>) -> Self {
+        let none = Self::default();
+        fields.into_iter().fold(none, |errors, (field, why)| errors.and(field, &why))
+    }
 }
 
 impl From<Rejection> for FormErrors {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Invalid(field, why) => Self::field(field, &why),
-            other => Self { field: None, problem: Some(other.into()) },
+            other => Self { problem: Some(other.into()), ..Self::default() },
         }
     }
 }
 
 impl FormErrors {
     pub fn field(field: impl Into<FieldName>, why: &str) -> Self {
-        Self { field: Some((field.into(), sentence(why))), problem: None }
+        Self::default().and(field, why)
+    }
+
+    /// The form of a session that has ended, shown again.
+    pub fn unsent() -> Self {
+        Self { is_unsent: true, ..Self::default() }
+    }
+
+    /// Adds the error of a field, in the place of an earlier one of it.
+    #[must_use]
+    pub fn and(mut self, field: impl Into<FieldName>, why: &str) -> Self {
+        let field = field.into();
+        self.fields.retain(|(name, _)| *name != field);
+        self.fields.push((field, sentence(why)));
+        self
     }
 
     pub fn is_empty(&self) -> bool {
-        self.field.is_none() && self.problem.is_none()
+        self.fields.is_empty() && self.problem.is_none() && !self.is_unsent
     }
 
     /// Replaces the reason of that field's error, which is in the terms of the API.
     #[must_use]
     pub fn explain(self, field: &'static str, why: &str) -> Self {
-        if self.of(field).is_some() { Self::field(field, why) } else { self }
+        if self.of(field).is_some() { self.and(field, why) } else { self }
     }
 
     /// Returns the key for the form when it is sent again: the same, because an earlier copy may be
@@ -143,18 +182,22 @@ impl FormErrors {
     }
 
     pub fn of(&self, field: &str) -> Option<&str> {
-        self.field.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+        self.fields.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
 
     pub fn notice(&self, language: Language) -> Option<RejectionNotice> {
-        self.problem.as_ref().map(|problem| RejectionNotice::new(problem, language))
+        match &self.problem {
+            Some(problem) => Some(RejectionNotice::new(problem, language)),
+            None => self.is_unsent.then(|| RejectionNotice::form_unsent(language)),
+        }
     }
 
     pub fn status(&self) -> StatusCode {
-        match (&self.problem, &self.field) {
-            (Some(problem), _) => problem.code(),
-            (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            (None, None) => StatusCode::OK,
+        match &self.problem {
+            Some(problem) => problem.code(),
+            None if self.is_unsent => StatusCode::FORBIDDEN,
+            None if self.fields.is_empty() => StatusCode::OK,
+            None => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 }

@@ -1,34 +1,26 @@
 //! Signing in, signing up and signing out.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Form;
-use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
+use super::keeper::shown_again;
 use super::kept_basket;
 use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
+use super::sign_in_page::{KeptForm, SignInPage};
 use crate::web::middleware::{
-    BASKET_COOKIE, FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller,
+    BASKET_COOKIE, FormFields, Query, SESSION_COOKIE, begin_command, csrf, enter_session,
+    find_caller,
 };
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
-use holdfast_shop::sessions;
-use holdfast_shop::users::{self, Credentials, WELCOME_CENTS};
+use holdfast_shop::sessions::{self, SessionToken};
+use holdfast_shop::users::{self, Credentials, SignIn, WELCOME_CENTS};
 use holdfast_shop::{Cents, Failure, Rejection};
-
-#[derive(Debug, Template)]
-#[template(path = "sign_in.html")]
-struct SignInPage {
-    layout: Layout,
-    next: String,
-    user: String,
-    has_ended: bool,
-    is_wrong: bool,
-    demo_user: Option<String>,
-}
 
 #[derive(Debug, Template)]
 #[template(path = "sign_up.html")]
@@ -54,8 +46,9 @@ pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult
         next: return_path(&query.next).to_owned(),
         user: String::new(),
         has_ended: query.ended.is_some(),
-        is_wrong: false,
+        wrong: None,
         demo_user: layout.demo_user(app_state(&request)?).await,
+        kept: None,
         layout,
     };
     html(StatusCode::OK, &page)
@@ -82,18 +75,25 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
 
-    if let Some(response) = begin_session(&request, credentials, next).await? {
-        state.rate_limits.trust_address(&request, &user).await;
-        return Ok(response);
-    }
+    let kept = KeptForm::carried(&form);
+    let why = match users::sign_in(&state.shop, credentials).await? {
+        SignIn::Session(session) => {
+            state.rate_limits.trust_address(&request, &user).await;
+            return begin_session(&request, session, next, kept).await;
+        }
+        SignIn::Wrong => "shop-sign-in-wrong",
+        SignIn::Disabled => "shop-sign-in-disabled",
+    };
 
+    let layout = Layout::of(&request).await?;
     let page = SignInPage {
-        layout: Layout::of(&request).await?,
         next: next.to_owned(),
         user,
         has_ended: false,
-        is_wrong: true,
+        wrong: Some(layout.text(why)),
         demo_user: None,
+        kept,
+        layout,
     };
     html(StatusCode::UNAUTHORIZED, &page)
 }
@@ -125,8 +125,10 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
         Err(other) => return Err(other.into()),
         Ok(_) => {
             state.rate_limits.trust_address(&request, &user).await;
-            let session = begin_session(&request, credentials, next).await?;
-            return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
+            return match users::sign_in(&state.shop, credentials).await? {
+                SignIn::Session(session) => begin_session(&request, session, next, None).await,
+                SignIn::Wrong | SignIn::Disabled => Ok(see_other("/sign-in")),
+            };
         }
     };
 
@@ -163,20 +165,24 @@ fn credentials(form: &FormFields) -> Result<Credentials, Problem> {
     Ok(Credentials { user, password: form.required("password")?.to_owned() })
 }
 
-/// Begins a session and redirects to `next`, a path of this site; `None` if the name or the
-/// password is wrong.
+/// Gives the browser its session, and redirects to `next`, a path of this site; or shows the form
+/// that the sign-in page has carried on.
 async fn begin_session(
     request: &HttpRequest,
-    credentials: Credentials,
+    session: SessionToken,
     next: &str,
-) -> Result<Option<HttpResponse>, Problem> {
-    let state = app_state(request)?;
-    let Some(session) = users::sign_in(&state.shop, credentials).await? else { return Ok(None) };
-    let mut response = see_other(next);
-
+    kept: Option<KeptForm>,
+) -> HttpResult {
+    let mut response = match kept {
+        Some(kept) => {
+            enter_session(request, &session.token).await?;
+            shown_again::show(request, kept).await?
+        }
+        None => see_other(next),
+    };
     kept_basket::move_to_account(request, &session.token, &mut response).await;
     set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
-    Ok(Some(response))
+    Ok(response)
 }
 
 async fn sign_up_page(

@@ -53,6 +53,8 @@ const MAX_GAMES_PER_ADDRESS: usize = 32;
 /// Upper bound of the orders per replica that hold a transaction; in a class, each student's.
 pub const MAX_TRANSACTIONS: u32 = 6;
 pub const MAX_TRANSACTIONS_OF_CLASS: u32 = 64;
+/// Connections to Postgres of the games of a class on one replica.
+pub const CONNECTIONS_OF_CLASS: u32 = MAX_TRANSACTIONS_OF_CLASS + REPLAY_CONNECTIONS;
 /// For the transactions of a replay.
 const REPLAY_CONNECTIONS: u32 = 3;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::super::Error;
@@ -166,13 +167,15 @@ impl Violations {
     }
 }
 
-pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> {
+/// Returns the notes, and the time of the snapshot.
+pub(super) async fn notes(tx: &mut PgConnection) -> Result<(Vec<Message>, OffsetDateTime), Error> {
     let shop = sqlx::query!(
         r#"select (select count(*) from items where kind = 'shop') as "items!",
                   (select count(*) from orders) as "orders!",
                   (select count(*) from stock_ledger) + (select count(*) from balance_ledger)
                       as "entries!",
-                  to_char(now() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS') as "at!""#
+                  to_char(now() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS') as "at!",
+                  now() as "now!""#
     )
     .fetch_one(&mut *tx)
     .await?;
@@ -188,7 +191,7 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
     .fetch_one(tx)
     .await?;
 
-    Ok(vec![
+    let notes = vec![
         message!(
             "admin-audit-note-checked",
             at = shop.at,
@@ -202,7 +205,8 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
             forks = count(lab.forks),
             accounts = count(lab.accounts)
         ),
-    ])
+    ];
+    Ok((notes, shop.now))
 }
 
 fn count(number: i64) -> String {

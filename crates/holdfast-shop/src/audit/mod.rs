@@ -12,6 +12,7 @@ pub mod item;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
@@ -42,6 +43,10 @@ pub struct AuditReport {
     #[serde(skip)]
     #[schema(ignore)]
     pub noted: Vec<Message>,
+    /// The time of the snapshot.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub checked_at: Option<OffsetDateTime>,
 }
 
 /// Executes all checks; calls `report` before each.
@@ -55,7 +60,7 @@ pub async fn check_all(
     report: impl FnMut(AuditProgress),
 ) -> Result<AuditReport, Error> {
     let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await;
-    let (checks, mut noted) = audit.unwrap_or_else(|_| {
+    let (checks, (mut noted, checked_at)) = audit.unwrap_or_else(|_| {
         let cause = format!("the audit took longer than {} s", AUDIT_TIMEOUT.as_secs());
         Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
     })?;
@@ -66,13 +71,14 @@ pub async fn check_all(
     }
 
     let notes = noted.iter().map(Message::english).collect();
-    Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes, noted })
+    let (ok, checked_at) = (checks.iter().all(|check| check.ok), Some(checked_at));
+    Ok(AuditReport { ok, checks, notes, noted, checked_at })
 }
 
 async fn check_in_snapshot(
     pool: &Pool,
     report: impl FnMut(AuditProgress),
-) -> Result<(Vec<AuditCheck>, Vec<Message>), Error> {
+) -> Result<(Vec<AuditCheck>, (Vec<Message>, OffsetDateTime)), Error> {
     let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
     // Compiling a statement takes longer than most steps.
     sqlx::raw_sql("set local jit = off").execute(&mut *tx).await?;

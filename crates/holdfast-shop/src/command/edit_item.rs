@@ -14,7 +14,7 @@ use super::changes::{Changes, CommandResponse, ItemEdit};
 use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
 use super::{Command, MAX_AMOUNT, ReadSet};
-use crate::failure::Rejection;
+use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::model::{AdminAction, AdminEntry, Item};
 use crate::{IdempotencyKey, Sku, UserId};
@@ -82,19 +82,19 @@ impl ItemFields {
         }
     }
 
-    /// Checks the ranges of the fields that are given.
-    pub fn check(&self) -> Result<(), Rejection> {
+    /// Returns the fields that are given and out of range, each with the reason.
+    pub fn invalid(&self) -> Vec<InvalidField> {
+        let mut invalid: Vec<InvalidField> = Vec::new();
         if let Some(name) = &self.name
             && (name.trim().is_empty()
                 || name.chars().count() > 200
                 || name.chars().any(char::is_control))
         {
-            let why = "1 to 200 characters on one line".to_owned();
-            return Err(Rejection::Invalid("name".into(), why));
+            invalid.push(("name".into(), "1 to 200 characters on one line".to_owned()));
         }
 
         if self.price_cents.is_some_and(|cents| !(0..=MAX_AMOUNT).contains(&cents)) {
-            return Err(Rejection::Invalid("price_cents".into(), format!("0 to {MAX_AMOUNT}")));
+            invalid.push(("price_cents".into(), format!("0 to {MAX_AMOUNT}")));
         }
 
         if let Some(description) = &self.description
@@ -102,19 +102,25 @@ impl ItemFields {
                 || description.chars().any(|c| c.is_control() && c != '\n'))
         {
             let why = format!("at most {MAX_DESCRIPTION_LENGTH} characters and line breaks (\\n)");
-            return Err(Rejection::Invalid("description".into(), why));
+            invalid.push(("description".into(), why));
         }
 
-        check_limit(self.limit_per_user.flatten())
+        invalid.extend(invalid_limit(self.limit_per_user.flatten()));
+        invalid
     }
 
-    fn apply(&self, item: &mut Item) {
+    /// Returns the item with these settings.
+    #[must_use]
+    pub fn applied_to(&self, item: &Item) -> Item {
         let Self { name, price_cents, description, hidden, limit_per_user } = self;
-        item.name = name.as_ref().unwrap_or(&item.name).clone();
-        item.price_cents = price_cents.unwrap_or(item.price_cents);
-        item.description = description.as_ref().unwrap_or(&item.description).clone();
-        item.hidden = hidden.unwrap_or(item.hidden);
-        item.limit_per_user = limit_per_user.unwrap_or(item.limit_per_user);
+        Item {
+            name: name.as_ref().unwrap_or(&item.name).clone(),
+            price_cents: price_cents.unwrap_or(item.price_cents),
+            description: description.as_ref().unwrap_or(&item.description).clone(),
+            hidden: hidden.unwrap_or(item.hidden),
+            limit_per_user: limit_per_user.unwrap_or(item.limit_per_user),
+            ..item.clone()
+        }
     }
 
     /// Returns the names and the values of all fields; `None` for one that is absent.
@@ -129,12 +135,9 @@ impl ItemFields {
     }
 }
 
-pub fn check_limit(limit: Option<i64>) -> Result<(), Rejection> {
-    if limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
-        let why = format!("1 to {MAX_LIMIT}, or null");
-        return Err(Rejection::Invalid("limit_per_user".into(), why));
-    }
-    Ok(())
+fn invalid_limit(limit: Option<i64>) -> Option<InvalidField> {
+    let is_invalid = limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit));
+    is_invalid.then(|| ("limit_per_user".into(), format!("1 to {MAX_LIMIT}, or null")))
 }
 
 #[derive(Debug, Clone)]
@@ -156,7 +159,7 @@ impl EditItem {
         was: ItemFields,
         key: IdempotencyKey,
     ) -> Result<Self, Rejection> {
-        set.check()?;
+        Rejection::first_of(set.invalid())?;
         let path = format!("/api/items/{sku}");
         let content = format!("{set:?} {was:?}");
         let idempotency = IdempotencyRequest::new(admin, "PATCH", path, Some(key), &content);
@@ -170,7 +173,7 @@ impl EditItem {
         limit: Option<i64>,
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Rejection> {
-        check_limit(limit)?;
+        Rejection::first_of(invalid_limit(limit))?;
         let path = format!("/api/items/{sku}/limit");
         let content = format!("{limit:?}");
         let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
@@ -218,8 +221,7 @@ impl Command for EditItem {
     /// Also an edit that changes no value is written: its key must have one response.
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let before = state.whole_item(&self.sku)?;
-        let mut item = before.clone();
-        self.set.apply(&mut item);
+        let item = self.set.applied_to(&before);
         let entry = self.entry(&before, &item)?;
 
         state.edit_item(&item)?;

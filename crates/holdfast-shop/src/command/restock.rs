@@ -7,12 +7,16 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
-use crate::failure::Rejection;
+use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::Priority;
 use crate::{IdempotencyKey, Sku, UserId};
+use holdfast_base::messages::Language;
 
+/// The reasons of the shop's own entries.
 const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
+/// The statuses of orders that are not the name of a reason.
+const STATUSES: [&str; 3] = ["cancelled", "expired", "refunded"];
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +24,8 @@ pub struct RestockRequest {
     /// Units added (or, below zero, removed).
     #[schema(schema_with = delta_schema)]
     pub delta: i64,
-    /// Why: 1 to 64 characters on one line; not a reason of the shop's own entries (`order`, …).
+    /// Why: 1 to 64 characters on one line; not a reason of the shop's own entries (`order`, …). It
+    /// is public: everybody can read the ledger.
     #[schema(
         example = "restock",
         max_length = 64,
@@ -52,33 +57,56 @@ pub struct Restock {
     reason: String,
 }
 
+impl RestockRequest {
+    /// Returns the fields that are invalid, each with the reason: a delta of 0 or out of range, a
+    /// reason that is empty, too long or reserved.
+    pub fn invalid(&self) -> Vec<InvalidField> {
+        let mut invalid: Vec<InvalidField> = Vec::new();
+        if self.delta == 0 || self.delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
+            let why =
+                format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
+            invalid.push(("delta".into(), why));
+        }
+
+        let reason = self.reason.trim();
+        if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
+            invalid.push(("reason".into(), "1 to 64 characters on one line".to_owned()));
+        } else if is_reserved(reason) {
+            let why =
+                format!("“{reason}” is reserved for the shop's own entries; use another word");
+            invalid.push(("reason".into(), why));
+        }
+        invalid
+    }
+}
+
+/// Returns whether a reader of the ledger would take it for a reason of the shop's own entries, by
+/// its name or as the pages show it, in any language.
+fn is_reserved(reason: &str) -> bool {
+    let reason = letters_of(reason);
+    let shown = |id: String| Language::ALL.map(|language| language.text(&id));
+    let reasons = RESERVED.iter().map(|name| (name, shown(format!("shop-reason-{name}"))));
+    let statuses = STATUSES.iter().map(|name| (name, shown(format!("shop-status-{name}"))));
+    reasons
+        .chain(statuses)
+        .any(|(name, shown)| *name == reason || shown.iter().any(|text| letters_of(text) == reason))
+}
+
+/// Returns the letters and digits of a text, without their case.
+fn letters_of(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
 impl Restock {
-    /// Validates the request. [`Rejection::Invalid`] if the delta is 0 or too large, or the reason
-    /// is empty, too long or reserved.
+    /// [`Rejection::Invalid`] if a field is invalid.
     pub fn new(
         admin: UserId,
         sku: Sku,
         what: &RestockRequest,
         key: IdempotencyKey,
     ) -> Result<Self, Rejection> {
-        let delta = what.delta;
-        if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
-            let why =
-                format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
-            return Err(Rejection::Invalid("delta".into(), why));
-        }
-
-        let reason = what.reason.trim();
-        if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-            let why = "1 to 64 characters on one line".to_owned();
-            return Err(Rejection::Invalid("reason".into(), why));
-        }
-        if RESERVED.contains(&reason) {
-            let why =
-                format!("“{reason}” is reserved for the shop's own entries; use another word");
-            return Err(Rejection::Invalid("reason".into(), why));
-        }
-
+        Rejection::first_of(what.invalid())?;
+        let (delta, reason) = (what.delta, what.reason.trim());
         let path = format!("/api/items/{sku}/stock");
         let content = format!("{delta} {reason}");
         let idempotency = IdempotencyRequest::post(admin, path, Some(key), &content);

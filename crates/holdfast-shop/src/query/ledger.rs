@@ -1,6 +1,10 @@
 //! Queries of the ledgers. [`crate::store`] writes an entry together with its change; entries
 //! are never changed or deleted.
 
+use std::collections::HashMap;
+
+use time::OffsetDateTime;
+
 use crate::failure::Error;
 use crate::model::LedgerEntry;
 use crate::store::accounts::LAB_CENTS;
@@ -120,6 +124,22 @@ pub async fn stock_entries_of_order(
     });
 
     Ok(entries.collect())
+}
+
+/// Returns when the units of each of those orders were returned: when it was cancelled, expired or
+/// refunded. The others are left out.
+pub async fn returned_at(
+    shop: &Shop,
+    orders: &[OrderId],
+) -> Result<HashMap<OrderId, OffsetDateTime>, Error> {
+    let rows = sqlx::query!(
+        r#"select order_id as "order!: OrderId", min(at) as "at!" from stock_ledger
+            where order_id = any($1) and reason <> 'order' group by order_id"#,
+        orders as &[OrderId],
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.order, row.at)).collect())
 }
 
 pub async fn balance_entries_of_order(

@@ -1,15 +1,19 @@
-//! When reserved units of sold out items may return. Tests: `tests/it/next_return.rs`.
+//! When reserved units of sold out items may return. Open pages of an item ask every three seconds:
+//! a replica asks Postgres once a second for each item. Tests: `tests/it/next_return.rs`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use moka::future::Cache;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 
 use crate::failure::Error;
 use crate::{Shop, Sku};
 
-/// The pending orders, those due first, that are looked through for reserved units.
-const MAX_PENDING_SCANNED: i64 = 1_000;
+const KEPT: Duration = Duration::from_secs(1);
+/// Items whose results are kept at a time.
+const MAX_KEPT: u64 = 1_000;
 
 /// When reserved units of a sold out item may return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,57 +21,45 @@ pub enum NextReturn {
     /// The first of them is due then: unless it is paid, its units return.
     At(OffsetDateTime),
     NoneReserved,
-    /// Not among the pending orders that were looked through, and there are more.
-    Unknown,
+}
+
+/// The results of a replica, for a moment.
+#[derive(Debug, Clone)]
+pub struct NextReturns(Cache<Sku, NextReturn>);
+
+impl Default for NextReturns {
+    fn default() -> Self {
+        Self(Cache::builder().time_to_live(KEPT).max_capacity(MAX_KEPT).build())
+    }
 }
 
 /// Returns when reserved units of items may return.
 pub async fn next_returns(shop: &Shop, skus: &[Sku]) -> Result<HashMap<Sku, NextReturn>, Error> {
-    if skus.is_empty() {
-        return Ok(HashMap::new());
+    let mut returns = HashMap::new();
+    for sku in skus {
+        // Of those who ask at once for one item, one asks Postgres.
+        let look_up = async { next_return_in(&mut *shop.connection().await?, sku).await };
+        let next = shop.next_returns.0.try_get_with_by_ref(sku, look_up).await;
+        returns.insert(sku.clone(), next.map_err(|error| Error::clone(&error))?);
     }
-    Ok(next_returns_in(&mut *shop.connection().await?, skus).await?)
+    Ok(returns)
 }
 
-pub async fn next_returns_in(
-    db: &mut PgConnection,
-    skus: &[Sku],
-) -> sqlx::Result<HashMap<Sku, NextReturn>> {
-    // Through the pending orders, by the index on their due time, and not through the lines of the
-    // item: a hot one has very many of paid orders. `limit 1` keeps the planner from joining all.
-    let rows = sqlx::query!(
-        r#"select asked.sku as "sku!: Sku", found.expires_at as "at?"
-             from unnest($1::text[]) as asked (sku)
-             left join lateral (
-                 select due.expires_at
-                   from (select id, expires_at from orders where status = 'pending'
-                          order by expires_at limit $2) as due
-                  cross join lateral (
-                      select from order_lines l
-                       where l.order_id = due.id and l.sku = asked.sku limit 1) as line
-                  order by due.expires_at limit 1) as found on true"#,
-        skus as &[Sku],
-        MAX_PENDING_SCANNED,
+pub async fn next_return_in(db: &mut PgConnection, sku: &Sku) -> Result<NextReturn, Error> {
+    // Through the pending orders, by the index on their due time, up to the first one of the item;
+    // not through the lines of the item: a hot one has very many of paid orders. `limit 1` keeps
+    // the planner from joining all.
+    let at = sqlx::query_scalar!(
+        r#"select due.expires_at
+             from (select id, expires_at from orders where status = 'pending'
+                    order by expires_at) as due
+            cross join lateral (
+                select from order_lines l
+                 where l.order_id = due.id and l.sku = $1 limit 1) as line
+            order by due.expires_at limit 1"#,
+        sku.as_str(),
     )
-    .fetch_all(&mut *db)
+    .fetch_optional(db)
     .await?;
-
-    // Most often a reserved unit is found, and nobody needs to know.
-    let is_all_found = rows.iter().all(|row| row.at.is_some());
-    let without = match is_all_found || has_more_pending(db).await? {
-        true => NextReturn::Unknown,
-        false => NextReturn::NoneReserved,
-    };
-    let returns = rows.into_iter().map(|row| (row.sku, row.at.map_or(without, NextReturn::At)));
-    Ok(returns.collect())
-}
-
-async fn has_more_pending(db: &mut PgConnection) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"select exists (select from orders where status = 'pending'
-                           order by expires_at offset $1) as "more!""#,
-        MAX_PENDING_SCANNED,
-    )
-    .fetch_one(db)
-    .await
+    Ok(at.map_or(NextReturn::NoneReserved, NextReturn::At))
 }

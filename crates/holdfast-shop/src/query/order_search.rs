@@ -23,7 +23,7 @@ pub const MAX_SCANNED: i64 = 5_000;
 pub struct OrderSearch {
     pub id: Option<IdPart>,
     pub user: Option<UserId>,
-    pub sku: Option<Sku>,
+    pub sku: Option<SkuPart>,
     pub status: Option<OrderStatus>,
     /// With the orders of lab items only.
     pub with_lab: bool,
@@ -35,6 +35,13 @@ pub enum IdPart {
     Whole(OrderId),
     /// Lower-case hexadecimal digits.
     End(String),
+}
+
+/// The sku of an item, or the beginning of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SkuPart {
+    Whole(Sku),
+    Beginning(Sku),
 }
 
 /// An order and its user.
@@ -165,6 +172,12 @@ async fn matching(
     window: &[OrderId],
     limit: i64,
 ) -> sqlx::Result<Vec<OrderId>> {
+    let (sku, beginning) = match &search.sku {
+        Some(SkuPart::Whole(sku)) => (Some(sku), None),
+        Some(SkuPart::Beginning(sku)) => (None, Some(sku)),
+        None => (None, None),
+    };
+
     sqlx::query_scalar!(
         r#"select o.id as "id: OrderId" from orders o
             where o.id = any($1)
@@ -172,6 +185,9 @@ async fn matching(
               and ($3::text is null or o.status = $3)
               and ($4::text is null
                    or exists (select from order_lines l where l.order_id = o.id and l.sku = $4))
+              and ($7::text is null
+                   or exists (select from order_lines l
+                               where l.order_id = o.id and starts_with(l.sku, $7)))
               and ($5 or exists (select from order_lines l
                                    join items i on i.sku = l.sku and i.kind = 'shop'
                                   where l.order_id = o.id))
@@ -179,9 +195,10 @@ async fn matching(
         window as &[OrderId],
         search.user.map(|user| user.0),
         search.status.map(OrderStatus::name),
-        search.sku.as_ref().map(Sku::as_str),
+        sku.map(Sku::as_str),
         search.with_lab,
         limit,
+        beginning.map(Sku::as_str),
     )
     .fetch_all(db)
     .await

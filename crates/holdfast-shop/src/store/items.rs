@@ -29,7 +29,13 @@ pub async fn create(
         action: AdminAction::CreateItem,
         subject: item.sku.to_string(),
         before: json!({}),
-        after: json!({ "name": item.name, "price_cents": item.price_cents, "stock": item.stock }),
+        after: json!({
+            "name": item.name,
+            "price_cents": item.price_cents,
+            "stock": item.stock,
+            "limit_per_user": item.limit_per_user,
+            "description": item.description,
+        }),
     };
     let creating = execute(&shop.pool, &request, request_id, async |tx| {
         if !insert(tx, &item, ItemKind::Shop, request_id).await? {
@@ -99,8 +105,7 @@ pub async fn insert(
 }
 
 fn check(item: &Item) -> Result<(), Rejection> {
-    if !(0..=MAX_AMOUNT).contains(&item.stock) {
-        return Err(Rejection::Invalid("stock".into(), format!("0 to {MAX_AMOUNT}")));
-    }
-    ItemFields::of(item).check()
+    let is_stock = (0..=MAX_AMOUNT).contains(&item.stock);
+    let stock = (!is_stock).then(|| ("stock".into(), format!("0 to {MAX_AMOUNT}")));
+    Rejection::first_of(stock.into_iter().chain(ItemFields::of(item).invalid()))
 }

@@ -11,6 +11,7 @@ use actix_web::web::{Bytes, Path};
 use futures_util::{StreamExt as _, stream};
 
 use super::items::ItemsQuery;
+use super::log::LogFilter;
 use super::orders::{OrderFilter, Wanted};
 use super::users::UsersQuery;
 use crate::web::api::admin_users::find;
@@ -19,7 +20,7 @@ use crate::web::pages::csv::{self, Cell};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
-use holdfast_shop::model::LedgerEntry;
+use holdfast_shop::model::{LedgerEntry, OrderStatus};
 use holdfast_shop::query::order_search::{self, FoundOrder, OrderSearch};
 use holdfast_shop::query::{admin_log, catalog, ledger, users};
 use holdfast_shop::{Error, OrderId, Sku, UserId};
@@ -29,13 +30,15 @@ const PAGE_LENGTH: i64 = 1_000;
 
 const ITEM_FIELDS: [&str; 7] =
     ["sku", "name", "price_cents", "stock", "limit_per_user", "hidden", "description"];
-const ORDER_FIELDS: [&str; 10] = [
+const ORDER_FIELDS: [&str; 12] = [
     "id",
     "user",
     "status",
     "total_cents",
     "created_at",
     "paid_at",
+    "cancelled_at",
+    "refunded_at",
     "sku",
     "name",
     "quantity",
@@ -112,7 +115,8 @@ async fn items_part(state: State, search: String, after: Option<Sku>) -> Result<
     Ok((lines.collect(), more))
 }
 
-/// A line per line of an order.
+/// A line per line of an order, with the total in the first one: the sum of the column is that of
+/// the orders.
 pub async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> HttpResult {
     const FILE_NAME: &str = "holdfast-orders.csv";
     match filter.read()?.wanted(&state.shop).await? {
@@ -142,16 +146,25 @@ async fn orders_part(
     let items = catalog::items_by_sku(&state.shop, &skus).await?;
     let names: HashMap<Sku, String> = items.into_iter().map(|item| (item.sku, item.name)).collect();
 
+    let ids: Vec<OrderId> = found.orders.iter().map(|found| found.order.id).collect();
+    let returned = ledger::returned_at(&state.shop, &ids).await?;
+
     let mut lines = String::new();
     for FoundOrder { user, order } in &found.orders {
-        for line in &order.lines {
+        let returned_as = |status: OrderStatus| {
+            let at = returned.get(&order.id).filter(|_| order.status == status);
+            Cell::maybe(at.map(|at| at.rfc3339()))
+        };
+        for (place, line) in order.lines.iter().enumerate() {
             lines += &csv::line(&[
                 Cell::plain(order.id),
                 Cell::text(user.as_str()),
                 Cell::plain(order.status.name()),
-                Cell::plain(order.total_cents),
+                Cell::maybe((place == 0).then_some(order.total_cents)),
                 Cell::plain(order.created_at.rfc3339()),
                 Cell::maybe(order.paid_at.map(|at| at.rfc3339())),
+                returned_as(OrderStatus::Cancelled),
+                returned_as(OrderStatus::Refunded),
                 Cell::text(line.sku.as_str()),
                 Cell::text(names.get(&line.sku).map_or("", String::as_str)),
                 Cell::plain(line.quantity),
@@ -192,12 +205,21 @@ async fn users_part(
     Ok((lines.collect(), more))
 }
 
-pub async fn log(state: State, _: AdminUser) -> HttpResult {
-    export("holdfast-log.csv", &LOG_FIELDS, move |before| log_part(state.clone(), before)).await
+pub async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpResult {
+    let subject = filter.read()?.subject(&state.shop).await?;
+    export("holdfast-log.csv", &LOG_FIELDS, move |before| {
+        log_part(state.clone(), subject.clone(), before)
+    })
+    .await
 }
 
-async fn log_part(state: State, before: Option<i64>) -> Result<Part<i64>, Error> {
-    let mut log = admin_log::changes(&state.shop, None, before, PAGE_LENGTH + 1).await?;
+async fn log_part(
+    state: State,
+    subject: Option<String>,
+    before: Option<i64>,
+) -> Result<Part<i64>, Error> {
+    let subject = subject.as_deref();
+    let mut log = admin_log::changes(&state.shop, subject, before, PAGE_LENGTH + 1).await?;
     let more = cut_page(&mut log, PAGE_LENGTH, |entry| entry.seq);
 
     let lines = log.into_iter().map(|entry| {

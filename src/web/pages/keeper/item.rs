@@ -9,12 +9,14 @@ use serde::Deserialize;
 
 use super::item_form::{INPUTS, WAS, changes, explain_rejection, filled_in};
 use super::log::LogRow;
-use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, body, csrf};
+use super::sender::{Sender, sender};
+use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, body};
 use crate::web::pages::format::{FormatTime as _, format_count};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
+use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
 use holdfast_shop::command::MAX_AMOUNT;
@@ -36,6 +38,8 @@ struct ItemPage {
     /// The name in the language of the page.
     title: String,
     log: Vec<LogRow>,
+    /// Whether the log has more.
+    has_older: bool,
     edit: SentForm,
     stock: SentForm,
     done: Option<&'static str>,
@@ -51,6 +55,11 @@ struct SentForm {
 impl ItemPage {
     fn was(&self, input: &str) -> &str {
         self.edit.fields.text(&format!("{WAS}{input}"))
+    }
+
+    /// Whether the page names or describes the item in another language than it is stored in.
+    fn is_translated(&self) -> bool {
+        self.title != self.item.name
     }
 
     fn reason(&self, reason: &str) -> String {
@@ -87,15 +96,38 @@ pub async fn show(
     page(&request, item, SentForm::default(), SentForm::default(), done).await
 }
 
+/// Shows the item with the text of one of its forms, which was not executed.
+pub(super) async fn show_again(
+    request: &HttpRequest,
+    sku: &Sku,
+    form: &str,
+    fields: FormFields,
+    errors: FormErrors,
+) -> HttpResult {
+    let item = find(&app_state(request)?.shop, sku).await?;
+    let (sent, other) = (SentForm { fields, errors }, SentForm::default());
+    let (edit, stock) = if form == "edit" { (sent, other) } else { (other, sent) };
+    page(request, item, edit, stock, None).await
+}
+
 type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
 
 pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
     let sku = body::parse_sku(&sku)?;
+    let admin = match sender(&request, &form).await? {
+        Sender::Admin(admin) => admin,
+        Sender::SignedOut(page) => return Ok(page),
+        Sender::OfEarlierSession => {
+            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
+            return show_again(&request, &sku, "edit", fields, unsent).await;
+        }
+    };
     let key = form.key("key")?;
     let language = language_of(&request);
 
-    let errors = match changes(&form, language) {
+    let changes = changes(&form, language);
+    let is_readable = changes.is_ok();
+    let errors = match changes {
         Err(errors) => errors,
         Ok((set, was)) => {
             let command = async || {
@@ -111,39 +143,49 @@ pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult 
 
     let item = find(&state.shop, &sku).await?;
     let mut fields = form.into_inner();
-    let errors = explain_rejection(&mut fields, errors, &item, language);
+    let errors = match is_readable {
+        true => explain_rejection(&mut fields, errors, &item, language),
+        false => errors,
+    };
     page(&request, item, SentForm { fields, errors }, SentForm::default(), None).await
 }
 
 pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
     let sku = body::parse_sku(&sku)?;
+    let admin = match sender(&request, &form).await? {
+        Sender::Admin(admin) => admin,
+        Sender::SignedOut(page) => return Ok(page),
+        Sender::OfEarlierSession => {
+            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
+            return show_again(&request, &sku, "stock", fields, unsent).await;
+        }
+    };
     let key = form.key("key")?;
     let language = language_of(&request);
     let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
 
     let number = delta.trim().replace('−', "-");
-    let number = number.strip_prefix('+').unwrap_or(&number).parse::<i64>();
-    let errors = match number {
-        Err(_) => FormErrors::field("delta", &language.text("shop-delta-unclear")),
-        Ok(delta) => {
-            let restock = RestockRequest { delta, reason };
-            let command = async || {
-                let (sku, key) = (sku.clone(), key.clone());
-                engine::restock(&state.shop, &options, admin, sku, &restock, key).await
-            };
-            submit(command).await?.explain("reason", &language.text("shop-reason-rule"))
-        }
-    };
+    let number = number.strip_prefix('+').unwrap_or(&number).parse::<i64>().ok();
+    let restock = RestockRequest { delta: number.unwrap_or_default(), reason };
+    let mut errors = FormErrors::from(restock.invalid());
     if errors.is_empty() {
-        return Ok(see_other(&format!("/admin/items/{sku}?done=stock")));
+        let command = async || {
+            let (sku, key) = (sku.clone(), key.clone());
+            engine::restock(&state.shop, &options, admin, sku, &restock, key).await
+        };
+        errors = submit(command).await?;
+        if errors.is_empty() {
+            return Ok(see_other(&format!("/admin/items/{sku}?done=stock")));
+        }
     }
 
     let item = find(&state.shop, &sku).await?;
-    let errors = match number {
-        Ok(delta) => errors.explain("delta", &delta_rule(delta, item.stock, language)),
-        Err(_) => errors,
+    let delta_rule = match number {
+        Some(delta) => delta_rule(delta, item.stock, language),
+        None => language.text("shop-delta-unclear"),
     };
+    let errors = errors.explain("delta", &delta_rule);
+    let errors = errors.explain("reason", &language.text("shop-reason-rule"));
     let stock = SentForm { fields: form.into_inner(), errors };
     page(&request, item, SentForm::default(), stock, None).await
 }
@@ -172,7 +214,9 @@ async fn page(
     done: Option<&'static str>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
-    let log = admin_log::changes(shop, Some(item.sku.as_str()), None, LOG_LENGTH).await?;
+    let subject = Some(item.sku.as_str());
+    let mut log = admin_log::changes(shop, subject, None, LOG_LENGTH + 1).await?;
+    let has_older = cut_page(&mut log, LOG_LENGTH, |entry| entry.seq).is_some();
 
     let path = format!("/admin/items/{}", item.sku);
     let layout = Layout { path, ..Layout::of(request).await? };
@@ -184,5 +228,5 @@ async fn page(
 
     let status = if edit.errors.is_empty() { stock.errors.status() } else { edit.errors.status() };
     let title = layout.named(item.clone()).name;
-    html(status, &ItemPage { layout, item, title, log, edit, stock, done })
+    html(status, &ItemPage { layout, item, title, log, has_older, edit, stock, done })
 }

@@ -6,7 +6,6 @@ use crate::web::middleware::FormFields;
 use crate::web::pages::format::parse_cents;
 use crate::web::pages::rejection::FormErrors;
 use holdfast_base::messages::Language;
-use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::command::edit_item::{ItemFields, MAX_LIMIT};
 use holdfast_shop::model::Item;
 
@@ -21,16 +20,19 @@ pub(super) const INPUTS: [(&str, &str); 5] = [
 /// Begins the name of an input that says what a setting was.
 pub(super) const WAS: &str = "was_";
 
-/// Returns what the form changes, and what those settings were when it was loaded.
+/// Returns what the form changes, and what those settings were when it was loaded; or what of it is
+/// wrong.
 pub(super) fn changes(
     form: &FormFields,
     language: Language,
 ) -> Result<(ItemFields, ItemFields), FormErrors> {
-    let set = settings(form, "", language)?;
-    let was = settings(form, WAS, language).unwrap_or_default();
+    let (set, errors) = settings(form, "", language);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
 
     // Only what was edited: another keeper may have changed the rest since.
-    let edited = |input: &str| text_of(form, input) != text_of(form, &format!("{WAS}{input}"));
+    let edited = |input: &str| is_edited(form, input);
     let set = ItemFields {
         name: set.name.filter(|_| edited("name")),
         price_cents: set.price_cents.filter(|_| edited("price")),
@@ -38,42 +40,54 @@ pub(super) fn changes(
         hidden: set.hidden.filter(|_| edited("hidden")),
         limit_per_user: set.limit_per_user.filter(|_| edited("limit_per_user")),
     };
-    Ok((set, was))
+    Ok((set, settings_before(form, language)))
 }
 
-/// Reads all settings from the inputs whose names begin with `prefix`.
-fn settings(form: &FormFields, prefix: &str, language: Language) -> Result<ItemFields, FormErrors> {
+fn is_edited(form: &FormFields, input: &str) -> bool {
+    text_of(form, input) != text_of(form, &format!("{WAS}{input}"))
+}
+
+/// Returns what the settings were when the form was loaded; none if that cannot be read.
+fn settings_before(form: &FormFields, language: Language) -> ItemFields {
+    let (was, errors) = settings(form, WAS, language);
+    if errors.is_empty() { was } else { ItemFields::default() }
+}
+
+/// Reads all settings from the inputs whose names begin with `prefix`; with what is wrong with
+/// them, each beside its field.
+pub(super) fn settings(
+    form: &FormFields,
+    prefix: &str,
+    language: Language,
+) -> (ItemFields, FormErrors) {
     let text = |input: &str| text_of(form, &format!("{prefix}{input}"));
-    let name = text("name");
-    Ok(ItemFields {
+    let (name, price, limit) = (text("name"), text("price"), text("limit_per_user"));
+    let limit = match limit.trim() {
+        "" => Ok(None),
+        number => number.parse().map(Some),
+    };
+    let fields = ItemFields {
         // What it was is compared as it is.
         name: Some(if prefix.is_empty() { name.trim().to_owned() } else { name }),
-        price_cents: Some(price(&text("price"), language)?),
+        price_cents: parse_cents(&price),
         description: Some(text("description")),
         hidden: Some(!text("hidden").is_empty()),
-        limit_per_user: Some(limit(&text("limit_per_user"), language)?),
-    })
+        limit_per_user: limit.clone().ok(),
+    };
+
+    let mut errors = explain(fields.invalid().into(), language);
+    if fields.price_cents.is_none() {
+        errors = errors.and("price_cents", &language.text("keeper-price-rule"));
+    }
+    if limit.is_err() {
+        errors = errors.and("limit_per_user", &limit_rule(language));
+    }
+    (fields, errors)
 }
 
 /// Returns the text of an input, with the line breaks that are stored: a browser sends others.
-pub(super) fn text_of(form: &FormFields, input: &str) -> String {
+fn text_of(form: &FormFields, input: &str) -> String {
     form.text(input).replace("\r\n", "\n")
-}
-
-pub(super) fn price(text: &str, language: Language) -> Result<i64, FormErrors> {
-    let cents = parse_cents(text).filter(|cents| *cents <= MAX_AMOUNT);
-    cents.ok_or_else(|| FormErrors::field("price_cents", &language.text("keeper-price-rule")))
-}
-
-/// Reads a limit; blank for none.
-pub(super) fn limit(text: &str, language: Language) -> Result<Option<i64>, FormErrors> {
-    match text.trim() {
-        "" => Ok(None),
-        number => number
-            .parse()
-            .map(Some)
-            .map_err(|_| FormErrors::field("limit_per_user", &limit_rule(language))),
-    }
 }
 
 fn limit_rule(language: Language) -> String {
@@ -100,18 +114,20 @@ fn shown(item: &Item, input: &str) -> String {
     }
 }
 
-/// Explains why an edit was rejected. If another keeper has changed the setting since, the form
-/// takes over what it is now: sending it again replaces that on purpose.
+/// Explains why an edit was rejected. If another keeper has changed settings since, the form takes
+/// over what they are now: sending it again replaces that on purpose.
 pub(super) fn explain_rejection(
     form: &mut FormFields,
     errors: FormErrors,
     item: &Item,
     language: Language,
 ) -> FormErrors {
-    let was = settings(form, WAS, language).unwrap_or_default();
+    let mut errors = explain(errors, language);
+    let was = settings_before(form, language);
     let settings = ItemFields::of(item).values().into_iter().zip(was.values());
     for (((field, now), (_, was)), (_, input)) in settings.zip(INPUTS) {
-        if errors.of(field).is_none() || was == now {
+        let is_changed = was.is_some() && was != now;
+        if !is_changed || !is_edited(form, input) || text_of(form, input) == shown(item, input) {
             continue;
         }
         let now = in_words(field, &now.unwrap_or_default(), language);
@@ -119,9 +135,9 @@ pub(super) fn explain_rejection(
         let name = format!("{WAS}{input}");
         form.0.retain(|(field, _)| *field != name);
         form.0.push((name, shown(item, input)));
-        return errors.explain(field, &text);
+        errors = errors.and(field, &text);
     }
-    explain(errors, language)
+    errors
 }
 
 /// Replaces the API's reason of an error by the rule of its field.

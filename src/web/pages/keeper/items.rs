@@ -5,8 +5,9 @@ use actix_web::web::Form;
 use askama::Template;
 use serde::Deserialize;
 
-use super::item_form::{explain, limit, price, text_of};
-use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, csrf};
+use super::item_form::{explain, settings};
+use super::sender::{Sender, sender};
+use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
 use crate::web::pages::rejection::FormErrors;
@@ -14,6 +15,7 @@ use crate::web::pages::respond::html;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State, app_state, see_other};
 use holdfast_base::messages::Language;
+use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
 use holdfast_shop::store::items;
@@ -45,7 +47,7 @@ pub struct ItemsQuery {
 impl ItemsQuery {
     pub(super) fn search(&self) -> String {
         // Postgres refuses texts with a zero in them.
-        self.sku.trim().replace('\0', "")
+        self.sku.trim().replace('\0', "").to_lowercase()
     }
 }
 
@@ -59,7 +61,14 @@ pub async fn create(
     options: DefaultOptions,
     form: Form<FormFields>,
 ) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
+    let admin = match sender(&request, &form).await? {
+        Sender::Admin(admin) => admin,
+        Sender::SignedOut(page) => return Ok(page),
+        Sender::OfEarlierSession => {
+            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
+            return page(&request, ItemsQuery::default(), fields, unsent).await;
+        }
+    };
     let key = form.key("key")?;
     let language = language_of(&request);
 
@@ -87,20 +96,28 @@ pub async fn create(
     page(&request, ItemsQuery::default(), form.into_inner(), errors).await
 }
 
-/// Reads a new item from the form; its ranges are checked where it is created.
+/// Reads a new item from the form, or says what of it is wrong.
 fn new_item(form: &FormFields, language: Language) -> Result<Item, FormErrors> {
-    let wrong = |field: &'static str, rule: &str| FormErrors::field(field, &language.text(rule));
-    let sku = Sku::try_from(form.trimmed("sku").to_owned());
-    let sku = sku.map_err(|_| wrong("sku", "keeper-sku-rule"))?;
-    let price_cents = price(form.text("price"), language)?;
-    let stock = form.trimmed("stock").parse().map_err(|_| wrong("stock", "keeper-stock-rule"))?;
-    let limit_per_user = limit(form.text("limit_per_user"), language)?;
+    let (set, mut errors) = settings(form, "", language);
+    let sku = Sku::try_from(form.trimmed("sku").to_owned()).ok();
+    if sku.is_none() {
+        errors = errors.and("sku", &language.text("keeper-sku-rule"));
+    }
+    let stock = form.trimmed("stock").parse().ok();
+    let stock = stock.filter(|stock| (0..=MAX_AMOUNT).contains(stock));
+    if stock.is_none() {
+        errors = errors.and("stock", &language.text("keeper-stock-rule"));
+    }
 
-    let item = Item::new(sku, form.trimmed("name").to_owned(), price_cents, stock);
-    Ok(Item { limit_per_user, description: text_of(form, "description"), ..item })
+    match (sku, stock) {
+        (Some(sku), Some(stock)) if errors.is_empty() => {
+            Ok(set.applied_to(&Item::new(sku, String::new(), 0, stock)))
+        }
+        _ => Err(errors),
+    }
 }
 
-async fn page(
+pub(super) async fn page(
     request: &HttpRequest,
     query: ItemsQuery,
     form: FormFields,

@@ -6,16 +6,16 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::web::middleware::{AdminUser, Query};
+use crate::web::middleware::{AdminUser, Query, cursor};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
 use holdfast_base::messages::Language;
-use holdfast_shop::Cents;
 use holdfast_shop::model::LoggedChange;
-use holdfast_shop::query::admin_log;
+use holdfast_shop::query::{admin_log, users};
+use holdfast_shop::{Cents, Error, Shop};
 
 const PAGE_LENGTH: i64 = 50;
 /// Characters of a text that the log shows; the API has all of it.
@@ -25,8 +25,43 @@ const SHOWN_CHARACTERS: usize = 80;
 #[template(path = "admin_log.html")]
 struct LogPage {
     layout: Layout,
+    filter: LogFilter,
     log: Vec<LogRow>,
     older: Option<i64>,
+}
+
+/// Whose changes are shown: one item's, by its sku, or one user's, by name; without either, all.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct LogFilter {
+    item: String,
+    user: String,
+}
+
+impl LogFilter {
+    pub(super) async fn subject(&self, shop: &Shop) -> Result<Option<String>, Error> {
+        match (self.item.as_str(), self.user.as_str()) {
+            ("", "") => Ok(None),
+            ("", name) => {
+                let user = users::id(shop, name).await?;
+                Ok(Some(user.map_or_else(|| name.to_owned(), |user| user.0.to_string())))
+            }
+            (sku, _) => Ok(Some(sku.replace('\0', ""))),
+        }
+    }
+
+    /// Returns what is asked for, for the title: a sku or a name.
+    fn name(&self) -> &str {
+        if self.item.is_empty() { &self.user } else { &self.item }
+    }
+
+    /// Returns the filter as a query, before other parameters.
+    fn query(&self) -> String {
+        let fields = [("item", &self.item), ("user", &self.user)];
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
+        query.finish()
+    }
 }
 
 /// A change as the pages show it.
@@ -61,6 +96,7 @@ impl LogRow {
 
 #[derive(Debug, Deserialize)]
 pub struct LogQuery {
+    #[serde(default, deserialize_with = "cursor")]
     after: Option<i64>,
 }
 
@@ -68,15 +104,18 @@ pub async fn show(
     state: State,
     request: HttpRequest,
     _: AdminUser,
+    filter: Query<LogFilter>,
     query: Query<LogQuery>,
 ) -> HttpResult {
-    let after = query.read()?.after;
-    let mut log = admin_log::changes(&state.shop, None, after, PAGE_LENGTH + 1).await?;
+    let (filter, after) = (filter.read()?, query.read()?.after);
+    let subject = filter.subject(&state.shop).await?;
+    let subject = subject.as_deref();
+    let mut log = admin_log::changes(&state.shop, subject, after, PAGE_LENGTH + 1).await?;
     let older = cut_page(&mut log, PAGE_LENGTH, |entry| entry.seq);
 
     let layout = Layout::of(&request).await?;
     let log = log.into_iter().map(|entry| LogRow::new(entry, layout.language)).collect();
-    html(StatusCode::OK, &LogPage { layout, log, older })
+    html(StatusCode::OK, &LogPage { layout, filter, log, older })
 }
 
 pub(super) fn in_words(field: &str, value: &Value, language: Language) -> String {

@@ -7,6 +7,8 @@ mod item_form;
 pub mod items;
 pub mod log;
 pub mod orders;
+mod sender;
+pub mod shown_again;
 pub mod users;
 
 use actix_web::web::{ServiceConfig, get, post};

@@ -11,7 +11,7 @@ use strum::VariantArray as _;
 use uuid::Uuid;
 
 use crate::web::api::admin_orders::find;
-use crate::web::middleware::{AdminUser, Query};
+use crate::web::middleware::{AdminUser, Query, cursor};
 use crate::web::pages::format::{FormatTime as _, short_id};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::order;
@@ -19,7 +19,7 @@ use crate::web::pages::respond::html;
 use crate::web::{HttpResult, State};
 use holdfast_shop::model::{Item, Order, OrderStatus};
 use holdfast_shop::query::order_search::{
-    self, FoundOrder, FoundOrders, IdPart, MAX_SCANNED, OrderSearch,
+    self, FoundOrder, FoundOrders, IdPart, MAX_SCANNED, OrderSearch, SkuPart,
 };
 use holdfast_shop::query::{catalog, users};
 use holdfast_shop::{Cents, Error, OrderId, Shop, Sku};
@@ -57,7 +57,9 @@ pub(super) enum Wanted {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct PageQuery {
+    #[serde(deserialize_with = "cursor")]
     after: Option<Uuid>,
 }
 
@@ -74,7 +76,7 @@ impl OrderFilter {
         }
         if let Some(sku) = given(&self.sku) {
             let Ok(sku) = Sku::try_from(sku.to_lowercase()) else { return Ok(Wanted::Impossible) };
-            search.sku = Some(sku);
+            search.sku = Some(SkuPart::Beginning(sku));
         }
         if let Some(name) = given(&self.status) {
             let status = OrderStatus::VARIANTS.iter().find(|status| status.name() == name);
@@ -82,7 +84,7 @@ impl OrderFilter {
             search.status = Some(*status);
         }
         if let Some(name) = given(&self.user) {
-            let Some(user) = users::id(shop, name).await? else {
+            let Some(user) = users::id(shop, &name.to_lowercase()).await? else {
                 return Ok(Wanted::NoSuchUser(name.to_owned()));
             };
             search.user = Some(user);

@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::log::LogRow;
 use crate::web::api::admin_users::find;
-use crate::web::middleware::{AdminUser, FormFields, Query, SignedInUser, begin_command, csrf};
+use crate::web::middleware::{
+    AdminUser, FormFields, Query, SignedInUser, begin_command, csrf, cursor,
+};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::ledger_table::{self, LedgerTable, ORDERS_OF_ALL};
@@ -74,6 +76,8 @@ struct UserPage {
     done: Option<&'static str>,
     ledger: LedgerTable,
     log: Vec<LogRow>,
+    /// Whether the log has more.
+    has_older: bool,
     password_rule: String,
     key: IdempotencyKey,
     errors: FormErrors,
@@ -85,6 +89,7 @@ const DONE: [&str; 4] = ["disable", "enable", "sessions", "password"];
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct UserQuery {
+    #[serde(deserialize_with = "cursor")]
     before: Option<i64>,
     done: String,
 }
@@ -169,7 +174,9 @@ async fn page(
     let (user, account) = find(state, name).await?;
     let limit = ledger_table::PAGE_LENGTH + 1;
     let entries = ledger::latest_balance_entries(shop, user, query.before, limit).await?;
-    let log = admin_log::changes(shop, Some(&user.0.to_string()), None, LOGGED).await?;
+    let subject = user.0.to_string();
+    let mut log = admin_log::changes(shop, Some(&subject), None, LOGGED + 1).await?;
+    let has_older = cut_page(&mut log, LOGGED, |entry| entry.seq).is_some();
 
     let layout = Layout::of(request).await?;
     let address = format!("/admin/users/{}", account.user);
@@ -181,6 +188,7 @@ async fn page(
         done: DONE.into_iter().find(|done| *done == query.done),
         ledger,
         log: log.into_iter().map(|entry| LogRow::new(entry, layout.language)).collect(),
+        has_older,
         password_rule: password_rule(layout.language, state.min_password_length),
         key: IdempotencyKey::generate(),
         layout: Layout { path: address, ..layout },

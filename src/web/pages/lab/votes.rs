@@ -6,7 +6,7 @@ use actix_web::HttpRequest;
 use time::OffsetDateTime;
 
 use super::progress::{Guesses, Progress};
-use crate::web::pages::layout::Layout;
+use crate::web::pages::layout::{Layout, OFFERED_FOR};
 use crate::web::{Problem, app_state};
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::store::{self, LessonRun};
@@ -19,7 +19,8 @@ pub struct Votes {
     /// An audience does not see which answer is the presenter's.
     pub guesses: Guesses,
     pub is_presented: bool,
-    /// One that goes on, or that has ended since the visitor answered.
+    /// One that goes on, or that has ended since the visitor answered; for an audience, a moment
+    /// ago.
     pub run: Option<LessonRun>,
 }
 
@@ -40,8 +41,12 @@ impl Votes {
         let done_at = activity.and_then(|activity| activity.done_at);
         guesses.is_revealed = done_at.is_some_and(|at| !is_presented || at > since);
 
-        let answered_at = activity.and_then(|activity| activity.answered_at);
-        let run = store::run_of_lesson(&state.shop.pool, lesson.name, answered_at).await?;
+        let since = match is_presented {
+            // Whoever of the class has started it.
+            true => Some(OffsetDateTime::now_utc() - OFFERED_FOR),
+            false => activity.and_then(|activity| activity.answered_at),
+        };
+        let run = store::run_of_lesson(&state.shop.pool, lesson.name, since).await?;
         Ok(Self { guesses, is_presented, run })
     }
 
