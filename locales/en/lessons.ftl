@@ -17,10 +17,10 @@ lesson-lost-update-guess-3 = more than 100, and the stock goes below zero
 lesson-lost-update-guess-4 = more than 100, and the stock never goes below zero
 lesson-lost-update-takeaway-1 = “Read, then update” is two steps, and another request can run between them.
 lesson-lost-update-takeaway-2 = The stock never went below zero, so a check for negative stock finds nothing. The ledger finds it: two entries have the same `before`.
-lesson-lost-update-takeaway-3 = Whatever isolates two changes must do so from the read to the commit.
+lesson-lost-update-takeaway-3 = A lock prevents it only if it goes around the whole transaction: acquired before the read, released after the commit.
 
 lesson-one-replica-title = A mutex on two replicas
-lesson-one-replica-claim = A mutex in the process is exact on one replica and oversells on two.
+lesson-one-replica-claim = A mutex in the process sells no unit twice on one replica, and oversells on two.
 lesson-one-replica-primer = A mutex lets one request at a time read the stock, subtract one and write it back; the others wait. It is a variable in the memory of one process. A shop with many requests runs the same program in several processes, its replicas.
 lesson-one-replica-question = Each replica keeps a mutex per item in its own memory. 100 units are on sale. When are more than 100 sold?
 lesson-one-replica-guess-1 = never: a mutex admits one request at a time
@@ -32,7 +32,7 @@ lesson-one-replica-takeaway-2 = It passes every test on one replica. It fails wh
 lesson-one-replica-takeaway-3 = Processes that share data need a lock that they share too.
 
 lesson-database-title = Five ways inside Postgres
-lesson-database-claim = Postgres alone can isolate orders in five ways: all are exact, each has its own price. An advisory lock acquired in the same statement as the read still sees the old snapshot.
+lesson-database-claim = Postgres alone has five ways to keep orders apart: none of them oversells, and each has its own price. An advisory lock in the statement that also reads comes too late: it still reads the old snapshot.
 lesson-database-primer = Postgres has locks, too: `pg_advisory_xact_lock(key)` waits until no other transaction holds that key, and keeps it until its own transaction ends. What a transaction has written becomes visible to others when it is committed.
 lesson-database-question = 10 units. A has sold one but not committed. B runs `select stock, pg_advisory_xact_lock(key) from items` and waits for A’s lock. A commits. Which stock does B see?
 lesson-database-guess-1 = 9: it waited for the lock, so it sees the commit
@@ -106,7 +106,7 @@ lesson-check-then-delete-takeaway-3 = Compare and delete in one atomic step: a L
 
 lesson-outlived-title = Work that outlives its lease
 lesson-outlived-claim = The textbook lock (owner UUID, compare-and-delete in one script) deletes only its own key, and still has two holders if the work outlives the lease.
-lesson-outlived-primer = A lease is a lock that expires by itself, so that a holder that died cannot keep it for ever. It is stored in Redis; the stock is in Postgres. The holder reads the stock, works, and writes the new stock.
+lesson-outlived-primer = A lease is a lock in Redis that expires by itself: a holder that died cannot keep it for ever. One command sets key and expiry; a crash between `SETNX` and `EXPIRE` would leave the lock for ever. The stock is in Postgres: the holder reads it, works, and writes it.
 lesson-outlived-question = A’s lease of 300 ms expires while A is working, and B acquires the lock. What happens when A reaches its write?
 lesson-outlived-guess-1 = it writes, and no error is reported
 lesson-outlived-guess-2 = its write is rejected: it no longer holds the lock
@@ -114,7 +114,7 @@ lesson-outlived-guess-3 = it deletes B’s lock, then writes
 lesson-outlived-guess-4 = it acquires the lock again, then writes
 lesson-outlived-takeaway-1 = A lease protects until it expires, no matter how carefully it is released.
 lesson-outlived-takeaway-2 = The textbook lock, `owner`, does not check the lock before the write. A check would not help: the lease can expire between the check and the write.
-lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery after a crash. A watchdog, which renews the lease, makes it rarer too, not impossible.
+lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery after a crash. A watchdog, which renews the lease, makes it rarer too: a paused process renews nothing.
 
 lesson-watchdog-title = Renewing the lease
 lesson-watchdog-claim = Renewal keeps the lock for long work. A process that is paused after its read still resumes as a second holder.
@@ -139,7 +139,7 @@ lesson-fence-guess-3 = Redis rejects it: A’s lease is over
 lesson-fence-guess-4 = the row rejects it: 1 is smaller than 2
 lesson-fence-takeaway-1 = The store itself must reject a late write. A paused client cannot know that its lease has expired, and a check of the lock can be stale.
 lesson-fence-takeaway-2 = A fencing token shows that a later holder wrote. Only an equal row version proves that nobody wrote in between.
-lesson-fence-takeaway-3 = The row stores the highest fencing token seen. If Redis loses its data, the tokens still increase.
+lesson-fence-takeaway-3 = Redlock tolerates dead Redis servers, not a paused client, and has no number that the row could compare.
 
 lesson-failover-title = A failover of Redis
 lesson-failover-claim = The primary grants the lock and dies before its replica has received it. The promoted replica grants it again: two holders.
@@ -179,7 +179,7 @@ lesson-waiting-takeaway-2 = With retries, the lock is idle until the next attemp
 lesson-waiting-takeaway-3 = In a queue that is notified, each waiter waits as long as the others work, and all wait about equally long.
 
 lesson-reentrant-title = A nested call
-lesson-reentrant-claim = With a non-reentrant lock, a nested call deadlocks on itself. With a counting lock, or with the guard passed down, it does not.
+lesson-reentrant-claim = With the textbook lock, a nested call waits for its own caller until it times out. With a counting lock, or with the guard passed down, it does not.
 lesson-reentrant-primer = The textbook lock is a key that `SET NX` sets only if it does not exist. Its value is a random owner id, a new one for each acquisition. A caller that finds the key tries again until its time is up.
 lesson-reentrant-question = A function acquires the lock of an item and calls another function, which acquires the same lock. What happens with the textbook lock?
 lesson-reentrant-guess-1 = nothing: both calls have the same caller
@@ -203,7 +203,7 @@ lesson-two-items-takeaway-2 = Postgres detects deadlocks among its own locks. Re
 lesson-two-items-takeaway-3 = So use one order for all locks: keys, then orders, then items by name, then accounts; and acquire them before the database connection.
 
 lesson-early-release-title = Released before the commit
-lesson-early-release-claim = A lock that is released before the commit does not protect the change.
+lesson-early-release-claim = A lock that is released before the commit lets the next holder read the old value.
 lesson-early-release-primer = A transaction’s writes become visible to others when it commits. Here a request acquires a lock in Redis, begins a transaction, reads and writes; it releases the lock, and then it commits.
 lesson-early-release-question = A reads and writes under the lock, releases it, and commits just after. Who can read the old value?
 lesson-early-release-guess-1 = the next holder, if it reads before A commits
@@ -264,7 +264,7 @@ lesson-unpaid-takeaway-2 = The order’s status changes by compare-and-set, in t
 lesson-unpaid-takeaway-3 = What a flush of Redis deletes is lost for ever, unless another record says what was in it. The order’s row is that record, and can be the queue itself.
 
 lesson-queue-title = A queue instead of a lock
-lesson-queue-claim = A bounded queue with one consumer per item is exact on one replica and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.
+lesson-queue-claim = A bounded queue with one consumer per item sells no unit twice on one replica, and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.
 lesson-queue-primer = Instead of locking an item, a replica can let one thread sell it. Orders wait in a queue in the replica’s memory, and that thread, the consumer, executes one after the other.
 lesson-queue-question = Two orders wait in the memory of a replica, in its queue. The replica is killed. What happens to them?
 lesson-queue-guess-1 = the other replica takes them over

@@ -17,10 +17,10 @@ lesson-lost-update-guess-3 = 超过 100 件，库存变成负数
 lesson-lost-update-guess-4 = 超过 100 件，但库存从不为负
 lesson-lost-update-takeaway-1 = “先查询，再更新”是两步，别的请求可以插到两步之间。
 lesson-lost-update-takeaway-2 = 库存从未小于零，检查负库存什么也查不出来。账本能查出来：有两条记录的 `before`（变动前）相同。
-lesson-lost-update-takeaway-3 = 无论用什么办法隔离两次变更，都必须从读取一直管到提交。
+lesson-lost-update-takeaway-3 = 锁要包住整个事务才管用：读取之前加锁，提交之后才释放。
 
 lesson-one-replica-title = 进程内的锁，两个副本
-lesson-one-replica-claim = 进程内的互斥锁在一个副本上准确无误，在两个副本上就会超卖。
+lesson-one-replica-claim = 进程内的互斥锁，一个副本时一件也不会多卖，两个副本时就会超卖。
 lesson-one-replica-primer = 互斥锁一次只让一个请求读库存、减一、写回，其他请求等待。它是一个进程内存里的变量。为了承受更多请求，商店把同一个程序运行在几个进程里，这些进程就是副本。
 lesson-one-replica-question = 每个副本在自己的内存里为每种商品保存一把互斥锁。现有 100 件商品出售，什么时候会卖出超过 100 件？
 lesson-one-replica-guess-1 = 永远不会：互斥锁一次只放行一个请求
@@ -32,15 +32,15 @@ lesson-one-replica-takeaway-2 = 单副本时所有测试都能通过；一旦扩
 lesson-one-replica-takeaway-3 = 多个进程共享数据，就要有一把它们也共享的锁。
 
 lesson-database-title = 只用 Postgres 的五种做法
-lesson-database-claim = 单靠 Postgres 就有五种办法隔离订单：全都准确，代价各不相同。若在读取数据的同一条语句里获取咨询锁，读到的仍是旧快照。
+lesson-database-claim = 单靠 Postgres 就有五种办法把订单隔开，都不会超卖，只是代价不同。如果在读库存的同一条语句里获取咨询锁，就来不及了：读到的还是旧快照。
 lesson-database-primer = Postgres 自己也有锁：`pg_advisory_xact_lock(key)` 一直等到没有别的事务占用这个 key，然后占用到自己的事务结束。事务写入的内容，提交之后别人才看得到。
 lesson-database-question = 库存 10 件。A 已卖出一件但尚未提交。B 执行 `select stock, pg_advisory_xact_lock(key) from items`，等待 A 的锁。A 提交后，B 看到的库存是多少？
 lesson-database-guess-1 = 9：它等到了锁，所以能看到 A 的提交
 lesson-database-guess-2 = 没有结果：Postgres 以序列化错误中止 B
 lesson-database-guess-3 = 10：语句一直使用开始时的快照
 lesson-database-guess-4 = 8：A 的一件和它自己的一件都已扣除
-lesson-database-takeaway-1 = 数据若都在同一个 Postgres 里，就不需要 Redis 锁：五种做法都准确，进程暂停或被杀死也一样。
-lesson-database-takeaway-2 = `atomic` 只在一条语句期间锁住该行，前提是一条语句够用。`version` 和 `serializable` 让失败者重来，竞争激烈时多数请求都会失败。
+lesson-database-takeaway-1 = 数据如果都在同一个 Postgres 里，就不需要 Redis 锁：这五种做法都不会出错，哪怕进程暂停或被杀死。
+lesson-database-takeaway-2 = 一条语句就够的话用 `atomic`：行只在这条语句执行时锁住。`version` 和 `serializable` 让没抢到的从头再来，竞争激烈时大多数请求都抢不到。
 lesson-database-takeaway-3 = 一条语句只看得到它开始时已提交的数据。所以要用单独的语句加锁，再读取。
 
 lesson-wrong-key-title = 锁加错了 key
@@ -69,7 +69,7 @@ lesson-dead-holder-takeaway-2 = 用第二条命令设置过期时间，就可能
 lesson-dead-holder-takeaway-3 = 靠人手动删除遗留的锁，总有一天会删掉仍在工作的持锁者的锁。
 
 lesson-let-it-expire-title = 不删除，等它过期
-lesson-let-it-expire-claim = 从不删除、只等过期的锁，只有当所有业务都短于 TTL 时才安全，而且每次变更都要花掉一个 TTL。
+lesson-let-it-expire-claim = 锁从不删除，只等它过期：所有业务都比 TTL 短才安全，而且每次变更都要耗掉一个 TTL。
 lesson-let-it-expire-primer = Redis 可以在一段时间（TTL）之后自动删除 key。这种锁就靠它：谁写入 key 谁持有锁，谁也不删除。key 一消失，下一个订单就重新写入。
 lesson-let-it-expire-question = 锁从不删除，300 ms 后过期；一个订单需要 10 ms。同一商品的六个订单至少需要多久？
 lesson-let-it-expire-guess-1 = 60 ms：6 个 10 ms
@@ -88,7 +88,7 @@ lesson-wrong-delete-guess-1 = 没有损害：A 的 key 已过期，`DEL` 删不�
 lesson-wrong-delete-guess-2 = 到 B 执行完为止
 lesson-wrong-delete-guess-3 = 到再过一个 TTL 为止
 lesson-wrong-delete-guess-4 = 只要不断有客户端来就一直持续：每个都删除下一个的锁
-lesson-wrong-delete-takeaway-1 = `DEL key` 不管锁是谁的都会删除；过期之后，那已是别人的锁。
+lesson-wrong-delete-takeaway-1 = `DEL key` 不看锁是谁的，一律删掉；过期之后，那已经是别人的锁。
 lesson-wrong-delete-takeaway-2 = 一个持锁者超时就够了：B 和 C 从未超时，却照样删掉了下一把锁。
 lesson-wrong-delete-takeaway-3 = 释放锁时，“确认是自己的”和“删除”必须在同一步里完成。
 
@@ -106,7 +106,7 @@ lesson-check-then-delete-takeaway-3 = 比较和删除要在一个原子步骤里
 
 lesson-outlived-title = 业务比租约长
 lesson-outlived-claim = 教科书式的锁（UUID 标识持锁者，用一个脚本比较并删除）只会删除自己的 key；但业务时间超过租约时，仍会有两个持锁者。
-lesson-outlived-primer = 租约是会自动过期的锁：持锁者死了，也不会永远占着。租约存在 Redis 里，库存存在 Postgres 里。持锁者读库存，处理业务，再写入新库存。
+lesson-outlived-primer = 租约是 Redis 里会自动过期的锁：持锁者死了，也不会永远占着。key 和过期时间由一条命令写入；如果在 `SETNX` 和 `EXPIRE` 之间崩溃，锁就永远留着。库存在 Postgres 里：持锁者读取、处理、写入。
 lesson-outlived-question = A 的租约是 300 ms，A 还在执行时租约过期，B 拿到了锁。A 执行到写入时会怎样？
 lesson-outlived-guess-1 = 写入成功，没有任何报错
 lesson-outlived-guess-2 = 写入被拒绝：它已不持有锁
@@ -114,7 +114,7 @@ lesson-outlived-guess-3 = 它先删除 B 的锁，再写入
 lesson-outlived-guess-4 = 它先重新加锁，再写入
 lesson-outlived-takeaway-1 = 租约只在过期之前起保护作用，释放得再谨慎也没有用。
 lesson-outlived-takeaway-2 = 教科书式的锁（`owner`）在写入前不检查自己是否仍持有锁。检查也没用：租约可能在检查和写入之间过期。
-lesson-outlived-takeaway-3 = 租约越长，这种情况越少，但崩溃后的恢复也越慢。看门狗不断续期，也只是更少，不能杜绝。
+lesson-outlived-takeaway-3 = 租约越长，这种情况越少，但崩溃后恢复得也越慢。看门狗不断续期，也只是让它更少：进程一暂停，续期也停了。
 
 lesson-watchdog-title = 看门狗续期
 lesson-watchdog-claim = 自动续期让长时间的业务一直持有锁。但进程若在读取之后暂停，恢复时仍会成为第二个持锁者。
@@ -139,7 +139,7 @@ lesson-fence-guess-3 = Redis 拒绝它：A 的租约已经过期
 lesson-fence-guess-4 = 数据行拒绝它：1 比 2 小
 lesson-fence-takeaway-1 = 迟到的写入必须由存储本身拒绝。暂停的客户端不知道租约已过期，检查锁的结果也可能过时。
 lesson-fence-takeaway-2 = 栅栏令牌只能说明有更晚的持锁者写过。只有行的版本相等，才能证明期间没有别的写入。
-lesson-fence-takeaway-3 = 行里存着见过的最大栅栏令牌。即使 Redis 丢失数据，令牌仍然递增。
+lesson-fence-takeaway-3 = Redlock 容忍得了 Redis 宕机，容忍不了客户端暂停，也没有编号可供数据行比较。
 
 lesson-failover-title = Redis 主从切换
 lesson-failover-claim = 主节点授予锁之后、复制到从节点之前宕机；升为主节点的从节点又授予同一把锁：出现两个持锁者。
@@ -154,14 +154,14 @@ lesson-failover-takeaway-2 = `WAIT` 返回有多少个从节点收到了写入�
 lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过期写入的存储：见“栅栏令牌”。
 
 lesson-redlock-title = Redlock：五个节点的多数
-lesson-redlock-claim = 五个节点宕机两个，锁照常可用；宕机三个，它拒绝加锁。但持锁者暂停仍会破坏它，而它没有栅栏令牌来阻止。
+lesson-redlock-claim = 五个节点宕机两个，锁照常可用；宕机三个，就拒绝加锁。但持锁者一暂停，还是会出现两个持锁者，而它没有栅栏令牌来拦住。
 lesson-redlock-primer = Redlock 把锁存到五个互相独立的 Redis 节点上。客户端拿到其中三个，也就是多数节点，就持有锁，直到租约过期。
 lesson-redlock-question = 五个独立的 Redis 节点，锁要在多数节点上获得。下面哪种情况仍会产生两个持锁者？
 lesson-redlock-guess-1 = 五个节点中同时宕机两个
 lesson-redlock-guess-2 = 五个节点宕机三个
 lesson-redlock-guess-3 = 持锁者暂停得比租约久
 lesson-redlock-guess-4 = 以上都不会
-lesson-redlock-takeaway-1 = 五个节点任意坏两个，多数仍在；坏三个，它会如实报错。
+lesson-redlock-takeaway-1 = 五个节点任意坏两个，多数仍在；坏了三个就报错，不会乱给锁。
 lesson-redlock-takeaway-2 = Redlock 能容忍节点故障，容忍不了客户端暂停：五个节点和一个节点一样会让租约过期。
 lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无从比较：见“栅栏令牌”。
 
@@ -179,7 +179,7 @@ lesson-waiting-takeaway-2 = 重试时，锁要空闲到下一次尝试；谁先�
 lesson-waiting-takeaway-3 = 排队并由通知唤醒，每个请求只等别人执行的时间，大家等的时间也差不多。
 
 lesson-reentrant-title = 嵌套调用与可重入
-lesson-reentrant-claim = 用不可重入的锁，嵌套调用会与自己死锁。用计数的可重入锁，或者把锁凭据（guard）向下传递，就不会。
+lesson-reentrant-claim = 用教科书式的锁，嵌套调用会等它自己的调用者，一直等到超时。换成计数的可重入锁，或者把锁凭据（guard）传下去，就不会。
 lesson-reentrant-primer = 教科书式的锁是一个 key，`SET NX` 只在它不存在时写入。它的值是随机的持锁者标识，每次加锁都不同。发现 key 已存在的调用者会不断重试，直到超时。
 lesson-reentrant-question = 一个函数获取了某商品的锁，又调用另一个函数，后者要获取同一把锁。用教科书式的锁会怎样？
 lesson-reentrant-guess-1 = 没事：两次调用出自同一个调用者
@@ -203,19 +203,19 @@ lesson-two-items-takeaway-2 = Postgres 会检测自己的锁之间的死锁，Re
 lesson-two-items-takeaway-3 = 所以所有的锁使用同一个顺序：先幂等键，再订单，再按名称排序的商品，最后账户；而且都在获取数据库连接之前。
 
 lesson-early-release-title = 提交之前就释放
-lesson-early-release-claim = 在提交之前释放的锁，保护不了这次变更。
+lesson-early-release-claim = 锁在提交之前就释放，下一个持锁者就可能读到旧值。
 lesson-early-release-primer = 事务的写入要等提交之后别人才看得到。这里的请求先获取 Redis 锁，再开始事务，读取，写入；然后释放锁，最后提交。
 lesson-early-release-question = A 在锁内读取并写入，释放锁之后才提交。谁可能读到旧值？
 lesson-early-release-guess-1 = 下一个持锁者：如果它在 A 提交之前读取
 lesson-early-release-guess-2 = 没有请求会：A 是在锁内写入的
 lesson-early-release-guess-3 = 只有不加锁的请求
 lesson-early-release-guess-4 = 没有请求会：A 的行锁会阻塞读取
-lesson-early-release-takeaway-1 = 其他事务在提交之后才看得到写入，而不是写入之后。
+lesson-early-release-takeaway-1 = 写入要等到提交之后，别的事务才看得到。
 lesson-early-release-takeaway-2 = 在 `@Transactional` 方法内部加锁就是这个错误：锁先释放，事务后提交。
 lesson-early-release-takeaway-3 = 锁要包住事务：事务开始之前加锁，提交之后释放。
 
 lesson-hot-item-title = 热点商品
-lesson-hot-item-claim = 所有买家都抢同一种商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的每种策略都没有超卖。
+lesson-hot-item-claim = 所有买家都抢同一种商品。批处理把排队的订单放进一把锁、一个事务里一起执行，每秒卖出的至少是教科书式的锁的三倍。这里的每种策略都没有超卖。
 lesson-hot-item-primer = 抢购时，所有买家都买同一种商品。一个订单先获取该商品的 Redis 锁，开始事务，读库存，写库存，提交，然后才释放锁。发现锁被占用的订单过一会儿再试。
 lesson-hot-item-question = 所有买家都抢同一种商品。用教科书式的锁，每秒销量受什么限制？
 lesson-hot-item-guess-1 = 处理器数量
@@ -252,7 +252,7 @@ lesson-machine-gun-takeaway-2 = 锁防止两个请求同时执行。每次都等
 lesson-machine-gun-takeaway-3 = 每秒多少次要靠带时间的计数器，即限流（`--limit-client`）。实验室开启时限流关闭，因为负载都来自同一个地址。
 
 lesson-unpaid-title = 未付款订单
-lesson-unpaid-claim = 未付款订单的库存正好归还一次，工作进程中途崩溃也一样。付款与超时取消同时发生时只有一方成功，金额与库存保持一致。
+lesson-unpaid-claim = 未付款订单占用的库存只归还一次，工作进程中途崩溃也不例外。付款和超时取消撞在一起时，只有一方成功，钱和库存对得上。
 lesson-unpaid-primer = 订单到时未付款就会取消，库存归还。哪些订单到期由一个队列记着：它把订单投递给工作进程，如果过一阵子还没有被移出，就再投递一次。
 lesson-unpaid-question = 工作进程从队列取出一个订单，归还了一件库存，提交，然后在把订单移出队列之前被杀死。队列把这个订单交给下一个工作进程。这件库存归还几次？
 lesson-unpaid-guess-1 = 一次
@@ -264,7 +264,7 @@ lesson-unpaid-takeaway-2 = 订单状态用“比较并设置”修改，与库�
 lesson-unpaid-takeaway-3 = Redis 被清空时丢失的内容再也找不回来，除非另有记录。订单所在的行就是这份记录，它本身也可以当队列。
 
 lesson-queue-title = 用队列代替锁
-lesson-queue-claim = 每种商品一个有界队列加一个消费者，单副本时准确，两个副本时超卖。队列满时，入队可以抛错、返回失败、阻塞，或限时等待。进程一死，队列内容就丢失。
+lesson-queue-claim = 每种商品一个有界队列、一个消费者：一个副本时不会多卖，两个副本时超卖。队列满了，入队可以报错、返回失败、一直等，或只等一会儿。进程一死，队列里的东西就没了。
 lesson-queue-primer = 除了给商品加锁，副本也可以只让一个线程来卖它。订单在副本内存的队列里等候，由这个线程（消费者）一个接一个地执行。
 lesson-queue-question = 两个订单在某个副本内存里的队列中等待，这个副本被杀死。它们会怎样？
 lesson-queue-guess-1 = 由另一个副本接手
@@ -301,7 +301,7 @@ lesson-big-key-takeaway-2 = `UNLINK` 只摘除名字，由后台线程释放内�
 lesson-big-key-takeaway-3 = `redis-cli --bigkeys` 可以提前找出大 key。服务器也可以让 `DEL` 惰性删除：`lazyfree-lazy-user-del`，Redis 默认关闭，Valkey 8 起默认开启。
 
 lesson-pipeline-title = 管道：一次往返，一千条命令
-lesson-pipeline-claim = 一千条命令一次往返，所花时间只是一千次往返的一小部分。
+lesson-pipeline-claim = 一千条命令合成一次往返，比一千次往返快得多。
 lesson-pipeline-primer = 客户端向 Redis 发一条命令并等待响应，就是一次往返。用管道时，它连续发出许多命令，不等响应，最后再一起读取。
 lesson-pipeline-question = 向同一台机器上的 Redis 发送一千条小命令：先逐条发送，再用一个管道发送。管道快多少？
 lesson-pipeline-guess-1 = 快好几倍：时间多花在往返上

@@ -1,6 +1,6 @@
 # One line about each strategy, and about each other file that a lesson shows.
 strategy-none = 不加锁：两个订单可能都读到 10，又都写入 9
-strategy-local = 进程内的互斥锁：一个副本时准确，两个副本时超卖
+strategy-local = 进程内的互斥锁：一个副本时不会超卖，两个副本时会
 strategy-setnx = SETNX，然后 DEL：持锁者一死，商品就永远锁住
 strategy-setnx-expire = SETNX、EXPIRE，然后 DEL：持锁者若死在前两步之间，商品就永远锁住
 strategy-ttl = SET NX PX，然后 DEL：超时的持锁者会删除下一个持锁者的锁
@@ -17,7 +17,7 @@ strategy-atomic = 一条带条件的 update：读和写之间没有空隙
 strategy-version = update … where version = 读到的版本：没有匹配的行就重新读取
 strategy-serializable = serializable 隔离级别：两个冲突的事务由 Postgres 中止一个，再重试
 strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_lock
-strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时准确，两个副本时超卖
+strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时不会超卖，两个副本时会
 strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
 
 source-claim-lua = 工作进程如何认领有序集合中的条目：推迟它，而不是移除

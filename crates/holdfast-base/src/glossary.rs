@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::messages::Language;
 
 /// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
-pub const IDS: [&str; 26] = [
+pub const IDS: [&str; 33] = [
     "lock",
     "mutex",
     "holder",
@@ -33,6 +33,13 @@ pub const IDS: [&str; 26] = [
     "redlock",
     "pipeline",
     "p99",
+    "redis",
+    "postgres",
+    "lua-script",
+    "uuid",
+    "row-lock",
+    "atomic",
+    "batched",
 ];
 
 /// Keeps what it is between on one line, and is not seen.

@@ -130,6 +130,60 @@ mod tests {
         }
     }
 
+    /// What the sheet's six lessons say of each question of the quiz in `docs/TEACHING.md`, and of
+    /// what a lease, a fence and an idempotency key are for.
+    const QUIZ: [(&str, &str, &str, &str); 13] = [
+        (
+            "lost-update",
+            "takeaway-2",
+            "two entries have the same `before`",
+            "`before`（变动前）相同",
+        ),
+        (
+            "one-replica",
+            "takeaway-2",
+            "It fails when the service scales to two",
+            "一旦扩到两个副本",
+        ),
+        (
+            "outlived",
+            "primer",
+            "a crash between `SETNX` and `EXPIRE`",
+            "在 `SETNX` 和 `EXPIRE` 之间崩溃",
+        ),
+        (
+            "check-then-delete",
+            "takeaway-3",
+            "Compare and delete in one atomic step",
+            "一个原子步骤",
+        ),
+        ("outlived", "claim", "if the work outlives the lease", "业务时间超过租约时"),
+        ("outlived", "takeaway-3", "a paused process renews nothing", "进程一暂停，续期也停了"),
+        ("fence", "takeaway-2", "Only an equal row version proves", "只有行的版本相等"),
+        ("fence", "takeaway-3", "dead Redis servers, not a paused client", "容忍不了客户端暂停"),
+        (
+            "lost-update",
+            "takeaway-3",
+            "before the read, released after the commit",
+            "提交之后才释放",
+        ),
+        ("double-submit", "takeaway-3", "The unique row in Postgres", "Postgres 里唯一的那一行"),
+        ("outlived", "primer", "cannot keep it for ever", "也不会永远占着"),
+        ("fence", "primer", "reject a holder that comes too late", "拒绝来得太迟的持锁者"),
+        ("double-submit", "primer", "recognizes the repetition", "由此认出重复的请求"),
+    ];
+
+    #[test]
+    fn sheet_answers_the_quiz() {
+        for (lesson, text, english, chinese) in QUIZ {
+            assert!(EXERCISES.contains(&lesson), "{lesson}");
+            for (language, words) in Language::ALL.into_iter().zip([english, chinese]) {
+                let text = language.text(&format!("lesson-{lesson}-{text}"));
+                assert!(text.contains(words), "{words} is not in: {text}");
+            }
+        }
+    }
+
     #[test]
     fn every_exercise_is_about_a_lesson() {
         for name in EXERCISES {
