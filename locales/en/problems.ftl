@@ -183,9 +183,9 @@ problem-wrong-host-advice = Use an address in `HOLDFAST_PUBLIC_HOSTS`, or add th
 problem-wrong-host-page-advice = Open the shop at its own address. Its operator can add this one to HOLDFAST_PUBLIC_HOSTS.
 
 problem-payload-too-large-title = The request is too large
-problem-payload-too-large-meaning = A request may have at most 64 KiB of data, a form too. Nothing was changed.
+problem-payload-too-large-meaning = A request may have at most 64 KiB of data, a form too; a file for the lab, 4 MiB. Nothing was changed.
 problem-payload-too-large-advice = Send less data.
-problem-payload-too-large-page-advice = Go back with the browser’s button: the form still has what you typed. Shorten it there.
+problem-payload-too-large-page-advice = Go back with the browser’s button: what you typed is still there. Make it shorter, or choose a smaller file.
 
 problem-internal-error-title = Internal error
 problem-internal-error-meaning = The shop has a bug. Nothing was changed.

@@ -191,9 +191,9 @@ problem-wrong-host-advice = 请使用 `HOLDFAST_PUBLIC_HOSTS` 中的地址，或
 problem-wrong-host-page-advice = 请用商店自己的地址打开。运维人员可以把这个地址加入 HOLDFAST_PUBLIC_HOSTS。
 
 problem-payload-too-large-title = 请求过大
-problem-payload-too-large-meaning = 一次请求最多 64 KiB 数据，表单也一样。没有做任何修改。
+problem-payload-too-large-meaning = 一次请求最多 64 KiB 数据，表单也一样；给实验室的文件最多 4 MiB。没有做任何修改。
 problem-payload-too-large-advice = 请减少发送的数据。
-problem-payload-too-large-page-advice = 请用浏览器的后退按钮回到表单，你填写的内容还在，改短后再提交。
+problem-payload-too-large-page-advice = 请用浏览器的后退按钮回到表单，你填写的内容还在，改短后再提交，或者换一个小一点的文件。
 
 problem-internal-error-title = 内部错误
 problem-internal-error-meaning = 商店程序有缺陷。没有做任何修改。

@@ -56,6 +56,24 @@ async fn browsers_get_pages_and_programs_get_problems() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn too_large_form_names_the_limit_and_keeps_its_text() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let form = format!("description={}", "x".repeat(70_000));
+    for (language, limit, way) in
+        [("en", "at most 64 KiB", "browser’s button"), ("zh", "最多 64 KiB", "浏览器的后退按钮")]
+    {
+        let request = admin.form_request("/admin/items/deadbolt/edit", &form);
+        let request = request.header("Accept-Language", language);
+        let refused = Page::read(request.send().await.unwrap()).await;
+        let words = refused.words();
+        assert!(refused.status == 413 && words.contains(limit) && words.contains(way), "{words}");
+        // A link to the form would load it without the text.
+        assert!(!refused.text.contains("href=\"/admin/items/deadbolt\""), "{}", refused.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refused_pages_lead_back() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);

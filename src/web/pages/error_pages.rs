@@ -43,6 +43,10 @@ struct RejectionPage {
 impl RejectionPage {
     fn new(layout: Layout, problem: &Problem, back: String) -> Self {
         let mut notice = RejectionNotice::new(problem, layout.language);
+        // Loaded again, the form would be empty: the browser's own way back has its text.
+        let is_too_large = problem.problem_type() == ProblemType::PayloadTooLarge;
+        let back = if is_too_large { "/shop".to_owned() } else { back };
+
         if layout.class && problem.problem_type() == ProblemType::Forbidden {
             if layout.is_student() {
                 // With no other name to sign in with.
