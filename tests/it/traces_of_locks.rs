@@ -1,6 +1,8 @@
 //! A trace tells what became of a lock and of a write: what Redis and Postgres returned, not what
 //! the request meant to do.
 
+use futures_util::future::join_all;
+use holdfast_testkit::barrier::Barrier;
 use serde_json::{Value, json};
 
 use crate::strategy_failures::Lab;
@@ -118,4 +120,21 @@ async fn paused_request_lists_its_trace_so_far() {
 
     let whole = lab.resume(traced).await.succeeds(201);
     assert_eq!(names(&whole)[so_far.len()..], ["resumed", "release"]);
+}
+
+/// The orders of a batch pass each point together, and their commit tells how many they are.
+#[tokio::test]
+async fn orders_of_batch_commit_at_one_time() {
+    let lab = Lab::new(1).await;
+    let mut barrier = Barrier::before_idle_item(&lab.shop, &lab.sku).await;
+    let orders: Vec<_> = (0..3).map(|_| lab.order(0, "batched").traced().send()).collect();
+    barrier.until_queued(3).await;
+    barrier.open().await;
+
+    let orders = join_all(orders).await.into_iter().map(|order| order.succeeds(201));
+    let commits: Vec<Value> = orders.map(|order| event(&order, "committed").clone()).collect();
+    assert!(commits.iter().all(|it| it["value"] == 3), "{commits:#?}");
+    assert!(commits.iter().all(|it| it["t_us"] == commits[0]["t_us"]), "{commits:#?}");
+    let alone = lab.order(0, "batched").traced().ok().await;
+    assert_eq!(event(&alone, "committed")["value"], Value::Null);
 }

@@ -16,7 +16,7 @@ use super::decide::{Decision, decide};
 use super::entry::{AttemptError, BatchEntry, EntryResult};
 use super::group_commit;
 use super::locks::{AcquiredLocks, LockState};
-use super::points::{self, note_refused, pass_point, pass_written};
+use super::points::{self, note_refused, pass_committed, pass_point, pass_written};
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use crate::budget::BudgetPermit;
@@ -304,7 +304,7 @@ async fn write_autocommitted(
     }
 
     pass_written(batch.written(&write), locks, &write).await;
-    pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
+    pass_committed(batch.written(&write), locks, &write).await;
     Ok(results)
 }
 
@@ -349,7 +349,7 @@ async fn write_and_commit(
         Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
     }
 
-    pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
+    pass_committed(batch.written(&write), locks, &write).await;
     Ok(results)
 }
 

@@ -2,7 +2,7 @@
 //! For most batches there is none.
 
 use futures_util::future::join_all;
-use holdfast_lock::LockKey;
+use holdfast_lock::{LockKey, clock};
 
 use super::decide::values;
 use super::entry::BatchEntry;
@@ -10,18 +10,33 @@ use super::locks::AcquiredLocks;
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::store::BatchWrite;
 
-/// Passes a probe point for each entry that the lab watches.
+/// Passes a probe point for each entry that the lab watches: all at one time, as they do.
 pub(super) async fn pass_point<'e>(
     entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
     point: Point,
     locks: &AcquiredLocks,
     value: impl Fn(usize, &LockKey) -> Option<i64>,
 ) {
-    let passes = watched(entries).map(|(at, entry)| {
+    let mut watched = watched(entries).peekable();
+    if watched.peek().is_none() {
+        return;
+    }
+    let at_us = clock::monotonic_us();
+    let passes = watched.map(|(at, entry)| {
         let seen = seen(entry, locks, |key| value(at, key));
-        async move { entry.options.probe.at(point, seen).await }
+        async move { entry.options.probe.at_since(point, at_us, seen).await }
     });
     join_all(passes).await;
+}
+
+/// Passes the point behind a commit, with the number of commands that share it, if several do.
+pub(super) async fn pass_committed<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    locks: &AcquiredLocks,
+    write: &BatchWrite,
+) {
+    let commands = i64::try_from(write.commands.len()).ok().filter(|commands| *commands > 1);
+    pass_point(entries, Point::Committed, locks, |_, _| commands).await;
 }
 
 pub(super) async fn pass_written<'e>(
