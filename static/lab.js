@@ -13,6 +13,17 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// A strategy's name, with its definition on tap if the page has it.
+function named(name) {
+  if (!document.getElementById(`strategy-${name}`)) return name;
+  const term = document.createElement("button");
+  term.type = "button";
+  term.className = "term";
+  term.setAttribute("popovertarget", `strategy-${name}`);
+  term.textContent = name;
+  return term;
+}
+
 // Draws one chart: for each strategy what was sold by then. `curves` have name, broken, t and sold.
 function createChart(box, curves) {
   let plot = null;
@@ -33,7 +44,7 @@ function createChart(box, curves) {
   const legendEntry = ({ label, stroke, dash }) => {
     const entry = document.createElement("li");
     entry.innerHTML = `<svg width="36" height="8" aria-hidden="true"><path d="M0 4h36" stroke="${stroke}" stroke-width="2.5" stroke-dasharray="${dash}"/></svg>`;
-    entry.append(label);
+    entry.append(named(label));
     return entry;
   };
   function draw() {

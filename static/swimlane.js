@@ -54,7 +54,6 @@ function createPlayer(track, autoplay) {
   const items = [...track.querySelectorAll(".steps li")];
   const groups = [...swimlane.querySelectorAll(".step")];
   const xs = groups.map((group) => parseFloat(group.querySelector(".mark").getAttribute("x")));
-  const first = +texts.first;
   const { bar, back, play, forward, label, speed, slider } = createControls(texts, items.length);
   const count = element("span", { class: "step-count" });
   const sentence = element("b");
@@ -117,11 +116,11 @@ function createPlayer(track, autoplay) {
 
   // Moves the playhead evenly; a step is shown when the playhead reaches it.
   function start() {
-    if (current === items.length) showStep(first);
+    if (current === items.length) showStep(1);
     play.textContent = texts.pause;
     // A screen reader would fall behind.
     description.setAttribute("aria-live", "off");
-    const way = Math.max(xs.at(-1) - xs[first - 1], 1);
+    const way = Math.max(xs.at(-1) - xs[0], 1);
     let [x, last] = [xs[current - 1], performance.now()];
     const tick = (now) => {
       x += way * ((now - last) / PLAY_MS) * +speed.value;
@@ -142,7 +141,7 @@ function createPlayer(track, autoplay) {
   };
   const toggle = () => (frame ? pause() : start());
   back.addEventListener("click", () => pauseAndShow(() => current - 1));
-  forward.addEventListener("click", () => pauseAndShow(() => (current === items.length ? first : current + 1)));
+  forward.addEventListener("click", () => pauseAndShow(() => (current === items.length ? 1 : current + 1)));
   play.addEventListener("click", toggle);
   slider.addEventListener("input", () => pauseAndShow(() => +slider.value));
   swimlane.addEventListener("keydown", (event) => {
@@ -168,12 +167,14 @@ function createPlayer(track, autoplay) {
     reserveHeight();
   }).observe(beside);
   if (!autoplay || reducedMotion.matches) return;
-  showStep(first);
+  showStep(1);
   const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
+    // Most of it, or most of a low screen.
+    const isSeen = ({ intersectionRatio: ratio, intersectionRect: seen }) => ratio >= 0.6 || seen.height >= 0.6 * innerHeight;
+    if (!entries.some(isSeen)) return;
     seen.disconnect();
-    if (!frame && current === first) start();
-  }, { threshold: 0.6 });
+    if (!frame && current === 1) start();
+  }, { threshold: [0.2, 0.3, 0.4, 0.5, 0.6] });
   seen.observe(swimlane);
 }
 

@@ -91,7 +91,7 @@ const STORIES: &[(&str, &str)] = &[
     ),
     ("failover", "its cut, A held, primary killed, its promoted, B held"),
     ("redlock", "A held, A paused, A expired 1000, B held, A resumed, A lost"),
-    ("waiting", "A held, B wait, B tries, A release, B held"),
+    ("waiting", "A held, A works, B wait, B tries, A worked, A release, B held"),
     ("reentrant", "A held, A wait, A busy, A release"),
     ("two-items", "A held, B held, A wait"),
     ("early-release", "A write 9, A release, B held, B read 10, A committed, B write 9"),
@@ -103,7 +103,7 @@ const STORIES: &[(&str, &str)] = &[
 ];
 
 /// What the scene below the first one tells.
-const BESIDE: (&str, &str) = ("waiting", "A held, B wait, A release, B held");
+const BESIDE: (&str, &str) = ("waiting", "A held, A works, B wait, A release, B held");
 
 /// Asserts what the scene that the question asks about shows, and that its lanes are A, B, C.
 fn assert_story(lesson: &str, scene: &str, run: &Value) {

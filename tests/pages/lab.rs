@@ -284,7 +284,7 @@ async fn run_page_shows_verdict_and_evidence() {
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
         "The first two read version 3, 1.9 ms apart.",
-        "changed as (update items set stock = 56",
+        "update items set stock = 56 where sku = $1 -- same statement: stock_ledger",
         "sold 100 57",
         "oversold 43 0",
         "57 × 201, 43 × 409",

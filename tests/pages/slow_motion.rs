@@ -112,14 +112,25 @@ fn every_sign() -> LabRun {
             3,
             "C",
             30,
-            &["wait", "tries", "busy", "held 0 3", "stale 3 1", "refused 9 1", "left", "hung",],
+            &[
+                "wait",
+                "tries",
+                "+0 works",
+                "+0 worked",
+                "busy",
+                "held 0 3",
+                "stale 3 1",
+                "refused 9 1",
+                "left",
+                "hung",
+            ],
             None
         ),
         lane("pair", 0, "Redis", 70, &["cut", "promoted", "flushed", "removed"], None),
     ]);
     let mut lanes: Vec<Value> = lanes.as_array().unwrap().clone();
     // Its name in files of before.
-    lanes[4]["events"][7]["event"] = json!("hung up");
+    lanes[4]["events"][9]["event"] = json!("hung up");
     run.outcome.lanes.extend(lanes.into_iter().map(|lane| serde_json::from_value(lane).unwrap()));
     run
 }
@@ -145,7 +156,8 @@ async fn asked_scene_plays_first() {
         for told in [
             "A</bdi> has lost the lock: its lease of 1,500 ms is over",
             "A</bdi> deletes C’s lock",
-            "C</bdi> has lost the lock: its key is gone",
+            "C</bdi> has lost the lock: A has deleted its key",
+            "A</bdi> has asked GET whether the lock is still its own: yes",
             "B</bdi> writes 9, fence 2",
             "B</bdi> is answered 503: The lock was lost",
             "C</bdi> comes too late: its fence 1 is below the row’s 3",
@@ -254,6 +266,7 @@ async fn legend_names_every_sign() {
     let shop = with_run(&every_sign()).await;
     let page = Visitor::new(&shop).get(&format!("/lab/runs/{ID}")).await;
     for (name, words) in [
+        ("delete", "checks: still its lock"),
         ("expired", "lease over"),
         ("renewed", "lease renewed"),
         ("foreign", "deletes another holder’s lock"),

@@ -31,7 +31,7 @@ const TABLES: [&str; 9] = [
     "admin_log",
 ];
 /// Files elsewhere that write one of them, or contain the text of it, and why.
-const WRITES_ELSEWHERE: [(&str, &str, &str); 6] = [
+const WRITES_ELSEWHERE: [(&str, &str, &str); 3] = [
     (
         "crates/holdfast-shop/src/users.rs",
         "insert into accounts",
@@ -46,17 +46,6 @@ const WRITES_ELSEWHERE: [(&str, &str, &str); 6] = [
         "src/bench/harness.rs",
         "update accounts",
         "resets accounts between runs, in a shop of its own",
-    ),
-    (
-        "crates/holdfast-lab/src/timeline/statement.rs",
-        "update orders",
-        "shows the statement, does not execute it",
-    ),
-    ("crates/holdfast-lab/src/timeline/statement.rs", "insert into orders", "shows the statement"),
-    (
-        "crates/holdfast-lab/src/timeline/statement.rs",
-        "insert into idempotency",
-        "shows the statement",
     ),
 ];
 

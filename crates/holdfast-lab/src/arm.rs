@@ -247,7 +247,8 @@ fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
         .collect();
 }
 
-/// Records the lanes of the first forks; without forks, of the first requests.
+/// Records the lanes of the first forks; without forks, of the requests that got on first, so that
+/// nobody else had the lock between two of them.
 fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[RequestRecord]) {
     let forked: Vec<Uuid> = arm
         .forked
@@ -259,7 +260,7 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         .iter()
         .filter(|request| forked.is_empty() || forked.contains(&request.key))
         .collect();
-    requests.sort_by_key(|request| request.invoked_us);
+    requests.sort_by_cached_key(|request| began_us(request));
 
     // The orders are numbered across the arms.
     let earlier = lab.outcome.lock().lanes.iter().filter(|lane| lane.arm.is_some()).count();
@@ -272,6 +273,14 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         }
         lab.record_lane(Lane { arm: Some(number), ..lane });
     }
+}
+
+/// Returns when a request began to work: when it had the lock or had read, or was turned away.
+fn began_us(request: &RequestRecord) -> u64 {
+    let Some(response) = &request.response else { return request.invoked_us };
+    let body = LabResponse::new(Some((response.status, response.body.clone())));
+    let began = body.trace().into_iter().find(|event| matches!(&*event.event, "held" | "read"));
+    began.map_or(response.completed_us, |event| event.t_us)
 }
 
 /// The contended value of an arm: an item's stock, or an account's balance.

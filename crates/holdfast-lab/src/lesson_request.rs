@@ -100,7 +100,8 @@ impl<'a> LessonRequest<'a> {
         let response = tokio::spawn(async move { load::send(address, &request).await });
         let scene = self.lab.current_scene();
         let lane = Lane::new(id, self.label, address.port().to_string(), monotonic_us());
-        let lane = Lane { scene, strategy: self.strategy, ..lane };
+        let idempotency_key = Some(self.key);
+        let lane = Lane { scene, strategy: self.strategy, idempotency_key, ..lane };
         InFlightRequest { replica, lane, seen: Vec::new(), lease_ms: self.lease_ms, response }
     }
 

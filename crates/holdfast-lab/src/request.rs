@@ -133,6 +133,7 @@ impl Lane {
             arm: None,
             scene: String::new(),
             strategy: None,
+            idempotency_key: None,
             sent_us,
             answered_us: None,
             status: None,

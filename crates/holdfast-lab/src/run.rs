@@ -314,6 +314,9 @@ pub struct Lane {
     /// Strategy of a lesson's request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    /// Idempotency key of a lesson's request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<Uuid>,
     /// Times in µs since the run began.
     pub sent_us: u64,
     pub answered_us: Option<u64>,

@@ -373,6 +373,20 @@ impl Scenario {
         Ok(body)
     }
 
+    /// Makes the pause of a recorded request what it stands for: work.
+    pub fn pause_is_work(&self, request_id: Uuid) {
+        let mut outcome = self.outcome.lock();
+        let mut own = outcome.lanes.iter_mut().filter(|lane| lane.request_id == request_id);
+        let events = own.next().into_iter().flat_map(|lane| &mut lane.events);
+        for event in events {
+            match event.event.as_str() {
+                "paused" => "works".clone_into(&mut event.event),
+                "resumed" => "worked".clone_into(&mut event.event),
+                _ => {}
+            }
+        }
+    }
+
     /// Records a lane with times of the monotonic clock.
     pub(super) fn record_lane(&self, lane: Lane) {
         self.outcome.lock().lanes.push(lane.since(self.began_us));

@@ -19,8 +19,19 @@ const MAX_WAIT_US: u64 = 5_000_000;
 const RETRY_MS: u64 = 50;
 
 /// What a request does again; all other events follow from what it meets.
-const STEPS: [&str; 9] =
-    ["wait", "held", "read", "paused", "resumed", "write", "commit", "committed", "release"];
+const STEPS: [&str; 11] = [
+    "wait",
+    "held",
+    "read",
+    "paused",
+    "resumed",
+    "works",
+    "worked",
+    "write",
+    "commit",
+    "committed",
+    "release",
+];
 
 /// A cause that a visitor can change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +173,8 @@ fn at(lane: &Lane, name: &str) -> Option<u64> {
 }
 
 fn pause_us(lane: &Lane) -> Option<u64> {
-    Some(at(lane, "resumed")?.saturating_sub(at(lane, "paused")?))
+    let spans = [("paused", "resumed"), ("works", "worked")];
+    spans.into_iter().find_map(|(from, to)| Some(at(lane, to)?.saturating_sub(at(lane, from)?)))
 }
 
 /// A request that is executed again, in the picture.

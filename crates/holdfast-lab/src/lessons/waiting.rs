@@ -16,7 +16,7 @@ pub(super) const LOAD: DefaultLoad =
 /// The scene that is shown beside the one of the retries.
 pub(super) const BESIDE: &str = "queue";
 
-/// How long A is paused with the lock: two or three retries.
+/// How long A works with the lock, for which a pause stands: two or three retries.
 const HELD_FOR: Duration = Duration::from_millis(120);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -82,8 +82,10 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
         wait_until("B and C have asked again", async || Ok(attempts.repeated() == 2)).await?;
     }
 
+    let id_of_a = a.lane.request_id;
     placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])?;
     lab.note_attempts(&attempts, &requests);
+    lab.pause_is_work(id_of_a);
     Ok(())
 }
 
@@ -98,7 +100,10 @@ async fn queue_behind_a(lab: &Scenario) -> anyhow::Result<()> {
     });
     lab.say(message!("run-waiting-step-3"));
     sleep(HELD_FOR).await;
-    placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])
+    let id_of_a = a.lane.request_id;
+    placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])?;
+    lab.pause_is_work(id_of_a);
+    Ok(())
 }
 
 fn placed(orders: [LabResponse; 3]) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
-use holdfast_base::messages::{Language, Message};
+use holdfast_base::messages::{Language, Message, is_chinese};
 use holdfast_base::output::grouped;
 use holdfast_shop::Cents;
 
@@ -23,8 +23,10 @@ pub struct Detail {
     pub fence: Option<i64>,
     /// Name of what the event concerns, if the timeline concerns several things.
     pub key: Option<String>,
-    /// Name of the lane whose lock it deleted.
-    pub holder: Option<String>,
+    /// Name of the lane whose lock it deleted, or that deleted its lock.
+    pub other: Option<String>,
+    /// Name of the idempotency key that it shares with other requests: `K`.
+    pub shared_key: Option<String>,
     /// Name of the problem type of a response.
     pub problem: Option<String>,
     pub statement: Option<String>,
@@ -92,7 +94,12 @@ pub enum EventKind {
     Left,
     /// It released its lock, and learned that it had lost it.
     Lost,
+    /// It deleted its lock's key without looking at it, and there was none.
+    Absent,
     End,
+    /// It does something that takes long, which a lesson puts in place of a pause.
+    Works,
+    Worked,
     Paused,
     Resumed,
     /// Its process was stopped, unlike `Paused`, which pauses the request at a probe point.
@@ -122,13 +129,15 @@ pub enum EventKind {
 
 impl EventKind {
     /// Those that a lesson is about: a legend explains them, and they are labelled first.
-    pub const KEY: [Self; 18] = [
+    pub const KEY: [Self; 20] = [
+        Self::Delete,
         Self::Expired,
         Self::Renewed,
         Self::Foreign,
         Self::Gone,
         Self::Left,
         Self::Lost,
+        Self::Absent,
         Self::Refused,
         Self::Stale,
         Self::Stopped,
@@ -182,10 +191,10 @@ impl Event {
                 let variables = [("value", value.into()), ("problem", problem.into())];
                 language.text_with("swimlane-event-answered-problem", &variables)
             }
-            (EventKind::Foreign, _) if self.detail.holder.is_none() => {
-                language.text("swimlane-event-foreign-unknown")
+            (kind, _) => {
+                let name = format!("{}{}", kind.name(), self.variant());
+                self.format(&format!("swimlane-event-{name}"), language)
             }
-            (kind, _) => self.format(&format!("swimlane-event-{}", kind.name()), language),
         };
 
         let is_told = matches!(self.kind, EventKind::Stale | EventKind::Refused);
@@ -213,6 +222,7 @@ impl Event {
     pub fn labels(&self, language: Language) -> Vec<String> {
         let detail = &self.detail;
         let has_fence = detail.fence.is_some();
+        let has_key = detail.shared_key.is_some();
         let names: &[&str] = match (&self.kind, detail.value) {
             (EventKind::Other(name), _) => return vec![name.clone()],
             (EventKind::Held, _) if has_fence => &["held-fence", "held"],
@@ -222,7 +232,16 @@ impl Event {
             }
             (EventKind::Write, _) if detail.is_loss => &["loss", "write"],
             (EventKind::Write, _) if has_fence => &["write-fence", "write"],
-            (EventKind::Foreign, _) if detail.holder.is_none() => &["foreign-unknown"],
+            (EventKind::Foreign, _) if detail.other.is_none() => &["foreign-unknown"],
+            (EventKind::Foreign, _) => &["foreign-long", "foreign"],
+            (EventKind::Gone, _) if detail.other.is_some() => &["gone-by", "gone"],
+            (EventKind::Delete, _) => &["delete-long", "delete"],
+            (EventKind::Paused, Some(_)) => &["paused-long", "paused"],
+            (EventKind::Works, Some(_)) => &["works-long", "works"],
+            (EventKind::Sent, _) if has_key => &["sent-key"],
+            (EventKind::Committed, _) if has_key => &["committed-key", "committed"],
+            (EventKind::Committed, Some(_)) => &["committed-orders"],
+            (EventKind::Replayed, _) if has_key => &["replayed-key", "replayed-found"],
             (EventKind::Answered, Some(Value::Status(400..=499))) => &["rejected"],
             (EventKind::Answered, Some(Value::Status(500..))) => &["answered"],
             (kind, _) if kind.has_label() => &[kind.name()],
@@ -237,10 +256,32 @@ impl Event {
         let detail = &self.detail;
         let value = detail.value.map(|value| value.to_string()).unwrap_or_default();
         let fence = detail.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        let holder = detail.holder.clone().unwrap_or_default();
-        let variables =
-            [("value", value.into()), ("fence", fence.into()), ("holder", holder.into())];
-        language.text_with(message, &variables)
+        let other = detail.other.clone().unwrap_or_default();
+        let key = detail.shared_key.clone().unwrap_or_default();
+        let variables = [
+            ("value", value.into()),
+            ("fence", fence.into()),
+            ("other", other.into()),
+            ("key", key.into()),
+        ];
+        join_chinese(&language.text_with(message, &variables))
+    }
+
+    /// Returns the end of the id of its sentence, which may say more or less than that of its kind.
+    fn variant(&self) -> &'static str {
+        let Detail { value, other, shared_key, .. } = &self.detail;
+        match self.kind {
+            EventKind::Foreign if other.is_none() => "-unknown",
+            EventKind::Gone if other.is_some() => "-by",
+            EventKind::Paused | EventKind::Works if value.is_some() => "-long",
+            EventKind::Committed if value.is_some() => "-orders",
+            EventKind::Sent | EventKind::Committed | EventKind::Replayed
+                if shared_key.is_some() =>
+            {
+                "-key"
+            }
+            _ => "",
+        }
     }
 }
 
@@ -253,15 +294,26 @@ impl EventKind {
                 | Self::Read
                 | Self::Write
                 | Self::Committed
-                | Self::Delete
                 | Self::Release
+                | Self::Tries
+                | Self::Works
                 | Self::Paused
                 | Self::Resumed
                 | Self::Continued
                 | Self::Restarted
         );
-        is_step || (*self != Self::Tries && Self::KEY.contains(self))
+        is_step || Self::KEY.contains(self)
     }
+}
+
+/// Removes the spaces between Chinese characters, which only Latin names need around them.
+fn join_chinese(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let is_between = |at: usize| {
+        at > 0 && is_chinese(chars[at - 1]) && chars.get(at + 1).copied().is_some_and(is_chinese)
+    };
+    let kept = chars.iter().enumerate().filter(|(at, c)| **c != ' ' || !is_between(*at));
+    kept.map(|(_, c)| *c).collect()
 }
 
 /// Formats a time in milliseconds, without the unit.
@@ -333,8 +385,13 @@ mod tests {
 
         event.kind = EventKind::Foreign;
         assert_eq!(event.text(Language::English), "deletes another holder’s lock");
-        event.detail.holder = Some("B".to_owned());
+        event.detail.other = Some("B".to_owned());
         assert_eq!(event.text(Language::English), "deletes B’s lock");
+        event.kind = EventKind::Gone;
+        assert_eq!(event.labels(Language::English), ["deleted by B", "lock deleted"]);
+        assert_eq!(event.labels(Language::Chinese)[0], "被 B 删除");
+        event.detail.other = Some("运维".to_owned());
+        assert_eq!(event.labels(Language::Chinese)[0], "被运维删除");
         assert_eq!("hung up".parse(), Ok(EventKind::Disconnected));
         assert_eq!(EventKind::Disconnected.name(), "disconnected");
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::TimelineLane;
-use super::event::{Event, EventKind};
+use super::event::{Detail, Event, EventKind};
 
 /// The lanes that have a lock, by its key. A lock admits one, so that is the last one.
 type Holders<'a> = BTreeMap<&'a str, usize>;
@@ -35,7 +35,7 @@ pub(super) fn with_gone_locks(
             EventKind::Flushed => victims = take(&mut holders, ""),
             EventKind::Foreign | EventKind::Removed => victims = take(&mut holders, key),
             EventKind::Left | EventKind::Killed => drop(left.insert(lane)),
-            EventKind::Expired | EventKind::Release | EventKind::Lost => {
+            EventKind::Expired | EventKind::Release | EventKind::Lost | EventKind::Absent => {
                 holders.retain(|_, holder| *holder != lane);
             }
             _ => {}
@@ -43,10 +43,16 @@ pub(super) fn with_gone_locks(
 
         victims.retain(|victim| *victim != lane);
         if event.kind == EventKind::Foreign {
-            event.detail.holder = victims.first().map(|victim| short_name(&lanes[*victim]));
+            event.detail.other = victims.first().map(|victim| lanes[*victim].short_name());
         }
+        // Who deleted it; a Redis that lost its keys deleted nothing.
+        let is_delete = matches!(event.kind, EventKind::Foreign | EventKind::Removed);
+        let other = is_delete.then(|| lanes[lane].short_name());
         all.push(event);
-        all.extend(victims.into_iter().map(gone));
+        all.extend(victims.into_iter().map(|victim| {
+            let detail = Detail { other: other.clone(), ..Detail::default() };
+            Event { detail, ..gone(victim) }
+        }));
     }
     all
 }
@@ -57,10 +63,4 @@ fn take(holders: &mut Holders<'_>, key: &str) -> Vec<usize> {
         return std::mem::take(holders).into_values().collect();
     }
     holders.remove(key).into_iter().collect()
-}
-
-/// Returns a lane's name without what is told of it: `B` of `B, after the flush`.
-fn short_name(lane: &TimelineLane) -> String {
-    let end = lane.name.find([',', '，', '(', '（']).unwrap_or(lane.name.len());
-    lane.name[..end].trim().to_owned()
 }

@@ -7,7 +7,7 @@ mod gone;
 mod requests;
 mod statement;
 
-pub use activity::{Activity, Overlap};
+pub use activity::{Activity, LaneState, Overlap};
 pub use event::{Detail, Event, EventKind, Value, format_ms};
 pub use requests::TracedRequest;
 pub use statement::statement;
@@ -33,6 +33,12 @@ impl TimelineLane {
             return self.name.clone();
         }
         format!("{} · {}", self.replica, self.name)
+    }
+
+    /// Returns its name without what is told of it: `B` of `B, after the flush`.
+    pub fn short_name(&self) -> String {
+        let end = self.name.find([',', '，', '(', '（']).unwrap_or(self.name.len());
+        self.name[..end].trim().to_owned()
     }
 }
 

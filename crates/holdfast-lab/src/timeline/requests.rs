@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use uuid::Uuid;
+
 use super::event::{Detail, Event, EventKind, Value};
 use super::gone;
 use super::statement::statement;
@@ -30,6 +32,7 @@ impl Timeline {
         let has_lock = events.iter().any(|event| event.event == Point::Held.name());
         let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
         keys.remove("");
+        let shared = shared_keys(requests);
 
         let mut lanes = Vec::with_capacity(requests.len());
         let mut keyed: Vec<Keyed<'_>> = Vec::new();
@@ -39,7 +42,10 @@ impl Timeline {
                 replica: request.lane.replica.clone(),
                 is_duplicate: request.is_duplicate,
             });
-            keyed.extend(request.events(place, has_lock, keys.len() > 1));
+            let own = request.lane.idempotency_key;
+            let key = shared.iter().find(|(shared, _)| Some(*shared) == own);
+            let key = key.map(|(_, name)| name.as_str());
+            keyed.extend(request.events(place, has_lock, keys.len() > 1, key));
         }
 
         keyed.sort_by_key(|(event, _)| event.at_us);
@@ -61,7 +67,14 @@ impl Timeline {
 }
 
 impl<'a> TracedRequest<'a> {
-    fn events(&self, place: usize, has_lock: bool, names_keys: bool) -> Vec<Keyed<'a>> {
+    /// `shared_key` names its idempotency key if another request has it too.
+    fn events(
+        &self,
+        place: usize,
+        has_lock: bool,
+        names_keys: bool,
+        shared_key: Option<&str>,
+    ) -> Vec<Keyed<'a>> {
         let lane = self.lane;
         let mut events: Vec<Keyed<'a>> = Vec::with_capacity(lane.events.len() + 2);
         if !lane.is_actor() {
@@ -71,7 +84,7 @@ impl<'a> TracedRequest<'a> {
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
         for traced in &lane.events {
-            let kind = EventKind::of_trace(&traced.event, has_lock || !is_read, is_autocommit);
+            let kind = self.kind(&traced.event, has_lock || !is_read, is_autocommit);
             // What became of the lock has been said.
             if kind == EventKind::Release && events.last().is_some_and(|last| is_end(&last.0)) {
                 continue;
@@ -81,7 +94,17 @@ impl<'a> TracedRequest<'a> {
         }
 
         events.extend(self.response(place).map(|event| (event, "")));
+        for (event, _) in &mut events {
+            event.detail.shared_key = shared_key.map(str::to_owned);
+        }
+        measure_pauses(&mut events);
         events
+    }
+
+    fn kind(&self, name: &str, has_lock: bool, is_autocommit: bool) -> EventKind {
+        let kind = EventKind::of_trace(name, has_lock, is_autocommit);
+        let compares = self.strategy.is_none_or(|it| !DELETES_BLINDLY.contains(&it.name));
+        if kind == EventKind::Lost && !compares { EventKind::Absent } else { kind }
     }
 
     /// Returns the response, or that there was none; nothing if the events say why.
@@ -109,13 +132,13 @@ impl<'a> TracedRequest<'a> {
         let is_money = traced.key.starts_with("{user:");
         let value = traced.value.map(|value| match kind {
             EventKind::Expired => Value::Ms(value.unsigned_abs()),
-            EventKind::Stale => Value::Units(value),
+            EventKind::Stale | EventKind::Committed => Value::Units(value),
             _ if is_money => Value::Money(Cents(value)),
             _ => Value::Units(value),
         });
 
         let point = match kind {
-            EventKind::Foreign | EventKind::Lost => Some(Point::Release),
+            EventKind::Foreign | EventKind::Lost | EventKind::Absent => Some(Point::Release),
             _ => Point::named(&traced.event),
         };
         let mut detail = Detail {
@@ -132,9 +155,43 @@ impl<'a> TracedRequest<'a> {
     }
 }
 
+/// Strategies that delete the key of their lock without looking whose it is.
+const DELETES_BLINDLY: [&str; 3] = ["setnx", "setnx-expire", "ttl"];
+
 /// Returns whether an event says what became of the lock at its release.
 fn is_end(event: &Event) -> bool {
-    matches!(event.kind, EventKind::Foreign | EventKind::Lost | EventKind::Left)
+    use EventKind::{Absent, Foreign, Left, Lost};
+    matches!(event.kind, Foreign | Lost | Absent | Left)
+}
+
+/// Adds to the events of a lane how long it was paused, or worked, if it went on.
+fn measure_pauses(events: &mut [Keyed<'_>]) {
+    for index in 0..events.len() {
+        let (pauses, rest) = events.split_at_mut(index + 1);
+        let Some((pause, _)) = pauses.last_mut() else { continue };
+        if matches!(pause.kind, EventKind::Paused | EventKind::Works) {
+            let is_end = |kind| matches!(kind, &EventKind::Resumed | &EventKind::Worked);
+            let end = rest.iter().find(|(event, _)| is_end(&event.kind));
+            let length_us = end.map(|(end, _)| end.at_us.saturating_sub(pause.at_us));
+            pause.detail.value = length_us.map(|us| Value::Ms((us + 500) / 1_000));
+        }
+    }
+}
+
+/// Returns the idempotency keys that several requests have, with their names: `K`, or `K1`, `K2`.
+fn shared_keys(requests: &[TracedRequest<'_>]) -> Vec<(Uuid, String)> {
+    let mut shared: Vec<(Uuid, usize)> = Vec::new();
+    for key in requests.iter().filter_map(|request| request.lane.idempotency_key) {
+        match shared.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, requests)) => *requests += 1,
+            None => shared.push((key, 1)),
+        }
+    }
+    shared.retain(|(_, requests)| *requests > 1);
+
+    let is_one = shared.len() == 1;
+    let name = |at: usize| if is_one { "K".to_owned() } else { format!("K{}", at + 1) };
+    shared.into_iter().enumerate().map(|(at, (key, _))| (key, name(at))).collect()
 }
 
 /// Returns whether the write commits itself: it then passes the point of the commit before.
@@ -205,7 +262,7 @@ mod tests {
                 "B, meanwhile has the lock",
                 "B, meanwhile gets no answer",
                 "A deletes B’s lock",
-                "B, meanwhile has lost the lock: its key is gone",
+                "B, meanwhile has lost the lock: A has deleted its key",
             ]
         );
         let free = told(&[a, lane(2, "B", Some(201), &["60 held", "70 release"])]);
@@ -224,7 +281,7 @@ mod tests {
                 "A is killed",
                 "B loses its client: the connection breaks, and the response is lost",
                 "operator deletes the key by hand",
-                "A has lost the lock: its key is gone",
+                "A has lost the lock: operator has deleted its key",
             ]
         );
         // Its lock was gone when the next one got it.
@@ -244,6 +301,70 @@ mod tests {
                 "Redis loses all keys and counters (FLUSHALL)",
                 "A has lost the lock: its key is gone",
                 "A finds at its release that the lock is no longer its own",
+            ]
+        );
+    }
+
+    /// A late holder that compares nothing finds no key, and never looked whose it was.
+    #[test]
+    fn blind_release_finds_no_key() {
+        let a = lane(1, "A", Some(201), &["10 held", "50 lost", "51 release"]);
+        for (strategy, expected) in [
+            ("ttl", "A sends DEL, but there is no key any more"),
+            ("check-then-del", "A finds at its release that the lock is no longer its own"),
+        ] {
+            let strategy = Strategy::named(strategy);
+            let request = TracedRequest { lane: &a, is_duplicate: false, strategy };
+            let timeline = Timeline::of_requests(&[request], Language::English);
+            let told = timeline.events.iter().map(|it| it.text(Language::English));
+            assert!(told.map(|it| format!("A {it}")).any(|it| it == expected), "{expected}");
+            let statements = timeline.events.iter().filter_map(|it| it.detail.statement.as_deref());
+            let set = statements.collect::<Vec<_>>()[0];
+            assert_eq!(set.contains("owner"), expected.contains("its own"), "{set}");
+        }
+    }
+
+    /// Requests with one idempotency key name it; the key of a single request has no name.
+    #[test]
+    fn shared_idempotency_key_is_named() {
+        let mut lanes = [
+            lane(1, "A", Some(201), &["10 read 10", "20 write 9", "25 commit", "30 committed"]),
+            lane(2, "B", Some(201), &["60 replayed"]),
+            lane(3, "C", Some(201), &["70 read 9", "80 write 8", "85 commit", "90 committed"]),
+        ];
+        let keys = [Uuid::from_u128(7), Uuid::from_u128(7), Uuid::from_u128(8)];
+        for (lane, key) in lanes.iter_mut().zip(keys) {
+            lane.idempotency_key = Some(key);
+        }
+        let found = "B finds the key K: it gets the stored response of the first request";
+        let committed = "A has committed the order, with its key K and the response";
+        let told = told(&lanes);
+        for expected in [committed, found, "C has committed"] {
+            assert!(told.iter().any(|it| it == expected), "{expected}: {told:?}");
+        }
+
+        for (lane, key) in lanes.iter_mut().zip([1, 2, 2]) {
+            lane.idempotency_key = Some(Uuid::from_u128(key));
+        }
+        let told = self::told(&lanes);
+        assert!(
+            told.contains(&found.to_owned()) && !told.contains(&committed.to_owned()),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn pauses_and_work_have_their_length() {
+        let paused = lane(1, "A", Some(201), &["1000 paused", "314400 resumed", "400000 paused"]);
+        let works = lane(2, "B", Some(201), &["1000 works", "121000 worked"]);
+        assert_eq!(
+            told(&[paused, works]),
+            [
+                "A is paused, for 313 ms",
+                "B works for 120 ms with what it has read",
+                "B has done its work",
+                "A continues",
+                "A is paused",
             ]
         );
     }

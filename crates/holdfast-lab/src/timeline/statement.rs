@@ -5,17 +5,11 @@ use holdfast_shop::Strategy;
 use holdfast_shop::probe::Point;
 use holdfast_shop::strategy::{Isolation, ReadMethod, WriteGuard};
 
-/// Returns the row's table, its value and key, the ledger, and what is done with the order.
-fn tables(detail: &Detail) -> [&'static str; 5] {
+/// Returns the row's table, its value and key, and the ledger.
+fn tables(detail: &Detail) -> [&'static str; 4] {
     match detail.value {
-        Some(Value::Money(_)) => [
-            "accounts",
-            "balance_cents",
-            "user_id",
-            "balance_ledger",
-            "update orders set status = …",
-        ],
-        _ => ["items", "stock", "sku", "stock_ledger", "insert into orders …"],
+        Some(Value::Money(_)) => ["accounts", "balance_cents", "user_id", "balance_ledger"],
+        _ => ["items", "stock", "sku", "stock_ledger"],
     }
 }
 
@@ -39,9 +33,11 @@ fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
         ("owner" | "watchdog" | "fenced" | "batched", Point::Release) => {
             "if GET lock = owner\nthen DEL lock"
         }
-        ("setnx", Point::Held) | ("setnx-expire", Point::Expire) => "SETNX lock owner",
+        ("setnx", Point::Held) | ("setnx-expire", Point::Expire) => "SETNX lock value",
         ("setnx-expire", Point::Held) => "PEXPIRE lock lease",
-        ("ttl" | "check-then-del" | "expire-only", Point::Held) => "SET lock owner NX PX lease",
+        ("check-then-del", Point::Held) => "SET lock owner NX PX lease",
+        // Nothing compares the value.
+        ("ttl" | "expire-only", Point::Held) => "SET lock value NX PX lease",
         ("check-then-del", Point::Delete) => "GET lock",
         ("setnx" | "setnx-expire" | "ttl" | "check-then-del", Point::Release) => "DEL lock",
         _ => return None,
@@ -66,9 +62,9 @@ fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
     }
 }
 
-/// Returns the one statement that writes everything: row, ledger entry, order and key record.
+/// Returns the part of the one statement that changes the row, and names what else it writes.
 fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
-    let [row, column, key, ledger, order] = tables(detail);
+    let [row, column, key, ledger] = tables(detail);
     let value = match detail.value {
         Some(Value::Units(value)) => value.to_string(),
         Some(Value::Money(cents)) => cents.0.to_string(),
@@ -85,17 +81,11 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
     };
 
     // A conditional update has changed the row at the read already.
-    let changed = if strategy.read == ReadMethod::ConditionalUpdate {
-        String::new()
-    } else {
-        format!(
-            "changed as (update {row} set {column} = {value}{set}\n where {key} = $1{guard} \
-             returning …),\n"
-        )
-    };
-
+    if strategy.read == ReadMethod::ConditionalUpdate {
+        return format!("insert into {ledger} …\n-- same statement: idempotency, orders");
+    }
     format!(
-        "with {changed}entered as (insert into {ledger} …),\n\
-         recorded as (insert into idempotency …)\n{order}"
+        "update {row} set {column} = {value}{set}\n where {key} = $1{guard}\n\
+         -- same statement: {ledger}, idempotency, orders"
     )
 }

@@ -1,6 +1,7 @@
 //! The lab's pages, while the lab is on: lessons, custom loads, results. Everybody may read them;
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
+mod compare;
 mod hand_in;
 pub mod index;
 pub mod judged;

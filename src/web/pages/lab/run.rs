@@ -5,6 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
 
+use super::compare;
 use super::hand_in::HandIn;
 use super::progress::{Guesses, Progress};
 use super::run_form;
@@ -170,7 +171,8 @@ pub async fn show(
     };
 
     let handles = what_if::handles(&run);
-    let player = player(&run, lesson, &handles, language);
+    let compared = compare::player(&run, lesson, language);
+    let player = compared.or_else(|| player(&run, lesson, &handles, language));
     let (scenes, access) = (scenes(&run, language), run_access(&request, Action::Lesson).await?);
     let hand_in = HandIn::of(&state, layout.caller.as_deref(), &run).await?;
     let page = RunPage { lesson, guesses, player, handles, access, scenes, hand_in, layout, run };

@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use time::OffsetDateTime;
 
+use super::compare;
 use super::index;
 use super::run::{self, run_address};
 use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
@@ -84,7 +85,8 @@ fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::err
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
     let page = SavedRun {
         lesson,
-        player: player(&run, lesson, &[], layout.language),
+        player: compare::player(&run, lesson, layout.language)
+            .or_else(|| player(&run, lesson, &[], layout.language)),
         scenes: scenes(&run, layout.language),
         style: without_fonts(&STYLES.concat()),
         json,

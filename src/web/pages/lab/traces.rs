@@ -97,9 +97,6 @@ pub fn player(
     handles: &[Handle],
     language: Language,
 ) -> Option<Player> {
-    if let Some(compared) = compare(run, lesson, language) {
-        return Some(compared);
-    }
     let groups = groups(run);
     let wanted = lesson.map_or("", |lesson| lesson.scene);
     let asked = groups.iter().find(|scene| !wanted.is_empty() && scene[0].scene == wanted);
@@ -146,59 +143,6 @@ pub fn player(
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
     let scene = small.or(groups.first())?;
     Some(drawn(scene, TimelineView::fitting(timeline(run, scene, language), language)))
-}
-
-/// Requests of an arm that are compared with those of another one.
-const MAX_COMPARED: usize = 6;
-/// Id of the scene that compares the slowest strategy of a load with the fastest one.
-const COMPARE: &str = "compare";
-
-/// Returns the first requests of the slowest and of the fastest strategy, on one time scale from
-/// their first request on.
-fn compare(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
-    let asks = lesson.is_some_and(|lesson| lesson.scene == COMPARE);
-    let (slow, fast) = views::slowest_and_fastest(&run.outcome.arms).filter(|_| asks)?;
-    let lanes = [slow, fast].map(|arm| first_lanes(run, arm, language));
-    if lanes.iter().any(Vec::is_empty) {
-        return None;
-    }
-
-    let lanes = lanes.concat();
-    let requests = lanes.iter().map(|lane| {
-        let strategy = lane.strategy.as_deref().and_then(Strategy::named);
-        TracedRequest { lane, is_duplicate: false, strategy }
-    });
-    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
-    let names = [("slow", slow.name(language).into()), ("fast", fast.name(language).into())];
-    Some(Player {
-        scene: COMPARE.to_owned(),
-        sentence: Some(language.text_with("lab-compare", &names)),
-        track: TimelineView::to_scale(timeline, language),
-        beside: None,
-    })
-}
-
-/// Returns the requests of an arm that had the lock first, with their places as names.
-fn first_lanes(run: &LabRun, arm: &ArmResult, language: Language) -> Vec<Lane> {
-    let is_own = |lane: &&Lane| {
-        arm_of(run, lane).is_some_and(|of_lane| std::ptr::eq(of_lane, arm))
-            && !lane.events.is_empty()
-    };
-    let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().filter(is_own).collect();
-    lanes.sort_by_key(|lane| {
-        let held = lane.events.iter().find(|event| event.event == "held");
-        held.or(lane.events.first()).map(|event| event.t_us)
-    });
-    lanes.truncate(MAX_COMPARED);
-
-    let began_us = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    let name = arm.name(language);
-    let renamed = lanes.into_iter().enumerate().map(|(place, lane)| Lane {
-        label: format!("{name} {}", place + 1).into(),
-        strategy: Some(arm.strategy.clone()),
-        ..lane.clone().since(began_us)
-    });
-    renamed.collect()
 }
 
 pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
@@ -266,7 +210,7 @@ fn timeline(run: &LabRun, scene: &[&Lane], language: Language) -> Timeline {
     Timeline::of_requests(&requests, language)
 }
 
-fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
+pub fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
     run.outcome.arms.get(lane.arm?)
 }
 

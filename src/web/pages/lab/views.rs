@@ -5,6 +5,7 @@ use crate::web::pages::format::format_count;
 use holdfast_base::messages::{Language, Text};
 pub use holdfast_base::output::{grouped as count, rate};
 use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
+use holdfast_lab::source::about_strategy;
 use holdfast_shop::{Cents, Strategy};
 
 /// Upper bounds: rows of a table of samples, points of a curve.
@@ -42,6 +43,16 @@ pub fn figure_name(name: &str, money: bool, language: Language) -> String {
     let has_money_name = matches!(name, "sold" | "left" | "oversold" | "undersold" | "rate");
     let name = if money && has_money_name { format!("money-{name}") } else { name.to_owned() };
     language.text(&format!("lab-figure-{name}"))
+}
+
+/// Returns the strategies of the arms, with what each is.
+pub fn strategies(arms: &[ArmResult], language: Language) -> Vec<(&'static str, String)> {
+    let mut strategies: Vec<&Strategy> =
+        arms.iter().filter_map(|arm| Strategy::named(&arm.strategy)).collect();
+    strategies.sort_by_key(|strategy| strategy.name);
+    strategies.dedup_by_key(|strategy| strategy.name);
+    let about = |it: &Strategy| (it.name, about_strategy(it, language));
+    strategies.into_iter().map(about).collect()
 }
 
 /// Returns the arms as they are compared: the fastest first, if that is all in which they differ.

@@ -9,7 +9,8 @@ use holdfast_base::messages::is_chinese;
 
 /// The least width of a drawing, in pixels, of each range of widths, and the range's name in
 /// `swimlane.css`.
-pub const WIDTHS: [(f64, &str); 3] = [(240.0, "narrow"), (300.0, "middle"), (540.0, "wide")];
+pub const WIDTHS: [(f64, &str); 4] =
+    [(240.0, "narrow"), (300.0, "middle"), (540.0, "wide"), (800.0, "full")];
 /// Distance of two labels in a row, in pixels.
 const DISTANCE: f64 = 8.0;
 /// How far a label reaches beyond the middle of its mark, in pixels; `swimlane.css` has it too.

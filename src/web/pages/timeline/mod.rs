@@ -5,6 +5,7 @@
 //! keeps the width that all of its labels need. `static/swimlane.js` only lets a drawing play.
 
 mod axis;
+mod bands;
 mod labels;
 mod size;
 
@@ -13,17 +14,19 @@ use std::collections::BTreeSet;
 use askama::Template;
 
 use self::axis::{Axis, Percent, label_width};
+use self::bands::BandText;
 use self::labels::{Label, WIDTHS, Wanted};
-use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, SCROLLED, SMALL, Size};
+use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, ROW_HEIGHT, SCROLLED, SMALL, Size};
 use holdfast_base::messages::Language;
-use holdfast_lab::timeline::{Activity, Event, EventKind, Overlap, Timeline};
+use holdfast_lab::timeline::{
+    Activity, Event, EventKind, LaneState, Overlap, Timeline, TimelineLane,
+};
 use holdfast_lab::what_if::Handle;
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
 const MAX_LABELLED_LANES: usize = 4;
-const ROW_HEIGHT: i32 = 20;
 /// The style of what is shown at every width.
-const ALL_WIDTHS: &str = "narrow middle wide";
+const ALL_WIDTHS: &str = "narrow middle wide full";
 
 /// A label, and the widths of the drawing at which it is shown.
 #[derive(Debug)]
@@ -38,11 +41,15 @@ pub struct TimelineView {
     language: Language,
     pub timeline: Timeline,
     /// What the lane of each event does until its next one.
-    activities: Vec<Activity>,
+    states: Vec<LaneState>,
     next: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,
     /// The labels of each event, which may differ by the width of the drawing.
     labels: Vec<Vec<Shown>>,
+    /// The words on the overlaps of a drawing that fits its box.
+    bands: Vec<BandText>,
+    /// The top of each lane, and the end of the last one.
+    tops: Vec<i32>,
     axis: Axis,
     size: Size,
     /// The causes that can be dragged: the field and the event that shows it.
@@ -89,7 +96,7 @@ impl TimelineView {
     /// Draws a timeline that fits its box, with time to scale.
     pub fn to_scale(timeline: Timeline, language: Language) -> Self {
         let axis = Axis::to_scale(&timeline.events);
-        Self { axis, ..Self::new(timeline, Vec::new(), COMPACT, language) }
+        Self::on(axis, timeline, Vec::new(), LABELLED, language)
     }
 
     /// Draws a timeline of few events that fits its box, with low lanes.
@@ -113,14 +120,27 @@ impl TimelineView {
         let texts: Vec<Vec<String>> =
             timeline.events.iter().map(|event| event.labels(language)).collect();
         let axis = axis(&timeline.events, &texts, &size);
+        Self::on(axis, timeline, overlaps, size, language)
+    }
 
+    fn on(
+        axis: Axis,
+        timeline: Timeline,
+        overlaps: Vec<Overlap>,
+        size: Size,
+        language: Language,
+    ) -> Self {
+        let texts: Vec<Vec<String>> =
+            timeline.events.iter().map(|event| event.labels(language)).collect();
         let mut view = Self {
             language,
-            activities: timeline.activities(),
+            states: timeline.states(),
             next: timeline.next_in_lane(),
             timeline,
             overlaps,
             labels: Vec::new(),
+            bands: Vec::new(),
+            tops: Vec::new(),
             axis,
             size,
             grips: Vec::new(),
@@ -130,11 +150,35 @@ impl TimelineView {
 
         view.labels =
             if size.axis > 0 { view.all_labels(texts) } else { view.placed_labels(texts) };
-        let rows = view.labels.iter().flatten().map(|shown| shown.label.row);
+        view.tops = view.lane_tops();
         if size.rows > 1 {
-            view.size.lane += ROW_HEIGHT * i32::try_from(rows.max().unwrap_or(0)).unwrap_or(0);
+            let spans = view.spans();
+            view.bands = bands::texts(&view.timeline, &view.overlaps, &spans, language);
+            let more = i32::try_from(view.band_rows().saturating_sub(1)).unwrap_or(0);
+            view.size.foot += ROW_HEIGHT * more;
         }
         view
+    }
+
+    /// Returns the top of each lane, which is as high as its labels need, and the end of the last.
+    fn lane_tops(&self) -> Vec<i32> {
+        let mut rows = vec![0; self.timeline.lanes.len()];
+        for (event, labels) in self.timeline.events.iter().zip(&self.labels) {
+            let own = labels.iter().map(|shown| shown.label.row).max().unwrap_or(0);
+            rows[event.lane] = own.max(rows[event.lane]);
+        }
+
+        let mut tops = vec![self.size.axis];
+        for rows in rows {
+            let last = tops.last().copied().unwrap_or(0);
+            let more = ROW_HEIGHT * i32::try_from(rows).unwrap_or(0);
+            tops.push(last + self.size.lane + more);
+        }
+        tops
+    }
+
+    fn band_rows(&self) -> usize {
+        self.bands.iter().map(|band| band.row + 1).max().unwrap_or(0)
     }
 
     /// Returns the labels of a scrolled drawing, whose axis has room for all of them.
@@ -189,14 +233,6 @@ impl TimelineView {
         fade_begin(self.axis.place_of(from_us).0 / 100.0)
     }
 
-    /// Returns the step, from 1, at which a playback begins: the first read that matters, unless
-    /// something happens before that the drawing is about.
-    pub fn first(&self) -> usize {
-        let read = self.overlaps.first().map_or(0, |overlap| overlap.read);
-        let mut before = self.timeline.events[..read].iter();
-        if before.any(|event| rank(event) == 0) { 1 } else { read + 1 }
-    }
-
     pub fn list_title(&self) -> String {
         let steps = self.timeline.events.len();
         self.language.text_with("swimlane-list", &[("steps", steps.into())])
@@ -211,8 +247,13 @@ impl TimelineView {
     }
 
     pub fn legend(&self) -> Vec<Activity> {
-        let is_drawn = |activity: &Activity| self.activities.contains(activity);
+        let is_drawn =
+            |activity: &Activity| self.states.iter().any(|state| state.activity == *activity);
         Activity::SHOWN.into_iter().filter(is_drawn).collect()
+    }
+
+    pub fn has_pauses(&self) -> bool {
+        self.states.iter().any(|state| state.is_paused())
     }
 
     /// Returns the marks that the legend explains: the kind's name, its shape and its meaning.
@@ -236,7 +277,18 @@ impl TimelineView {
             EventKind::Foreign => "loss",
             EventKind::Held | EventKind::Release => Activity::Lock.name(),
             EventKind::Expired | EventKind::Gone => Activity::Over.name(),
-            _ => self.activities[*index].name(),
+            _ => self.activity(index).name(),
+        }
+    }
+
+    /// Returns the server of a lane in words, if it is known by its port.
+    fn server(&self, lane: &TimelineLane) -> String {
+        match lane.replica.parse::<u16>() {
+            Ok(_) => {
+                let port = [("port", lane.replica.as_str().into())];
+                self.language.text_with("swimlane-server", &port)
+            }
+            Err(_) => lane.replica.clone(),
         }
     }
 
@@ -253,7 +305,7 @@ impl TimelineView {
     }
 
     fn top(&self, lane: &usize) -> i32 {
-        self.size.axis + self.size.lane * i32::try_from(*lane).unwrap_or(0)
+        self.tops.get(*lane).copied().unwrap_or(0)
     }
 
     fn x(&self, index: &usize) -> Percent {
@@ -266,15 +318,34 @@ impl TimelineView {
         self.top(&event.lane) + self.size.label + ROW_HEIGHT * row
     }
 
+    fn activity(&self, index: &usize) -> Activity {
+        self.states[*index].activity
+    }
+
     /// Returns place, width and height of the bar behind an event; a thin line for an idle lane.
     fn bar(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
-        let is_idle = self.activities[*index] == Activity::Idle;
-        if is_idle && self.next[*index].is_none() {
+        let is_idle = self.activity(index) == Activity::Idle;
+        // A lock may outlive the drawing; one whose write was rejected is done.
+        let is_over = is_idle || self.timeline.events[*index].kind == EventKind::Refused;
+        if is_over && self.next[*index].is_none() {
             return None;
         }
+        let (from, width) = self.until_next(index);
+        Some((from, width, if is_idle { 2 } else { self.size.bar_height }))
+    }
+
+    /// Returns place, width and height of the sign of a pause, which lies in the bar.
+    fn pause(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
+        let is_paused = self.states[*index].is_paused() && self.next[*index].is_some();
+        let (from, width) = self.until_next(index);
+        is_paused.then_some((from, width, self.size.bar_height / 2 - 1))
+    }
+
+    /// Returns the place of an event, and how far it is to the next one of its lane.
+    fn until_next(&self, index: &usize) -> (Percent, Percent) {
         let from = self.axis.place(*index);
         let to = self.axis.place(self.next[*index].unwrap_or(usize::MAX));
-        Some((from, Percent(to.0 - from.0), if is_idle { 2 } else { self.size.bar_height }))
+        (from, Percent(to.0 - from.0))
     }
 
     fn spans(&self) -> Vec<(Percent, Percent)> {
@@ -285,24 +356,22 @@ impl TimelineView {
         self.overlaps.iter().map(span).collect()
     }
 
-    /// Returns the words on the overlaps, and the middle of the first at each range of widths,
-    /// moved so that the drawing contains them.
-    fn overlap_labels(&self) -> Vec<(String, Percent, &'static str)> {
-        let first = self.spans().first().copied().filter(|_| self.size.foot > MARGIN);
-        let Some((from, width)) = first else { return Vec::new() };
-        let is_fitting = self.size.axis == 0;
-        let text = if is_fitting { "swimlane-overlap" } else { "judge-overlap" };
-        let text = self.language.text(text);
-
-        let in_width = |room: f64| {
-            let half = (label_width(&text) / room * 50.0).min(50.0);
-            Percent((from.0 + width.0 / 2.0).clamp(half, 100.0 - half))
-        };
-        if !is_fitting {
-            let middle = in_width(self.axis.width);
-            return vec![(text, middle, ALL_WIDTHS)];
+    /// Returns the words on the overlaps, their middles, how far they are above the last row, and
+    /// the widths at which they are shown. In a scrolled drawing the first band has words.
+    fn overlap_labels(&self) -> Vec<(String, Percent, i32, &'static str)> {
+        if self.size.axis == 0 {
+            let rows = self.band_rows();
+            let of_band = |band: &BandText| {
+                (band.text.clone(), band.middle, band.above_last(rows), band.width)
+            };
+            return self.bands.iter().map(of_band).collect();
         }
-        WIDTHS.map(|(width, name)| (text.clone(), in_width(width), name)).into()
+
+        let Some((from, width)) = self.spans().first().copied() else { return Vec::new() };
+        let text = self.language.text("judge-overlap");
+        let half = (label_width(&text) / self.axis.width * 50.0).min(50.0);
+        let middle = Percent((from.0 + width.0 / 2.0).clamp(half, 100.0 - half));
+        vec![(text, middle, 0, ALL_WIDTHS)]
     }
 }
 
@@ -327,7 +396,7 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
 fn shape(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Killed | EventKind::Broken | EventKind::Busy => "cross",
-        EventKind::Gone => EventKind::Lost.name(),
+        EventKind::Gone | EventKind::Absent => EventKind::Lost.name(),
         EventKind::Left | EventKind::Removed => EventKind::Release.name(),
         EventKind::Stale => EventKind::Refused.name(),
         EventKind::Continued | EventKind::Restarted => EventKind::Resumed.name(),
@@ -338,6 +407,8 @@ fn shape(kind: &EventKind) -> &'static str {
         | EventKind::Wait
         | EventKind::Expire
         | EventKind::End
+        | EventKind::Works
+        | EventKind::Worked
         | EventKind::Answered
         | EventKind::Other(_) => "dot",
         kind => kind.name(),
@@ -347,7 +418,9 @@ fn shape(kind: &EventKind) -> &'static str {
 /// Returns how late a label is placed: what a drawing is about first, then reads and writes.
 fn rank(event: &Event) -> u8 {
     match &event.kind {
-        kind if EventKind::KEY.contains(kind) => 0,
+        EventKind::Committed if event.detail.value.is_some() => 0,
+        EventKind::Sent if event.detail.shared_key.is_some() => 0,
+        kind if EventKind::KEY.contains(kind) && *kind != EventKind::Tries => 0,
         _ if is_main(event) => 1,
         _ => 2,
     }
@@ -360,98 +433,13 @@ pub fn fade_begin(at: f64) -> String {
 }
 
 fn is_main(event: &Event) -> bool {
-    matches!(event.kind, EventKind::Read | EventKind::Write)
+    let has_key = event.detail.shared_key.is_some();
+    match event.kind {
+        EventKind::Read | EventKind::Write | EventKind::Works => true,
+        EventKind::Committed => has_key,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use holdfast_lab::timeline::{Detail, TimelineLane, Value};
-    use strum::IntoEnumIterator as _;
-
-    fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
-        let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-        Event { lane, at_us, kind, detail }
-    }
-
-    /// Turns of eight clients, with a minute between the tenth and the eleventh event.
-    fn many_events() -> Timeline {
-        let mut events = Vec::new();
-        for turn in 0..16_u64 {
-            let at_us = turn * 7_500 + if turn < 2 { 0 } else { 60_000_000 };
-            let value = 1_000_000 - i64::try_from(turn).unwrap();
-            let lane = usize::try_from(turn % 8).unwrap();
-            events.extend([
-                event(at_us, lane, EventKind::Wait, value),
-                event(at_us + 1_500, lane, EventKind::Held, value),
-                event(at_us + 3_000, lane, EventKind::Read, value),
-                event(at_us + 4_500, lane, EventKind::Write, value - 1),
-                event(at_us + 6_000, lane, EventKind::Release, value),
-            ]);
-        }
-        let lanes = vec![TimelineLane::default(); 8];
-        Timeline { lanes, events }
-    }
-
-    #[test]
-    fn scrolled_labels_never_overlap() {
-        for language in Language::ALL {
-            let view = TimelineView::scrolled(many_events(), Vec::new(), "", language);
-            for lane in 0..view.timeline.lanes.len() {
-                let events = view.timeline.events.iter().enumerate();
-                let own = events.filter(|(_, event)| event.lane == lane);
-                let spans: Vec<(f64, f64)> = own
-                    .filter_map(|(index, _)| {
-                        let from = view.place(index) * view.axis.width;
-                        let shown = view.labels[index].first()?;
-                        Some((from, from + labels::text_width(&shown.label.text)))
-                    })
-                    .collect();
-                assert!(spans.len() > 4, "{view:?}");
-                assert!(spans.windows(2).all(|pair| pair[1].0 >= pair[0].1), "{view:?}");
-            }
-        }
-    }
-
-    /// Reads and writes of two orders, the loss and its fork are labelled on the smallest phone.
-    #[test]
-    fn few_events_have_all_main_labels() {
-        let events = vec![
-            event(0, 0, EventKind::Sent, 0),
-            event(100, 1, EventKind::Sent, 0),
-            event(1_000, 0, EventKind::Read, 10),
-            event(1_200, 1, EventKind::Read, 10),
-            event(2_000, 1, EventKind::Write, 9),
-            event(2_300, 1, EventKind::Answered, 201),
-            event(90_000, 0, EventKind::Write, 9),
-            event(90_300, 0, EventKind::Answered, 201),
-        ];
-        for language in Language::ALL {
-            let lanes = vec![TimelineLane::default(); 2];
-            let view = TimelineView::fitting(Timeline { lanes, events: events.clone() }, language);
-            for index in [2, 3, 4, 6] {
-                let widths: String =
-                    view.labels[index].iter().map(|it| it.widths.as_str()).collect();
-                assert!(widths.contains("narrow") && widths.contains("wide"), "{view:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_kind_has_its_mark() {
-        let marks = include_str!("../../../../templates/parts/timeline_marks.svg");
-        for kind in EventKind::iter() {
-            let id = format!("id=\"mark-{}\"", shape(&kind));
-            assert!(marks.contains(&id), "{id}");
-        }
-    }
-
-    #[test]
-    fn long_gaps_are_shortened_and_marked() {
-        let view = TimelineView::scrolled(many_events(), Vec::new(), "", Language::English);
-        assert_eq!(view.axis.breaks().count(), 1);
-        assert!(view.axis.width < 9_000.0, "{}", view.axis.width);
-        let times: Vec<String> = view.axis.ticks().into_iter().map(|(_, text)| text).collect();
-        assert!(times.contains(&"0.0".to_owned()) && times.contains(&"60,015.0".to_owned()));
-    }
-}
+mod tests;

@@ -3,6 +3,8 @@
 use super::axis::Scale;
 
 pub(super) const MARGIN: i32 = 6;
+/// Of a row of labels.
+pub(super) const ROW_HEIGHT: i32 = 20;
 /// Room for the longest cause that can be dragged, in pixels.
 const MAX_DRAG: f64 = 200.0;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 
 use super::Timeline;
-use super::event::{Event, EventKind};
+use super::event::{Event, EventKind, Value};
 
 /// What a lane does after an event; its text is its name in the style of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
@@ -15,7 +15,6 @@ pub enum Activity {
     Idle,
     Waiting,
     Lock,
-    Paused,
     /// It has read a value and not written it yet, without a lock.
     Working,
     /// It works as if it had the lock, but its lease is over.
@@ -31,14 +30,13 @@ pub enum Activity {
 
 impl Activity {
     /// Those that a legend explains.
-    pub const SHOWN: [Self; 8] = [
+    pub const SHOWN: [Self; 7] = [
         Self::Waiting,
         Self::Lock,
         Self::Over,
         Self::Gone,
         Self::Unsafe,
         Self::Left,
-        Self::Paused,
         Self::Working,
     ];
 
@@ -47,7 +45,6 @@ impl Activity {
             Self::Idle => "",
             Self::Waiting => "swimlane-legend-waiting",
             Self::Lock => "swimlane-legend-lock",
-            Self::Paused => "swimlane-label-paused",
             Self::Working => "swimlane-legend-working",
             Self::Over => "swimlane-legend-over",
             Self::Gone => "swimlane-legend-deleted",
@@ -68,6 +65,8 @@ pub struct Overlap {
     pub to_us: u64,
     /// Index of the first read.
     pub read: usize,
+    /// What all of them read, if it is one value.
+    pub value: Option<Value>,
     pub lanes: BTreeSet<usize>,
 }
 
@@ -79,6 +78,7 @@ fn ends_lane(kind: &EventKind) -> bool {
             | EventKind::Release
             | EventKind::Foreign
             | EventKind::Lost
+            | EventKind::Absent
             | EventKind::End
             | EventKind::Killed
             | EventKind::Disconnected
@@ -87,49 +87,63 @@ fn ends_lane(kind: &EventKind) -> bool {
     )
 }
 
-/// What a lane does, and whether it is paused meanwhile.
-#[derive(Debug, Clone, Copy)]
-struct LaneState {
-    now: Activity,
+/// What a lane does, and whether it is paused meanwhile: a pause changes nothing in what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneState {
+    pub activity: Activity,
     is_paused: bool,
     is_stopped: bool,
 }
 
 impl LaneState {
-    const IDLE: Self = Self { now: Activity::Idle, is_paused: false, is_stopped: false };
+    const IDLE: Self = Self { activity: Activity::Idle, is_paused: false, is_stopped: false };
 
-    fn shown(self) -> Activity {
-        if self.is_paused || self.is_stopped { Activity::Paused } else { self.now }
+    pub fn is_paused(self) -> bool {
+        self.is_paused || self.is_stopped
     }
 
     /// `goes_on` tells whether something goes on after an event: a lane whose lock is over writes
     /// later, the lock of a dead one is left, a write is followed by its commit.
     fn pass(&mut self, kind: &EventKind, goes_on: bool) {
-        match (kind, self.now) {
-            (EventKind::Paused, _) => self.is_paused = true,
-            (EventKind::Resumed, _) => self.is_paused = false,
-            (EventKind::Stopped, _) => self.is_stopped = true,
-            (EventKind::Continued, _) => self.is_stopped = false,
+        match kind {
+            EventKind::Paused => self.is_paused = true,
+            EventKind::Resumed => self.is_paused = false,
+            EventKind::Stopped => self.is_stopped = true,
+            EventKind::Continued => self.is_stopped = false,
+            _ => {}
+        }
+        // What is paused writes nothing until it goes on.
+        let is_unsafe = goes_on && !self.is_paused();
 
-            (EventKind::Expired | EventKind::Gone, Activity::Left) => self.now = Activity::Idle,
-            (EventKind::Expired | EventKind::Gone, Activity::Lock) if goes_on => {
-                self.now = Activity::Unsafe;
+        match (kind, self.activity) {
+            (EventKind::Resumed | EventKind::Continued, Activity::Over | Activity::Gone)
+                if is_unsafe =>
+            {
+                self.activity = Activity::Unsafe;
             }
-            (EventKind::Expired, Activity::Lock) => self.now = Activity::Over,
-            (EventKind::Gone, Activity::Lock) => self.now = Activity::Gone,
+            (EventKind::Expired | EventKind::Gone, Activity::Left) => {
+                self.activity = Activity::Idle;
+            }
+            (EventKind::Expired | EventKind::Gone, Activity::Lock) if is_unsafe => {
+                self.activity = Activity::Unsafe;
+            }
+            (EventKind::Expired, Activity::Lock) => self.activity = Activity::Over,
+            (EventKind::Gone, Activity::Lock) => self.activity = Activity::Gone,
             (EventKind::Killed, Activity::Lock | Activity::Left) if goes_on => {
-                *self = Self { now: Activity::Left, ..Self::IDLE };
+                *self = Self { activity: Activity::Left, ..Self::IDLE };
             }
-            (EventKind::Left, _) => self.now = Activity::Left,
+            (EventKind::Left, _) => self.activity = Activity::Left,
             (kind, Activity::Left) if ends_lane(kind) => {}
 
-            (EventKind::Wait, _) => self.now = Activity::Waiting,
-            (EventKind::Held, _) => self.now = Activity::Lock,
-            (EventKind::Read, Activity::Idle | Activity::Waiting) => self.now = Activity::Working,
-            (EventKind::Committed | EventKind::Refused, Activity::Working) => {
-                self.now = Activity::Idle;
+            (EventKind::Wait, _) => self.activity = Activity::Waiting,
+            (EventKind::Held, _) => self.activity = Activity::Lock,
+            (EventKind::Read, Activity::Idle | Activity::Waiting) => {
+                self.activity = Activity::Working;
             }
-            (EventKind::Write, Activity::Working) if !goes_on => self.now = Activity::Idle,
+            (EventKind::Committed | EventKind::Refused, Activity::Working) => {
+                self.activity = Activity::Idle;
+            }
+            (EventKind::Write, Activity::Working) if !goes_on => self.activity = Activity::Idle,
             (kind, _) if ends_lane(kind) => *self = Self::IDLE,
             _ => {}
         }
@@ -159,6 +173,7 @@ fn merge(overlaps: &mut Vec<Overlap>, next: Overlap) {
         Some(last) => {
             last.to_us = last.to_us.max(next.to_us);
             last.read = last.read.min(next.read);
+            last.value = last.value.filter(|value| Some(*value) == next.value);
             last.lanes.extend(next.lanes);
         }
         None => overlaps.push(next),
@@ -167,10 +182,10 @@ fn merge(overlaps: &mut Vec<Overlap>, next: Overlap) {
 
 impl Timeline {
     /// Returns, for each event, what its lane does from then on.
-    pub fn activities(&self) -> Vec<Activity> {
+    pub fn states(&self) -> Vec<LaneState> {
         let next = self.next_in_lane();
         let mut lanes = vec![LaneState::IDLE; self.lanes.len()];
-        let mut activities = Vec::with_capacity(self.events.len());
+        let mut states = Vec::with_capacity(self.events.len());
 
         for (index, event) in self.events.iter().enumerate() {
             let lane = &mut lanes[event.lane];
@@ -180,9 +195,9 @@ impl Timeline {
                 _ => self.writes_later(index, &next),
             };
             lane.pass(&event.kind, goes_on);
-            activities.push(lane.shown());
+            states.push(*lane);
         }
-        activities
+        states
     }
 
     /// Returns whether the lane of an event stores a write afterwards, before it has a new lock.
@@ -238,7 +253,8 @@ impl Timeline {
         let to_us = first.to_us.min(second.to_us);
         let lanes = BTreeSet::from([one.lane, other.lane]);
         let overlaps = counts && lanes.len() == 2 && other.at_us < to_us;
-        overlaps.then_some(Overlap { from_us: other.at_us, to_us, read: first.read, lanes })
+        let value = one.detail.value.filter(|_| is_same);
+        overlaps.then_some(Overlap { from_us: other.at_us, to_us, read: first.read, value, lanes })
     }
 
     fn works(&self) -> Vec<Work> {
@@ -264,6 +280,8 @@ impl Timeline {
             let is_over = match event.kind {
                 EventKind::Write => !commits.contains(&event.lane),
                 EventKind::Committed | EventKind::Refused => true,
+                // It may release its lock before it commits.
+                EventKind::Release if commits.contains(&event.lane) => false,
                 _ => ends_lane(&event.kind),
             };
             if is_over {

@@ -39,7 +39,13 @@ fn stale_write_overwrites_unread_value() {
     let overlaps = timeline.overlaps(false);
     assert_eq!(
         overlaps,
-        [Overlap { from_us: 2, to_us: 3, read: 0, lanes: BTreeSet::from([1, 2]) }]
+        [Overlap {
+            from_us: 2,
+            to_us: 3,
+            read: 0,
+            value: Some(Value::Units(41)),
+            lanes: BTreeSet::from([1, 2])
+        }]
     );
     timeline.put_involved_lanes_first(&overlaps);
     let names: String = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
@@ -53,7 +59,8 @@ fn overlaps_of_one_time_are_one() {
     let timeline = timeline(reads.chain(ends).collect());
     let overlaps = timeline.overlaps(true);
     let lanes = BTreeSet::from([0, 1, 2]);
-    assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 5, read: 0, lanes }]);
+    let value = Some(Value::Units(41));
+    assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 5, read: 0, value, lanes }]);
 }
 
 #[test]
@@ -107,18 +114,24 @@ fn killed_client_holds_nothing() {
         event(3, 0, EventKind::Killed, None),
         event(4, 1, EventKind::Held, None),
     ]);
-    let names: Vec<&str> = timeline.activities().iter().map(|it| it.name()).collect();
-    assert_eq!(names, ["waiting", "lock", "paused", "idle", "lock"]);
+    assert_eq!(names(&timeline), ["waiting", "lock", "lock", "idle", "lock"]);
+    assert_eq!(paused(&timeline), [2]);
+}
+
+/// Returns the events after which their lanes are paused.
+fn paused(timeline: &Timeline) -> Vec<usize> {
+    let states = timeline.states().into_iter().enumerate();
+    states.filter(|(_, state)| state.is_paused()).map(|(index, _)| index).collect()
 }
 
 fn names(timeline: &Timeline) -> Vec<&'static str> {
-    timeline.activities().iter().map(|it| it.name()).collect()
+    timeline.states().iter().map(|it| it.activity.name()).collect()
 }
 
-/// A lane that shows the end of its lease while it is paused goes on without a lock; red, if it
-/// writes what is stored.
+/// A holder that is paused has its lock until its lease is over, and then works on without one; red
+/// from where it goes on, if it writes what is stored.
 #[test]
-fn expiry_during_pause_shows_afterwards() {
+fn paused_holder_has_its_lock_until_lease_ends() {
     let lane = |last: EventKind| {
         timeline(vec![
             event(0, 0, EventKind::Held, None),
@@ -131,9 +144,10 @@ fn expiry_during_pause_shows_afterwards() {
         ])
     };
     let refused = lane(EventKind::Refused);
-    assert_eq!(names(&refused), ["lock", "lock", "paused", "paused", "over", "over", "idle"]);
+    assert_eq!(names(&refused), ["lock", "lock", "lock", "over", "over", "over", "idle"]);
     let written = lane(EventKind::Write);
-    assert_eq!(names(&written), ["lock", "lock", "paused", "paused", "unsafe", "unsafe", "idle"]);
+    assert_eq!(names(&written), ["lock", "lock", "lock", "over", "unsafe", "unsafe", "idle"]);
+    assert_eq!(paused(&written), [2, 3]);
 }
 
 #[test]
@@ -146,7 +160,8 @@ fn stopped_process_is_paused_within_pause_of_request() {
         event(4, 0, EventKind::Continued, None),
         event(5, 0, EventKind::Resumed, None),
     ]);
-    assert_eq!(names(&timeline), ["lock", "paused", "paused", "paused", "paused", "lock"]);
+    assert_eq!(names(&timeline), ["lock"; 6]);
+    assert_eq!(paused(&timeline), [1, 2, 3, 4]);
 }
 
 #[test]
@@ -211,4 +226,19 @@ fn last_write_ends_work() {
         event(4, 1, EventKind::Committed, None),
     ]);
     assert_eq!(names(&timeline), ["working", "working", "idle", "working", "idle"]);
+}
+
+/// A release before the commit ends no work: the next holder reads what is about to change.
+#[test]
+fn work_lasts_until_its_commit() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Read, Some(10)),
+        event(1, 0, EventKind::Write, Some(9)),
+        event(2, 0, EventKind::Release, None),
+        event(3, 1, EventKind::Read, Some(10)),
+        event(4, 0, EventKind::Committed, None),
+        event(5, 1, EventKind::Write, Some(9)),
+        event(6, 1, EventKind::Committed, None),
+    ]);
+    assert_eq!((stale(&timeline), times(&timeline, false)), (vec![5], vec![(3, 4)]));
 }

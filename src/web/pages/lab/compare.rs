@@ -1,0 +1,236 @@
+//! The slowest and the fastest strategy of a load in slow motion: each is a lane with its orders in
+//! turn, on one time scale. The orders of a batch share a lock, a read, a write and a commit, so
+//! they are one turn.
+
+use super::traces::{Player, arm_of};
+use super::views;
+use crate::web::pages::timeline::TimelineView;
+use holdfast_base::messages::Language;
+use holdfast_lab::lessons::Lesson;
+use holdfast_lab::run::{ArmResult, LabRun, Lane, LaneEvent};
+use holdfast_lab::timeline::{Timeline, TracedRequest};
+use holdfast_shop::Strategy;
+
+/// Id of the scene that compares.
+const SCENE: &str = "compare";
+/// Turns of a strategy that are drawn.
+const MAX_TURNS: usize = 6;
+/// Turns may overlap where nothing makes them wait; then they take several lanes.
+const MAX_LANES: usize = 3;
+/// What is drawn of a turn, in the order of a trace.
+const DRAWN: [&str; 5] = ["held", "read", "write", "committed", "release"];
+
+/// What was done under one lock, with one commit.
+struct Turn<'a> {
+    lanes: Vec<&'a Lane>,
+    events: Vec<LaneEvent>,
+}
+
+pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
+    let asks = lesson.is_some_and(|lesson| lesson.scene == SCENE);
+    let (slow, fast) = views::slowest_and_fastest(&run.outcome.arms).filter(|_| asks)?;
+    let turns = [slow, fast].map(|arm| (arm, turns(run, arm)));
+    if turns.iter().any(|(_, turns)| turns.is_empty()) {
+        return None;
+    }
+
+    let orders = |at: usize| turns[at].1.iter().map(Turn::orders).sum::<i64>();
+    let variables = [
+        ("slow", slow.name(language).into()),
+        ("slow_orders", orders(0).into()),
+        ("slow_commits", turns[0].1.len().into()),
+        ("fast", fast.name(language).into()),
+        ("fast_orders", orders(1).into()),
+        ("fast_commits", turns[1].1.len().into()),
+    ];
+    let sentence = language.text_with("lab-compare", &variables);
+    let lanes: Vec<Lane> =
+        turns.into_iter().flat_map(|(arm, turns)| lanes(arm, turns, language)).collect();
+    let requests = lanes.iter().map(|lane| {
+        let strategy = lane.strategy.as_deref().and_then(Strategy::named);
+        TracedRequest { lane, is_duplicate: false, strategy }
+    });
+    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
+    Some(Player {
+        scene: SCENE.to_owned(),
+        sentence: Some(sentence),
+        track: TimelineView::to_scale(timeline, language),
+        beside: None,
+    })
+}
+
+/// Returns the first turns of an arm, by time.
+fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<Turn<'a>> {
+    let is_own = |lane: &&Lane| arm_of(run, lane).is_some_and(|of_lane| std::ptr::eq(of_lane, arm));
+    let mut turns: Vec<Turn<'a>> = Vec::new();
+    for lane in run.outcome.lanes.iter().filter(is_own) {
+        let Some(committed) = committed(lane) else { continue };
+        let same = turns.iter_mut().find(|turn| {
+            let first = turn.lanes[0];
+            let it = self::committed(first);
+            first.replica == lane.replica && it.is_some_and(|it| it.t_us == committed.t_us)
+        });
+        match same {
+            Some(turn) => turn.lanes.push(lane),
+            None => turns.push(Turn { lanes: vec![lane], events: Vec::new() }),
+        }
+    }
+
+    turns.iter_mut().for_each(Turn::merge);
+    turns.sort_by_key(Turn::began_us);
+    turns.truncate(MAX_TURNS);
+    turns
+}
+
+fn committed(lane: &Lane) -> Option<&LaneEvent> {
+    lane.events.iter().find(|event| event.event == "committed")
+}
+
+impl Turn<'_> {
+    /// Returns the number of its orders, of which not all may be recorded.
+    fn orders(&self) -> i64 {
+        committed(self.lanes[0]).and_then(|event| event.value).unwrap_or(1)
+    }
+
+    fn began_us(&self) -> u64 {
+        self.events.first().map_or(u64::MAX, |event| event.t_us)
+    }
+
+    /// Makes one request of the orders, all of which take the same: it reads what the first one
+    /// reads, and writes what the last one leaves.
+    fn merge(&mut self) {
+        let value = |lane: &Lane, name: &str| {
+            lane.events.iter().find(|event| event.event == name).and_then(|event| event.value)
+        };
+        self.lanes.sort_by_key(|lane| std::cmp::Reverse(value(lane, "write")));
+        let first = self.lanes[0];
+        let left = value(first, "read").zip(value(first, "write")).map(|(read, written)| {
+            read.saturating_sub(read.saturating_sub(written).saturating_mul(self.orders()))
+        });
+
+        // The keys and fences of two strategies are not compared.
+        let drawn = first.events.iter().filter(|event| DRAWN.contains(&event.event.as_str()));
+        let plain =
+            drawn.map(|event| LaneEvent { key: String::new(), fence: None, ..event.clone() });
+        self.events = plain.collect();
+        let write = self.events.iter_mut().find(|event| event.event == "write");
+        if let Some(write) = write {
+            write.value = left;
+        }
+    }
+}
+
+/// Returns the lanes of an arm from its first turn on: each turn in one that is free.
+fn lanes(arm: &ArmResult, turns: Vec<Turn<'_>>, language: Language) -> Vec<Lane> {
+    let mut lanes: Vec<Lane> = Vec::new();
+    for turn in turns {
+        let is_free =
+            |lane: &&mut Lane| lane.events.last().is_none_or(|last| last.t_us <= turn.began_us());
+        if let Some(lane) = lanes.iter_mut().find(is_free) {
+            lane.events.extend(turn.events);
+        } else if lanes.len() < MAX_LANES {
+            lanes.push(Lane {
+                // Nobody in particular: no request is sent or answered.
+                request_id: uuid::Uuid::nil(),
+                label: arm.name(language).into(),
+                replica: String::new(),
+                strategy: Some(arm.strategy.clone()),
+                sent_us: turn.began_us(),
+                answered_us: None,
+                status: None,
+                problem: None,
+                events: turn.events,
+                ..turn.lanes[0].clone()
+            });
+        }
+    }
+
+    let began_us = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
+    lanes.into_iter().map(|lane| lane.since(began_us)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// An order that has the lock from `from_us` on for 50 µs; `orders` share its commit.
+    fn lane(arm: usize, replica: &str, from_us: u64, read: i64, orders: Option<i64>) -> Value {
+        let event = |after_us: u64, name: &str, value: Option<i64>| json!({ "t_us": from_us + after_us, "event": name, "key": "{sku:tea}", "value": value });
+        let events = [
+            event(0, "held", None),
+            event(10, "read", Some(read)),
+            event(20, "write", Some(read - 1)),
+            event(40, "committed", orders),
+            event(50, "release", None),
+        ];
+        json!({
+            "request_id": uuid::Uuid::now_v7(), "label": "order", "replica": replica, "arm": arm,
+            "sent_us": 0, "answered_us": from_us + 70, "status": 201, "problem": null,
+            "events": events,
+        })
+    }
+
+    fn player_of(lanes: &[Value]) -> Player {
+        let arm = |strategy: &str, rate: f64| {
+            json!({
+                "strategy": strategy, "sku": "tea", "stock_opening": 100, "sold": 4, "stock": 96,
+                "ok": true, "orders_per_s": rate,
+            })
+        };
+        let run = json!({
+            "id": uuid::Uuid::nil(), "state": "done", "wanted": { "lesson": "hot-item" },
+            "progress": {}, "created_at": "2026-01-01T00:00:00Z", "lanes": lanes,
+            "arms": [arm("owner", 10.0), arm("batched", 40.0)],
+        });
+        let run: LabRun = serde_json::from_value(run).unwrap();
+        let lesson = holdfast_lab::lessons::named("hot-item");
+        player(&run, lesson, Language::English).unwrap()
+    }
+
+    #[test]
+    fn batch_is_one_turn_with_one_commit() {
+        let player = player_of(&[
+            lane(0, "1", 1_000, 100, None),
+            lane(0, "2", 1_200, 99, None),
+            // Of a batch of three, one is not recorded.
+            lane(1, "1", 5_000, 99, Some(3)),
+            lane(1, "1", 5_000, 100, Some(3)),
+            lane(1, "2", 5_100, 97, None),
+        ]);
+        assert_eq!(
+            player.sentence.unwrap(),
+            "owner: 2 orders, 2 commits. batched: 4 orders, 2 commits. Both on one time scale."
+        );
+        let timeline = &player.track.timeline;
+        let lanes: Vec<&str> = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
+        assert_eq!(lanes, ["owner", "batched"]);
+
+        let of_batched = timeline.events.iter().filter(|event| event.lane == 1);
+        let told: Vec<(u64, String)> =
+            of_batched.map(|event| (event.at_us, event.text(Language::English))).collect();
+        let expected = [
+            (0, "has the lock"),
+            (10, "reads 100"),
+            (20, "writes 97"),
+            (40, "has committed 3 orders at once"),
+            (50, "releases the lock"),
+            (100, "has the lock"),
+            (110, "reads 97"),
+            (120, "writes 96"),
+            (140, "has committed"),
+            (150, "releases the lock"),
+        ];
+        assert_eq!(told, expected.map(|(at_us, text)| (at_us, text.to_owned())));
+        assert!(player.track.to_string().contains(">commit: 3 orders<"));
+    }
+
+    /// Where nothing makes them wait, turns overlap, and take a lane each up to a bound.
+    #[test]
+    fn overlapping_turns_have_lanes_of_their_own() {
+        let overlapping = (0..5).map(|at| lane(0, "1", 1_000 + at, 100, None));
+        let of_batched = [lane(1, "1", 5_000, 100, Some(3))];
+        let player = player_of(&overlapping.chain(of_batched).collect::<Vec<_>>());
+        assert_eq!(player.track.timeline.lanes.len(), MAX_LANES + 1);
+    }
+}

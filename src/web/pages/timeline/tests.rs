@@ -1,0 +1,147 @@
+//! Tests of the drawings: their labels, bars and marks.
+
+use super::*;
+use holdfast_lab::timeline::{Detail, Value};
+use strum::IntoEnumIterator as _;
+
+fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
+    let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
+    Event { lane, at_us, kind, detail }
+}
+
+/// Turns of eight clients, with a minute between the tenth and the eleventh event.
+fn many_events() -> Timeline {
+    let mut events = Vec::new();
+    for turn in 0..16_u64 {
+        let at_us = turn * 7_500 + if turn < 2 { 0 } else { 60_000_000 };
+        let value = 1_000_000 - i64::try_from(turn).unwrap();
+        let lane = usize::try_from(turn % 8).unwrap();
+        events.extend([
+            event(at_us, lane, EventKind::Wait, value),
+            event(at_us + 1_500, lane, EventKind::Held, value),
+            event(at_us + 3_000, lane, EventKind::Read, value),
+            event(at_us + 4_500, lane, EventKind::Write, value - 1),
+            event(at_us + 6_000, lane, EventKind::Release, value),
+        ]);
+    }
+    let lanes = vec![TimelineLane::default(); 8];
+    Timeline { lanes, events }
+}
+
+#[test]
+fn scrolled_labels_never_overlap() {
+    for language in Language::ALL {
+        let view = TimelineView::scrolled(many_events(), Vec::new(), "", language);
+        for lane in 0..view.timeline.lanes.len() {
+            let events = view.timeline.events.iter().enumerate();
+            let own = events.filter(|(_, event)| event.lane == lane);
+            let spans: Vec<(f64, f64)> = own
+                .filter_map(|(index, _)| {
+                    let from = view.place(index) * view.axis.width;
+                    let shown = view.labels[index].first()?;
+                    Some((from, from + labels::text_width(&shown.label.text)))
+                })
+                .collect();
+            assert!(spans.len() > 4, "{view:?}");
+            assert!(spans.windows(2).all(|pair| pair[1].0 >= pair[0].1), "{view:?}");
+        }
+    }
+}
+
+/// Reads and writes of two orders, the loss and its fork are labelled on the smallest phone.
+#[test]
+fn few_events_have_all_main_labels() {
+    let events = vec![
+        event(0, 0, EventKind::Sent, 0),
+        event(100, 1, EventKind::Sent, 0),
+        event(1_000, 0, EventKind::Read, 10),
+        event(1_200, 1, EventKind::Read, 10),
+        event(2_000, 1, EventKind::Write, 9),
+        event(2_300, 1, EventKind::Answered, 201),
+        event(90_000, 0, EventKind::Write, 9),
+        event(90_300, 0, EventKind::Answered, 201),
+    ];
+    for language in Language::ALL {
+        let lanes = vec![TimelineLane::default(); 2];
+        let view = TimelineView::fitting(Timeline { lanes, events: events.clone() }, language);
+        for index in [2, 3, 4, 6] {
+            let widths: String = view.labels[index].iter().map(|it| it.widths.as_str()).collect();
+            assert!(widths.contains("narrow") && widths.contains("wide"), "{view:?}");
+        }
+    }
+}
+
+/// A paused holder has its lock, and then what is left of it, beneath the sign of its pause; and
+/// what makes the lesson is labelled on the smallest phone: check, end of the lease, next lock,
+/// delete.
+#[test]
+fn late_delete_is_told_by_its_labels() {
+    let mut events = vec![
+        event(0, 0, EventKind::Held, 0),
+        event(2_000, 0, EventKind::Read, 10),
+        event(4_000, 0, EventKind::Write, 9),
+        event(6_000, 0, EventKind::Committed, 0),
+        event(8_000, 0, EventKind::Delete, 0),
+        event(9_000, 0, EventKind::Paused, 1_600),
+        event(1_500_000, 0, EventKind::Expired, 0),
+        event(1_510_000, 1, EventKind::Held, 0),
+        event(1_512_000, 1, EventKind::Read, 9),
+        event(1_600_000, 0, EventKind::Resumed, 0),
+        event(1_602_000, 0, EventKind::Foreign, 0),
+        event(1_602_000, 1, EventKind::Gone, 0),
+    ];
+    for event in &mut events {
+        event.detail.value = event.detail.value.filter(|_| is_main(event));
+        event.detail.other = Some("B".to_owned());
+    }
+    let lanes = vec![TimelineLane::default(); 2];
+    for language in Language::ALL {
+        let timeline = Timeline { lanes: lanes.clone(), events: events.clone() };
+        let view = TimelineView::fitting(timeline, language);
+        for index in [4, 6, 7, 10, 11] {
+            let widths = view.labels[index].iter().flat_map(|it| it.widths.split(' '));
+            assert_eq!(widths.count(), WIDTHS.len(), "{index}: {view:?}");
+        }
+
+        let bar = |index: usize| (view.activity(&index), view.pause(&index).is_some());
+        assert_eq!(bar(4), (Activity::Lock, false));
+        assert_eq!(bar(5), (Activity::Lock, true));
+        assert_eq!(bar(6), (Activity::Over, true));
+        assert_eq!(bar(9), (Activity::Over, false));
+        let drawn = view.render().unwrap();
+        assert_eq!(drawn.matches("<rect class=\"pause\"").count(), 2, "{drawn}");
+    }
+}
+
+/// The bar of a holder goes on to the edge, unless its last event says that it is done.
+#[test]
+fn rejected_write_ends_its_bar() {
+    for (last, goes_on) in [(EventKind::Refused, false), (EventKind::Read, true)] {
+        let events = vec![
+            event(0, 0, EventKind::Held, 0),
+            event(1_000, 0, EventKind::Expired, 0),
+            event(2_000, 0, last, 9),
+        ];
+        let timeline = Timeline { lanes: vec![TimelineLane::default()], events };
+        let view = TimelineView::fitting(timeline, Language::English);
+        assert_eq!(view.bar(&2).is_some(), goes_on);
+    }
+}
+
+#[test]
+fn every_kind_has_its_mark() {
+    let marks = include_str!("../../../../templates/parts/timeline_marks.svg");
+    for kind in EventKind::iter() {
+        let id = format!("id=\"mark-{}\"", shape(&kind));
+        assert!(marks.contains(&id), "{id}");
+    }
+}
+
+#[test]
+fn long_gaps_are_shortened_and_marked() {
+    let view = TimelineView::scrolled(many_events(), Vec::new(), "", Language::English);
+    assert_eq!(view.axis.breaks().count(), 1);
+    assert!(view.axis.width < 9_000.0, "{}", view.axis.width);
+    let times: Vec<String> = view.axis.ticks().into_iter().map(|(_, text)| text).collect();
+    assert!(times.contains(&"0.0".to_owned()) && times.contains(&"60,015.0".to_owned()));
+}
