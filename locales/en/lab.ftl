@@ -106,7 +106,7 @@ lab-reconnecting = Connection lost. Reconnecting …
 ## Verdict
 lab-player-title = Slow motion
 lab-pair = Both requests read { $before }, { $apart } apart, and both wrote { $after }.
-lab-waits-retry = The lesson lets A work for 120 ms, so that B and C have to wait. Here they ask again every 50 ms or so: after A’s release, the lock is idle until one of them asks.
+lab-waits-retry = The lesson lets A work for 120 ms, so that B and C have to wait. Here they ask again every { $retry_ms } ms or so: after A’s release, the lock is idle until one of them asks.
 lab-waits-queue = The same in a queue: A’s release wakes the next one, and nobody asks in vain. Here the last one got the lock { $ms } ms after A’s release.
 lab-handle-ttl-ms = Lease of A
 lab-handle-work-ms = Pause of A

@@ -101,7 +101,7 @@ lab-reconnecting = 连接中断，正在重连……
 ## 结论
 lab-player-title = 慢动作
 lab-pair = 两个请求都读到 { $before }（相隔 { $apart }），又都写入 { $after }。
-lab-waits-retry = 这一课让 A 执行 120 ms，B 和 C 只好等。这里它们每隔约 50 ms 再试一次：A 释放之后，锁一直空着，直到其中一个来试。
+lab-waits-retry = 这一课让 A 执行 120 ms，B 和 C 只好等。这里它们每隔约 { $retry_ms } ms 再试一次：A 释放之后，锁一直空着，直到其中一个来试。
 lab-waits-queue = 换成排队：A 一释放就唤醒下一个，谁也不用白跑一趟。这里 A 释放 { $ms } ms 之后，最后一个也拿到了锁。
 lab-handle-ttl-ms = A 的租约
 lab-handle-work-ms = A 的暂停

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::timeout;
 
+use crate::settings::BESIDE_POOL;
 use holdfast_base::output::print_progress;
 use holdfast_shop::db;
 
@@ -22,8 +23,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(70);
 const NAME: &str = "holdfast_bench_";
 /// Start of its comment, which ends with its name: a copy under another name is not ours.
 const MARK: &str = "temporary database of holdfast bench: ";
-/// Connections of a replica beside its pool (`docs/CONFIGURATION.md`).
-const BESIDE_POOL: i64 = 4;
 const REPLICAS: i64 = 2;
 /// Size of the benchmark's own pool.
 pub(super) const OWN_CONNECTIONS: u32 = 8;
@@ -112,9 +111,9 @@ impl BenchDatabase {
         );
 
         let own = i64::from(OWN_CONNECTIONS);
-        let needed = REPLICAS * (i64::from(pool_size) + BESIDE_POOL) + own;
+        let needed = REPLICAS * i64::from(pool_size + BESIDE_POOL) + own;
         if free < needed {
-            let largest = (free - own) / REPLICAS - BESIDE_POOL;
+            let largest = (free - own) / REPLICAS - i64::from(BESIDE_POOL);
             let advice = if largest >= 1 {
                 format!("Use --pool-size {largest}, or raise")
             } else {

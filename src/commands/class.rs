@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use rand::seq::IndexedRandom as _;
 
 use crate::qr;
-use crate::settings::MIN_PASSWORD_LENGTH;
+use crate::settings::{BESIDE_POOL, MIN_PASSWORD_LENGTH};
 use holdfast_base::output::{self, print_progress};
 use holdfast_lab::class;
 use holdfast_lab::scheduler_game::CONNECTIONS_OF_CLASS;
@@ -21,9 +21,6 @@ use holdfast_shop::users::{self, Credentials};
 const ADMIN: &str = "admin";
 /// Letters and digits of a password: none that look alike. Twelve of them have 59 bits.
 const PASSWORD_ALPHABET: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
-/// Connections to Postgres that a replica has beside its pool and the games: for audits, and one
-/// that tells the others that it runs.
-const BESIDE_POOL: u32 = 4;
 /// Connections of the lab's runner, of commands and of people.
 const OF_OTHERS: u32 = 20;
 /// An address of a network for documentation: a way to it is a way out of this machine.
@@ -44,13 +41,13 @@ pub fn check_connections(options: &UpArgs, pool_size: u32) -> anyhow::Result<()>
     let of_replica = pool_size + BESIDE_POOL + CONNECTIONS_OF_CLASS;
     let most = (MAX_CONNECTIONS - OF_OTHERS) / of_replica;
     let replicas = u32::from(options.replicas);
+    let fewer = if most > 0 { format!("--replicas {most} or fewer, or ") } else { String::new() };
     ensure!(
         !options.class || replicas <= most,
         "{replicas} replicas of a class may open {} connections, and its Postgres accepts \
-         {MAX_CONNECTIONS}, {OF_OTHERS} of them for the lab and for people: use --replicas {} or \
-         fewer, or a smaller HOLDFAST_POOL_SIZE (now {pool_size})",
+         {MAX_CONNECTIONS}, {OF_OTHERS} of them for the lab and for people: use {fewer}a \
+         smaller HOLDFAST_POOL_SIZE (now {pool_size})",
         replicas * of_replica,
-        most.max(1),
     );
     Ok(())
 }

@@ -21,6 +21,10 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 /// and a billion codes take years.
 const JOIN_RATE: &str = "120/m:60";
 
+/// Connections to Postgres that a replica has beside its pool: for audits, and one that tells the
+/// others that it runs (`docs/CONFIGURATION.md`).
+pub const BESIDE_POOL: u32 = 4;
+
 /// Default limit of a user's unpaid orders while the lab is off: more than a person places within
 /// the payment window.
 const DEFAULT_UNPAID_LIMIT: &str = "200";

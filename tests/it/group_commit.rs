@@ -28,12 +28,14 @@ async fn send_together(shop: &Shop, requests: Vec<Call>, statement: &str) -> Vec
 /// Sends it again, with the same key, while it is not available. A read gives up after two seconds,
 /// and on a loaded machine the others may not wait yet.
 async fn until_answered(call: Call) -> Reply {
-    loop {
-        let reply = call.clone().await;
+    let mut reply = call.clone().await;
+    for _ in 0..20 {
         if reply.status != 503 {
-            return reply;
+            break;
         }
+        reply = call.clone().await;
     }
+    reply
 }
 
 /// The number of statements that wait for that table.

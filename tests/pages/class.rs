@@ -14,7 +14,7 @@ use crate::browser::Browser;
 use crate::lab::{oversold, register_runner};
 use crate::race::bottom_of;
 use crate::stability::resize;
-use crate::visitor::Visitor;
+use crate::visitor::{Page, Visitor};
 
 const LESSON: &str = "/lab/lessons/lost-update";
 const ANSWERS: &str = "/lab/lessons/lost-update/answers";
@@ -94,6 +94,11 @@ async fn class_presses_at_once() {
     }
     let live = visitors[0].get("/bar?present").await.text;
     assert!(live.contains("id=\"class-run\"") && live.contains(run.as_str()), "{live}");
+    let refreshed = visitors[0].page_request("/bar?present");
+    let page_of_run = format!("{}{run}?present", visitors[0].base);
+    let live = refreshed.header("Referer", page_of_run).send().await.unwrap();
+    let live = Page::read(live).await.text;
+    assert!(!live.contains(run.as_str()), "its own page does not offer it: {live}");
     assert!(!visitors[0].get("/lab").await.text.contains("Result:"), "not on a phone");
     let audience = visitors[0].get(&format!("{run}?present")).await.words();
     assert!(audience.contains("correct") && !audience.contains("Your answer"), "{audience}");

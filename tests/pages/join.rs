@@ -155,6 +155,13 @@ async fn visitor_of_a_class_is_led_to_join() {
         assert!(refused.words().contains(why) && main.contains("href=\"/lab\""), "{main}");
         assert!(!main.contains("/sign-in"), "{main}");
     }
+    let stale = mia.post(form, "csrf=old&guess=1").await;
+    assert_eq!(stale.status, 403);
+    assert!(
+        !stale.words().contains("teacher") && !stale.text.contains("/sign-in"),
+        "{}",
+        stale.text
+    );
     // On a phone, whose place it is.
     assert!(mia.get("/shop").await.text.contains("class=\"name student\">Mia<"));
 }

@@ -16,7 +16,7 @@ const MAX_STEPS: usize = 32;
 const MAX_DURATION_US: u64 = 60_000_000;
 /// How long a request waits for its lock, and how often it asks, unless the run says otherwise.
 const MAX_WAIT_US: u64 = 5_000_000;
-const RETRY_MS: u64 = 50;
+pub const RETRY_MS: u64 = 50;
 
 /// What a request does again; all other events follow from what it meets.
 const STEPS: [&str; 11] = [

@@ -20,7 +20,7 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Grace period: INT closes all sessions and writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
-/// Sixteen replicas with sixteen connections each, and some for people, audits and tests.
+/// Fourteen replicas with sixteen connections each, and four more beside; and some for people.
 pub const MAX_CONNECTIONS: u32 = 300;
 
 /// Returns the URL of a database, in a format that psql and sqlx accept.

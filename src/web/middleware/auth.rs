@@ -157,11 +157,7 @@ pub(super) fn unauthenticated(request: &HttpRequest) -> Problem {
 }
 
 pub(super) fn ensure_admin(user: SignedInUser) -> Result<SignedInUser, Problem> {
-    if user.caller.admin {
-        Ok(user)
-    } else {
-        Err(Problem::new(ProblemType::Forbidden, "only an admin can do this"))
-    }
+    if user.caller.admin { Ok(user) } else { Err(Problem::admin_only()) }
 }
 
 #[must_use]

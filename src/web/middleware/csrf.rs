@@ -7,7 +7,7 @@
 //! send it only with TLS and to loopback.
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
+use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, REFERER};
 
 use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
 use crate::web::{Problem, ProblemType};
@@ -61,6 +61,14 @@ fn origin_is_host(request: &HttpRequest) -> bool {
 pub fn local_path(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/shop" }
+}
+
+/// Returns the page of this site that the request comes from, if the browser says so.
+pub fn referring_path(request: &HttpRequest) -> Option<String> {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let (_, address) = header(REFERER)?.split_once("://")?;
+    let path = address.strip_prefix(header(HOST)?)?;
+    (local_path(path) == path).then(|| path.to_owned())
 }
 
 fn foreign_form() -> Problem {

@@ -7,9 +7,7 @@
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{
-    ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, REFERER,
-};
+use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Path;
@@ -22,7 +20,7 @@ use super::rejection::RejectionNotice;
 use super::respond::html;
 use super::sign_in::sign_in_url;
 use crate::web::middleware::SESSION_COOKIE;
-use crate::web::middleware::csrf::local_path;
+use crate::web::middleware::csrf::referring_path;
 use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, app_state, see_other};
@@ -48,11 +46,13 @@ impl RejectionPage {
         let back = if is_too_large { "/shop".to_owned() } else { back };
 
         if layout.class && problem.problem_type() == ProblemType::Forbidden {
-            if layout.is_student() {
-                // With no other name to sign in with.
+            if layout.is_student() && problem.is_admin_only() {
                 notice.meaning = None;
                 notice.advice = layout.text("class-forbidden");
                 notice.link = Some(("/lab".into(), layout.text("class-forbidden-link")));
+            } else if layout.is_student() {
+                // With no other name to sign in with.
+                notice.link = None;
             } else if layout.caller.is_none() {
                 notice.link = Some(("/join".into(), layout.text("join-title")));
             }
@@ -183,13 +183,6 @@ fn back_path(request: &HttpRequest) -> String {
         None if is_under(request.path(), &["/lab"]) => "/lab".to_owned(),
         None => "/shop".to_owned(),
     }
-}
-
-fn referring_path(request: &HttpRequest) -> Option<String> {
-    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let (_, address) = header(REFERER)?.split_once("://")?;
-    let path = address.strip_prefix(header(HOST)?)?;
-    (local_path(path) == path).then(|| path.to_owned())
 }
 
 /// Returns the page to return to after signing in: the requested one, or the form's page.

@@ -117,7 +117,7 @@ impl Layout {
             lab: state.lab,
             class: state.class,
             basket_units: Basket::of_cookie(request).units(),
-            path: request.path().to_owned(),
+            path: shown_path(request),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
             class_run: None,
         })
@@ -212,6 +212,13 @@ impl Layout {
     pub fn is_at(&self, path: &str) -> bool {
         self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
     }
+}
+
+/// Returns the path of the page that is shown: an open page refreshes itself by that of the bar.
+fn shown_path(request: &HttpRequest) -> String {
+    let path = request.path();
+    let shown = if path == "/bar" { csrf::referring_path(request) } else { None };
+    shown.map_or_else(|| path.to_owned(), |shown| shown.split('?').take(1).collect())
 }
 
 /// The bar and the link to the basket, with which an open page refreshes itself.

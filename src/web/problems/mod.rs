@@ -20,6 +20,7 @@ use holdfast_shop::db::ErrorClass;
 use holdfast_shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
+const ADMIN_ONLY: &str = "only an admin can do this";
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 
 pub type HttpResult = Result<HttpResponse, Problem>;
@@ -61,6 +62,16 @@ impl Problem {
         let mut problem = Self::new(problem_type, message.english());
         problem.0.message = Some(message);
         problem
+    }
+
+    pub fn admin_only() -> Self {
+        Self::new(ProblemType::Forbidden, ADMIN_ONLY)
+    }
+
+    /// Whether an admin, in a class the teacher, may do it.
+    pub fn is_admin_only(&self) -> bool {
+        let message = self.0.message.as_ref().map(Message::id);
+        self.0.detail == ADMIN_ONLY || message == Some("class-teacher-only")
     }
 
     pub fn missing(message: Message) -> Self {

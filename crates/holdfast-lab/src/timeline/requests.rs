@@ -173,7 +173,7 @@ fn measure_pauses(events: &mut [Keyed<'_>]) {
             let is_end = |kind| matches!(kind, &EventKind::Resumed | &EventKind::Worked);
             let end = rest.iter().find(|(event, _)| is_end(&event.kind));
             let length_us = end.map(|(end, _)| end.at_us.saturating_sub(pause.at_us));
-            pause.detail.value = length_us.map(|us| Value::Ms((us + 500) / 1_000));
+            pause.detail.value = length_us.map(|us| Value::Ms(us.saturating_add(500) / 1_000));
         }
     }
 }

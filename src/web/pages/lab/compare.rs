@@ -15,6 +15,7 @@ use holdfast_shop::Strategy;
 const SCENE: &str = "compare";
 /// Turns of a strategy that are drawn.
 const MAX_TURNS: usize = 6;
+const MAX_ORDERS: i64 = 10_000;
 /// Turns may overlap where nothing makes them wait; then they take several lanes.
 const MAX_LANES: usize = 3;
 /// What is drawn of a turn, in the order of a trace.
@@ -30,7 +31,9 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
     let asks = lesson.is_some_and(|lesson| lesson.scene == SCENE);
     let (slow, fast) = views::slowest_and_fastest(&run.outcome.arms).filter(|_| asks)?;
     let turns = [slow, fast].map(|arm| (arm, turns(run, arm)));
-    if turns.iter().any(|(_, turns)| turns.is_empty()) {
+    // An old run does not tell how many orders shared a commit.
+    let tells_orders = turns[1].1.iter().any(|turn| turn.told_orders().is_some());
+    if turns[0].1.is_empty() || !tells_orders {
         return None;
     }
 
@@ -89,7 +92,13 @@ fn committed(lane: &Lane) -> Option<&LaneEvent> {
 impl Turn<'_> {
     /// Returns the number of its orders, of which not all may be recorded.
     fn orders(&self) -> i64 {
-        committed(self.lanes[0]).and_then(|event| event.value).unwrap_or(1)
+        self.told_orders().unwrap_or(1)
+    }
+
+    /// A file may be anybody's, so the number is bounded.
+    fn told_orders(&self) -> Option<i64> {
+        let orders = committed(self.lanes[0])?.value?;
+        Some(orders.clamp(1, MAX_ORDERS))
     }
 
     fn began_us(&self) -> u64 {

@@ -120,8 +120,9 @@ pub fn player(
         let below = TimelineView::fitting(timeline(run, beside, language), language);
         let lanes: Vec<Lane> = beside.iter().copied().cloned().collect();
         let late = [("ms", what_if::late_ms(&lanes).into())];
+        let retry_ms = run.request.retry_ms.unwrap_or(what_if::RETRY_MS);
         return Some(Player {
-            sentence: Some(language.text("lab-waits-retry")),
+            sentence: Some(language.text_with("lab-waits-retry", &[("retry_ms", retry_ms.into())])),
             beside: Some((language.text_with("lab-waits-queue", &late), below)),
             ..drawn(scene, track)
         });
