@@ -293,7 +293,7 @@ mod tests {
         let json = serde_json::to_string(&verdict).unwrap();
         let read: Message = serde_json::from_str(&json).unwrap();
         assert_eq!(read, verdict);
-        assert!(read.english().ends_with("2 sold, stock reduced by 1"), "{}", read.english());
+        assert!(read.english().ends_with("2 sold, stock reduced by 1."), "{}", read.english());
         let chinese = read.format(Language::Chinese).unwrap();
         assert!(chinese.contains('2') && !chinese.contains("sold"), "{chinese}");
         assert_eq!(Message::new("run-of-a-later-version").format(Language::Chinese), None);
