@@ -28,6 +28,7 @@ shop-sold-out = Sold out
 shop-returns = A reserved unit may return { $when }, if it is not paid.
 shop-returns-soon = A reserved unit may return within a minute.
 shop-none-reserved = All units are sold. None is reserved.
+shop-return-unknown = All units are sold or reserved. Units of unpaid orders return to the shop.
 shop-hidden = This item is no longer sold.
 shop-limit = At most { $limit } per customer.
 shop-limit-reached = You have { $purchased } in your orders, the most a customer may have.

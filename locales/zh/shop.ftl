@@ -22,6 +22,7 @@ shop-sold-out = 已售罄
 shop-returns = 预留的商品若未付款，{ $when }可能退回。
 shop-returns-soon = 一分钟内可能有预留的商品退回。
 shop-none-reserved = 已全部售出，没有预留。
+shop-return-unknown = 全部库存已售出或被预留。订单到期未付款，预留的库存会退回。
 shop-hidden = 此商品已下架。
 shop-limit = 每位顾客最多 { $limit } 件。
 shop-limit-reached = 你的订单里已有 { $purchased } 件，达到限购数量，不能再买。

@@ -143,6 +143,9 @@ async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
         (stock("1", "order"), "The shop’s own reasons (order, refund …) are reserved."),
         (stock("1", "Cancelled!"), "The shop’s own reasons (order, refund …) are reserved."),
         (stock("1", "已退款"), "The shop’s own reasons (order, refund …) are reserved."),
+        (stock("1", "Payment"), "The shop’s own reasons (order, refund …) are reserved."),
+        (stock("1", "top+up"), "The shop’s own reasons (order, refund …) are reserved."),
+        (stock("1", "welcome"), "The shop’s own reasons (order, refund …) are reserved."),
         (add("No", "1"), "1 to 64 characters: a–z, 0–9 and dash."),
         (add("deadbolt", "1"), "There already is an item with this sku."),
         (add("new", "-1"), "Enter a whole number from 0 to 1,000,000,000."),
@@ -264,4 +267,8 @@ async fn form_of_ended_session_keeps_its_text() {
     assert!(list.text.contains("id=\"item-deadbolt\"") && !list.text.contains("item-key-ring"));
     let whole = admin.get("/admin/log?item=deadbolt").await.words();
     assert!(whole.contains("Log of deadbolt") && whole.contains("Whole log"), "{whole}");
+    for nobody in ["deadbolt", "%00"] {
+        let log = admin.get(&format!("/admin/log?user={nobody}")).await.words();
+        assert!(log.contains("Nothing was changed yet."), "{nobody}: {log}");
+    }
 }

@@ -125,7 +125,10 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
         let link = format!("<a href=\"/admin/orders/{id}\"><code>{end}</code></a>");
         assert!(list.text.contains(&link), "{query}: {}", list.words());
     }
+    shop.execute("insert into items (sku, name, price_cents, stock) values ('dead', 'D', 1, 0)")
+        .await;
     for (query, why) in [
+        ("?sku=Dead", "No order matches."),
         ("?user=nemo", "There is no user nemo."),
         ("?user=%3Cb%3E", "There is no user &#60;b&#62;."),
         ("?status=lost", "No order matches."),

@@ -139,6 +139,24 @@ async fn sign_in_returns_to_requested_page() {
     assert_eq!(wrong.status, 401);
     assert!(wrong.words().contains("The name or the password is wrong."));
     assert_eq!(wrong.field("next"), "/account");
+
+    // A form is carried on, and can't be shown: the session has begun all the same.
+    for (action, status) in
+        [("/nowhere", 404), ("/admin/items/nothing/edit", 404), ("/admin/items", 500)]
+    {
+        let admin = Visitor::new(&shop);
+        let form = format!("user=admin&password=admin&kept-form={action}");
+        // The look-up of the new session fails: it does not look like another user's.
+        if status == 500 {
+            shop.execute("alter table users rename nickname to lost").await;
+        }
+        let failed = admin.post("/sign-in", &form).await;
+        if status == 500 {
+            shop.execute("alter table users rename lost to nickname").await;
+        }
+        let is_admin = admin.get("/admin").await.status == 200;
+        assert_eq!((failed.status.as_u16(), is_admin), (status, true), "{action}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,4 +62,7 @@ async fn sold_out_says_when_a_unit_may_return() {
     alice.pays(&pending).ok().await;
     says("en", "All units are sold. None is reserved.").await;
     says("zh", "已全部售出，没有预留。").await;
+    // Nor is a page missing because this can't be found out.
+    shop.execute("alter table order_lines rename to lost").await;
+    says("en", "All units are sold or reserved. Units of unpaid orders return").await;
 }

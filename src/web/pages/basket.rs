@@ -157,7 +157,7 @@ pub(super) async fn page(
 
     let sold_out: Vec<Sku> =
         items.iter().filter(|item| item.stock == 0).map(|item| item.sku.clone()).collect();
-    let returns = next_return::next_returns(shop, &sold_out).await?;
+    let returns = next_return::next_returns(shop, &sold_out).await;
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
 
     let status = match (&rejection, &wrong) {

@@ -105,7 +105,7 @@ pub(super) async fn page(
     };
 
     let sold_out: Vec<Sku> = (item.stock == 0).then(|| sku.clone()).into_iter().collect();
-    let next_return = next_return::next_returns(shop, &sold_out).await?.remove(sku);
+    let next_return = next_return::next_returns(shop, &sold_out).await.remove(sku);
 
     let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
     let item = layout.named(item);

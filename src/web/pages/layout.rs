@@ -174,6 +174,7 @@ impl Layout {
     pub fn next_return(&self, next: &NextReturn) -> String {
         match next {
             NextReturn::NoneReserved => self.text("shop-none-reserved"),
+            NextReturn::Unknown => self.text("shop-return-unknown"),
             // Also of one that is due, whose units return within seconds.
             NextReturn::At(at) if *at < OffsetDateTime::now_utc() + Duration::from_mins(1) => {
                 self.text("shop-returns-soon")

@@ -1,8 +1,8 @@
 //! Signing in, signing up and signing out.
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Form;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
@@ -173,16 +173,20 @@ async fn begin_session(
     next: &str,
     kept: Option<KeptForm>,
 ) -> HttpResult {
-    let mut response = match kept {
-        Some(kept) => {
-            enter_session(request, &session.token).await?;
-            shown_again::show(request, kept).await?
-        }
-        None => see_other(next),
+    let shown = match kept {
+        Some(kept) => show_again(request, &session, kept).await,
+        None => Ok(see_other(next)),
     };
+    // The session has begun: the browser gets it with an error page, too.
+    let mut response = shown.unwrap_or_else(HttpResponse::from_error);
     kept_basket::move_to_account(request, &session.token, &mut response).await;
     set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
     Ok(response)
+}
+
+async fn show_again(request: &HttpRequest, session: &SessionToken, kept: KeptForm) -> HttpResult {
+    enter_session(request, &session.token).await?;
+    shown_again::show(request, kept).await
 }
 
 async fn sign_up_page(

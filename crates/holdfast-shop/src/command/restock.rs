@@ -13,8 +13,9 @@ use crate::locks::Priority;
 use crate::{IdempotencyKey, Sku, UserId};
 use holdfast_base::messages::Language;
 
-/// The reasons of the shop's own entries.
-const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
+/// The reasons of the shop's own entries, of stock and of balances.
+const RESERVED: [&str; 8] =
+    ["opening", "order", "cancel", "refund", "expiry", "payment", "top-up", "welcome"];
 /// The statuses of orders that are not the name of a reason.
 const STATUSES: [&str; 3] = ["cancelled", "expired", "refunded"];
 
@@ -87,9 +88,9 @@ fn is_reserved(reason: &str) -> bool {
     let shown = |id: String| Language::ALL.map(|language| language.text(&id));
     let reasons = RESERVED.iter().map(|name| (name, shown(format!("shop-reason-{name}"))));
     let statuses = STATUSES.iter().map(|name| (name, shown(format!("shop-status-{name}"))));
-    reasons
-        .chain(statuses)
-        .any(|(name, shown)| *name == reason || shown.iter().any(|text| letters_of(text) == reason))
+    reasons.chain(statuses).any(|(name, shown)| {
+        shown.iter().any(|text| letters_of(text) == reason) || letters_of(name) == reason
+    })
 }
 
 /// Returns the letters and digits of a text, without their case.

@@ -44,7 +44,8 @@ impl LogFilter {
             ("", "") => Ok(None),
             ("", name) => {
                 let user = users::id(shop, name).await?;
-                Ok(Some(user.map_or_else(|| name.to_owned(), |user| user.0.to_string())))
+                // No change is of an empty subject: the log of an unknown user is empty.
+                Ok(Some(user.map(|user| user.0.to_string()).unwrap_or_default()))
             }
             (sku, _) => Ok(Some(sku.replace('\0', ""))),
         }

@@ -76,7 +76,11 @@ impl OrderFilter {
         }
         if let Some(sku) = given(&self.sku) {
             let Ok(sku) = Sku::try_from(sku.to_lowercase()) else { return Ok(Wanted::Impossible) };
-            search.sku = Some(SkuPart::Beginning(sku));
+            // The page of an item links to its orders: not to those of a sku that begins alike.
+            search.sku = Some(match catalog::item(shop, &sku).await? {
+                Some(_) => SkuPart::Whole(sku),
+                None => SkuPart::Beginning(sku),
+            });
         }
         if let Some(name) = given(&self.status) {
             let status = OrderStatus::VARIANTS.iter().find(|status| status.name() == name);

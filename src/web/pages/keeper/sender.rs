@@ -27,11 +27,11 @@ pub(super) async fn sender(request: &HttpRequest, form: &FormFields) -> Result<S
     }
     match problem.problem_type() {
         ProblemType::Unauthenticated => page_with_form(request, form).await.map(Sender::SignedOut),
-        ProblemType::Forbidden if is_admin(request).await => Ok(Sender::OfEarlierSession),
+        ProblemType::Forbidden if is_admin(request).await? => Ok(Sender::OfEarlierSession),
         _ => Err(problem),
     }
 }
 
-pub(super) async fn is_admin(request: &HttpRequest) -> bool {
-    find_caller(request).await.is_ok_and(|caller| caller.is_some_and(|caller| caller.admin))
+pub(super) async fn is_admin(request: &HttpRequest) -> Result<bool, Problem> {
+    Ok(find_caller(request).await?.is_some_and(|caller| caller.admin))
 }

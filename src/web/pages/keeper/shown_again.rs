@@ -13,7 +13,7 @@ use crate::web::{HttpResult, Problem, see_other};
 
 pub(in crate::web::pages) async fn show(request: &HttpRequest, kept: KeptForm) -> HttpResult {
     // Perhaps another user has signed in.
-    if !is_admin(request).await {
+    if !is_admin(request).await? {
         return Ok(see_other("/shop"));
     }
 
