@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
@@ -29,12 +30,26 @@ struct Attempt {
 /// The attempts on one lock since the listening began.
 #[derive(Debug)]
 pub(super) struct LockAttempts {
+    client: redis::Client,
     heard: Arc<Mutex<Vec<Attempt>>>,
+    /// An `ECHO` of this is heard after all that was sent before it.
+    mark: String,
+    mark_is_heard: Arc<AtomicBool>,
     /// Ends the listening when it is dropped.
     _listener: AbortOnDropHandle<()>,
 }
 
 impl LockAttempts {
+    /// Marks the present moment: once [`Self::mark_is_heard`], so are all attempts before it.
+    pub async fn mark(&self) -> anyhow::Result<()> {
+        let mut connection = self.client.get_multiplexed_async_connection().await?;
+        Ok(redis::cmd("ECHO").arg(&self.mark).exec_async(&mut connection).await?)
+    }
+
+    pub fn mark_is_heard(&self) -> bool {
+        self.mark_is_heard.load(Ordering::Acquire)
+    }
+
     /// Returns how many replicas have asked again.
     pub fn repeated(&self) -> usize {
         self.by_replica().values().filter(|times| times.len() > 1).count()
@@ -60,20 +75,21 @@ impl Scenario {
     pub(super) async fn watch_attempts(&self, sku: &Sku) -> anyhow::Result<LockAttempts> {
         let client = redis::Client::open(self.cluster.redis_url.as_str())?;
         let monitor = client.get_async_monitor().await.context("Redis refuses MONITOR")?;
-        let mut commands = monitor.into_on_message::<String>();
+        let commands = monitor.into_on_message::<String>();
 
-        let (key, heard) = (self.lock_key(sku), Arc::<Mutex<Vec<Attempt>>>::default());
-        let heard_here = heard.clone();
-        let listener = tokio::spawn(async move {
-            while let Some(line) = commands.next().await {
-                heard_here.lock().extend(attempt(&line, &key, monotonic_us()));
-            }
-        });
-        Ok(LockAttempts { heard, _listener: AbortOnDropHandle::new(listener) })
+        let key = self.lock_key(sku);
+        let mark = Uuid::new_v4().to_string();
+        let heard = Arc::<Mutex<Vec<Attempt>>>::default();
+        let mark_is_heard = Arc::<AtomicBool>::default();
+
+        let listener = listen(commands, key, heard.clone(), mark.clone(), mark_is_heard.clone());
+        let _listener = AbortOnDropHandle::new(tokio::spawn(listener));
+        Ok(LockAttempts { client, heard, mark, mark_is_heard, _listener })
     }
 
     /// Adds to the recorded lanes of requests when each asked again and found the lock taken: of
-    /// its attempts, the first was not again, and the last one got the lock.
+    /// its attempts, all of which must have been heard, the first was not again, and the last one
+    /// got the lock.
     pub(super) fn note_attempts(&self, attempts: &LockAttempts, requests: &[Uuid]) {
         let times = attempts.by_replica();
         let mut outcome = self.outcome.lock();
@@ -85,6 +101,21 @@ impl Scenario {
             let event = |at_us: &u64| LaneEvent::new(at_us.saturating_sub(self.began_us), "tries");
             lane.events.extend(again.iter().map(event));
             lane.events.sort_by_key(|event| event.t_us);
+        }
+    }
+}
+
+async fn listen(
+    mut commands: impl Stream<Item = String> + Unpin,
+    key: String,
+    heard: Arc<Mutex<Vec<Attempt>>>,
+    mark: String,
+    mark_is_heard: Arc<AtomicBool>,
+) {
+    while let Some(line) = commands.next().await {
+        heard.lock().extend(attempt(&line, &key, monotonic_us()));
+        if line.contains(&mark) {
+            mark_is_heard.store(true, Ordering::Release);
         }
     }
 }

@@ -89,6 +89,8 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
     placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])?;
     // An attempt tells its replica, not its request.
     if !on_one_replica {
+        attempts.mark().await?;
+        wait_until("all attempts are heard", async || Ok(attempts.mark_is_heard())).await?;
         lab.note_attempts(&attempts, &requests);
     }
     lab.pause_is_work(id_of_a);

@@ -2,8 +2,8 @@
 //! have it open at once: an edit changes only the settings that were edited, and is rejected if one
 //! of them has changed since.
 
-use actix_web::HttpRequest;
 use actix_web::web::{Form, Path};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::command::restock::RestockRequest;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::{admin_log, catalog};
-use holdfast_shop::{IdempotencyKey, Shop, Sku, engine};
+use holdfast_shop::{IdempotencyKey, Shop, Sku, UserId, engine};
 
 /// Entries of the log on the page.
 const LOG_LENGTH: i64 = 10;
@@ -110,17 +110,30 @@ pub(super) async fn show_again(
     page(request, item, edit, stock, None).await
 }
 
+/// Returns the admin who sent that form of an item; otherwise the page that is shown in place of
+/// executing it.
+async fn admin_or_page(
+    request: &HttpRequest,
+    sku: &Sku,
+    name: &str,
+    form: &FormFields,
+) -> Result<Result<UserId, HttpResponse>, Problem> {
+    match sender(request, form).await? {
+        Sender::Admin(admin) => Ok(Ok(admin)),
+        Sender::SignedOut(page) => Ok(Err(page)),
+        Sender::OfEarlierSession => {
+            show_again(request, sku, name, form.clone(), FormErrors::unsent()).await.map(Err)
+        }
+    }
+}
+
 type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
 
 pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    let admin = match sender(&request, &form).await? {
-        Sender::Admin(admin) => admin,
-        Sender::SignedOut(page) => return Ok(page),
-        Sender::OfEarlierSession => {
-            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
-            return show_again(&request, &sku, "edit", fields, unsent).await;
-        }
+    let admin = match admin_or_page(&request, &sku, "edit", &form).await? {
+        Ok(admin) => admin,
+        Err(page) => return Ok(page),
     };
     let key = form.key("key")?;
     let language = language_of(&request);
@@ -152,13 +165,9 @@ pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult 
 
 pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    let admin = match sender(&request, &form).await? {
-        Sender::Admin(admin) => admin,
-        Sender::SignedOut(page) => return Ok(page),
-        Sender::OfEarlierSession => {
-            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
-            return show_again(&request, &sku, "stock", fields, unsent).await;
-        }
+    let admin = match admin_or_page(&request, &sku, "stock", &form).await? {
+        Ok(admin) => admin,
+        Err(page) => return Ok(page),
     };
     let key = form.key("key")?;
     let language = language_of(&request);

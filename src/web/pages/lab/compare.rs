@@ -37,18 +37,17 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
         return None;
     }
 
-    let orders = |at: usize| turns[at].1.iter().map(Turn::orders).sum::<i64>();
+    let [of_slow, of_fast] = turns.map(|(arm, turns)| DrawnArm::of(arm, turns, language));
     let variables = [
         ("slow", slow.name(language).into()),
-        ("slow_orders", orders(0).into()),
-        ("slow_commits", turns[0].1.len().into()),
+        ("slow_orders", of_slow.orders.into()),
+        ("slow_commits", of_slow.commits.into()),
         ("fast", fast.name(language).into()),
-        ("fast_orders", orders(1).into()),
-        ("fast_commits", turns[1].1.len().into()),
+        ("fast_orders", of_fast.orders.into()),
+        ("fast_commits", of_fast.commits.into()),
     ];
     let sentence = language.text_with("lab-compare", &variables);
-    let lanes: Vec<Lane> =
-        turns.into_iter().flat_map(|(arm, turns)| lanes(arm, turns, language)).collect();
+    let lanes = [of_slow.lanes, of_fast.lanes].concat();
     let requests = lanes.iter().map(|lane| {
         let strategy = lane.strategy.as_deref().and_then(Strategy::named);
         TracedRequest { lane, is_duplicate: false, strategy }
@@ -105,6 +104,22 @@ impl Turn<'_> {
         self.events.first().map_or(u64::MAX, |event| event.t_us)
     }
 
+    fn into_lane(self, arm: &ArmResult, language: Language) -> Lane {
+        Lane {
+            // Nobody in particular: no request is sent or answered.
+            request_id: uuid::Uuid::nil(),
+            label: arm.name(language).into(),
+            replica: String::new(),
+            strategy: Some(arm.strategy.clone()),
+            sent_us: self.began_us(),
+            answered_us: None,
+            status: None,
+            problem: None,
+            events: self.events,
+            ..self.lanes[0].clone()
+        }
+    }
+
     /// Makes one request of the orders, all of which take the same: it reads what the first one
     /// reads, and writes what the last one leaves.
     fn merge(&mut self) {
@@ -129,33 +144,40 @@ impl Turn<'_> {
     }
 }
 
-/// Returns the lanes of an arm from its first turn on: each turn in one that is free.
-fn lanes(arm: &ArmResult, turns: Vec<Turn<'_>>, language: Language) -> Vec<Lane> {
-    let mut lanes: Vec<Lane> = Vec::new();
-    for turn in turns {
-        let is_free =
-            |lane: &&mut Lane| lane.events.last().is_none_or(|last| last.t_us <= turn.began_us());
-        if let Some(lane) = lanes.iter_mut().find(is_free) {
-            lane.events.extend(turn.events);
-        } else if lanes.len() < MAX_LANES {
-            lanes.push(Lane {
-                // Nobody in particular: no request is sent or answered.
-                request_id: uuid::Uuid::nil(),
-                label: arm.name(language).into(),
-                replica: String::new(),
-                strategy: Some(arm.strategy.clone()),
-                sent_us: turn.began_us(),
-                answered_us: None,
-                status: None,
-                problem: None,
-                events: turn.events,
-                ..turn.lanes[0].clone()
-            });
-        }
-    }
+/// What is drawn of an arm.
+#[derive(Default)]
+struct DrawnArm {
+    lanes: Vec<Lane>,
+    orders: i64,
+    commits: usize,
+}
 
-    let began_us = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    lanes.into_iter().map(|lane| lane.since(began_us)).collect()
+impl DrawnArm {
+    /// Draws its turns from the first one on, each in a lane that is free. What has no lane is not
+    /// counted either.
+    fn of(arm: &ArmResult, turns: Vec<Turn<'_>>, language: Language) -> Self {
+        let mut drawn = Self::default();
+        for turn in turns {
+            let orders = turn.orders();
+            let is_free = |lane: &&mut Lane| {
+                lane.events.last().is_none_or(|last| last.t_us <= turn.began_us())
+            };
+
+            if let Some(lane) = drawn.lanes.iter_mut().find(is_free) {
+                lane.events.extend(turn.events);
+            } else if drawn.lanes.len() < MAX_LANES {
+                drawn.lanes.push(turn.into_lane(arm, language));
+            } else {
+                continue;
+            }
+            drawn.orders += orders;
+            drawn.commits += 1;
+        }
+
+        let began_us = drawn.lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
+        let lanes = drawn.lanes.into_iter().map(|lane| lane.since(began_us)).collect();
+        Self { lanes, ..drawn }
+    }
 }
 
 #[cfg(test)]
@@ -180,7 +202,7 @@ mod tests {
         })
     }
 
-    fn player_of(lanes: &[Value]) -> Player {
+    fn player_of(lanes: &[Value]) -> Option<Player> {
         let arm = |strategy: &str, rate: f64| {
             json!({
                 "strategy": strategy, "sku": "tea", "stock_opening": 100, "sold": 4, "stock": 96,
@@ -194,7 +216,7 @@ mod tests {
         });
         let run: LabRun = serde_json::from_value(run).unwrap();
         let lesson = holdfast_lab::lessons::named("hot-item");
-        player(&run, lesson, Language::English).unwrap()
+        player(&run, lesson, Language::English)
     }
 
     #[test]
@@ -206,7 +228,8 @@ mod tests {
             lane(1, "1", 5_000, 99, Some(3)),
             lane(1, "1", 5_000, 100, Some(3)),
             lane(1, "2", 5_100, 97, None),
-        ]);
+        ])
+        .unwrap();
         assert_eq!(
             player.sentence.unwrap(),
             "owner: 2 orders, 2 commits. batched: 4 orders, 2 commits. Both on one time scale."
@@ -239,7 +262,16 @@ mod tests {
     fn overlapping_turns_have_lanes_of_their_own() {
         let overlapping = (0..5).map(|at| lane(0, "1", 1_000 + at, 100, None));
         let of_batched = [lane(1, "1", 5_000, 100, Some(3))];
-        let player = player_of(&overlapping.chain(of_batched).collect::<Vec<_>>());
+        let player = player_of(&overlapping.chain(of_batched).collect::<Vec<_>>()).unwrap();
         assert_eq!(player.track.timeline.lanes.len(), MAX_LANES + 1);
+        // What is not drawn is not counted.
+        let sentence = player.sentence.unwrap();
+        assert!(sentence.starts_with("owner: 3 orders, 3 commits."), "{sentence}");
+    }
+
+    #[test]
+    fn run_that_does_not_tell_of_batches_is_not_compared() {
+        let lanes = [lane(0, "1", 1_000, 100, None), lane(1, "1", 5_000, 99, None)];
+        assert!(player_of(&lanes).is_none());
     }
 }
