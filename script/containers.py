@@ -241,17 +241,20 @@ class Images:
         if not self.binary:
             run(["docker", "build", "--tag", self.name, "."], BUILD_TIMEOUT_S)
 
+    def build_runtime(self):
+        """Makes the stage that runs the shop, without its program."""
+        run(["docker", "build", "--target", "runtime", "--tag", f"{self.name}-runtime", "."],
+            BUILD_TIMEOUT_S)
+
     def build_from_binary(self):
-        # The stage that runs the shop, and a program that is compiled already.
-        base = f"{self.name}-runtime"
-        run(["docker", "build", "--target", "runtime", "--tag", base, "."], BUILD_TIMEOUT_S)
+        self.build_runtime()
         with tempfile.TemporaryDirectory(prefix="holdfast-image-") as folder:
             program = Path(folder, "holdfast")
             shutil.copy(self.binary, program)
             program.chmod(0o755)
             succeeds(["strip", "--strip-debug", str(program)])
             Path(folder, "Dockerfile").write_text(
-                f"FROM {base}\nCOPY holdfast /usr/local/bin/\n")
+                f"FROM {self.name}-runtime\nCOPY holdfast /usr/local/bin/\n")
             run(["docker", "build", "--tag", self.name, folder], BUILD_TIMEOUT_S)
         result = run(["docker", "run", "--rm", "--network", "none", self.name, "--version"],
                      check=False)
