@@ -249,16 +249,14 @@ const MAX_LOCK_HOLD: Duration = Duration::from_secs(15);
 
 fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
     let lock = &options.lock;
-    let settings = Settings {
-        key_prefix: options.redis_prefix.clone(),
-        name: Some(replica.to_owned()),
-        ttl: Duration::from_millis(lock.lock_ttl_ms),
-        retry_interval: Duration::from_millis(lock.lock_retry_ms),
-        acquire_timeout: Duration::from_millis(lock.lock_timeout_ms),
-        max_hold: Some(MAX_LOCK_HOLD),
-        observer: Some(Arc::new(MetricsObserver)),
-        ..Settings::default()
-    };
+    let settings = Settings::default()
+        .with_key_prefix(&options.redis_prefix)
+        .with_name(replica)
+        .with_ttl(Duration::from_millis(lock.lock_ttl_ms))
+        .with_retry_interval(Duration::from_millis(lock.lock_retry_ms))
+        .with_acquire_timeout(Duration::from_millis(lock.lock_timeout_ms))
+        .with_max_hold(MAX_LOCK_HOLD)
+        .with_observer(MetricsObserver);
 
     let mut nodes = Vec::new();
     for url in options.redlock_urls.iter().filter(|url| !url.is_empty()) {

@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use crate::rate_limit;
 use crate::telemetry::process;
 use crate::web;
-use holdfast_base::metrics::{COUNTS, MetricDefinition, MetricType, define_metrics};
+use holdfast_base::metrics::{COUNTS, MetricDefinition, MetricType, SECONDS, define_metrics};
 use holdfast_base::output;
 use holdfast_shop::engine;
 use holdfast_shop::jobs;
@@ -25,12 +25,16 @@ define_metrics! {
         "fenced: requests of this process that were in the queue before a new one";
     CONTENDED_KEYS: metric_names::CONTENDED_KEYS, Gauge [] &[],
         "fenced: keys this process holds while another process is known to wait for them";
-    ACQUISITIONS: metric_names::ACQUISITIONS, Counter ["source"] &[],
-        "fenced: acquisitions: of a free lock, by a handoff (local or remote), or found by a poll";
-    RENEWALS: metric_names::RENEWALS, Counter [] &[],
-        "fenced: leases that were renewed";
-    LOST: metric_names::LOST, Counter [] &[],
-        "fenced: leases found lost before they were released: expired, or lost by Redis";
+    ACQUISITIONS: metric_names::ACQUISITIONS, Counter ["kind", "source"] &[],
+        "Acquisitions by kind of lock: of a free lock, by a handoff (local or remote), or found by a poll";
+    RENEWALS: metric_names::RENEWALS, Counter ["kind"] &[],
+        "Leases that were renewed, by kind of lock";
+    LOST: metric_names::LOST, Counter ["kind"] &[],
+        "Leases found lost before they were released, by kind of lock: expired, or lost by Redis";
+    ACQUIRE_TIME: metric_names::WAIT, Histogram ["kind"] SECONDS,
+        "Time from the call until a lock was acquired, by kind of lock";
+    HOLD_TIME: metric_names::HOLD, Histogram ["kind"] SECONDS,
+        "Time for which a lock was held, by kind of lock";
 }
 
 /// Every metric of the program and its crates.

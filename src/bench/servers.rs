@@ -203,7 +203,7 @@ fn key_prefix(database: &str) -> String {
 
 async fn check_redis(redis: &[Redis], prefix: String) -> anyhow::Result<()> {
     let (redis, nodes) = redis.split_first().context("there is no Redis")?;
-    let settings = Settings { key_prefix: prefix, ..Settings::default() };
+    let settings = Settings::default().with_key_prefix(prefix);
     let locks = ShopLocks::new(redis.clone(), nodes.to_vec(), settings)?;
     let strategy = if nodes.is_empty() { BATCHED } else { "redlock" };
     if let Some(lock) = app::strategy(strategy)?.lock_in_redis() {

@@ -6,7 +6,6 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Sett
 use holdfast_shop::UserId;
 use holdfast_testkit::{Shop, services};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::visitor::{Page, Visitor};
 
@@ -78,18 +77,13 @@ async fn held_buyer_lock_times_out_with_page() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let redis = Redis::open(&services().running.redis_url).unwrap();
-    let locks =
-        Locks::new(redis, Settings { key_prefix: shop.prefix.clone(), ..Settings::default() })
-            .unwrap();
+    let locks = Locks::new(redis, Settings::default().with_key_prefix(&shop.prefix)).unwrap();
     let id = sqlx::query_scalar("select id from users where name = 'alice'");
     let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
-    let request = AcquireRequest {
-        kind: LockKind::Owner,
-        wait: Wait::Try,
-        ttl: Some(Duration::from_secs(60)),
-        deadline: Instant::now() + Duration::from_secs(5),
-        keys: &[user.buyer_lock_key()],
-    };
+    let keys = [user.buyer_lock_key()];
+    let request = AcquireRequest::new(LockKind::Owner, &keys)
+        .with_wait(Wait::Try)
+        .with_ttl(Duration::from_secs(60));
     let AcquireOutcome::Acquired(guards) = locks.acquire(request).await.unwrap() else {
         panic!("it is free")
     };

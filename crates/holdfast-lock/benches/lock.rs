@@ -143,11 +143,7 @@ fn jain(shares: &[u64]) -> f64 {
 }
 
 fn settings() -> Settings {
-    Settings {
-        key_prefix: "bench:".to_owned(),
-        acquire_timeout: Duration::from_secs(60),
-        ..Settings::default()
-    }
+    Settings::default().with_key_prefix("bench:").with_acquire_timeout(Duration::from_secs(60))
 }
 
 async fn acquire_until(
@@ -162,7 +158,7 @@ async fn acquire_until(
         let asked_us = monotonic_us();
         let deadline = Instant::now() + Duration::from_secs(60);
         let wait = if kind == LockKind::Fenced { Wait::Notify } else { Wait::Retry };
-        let ask = AcquireRequest { kind, wait, ttl: None, deadline, keys: &key };
+        let ask = AcquireRequest::new(kind, &key).with_wait(wait).with_deadline(deadline);
         let AcquireOutcome::Acquired(guards) = locks.acquire(ask).await? else {
             anyhow::bail!("waited in vain")
         };

@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Locks, Redis, Settings};
-use holdfast_lock::{Error, Wait};
-use tokio::time::{Instant, sleep};
+use holdfast_lock::{Error, LockKey, Locks, Redis, Settings};
+use tokio::time::sleep;
 
 /// A value and the highest fence of its writes.
 #[derive(Default)]
@@ -29,11 +28,7 @@ impl Register {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    let settings = |name: &str| Settings {
-        key_prefix: "example:".to_owned(),
-        name: Some(name.to_owned()),
-        ..Settings::default()
-    };
+    let settings = |name: &str| Settings::default().with_key_prefix("example:").with_name(name);
     let here = Locks::new(Redis::open(&url)?, settings("here"))?;
     let there = Locks::new(Redis::open(&url)?, settings("there"))?;
     let key = LockKey::new("{register}")?;
@@ -44,14 +39,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("the first holder has fence {first_fence}");
 
     // A caller that does not wait learns who holds the lock.
-    let request = AcquireRequest {
-        kind: LockKind::Fenced,
-        wait: Wait::Try,
-        ttl: None,
-        deadline: Instant::now() + Duration::from_secs(5),
-        keys: std::slice::from_ref(&key),
-    };
-    if let AcquireOutcome::Busy(holder) = there.acquire(request).await? {
+    if there.try_lock(&key).await?.is_none() {
+        let holder = there.holder(&key).await?;
         println!("busy: held by {:?} with fence {:?}", holder.process, holder.fence);
     }
 

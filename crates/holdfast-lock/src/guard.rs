@@ -3,9 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use crate::fenced::FencedGuard;
 use crate::key::LockKey;
+use crate::lease::LeaseRecord;
 use crate::local::LocalGuard;
 use crate::owner::OwnerLease;
 use crate::quorum::QuorumLease;
@@ -27,7 +29,7 @@ pub struct Guard {
 
 #[derive(Debug)]
 pub(crate) enum GuardInner {
-    Local(LocalGuard),
+    Local(LocalGuard, LocalRecord),
     Owner(OwnerLease),
     Quorum(QuorumLease),
     Fenced(FencedGuard),
@@ -42,6 +44,22 @@ pub trait ForeignLease: fmt::Debug + Send + Sync {
 
     /// Leaves the lock to expire; a lock without an expiry is released.
     fn leave_to_expire(self: Box<Self>);
+
+    /// Returns the time until the lock expires; `None`, as here, if it does not, or this is not
+    /// known.
+    fn remaining(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Records the end of a lock in this process with its guard.
+#[derive(Debug)]
+pub(crate) struct LocalRecord(pub LeaseRecord);
+
+impl Drop for LocalRecord {
+    fn drop(&mut self) {
+        self.0.record_release(Released::Held);
+    }
 }
 
 impl Guard {
@@ -63,6 +81,20 @@ impl Guard {
         }
     }
 
+    /// Returns the time until the lease expires, by this machine's clock and without a call to
+    /// Redis; zero after it has expired or was found lost. A renewal makes it longer. `None` for a
+    /// lock that does not expire ([`crate::LockKind::Local`]).
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        match &self.inner {
+            GuardInner::Local(_, record) => record.0.remaining(),
+            GuardInner::Owner(lease) => lease.record().and_then(LeaseRecord::remaining),
+            GuardInner::Quorum(lease) => lease.record().and_then(LeaseRecord::remaining),
+            GuardInner::Fenced(guard) => Some(guard.remaining()),
+            GuardInner::Foreign(lease) => lease.remaining(),
+        }
+    }
+
     /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
@@ -75,8 +107,9 @@ impl Guard {
     /// has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
-            GuardInner::Local(guard) => {
+            GuardInner::Local(guard, record) => {
                 drop(guard);
+                drop(record);
                 Released::Held
             }
             GuardInner::Owner(lease) => lease.release().await,
@@ -89,7 +122,7 @@ impl Guard {
     /// Leaves the lock to expire; a lock in this process is released.
     pub fn leave_to_expire(self) {
         match self.inner {
-            GuardInner::Local(guard) => drop(guard),
+            GuardInner::Local(guard, _) => drop(guard),
             GuardInner::Owner(lease) => lease.leave_to_expire(),
             GuardInner::Quorum(lease) => lease.leave_to_expire(),
             GuardInner::Fenced(guard) => guard.leave_to_expire(),

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::lease::Leases;
 use crate::process::Process;
 use crate::redis::set_if_absent;
 use crate::{Error, Locks, Redis};
@@ -55,6 +56,7 @@ pub enum IdempotencyLockResult {
 #[must_use = "locks that are dropped at once exclude nothing"]
 pub struct IdempotencyLocks {
     redis: Redis,
+    leases: Leases,
     prefix: String,
     process: Process,
     held: Arc<Mutex<HeldKeys>>,
@@ -77,6 +79,7 @@ impl IdempotencyLocks {
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
+            leases: locks.leases().clone(),
             prefix: format!("{}{REDIS_KEY_PREFIX}", locks.settings().key_prefix),
             process: locks.process().clone(),
             held: Arc::default(),
@@ -164,7 +167,8 @@ impl IdempotencyLocks {
         let requested = std::mem::take(&mut self.requested);
         if !requested.is_empty() {
             let redis = self.redis.clone();
-            self.redis.spawn(async move { delete(&redis, &requested).await });
+            let deleting = async move { delete(&redis, &requested).await };
+            self.leases.spawn_release(&self.redis, deleting);
         }
     }
 }
@@ -245,7 +249,7 @@ where
     for command in commands {
         pipeline.add_command(command);
     }
-    redis.query_pipeline(pipeline).await
+    redis.send_pipeline(pipeline).await
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.

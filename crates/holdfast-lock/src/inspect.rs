@@ -33,7 +33,7 @@ pub(crate) async fn value_and_holder(
     redis_key: &str,
 ) -> Result<(String, Holder), Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
-    let (value, ttl_ms): (Option<String>, i64) = redis.query_pipeline(commands).await?;
+    let (value, ttl_ms): (Option<String>, i64) = redis.send_pipeline(commands).await?;
 
     let value = value.unwrap_or_default();
     let holder = Holder {
@@ -63,7 +63,7 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
 
         let Holder { process, since_ms, remaining, fence } = holder;
         let waiting = match fence {
-            Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
+            Some(_) => redis.send(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
         };
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::jittered;
+use crate::lease::Leases;
 
 /// Kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,18 @@ impl LockKind {
         self != LockKind::Local
     }
 
+    /// Returns the name, for a metric's label: `local`, `owner`, `watchdog`, `quorum` or `fenced`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            LockKind::Local => "local",
+            LockKind::Owner => "owner",
+            LockKind::Watchdog => "watchdog",
+            LockKind::Quorum => "quorum",
+            LockKind::Fenced => "fenced",
+        }
+    }
+
     /// Returns the wait modes of this lock; the first is its default.
     #[must_use]
     pub fn wait_modes(self) -> &'static [Wait] {
@@ -41,6 +54,7 @@ impl LockKind {
 
 /// Behaviour when the lock is held by another owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wait {
     /// Returns at once.
     Try,
@@ -66,6 +80,9 @@ impl Wait {
 /// A request for a lock whose waiters poll.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PollingRequest<'a> {
+    pub kind: LockKind,
+    pub asked_us: u64,
+    pub leases: &'a Leases,
     pub redis_key: &'a str,
     pub ttl: Duration,
     pub max_hold: Option<Duration>,

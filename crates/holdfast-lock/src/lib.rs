@@ -1,6 +1,6 @@
 //! Locks on keys across processes, with fencing tokens, FIFO queues and handoff, on Redis.
 #![doc = include_str!("../README.md")]
-#![warn(missing_docs)]
+#![deny(missing_docs)]
 
 pub mod clock;
 pub mod fenced;
@@ -9,6 +9,7 @@ pub mod idempotency_locks;
 pub mod inspect;
 mod key;
 mod kind;
+mod lease;
 mod local;
 pub mod locks;
 pub mod observer;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::Wait;
-use crate::clock::after;
+use crate::clock::{after, monotonic_us};
 use crate::fenced::{FencedGuard, FencedLocks};
-use crate::guard::GuardInner;
+use crate::guard::{GuardInner, LocalRecord};
 use crate::idempotency_locks::REDIS_KEY_PREFIX;
 use crate::inspect::{self, HeldLock};
 use crate::kind::PollingRequest;
+use crate::lease::{LeaseRecord, Leases, NEVER_US, all_of};
 use crate::local::LocalLocks;
 use crate::owner::OwnerLease;
 use crate::process::Process;
@@ -18,13 +19,16 @@ use crate::quorum::Quorum;
 use crate::redis::escape_pattern;
 use crate::settings::check_ttl;
 use crate::waiters::Waiters;
-use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Settings};
+use crate::{
+    Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Released, Settings,
+};
 
 /// Least time to wait for each key after the first: no one waits for a caller that cannot use it.
 const MIN_TIME_FOR_NEXT_KEY: Duration = Duration::from_millis(300);
 
 /// The result of acquiring locks.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AcquireOutcome {
     /// All keys are held.
     Acquired(Guards),
@@ -48,11 +52,13 @@ pub struct Locks {
     fenced: FencedLocks,
     quorum: Option<Quorum>,
     waiters: Waiters,
+    leases: Leases,
     settings: Settings,
 }
 
-/// A request for locks.
+/// A request for locks. Made by [`AcquireRequest::new`].
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct AcquireRequest<'a> {
     /// The kind of lock.
     pub kind: LockKind,
@@ -60,10 +66,40 @@ pub struct AcquireRequest<'a> {
     pub wait: Wait,
     /// Duration of the lease, 10 ms to 24 h; defaults to the settings'.
     pub ttl: Option<Duration>,
-    /// The caller's own deadline, at which waiting ends at the latest.
-    pub deadline: Instant,
+    /// The caller's own deadline, at which waiting ends at the latest. `None` leaves it to
+    /// [`Settings::acquire_timeout`].
+    pub deadline: Option<Instant>,
     /// The keys, in any order; duplicates are allowed.
     pub keys: &'a [LockKey],
+}
+
+impl<'a> AcquireRequest<'a> {
+    /// Creates a request that waits as is usual for the kind: in a queue, or polling.
+    #[must_use]
+    pub fn new(kind: LockKind, keys: &'a [LockKey]) -> Self {
+        Self { kind, wait: kind.wait_modes()[0], ttl: None, deadline: None, keys }
+    }
+
+    /// Replaces [`AcquireRequest::wait`].
+    #[must_use]
+    pub fn with_wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Replaces [`AcquireRequest::ttl`].
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Replaces [`AcquireRequest::deadline`].
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
 }
 
 impl Locks {
@@ -75,10 +111,11 @@ impl Locks {
     pub fn new(redis: Redis, settings: Settings) -> Result<Self, Error> {
         settings.validate()?;
         let process = Process::new(settings.name.as_deref());
-        let fenced = FencedLocks::new(redis.clone(), &settings, &process);
+        let leases = Leases::new(settings.observer.clone());
+        let fenced = FencedLocks::new(redis.clone(), &settings, &process, leases.clone());
         let local = LocalLocks::default();
         let waiters = Waiters::default();
-        Ok(Self { redis, process, local, fenced, quorum: None, waiters, settings })
+        Ok(Self { redis, process, local, fenced, quorum: None, waiters, leases, settings })
     }
 
     /// Configures [`LockKind::Quorum`] on these nodes; without nodes it cannot be acquired.
@@ -127,6 +164,10 @@ impl Locks {
         &self.process
     }
 
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
     /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -138,19 +179,68 @@ impl Locks {
     /// # Errors
     /// [`Error::TimedOut`] after [`Settings::acquire_timeout`], and those of [`Locks::acquire`].
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
-        let started = Instant::now();
-        let redis_key = self.redis_key(key);
-        let until = after(started, self.settings.acquire_timeout);
-        let ttl = self.settings.fenced.ttl;
-        let max_hold = self.settings.max_hold;
+        self.lock_for(key, self.settings.acquire_timeout).await
+    }
 
+    /// Acquires the fenced lock on `key` as [`Locks::lock`], waiting for `timeout` at most instead
+    /// of [`Settings::acquire_timeout`]. With zero it tries once; with [`Duration::MAX`] it waits
+    /// without end. Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], with the holder, after `timeout`, and those of [`Locks::acquire`].
+    pub async fn lock_for(&self, key: &LockKey, timeout: Duration) -> Result<FencedGuard, Error> {
+        let started = Instant::now();
         let _place = self.waiters.join(key)?;
-        let acquired = self.fenced.acquire(&redis_key, ttl, max_hold, Wait::Notify, until).await?;
+        let acquired = self.acquire_fenced(key, Wait::Notify, after(started, timeout)).await?;
 
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),
         })
+    }
+
+    /// Acquires the fenced lock on `key` if it is free and nobody waits for it. Returns `None` if
+    /// another owner has it, in this process or another; [`Locks::holder`] says which. Takes as
+    /// long as one or two calls to Redis, 1.6 s at most. Cancel safe.
+    ///
+    /// # Errors
+    /// Those of Redis: see [`Locks::acquire`].
+    pub async fn try_lock(&self, key: &LockKey) -> Result<Option<FencedGuard>, Error> {
+        let acquired = self.acquire_fenced(key, Wait::Try, Instant::now()).await?;
+        Ok(acquired.ok())
+    }
+
+    async fn acquire_fenced(
+        &self,
+        key: &LockKey,
+        wait: Wait,
+        until: Instant,
+    ) -> Result<Result<FencedGuard, Holder>, Error> {
+        let redis_key = self.redis_key(key);
+        let ttl = self.settings.fenced.ttl;
+        let max_hold = self.settings.max_hold;
+        let acquiring = self.fenced.acquire(&redis_key, ttl, max_hold, wait, until);
+        self.leases.unless_closed(acquiring).await
+    }
+
+    /// Ends all acquisitions with [`Error::Closed`], releases what this process holds in Redis, and
+    /// waits for the releases of guards that were dropped: a process that ends right after a drop
+    /// leaves the lock to expire. Clones of these locks are closed too. Repeating it is safe.
+    ///
+    /// Locks are released even if their guards exist, which are then no longer held: call it when
+    /// the work under them has ended, or when a fence rejects what it still writes. Locks in this
+    /// process, foreign ones, and idempotency locks end with their guards.
+    ///
+    /// Returns [`Released::Held`] if all locks were held until now, [`Released::Lost`] if the lease
+    /// of one had expired, and [`Released::Unknown`] if Redis did not confirm one, which ends with
+    /// its lease. Takes as long as a release, about 2 s at most.
+    ///
+    /// # Cancel safety
+    /// Nothing is acquired any more; what is not released by then ends with its guard, or lease.
+    pub async fn close(&self) -> Released {
+        self.leases.end_acquisitions();
+        let fenced = self.fenced.close().await;
+        all_of([fenced, self.leases.close().await])
     }
 
     /// Acquires the fenced lock on `key`, runs `work` with its lease and releases the lock.
@@ -200,7 +290,8 @@ impl Locks {
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
-        let until = request.deadline.min(after(started, self.settings.acquire_timeout));
+        let timeout = after(started, self.settings.acquire_timeout);
+        let until = request.deadline.map_or(timeout, |deadline| deadline.min(timeout));
         let waits = request.wait != Wait::Try;
 
         let mut guards = Guards::default();
@@ -240,6 +331,9 @@ impl Locks {
             _ => self.settings.ttl,
         };
         let polling = PollingRequest {
+            kind: request.kind,
+            asked_us: monotonic_us(),
+            leases: &self.leases,
             redis_key: &redis_key,
             ttl: request.ttl.unwrap_or(default_ttl),
             max_hold: self.settings.max_hold,
@@ -250,35 +344,47 @@ impl Locks {
 
         let waits = request.wait != Wait::Try;
         let place = waits.then(|| self.waiters.join(&key)).transpose()?;
-        let acquired = match request.kind {
-            LockKind::Local => match self.local.acquire(&key, request.wait, until).await {
-                Some(guard) => Ok(GuardInner::Local(guard)),
-                None => Err(self.as_holder()),
-            },
-            LockKind::Owner | LockKind::Watchdog => {
-                self.acquire_owner(request.kind, polling).await?
-            }
-            LockKind::Quorum => self.acquire_quorum(polling).await?,
-            LockKind::Fenced => {
-                let PollingRequest { redis_key, ttl, max_hold, wait, until, .. } = polling;
-                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
-                acquired.map(GuardInner::Fenced)
-            }
-        };
+        let acquired = self.leases.unless_closed(self.acquire_kind(&key, polling)).await?;
         drop(place);
         Ok(acquired.map(|inner| Guard::new(key, inner)))
     }
 
+    async fn acquire_kind(
+        &self,
+        key: &LockKey,
+        request: PollingRequest<'_>,
+    ) -> Result<Result<GuardInner, Holder>, Error> {
+        match request.kind {
+            LockKind::Local => Ok(self.acquire_local(key, request).await),
+            LockKind::Owner | LockKind::Watchdog => self.acquire_owner(request).await,
+            LockKind::Quorum => self.acquire_quorum(request).await,
+            LockKind::Fenced => {
+                let PollingRequest { redis_key, ttl, max_hold, wait, until, .. } = request;
+                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
+                Ok(acquired.map(GuardInner::Fenced))
+            }
+        }
+    }
+
+    async fn acquire_local(
+        &self,
+        key: &LockKey,
+        request: PollingRequest<'_>,
+    ) -> Result<GuardInner, Holder> {
+        let PollingRequest { kind, wait, until, asked_us, leases, .. } = request;
+        let acquired = self.local.acquire(key, wait, until).await;
+        let guard = acquired.ok_or_else(|| self.as_holder())?;
+
+        let record = LeaseRecord::new(leases, kind, asked_us, NEVER_US);
+        Ok(GuardInner::Local(guard, LocalRecord(record)))
+    }
+
     async fn acquire_owner(
         &self,
-        kind: LockKind,
         request: PollingRequest<'_>,
     ) -> Result<Result<GuardInner, Holder>, Error> {
         let acquired = OwnerLease::acquire(&self.redis, &self.process, request).await?;
         Ok(match acquired {
-            Some(lease) if kind == LockKind::Watchdog => {
-                Ok(GuardInner::Owner(lease.renewed(request.ttl, request.max_hold)))
-            }
             Some(lease) => Ok(GuardInner::Owner(lease)),
             None => Err(inspect::holder(&self.redis, request.redis_key).await?),
         })
@@ -325,7 +431,7 @@ impl Locks {
     pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));
-        Ok(self.redis.query(delete).await?)
+        Ok(self.redis.send(delete).await?)
     }
 
     /// Returns all held locks and idempotency locks, sorted by key; about 1,000 of each at most.

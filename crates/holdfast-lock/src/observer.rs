@@ -1,32 +1,70 @@
-//! Events of the fenced lock, for metrics and logs.
+//! Events of the locks, for metrics and logs.
 
 use std::fmt;
+use std::time::Duration;
 
-/// Receives the events of the fenced locks of one process.
+use crate::LockKind;
+
+/// Receives the events of the locks of one process, of every kind but those of a
+/// [`crate::ForeignLease`].
 ///
-/// Called by the task that runs a key's protocol: an implementation must neither block nor panic.
-/// Events carry no key, because a key must never be a metric's label.
+/// Called by the task that runs a key's protocol, and by callers: an implementation must neither
+/// block nor panic. Events carry no key, because a key must never be a metric's label.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Handles one event.
     fn observe(&self, event: Event);
 }
 
-/// An event of a fenced lock.
+/// An event of a lock. Each [`Event::Acquired`] is followed by exactly one [`Event::Lost`],
+/// [`Event::Released`] or [`Event::LeftToExpire`], unless the process ends before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A caller joined the queue of this process.
+    /// A caller joined the queue of this process for a fenced lock.
     Joined {
         /// Number of waiters of this process before it.
         queue_length: usize,
     },
-    /// The lock was acquired.
-    Acquired(Source),
+    /// A caller has acquired the lock.
+    Acquired {
+        /// The kind of the lock.
+        kind: LockKind,
+        /// Who had the lock before; always [`Source::Free`] for a lock that is not fenced.
+        source: Source,
+        /// Time from the call until the lock was acquired.
+        waited: Duration,
+    },
     /// The lease was renewed.
-    Renewed,
-    /// The lease was found lost before its release: it expired, or Redis lost it.
-    Lost,
-    /// This process holds a key for which another process waits.
+    Renewed {
+        /// The kind of the lock.
+        kind: LockKind,
+    },
+    /// The lease was found lost, before or by its release: it expired, or Redis lost it.
+    Lost {
+        /// The kind of the lock.
+        kind: LockKind,
+        /// Time from the acquisition until this was found.
+        held: Duration,
+    },
+    /// The lock was released.
+    Released {
+        /// The kind of the lock.
+        kind: LockKind,
+        /// Time from the acquisition until the release was requested; of a lock that is not
+        /// fenced, until it was done.
+        held: Duration,
+        /// True if Redis, or for a handoff in this process its clock, confirmed that the lock was
+        /// held until now. False without a response, and for a dropped guard that is not fenced.
+        confirmed: bool,
+    },
+    /// The lock was left to expire.
+    LeftToExpire {
+        /// The kind of the lock.
+        kind: LockKind,
+        /// Time from the acquisition.
+        held: Duration,
+    },
+    /// This process holds a fenced key for which another process waits.
     ContentionStarted,
     /// A key is no longer contended.
     ContentionEnded,
@@ -66,12 +104,17 @@ pub struct MetricsObserver;
 
 /// Names of the metrics that [`MetricsObserver`] records.
 pub mod metric_names {
-    /// Counter of acquisitions, with the label `source` ([`super::Source::name`]).
+    /// Counter of acquisitions, with the labels `kind` ([`crate::LockKind::name`]) and `source`
+    /// ([`super::Source::name`]).
     pub const ACQUISITIONS: &str = "holdfast_lock_acquisitions_total";
-    /// Counter of renewed leases.
+    /// Counter of renewed leases, with the label `kind`.
     pub const RENEWALS: &str = "holdfast_lock_renewals_total";
-    /// Counter of lost leases.
+    /// Counter of lost leases, with the label `kind`.
     pub const LOST: &str = "holdfast_lock_lost_total";
+    /// Histogram of the seconds from the call to the acquisition, with the label `kind`.
+    pub const WAIT: &str = "holdfast_lock_acquire_seconds";
+    /// Histogram of the seconds from the acquisition to its end, with the label `kind`.
+    pub const HOLD: &str = "holdfast_lock_held_seconds";
     /// Histogram of the number of waiters of this process before a new one.
     pub const QUEUE_LENGTH: &str = "holdfast_lock_queue_requests";
     /// Gauge of the keys that this process holds while another process waits for them.
@@ -80,18 +123,32 @@ pub mod metric_names {
 
 impl Observer for MetricsObserver {
     fn observe(&self, event: Event) {
-        use metric_names::{ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS};
+        use metric_names::{ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS, WAIT};
 
         match event {
             Event::Joined { queue_length } => metrics::histogram!(QUEUE_LENGTH)
                 .record(u32::try_from(queue_length).map_or(f64::INFINITY, f64::from)),
-            Event::Acquired(source) => {
-                metrics::counter!(ACQUISITIONS, "source" => source.name()).increment(1);
+            Event::Acquired { kind, source, waited } => {
+                metrics::counter!(ACQUISITIONS, "kind" => kind.name(), "source" => source.name())
+                    .increment(1);
+                metrics::histogram!(WAIT, "kind" => kind.name()).record(waited.as_secs_f64());
             }
-            Event::Renewed => metrics::counter!(RENEWALS).increment(1),
-            Event::Lost => metrics::counter!(LOST).increment(1),
+            Event::Renewed { kind } => {
+                metrics::counter!(RENEWALS, "kind" => kind.name()).increment(1);
+            }
+            Event::Lost { kind, held } => {
+                metrics::counter!(LOST, "kind" => kind.name()).increment(1);
+                record_hold(kind, held);
+            }
+            Event::Released { kind, held, .. } | Event::LeftToExpire { kind, held } => {
+                record_hold(kind, held);
+            }
             Event::ContentionStarted => metrics::gauge!(CONTENDED_KEYS).increment(1.0),
             Event::ContentionEnded => metrics::gauge!(CONTENDED_KEYS).decrement(1.0),
         }
     }
+}
+
+fn record_hold(kind: LockKind, held: Duration) {
+    metrics::histogram!(metric_names::HOLD, "kind" => kind.name()).record(held.as_secs_f64());
 }

@@ -15,6 +15,7 @@
 //! antirez, *Distributed locks with Redis*; redsync, rslock. Against it: Kleppmann (2016).
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
+use crate::lease::{Closable, LeaseRecord, Leases};
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
 use crate::{Error, Holder, Redis, Released, inspect};
@@ -106,7 +108,7 @@ impl Quorum {
         let key = format!("{start}:{owner}");
         let probes = self.nodes.iter().map(async |node| {
             let set = set_if_absent(&key, &owner, PROBE_TTL);
-            node.query::<Option<String>>(set).await?;
+            node.send::<Option<String>>(set).await?;
             node.delete_if(&key, &owner).await
         });
         let results = join_all(probes).await;
@@ -119,7 +121,7 @@ impl Quorum {
     }
 
     async fn attempt(&self, request: PollingRequest<'_>) -> Result<QuorumAttempt, Error> {
-        let PollingRequest { redis_key, ttl, max_hold, .. } = request;
+        let PollingRequest { kind, asked_us, redis_key, ttl, max_hold, leases, .. } = request;
         // Before the first request: the lease counts from the node that granted it first.
         let sent_us = monotonic_us();
         let owner = QuorumOwner {
@@ -130,13 +132,22 @@ impl Quorum {
         };
         // Exists before the first command is sent: dropping it releases, in the background, what a
         // node has granted or will grant.
-        let mut lease = QuorumLease { renewal: None, owner, release_on_drop: true };
+        let leases = leases.clone();
+        let mut lease =
+            QuorumLease { renewal: None, owner, leases, record: None, release_on_drop: true };
         let votes = self.poll(ttl, |node| lease.owner.clone().acquire_on(node, ttl)).await;
 
         // A majority that was slow may have lost the first locks again.
         let deadline_us = lease_deadline_us(sent_us, ttl);
         if votes.yes >= self.majority() && monotonic_us() < deadline_us {
-            let renewal = renew(lease.owner.clone(), ttl, deadline_us, renewals_end_us(max_hold));
+            let record = LeaseRecord::new(&lease.leases, kind, asked_us, deadline_us);
+            let record = Arc::new(record);
+            lease.record = Some(Arc::clone(&record));
+            let acquired = Acquired { owner: lease.owner.clone(), record: Arc::clone(&record) };
+            lease.leases.add(&lease.owner.owner, Arc::new(acquired))?;
+
+            let end_us = renewals_end_us(max_hold);
+            let renewal = renew(lease.owner.clone(), record, ttl, deadline_us, end_us);
             lease.renewal = Some(AbortOnDropHandle::new(self.nodes[0].spawn(renewal)));
             return Ok(QuorumAttempt::Acquired(lease));
         }
@@ -205,27 +216,62 @@ struct Votes {
 pub(crate) struct QuorumLease {
     renewal: Option<AbortOnDropHandle<()>>,
     owner: QuorumOwner,
+    leases: Leases,
+    /// Absent until it is known to be acquired.
+    record: Option<Arc<LeaseRecord>>,
     release_on_drop: bool,
 }
 
+/// An acquired lease, as `Locks::close` releases it.
+#[derive(Debug)]
+struct Acquired {
+    owner: QuorumOwner,
+    record: Arc<LeaseRecord>,
+}
+
+impl Closable for Acquired {
+    fn close(&self) -> Pin<Box<dyn Future<Output = Released> + Send + '_>> {
+        Box::pin(async {
+            let released = self.owner.clone().release().await;
+            self.record.record_release(released);
+            released
+        })
+    }
+}
+
 impl QuorumLease {
+    pub fn record(&self) -> Option<&LeaseRecord> {
+        self.record.as_deref()
+    }
+
     /// Stops the extension, then releases the lease on all nodes.
     pub async fn release(mut self) -> Released {
         self.renewal = None;
         self.release_on_drop = false;
-        self.owner.clone().release().await
+        let released = self.owner.clone().release().await;
+        if let Some(record) = &self.record {
+            record.record_release(released);
+        }
+        released
     }
 
     pub fn leave_to_expire(mut self) {
         self.release_on_drop = false;
+        if let Some(record) = &self.record {
+            record.record_leaving();
+        }
     }
 }
 
 impl Drop for QuorumLease {
     fn drop(&mut self) {
+        if let Some(record) = &self.record {
+            self.leases.remove(&self.owner.owner);
+            record.record_release(Released::Unknown);
+        }
         if self.release_on_drop {
             self.renewal = None;
-            self.owner.quorum.nodes[0].spawn(self.owner.clone().release());
+            self.leases.spawn_release(&self.owner.quorum.nodes[0], self.owner.clone().release());
         }
     }
 }
@@ -243,7 +289,7 @@ impl QuorumOwner {
     /// Acquires the lock on one node, and deletes it again if it was released by then.
     async fn acquire_on(self, node: Redis, ttl: Duration) -> Result<bool, RedisError> {
         let command = set_if_absent(&self.key, &self.owner, ttl);
-        let created = node.query::<Option<String>>(command).await?.is_some();
+        let created = node.send::<Option<String>>(command).await?.is_some();
         if created && self.released.load(Ordering::SeqCst) {
             node.for_release().delete_if(&self.key, &self.owner).await?;
         }
@@ -287,13 +333,19 @@ impl QuorumOwner {
 /// Nodes without the lock (they were unavailable, or lost their data) receive it again only
 /// after a majority was extended without them: a holder that lost its majority cannot exclude that
 /// another one held the lock since.
-async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: u64) {
+async fn renew(
+    owner: QuorumOwner,
+    record: Arc<LeaseRecord>,
+    ttl: Duration,
+    mut deadline_us: u64,
+    end_us: u64,
+) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
         let sent_us = monotonic_us();
         if sent_us >= deadline_us {
-            return;
+            return record.record_loss();
         }
         if sent_us >= end_us {
             tracing::warn!(key = owner.key, "a lock expires: it was held for too long");
@@ -310,6 +362,7 @@ async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: 
         }
 
         deadline_us = lease_deadline_us(sent_us, ttl);
+        record.record_renewal(deadline_us);
         pause = ttl / 3;
         for node in &owner.quorum.nodes {
             node.spawn(owner.clone().acquire_on(node.clone(), ttl));

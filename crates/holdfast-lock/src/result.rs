@@ -23,12 +23,14 @@ pub struct Holder {
 
 /// The result of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Released {
     /// The lock was held until now.
     Held,
     /// The lock was no longer held. The lock of a later holder was not touched.
     Lost,
-    /// Redis did not respond; the lock ends with its lease.
+    /// Redis did not respond, or the task that runs the lock's protocol has panicked; the lock ends
+    /// with its lease.
     Unknown,
 }
 
@@ -53,6 +55,9 @@ pub enum Error {
     /// The address of Redis is wrong.
     #[error("the address of Redis is wrong: {0}")]
     InvalidAddress(redis::Error),
+    /// [`crate::Locks::close`] was called.
+    #[error("the locks of this process are closed")]
+    Closed,
     /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]
     Lost,

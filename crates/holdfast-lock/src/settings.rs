@@ -16,8 +16,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Longest interval of polls; Redis keeps the queue of a key for six.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Timing of the locks, and the location of their keys.
+/// Timing of the locks, and the location of their keys. Made by [`Settings::default`] and the
+/// methods, or by assigning the fields; checked by [`crate::Locks::new`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Settings {
     /// Start of every Redis key, `holdfast:` by default.
     pub key_prefix: String,
@@ -57,6 +59,62 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Replaces [`Settings::key_prefix`].
+    #[must_use]
+    pub fn with_key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// Replaces [`Settings::name`].
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Replaces [`Settings::ttl`].
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Replaces [`Settings::retry_interval`].
+    #[must_use]
+    pub fn with_retry_interval(mut self, interval: Duration) -> Self {
+        self.retry_interval = interval;
+        self
+    }
+
+    /// Replaces [`Settings::acquire_timeout`].
+    #[must_use]
+    pub fn with_acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = timeout;
+        self
+    }
+
+    /// Replaces [`Settings::max_hold`].
+    #[must_use]
+    pub fn with_max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Replaces [`Settings::fenced`].
+    #[must_use]
+    pub fn with_fenced(mut self, timing: fenced::Timing) -> Self {
+        self.fenced = timing;
+        self
+    }
+
+    /// Replaces [`Settings::observer`].
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let fenced::Timing { ttl, grant_ttl, poll_interval, .. } = self.fenced;
         check_ttl(self.ttl)?;

@@ -12,25 +12,31 @@
 //! # Seen in the wild
 //! Redisson's `RLock` without a lease time; `SET NX PX` with a background thread.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Redis;
-use crate::clock::monotonic_us;
+use crate::clock::{lease_deadline_us, monotonic_us};
+use crate::lease::LeaseRecord;
+use crate::owner::OwnedKey;
 
 /// Renews the lease until `end_us`, or until its key has another owner or none. Retries sooner
 /// after an error.
-pub(crate) async fn renew(redis: Redis, key: String, owner: String, ttl: Duration, end_us: u64) {
+pub(crate) async fn renew(key: OwnedKey, record: Arc<LeaseRecord>, ttl: Duration, end_us: u64) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
-        if monotonic_us() >= end_us {
-            tracing::warn!(key, "a lock expires: it was held for too long");
+        let sent_us = monotonic_us();
+        if sent_us >= end_us {
+            tracing::warn!(key = key.key, "a lock expires: it was held for too long");
             return;
         }
 
-        pause = match redis.renew_if(&key, &owner, ttl).await {
-            Ok(true) => ttl / 3,
-            Ok(false) => return,
+        pause = match key.redis.renew_if(&key.key, &key.owner, ttl).await {
+            Ok(true) => {
+                record.record_renewal(lease_deadline_us(sent_us, ttl));
+                ttl / 3
+            }
+            Ok(false) => return record.record_loss(),
             Err(_) => ttl / 10,
         };
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_lock::{
-    AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings, Wait,
+    AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings,
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -65,15 +65,11 @@ impl Barrier {
     /// Acquires the lock of that name: `{sku:…}` or `{user:…}`.
     pub async fn before(shop: &Shop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
-        let settings = Settings { key_prefix: shop.prefix.clone(), ..Settings::default() };
+        let settings = Settings::default().with_key_prefix(&shop.prefix);
         let locks = Locks::new(Redis::open(url).unwrap(), settings).unwrap();
-        let request = AcquireRequest {
-            kind: LockKind::Fenced,
-            wait: Wait::Notify,
-            ttl: None,
-            deadline: Instant::now() + Duration::from_secs(5),
-            keys: &[LockKey::new(key).unwrap()],
-        };
+        let keys = [LockKey::new(key).unwrap()];
+        let request = AcquireRequest::new(LockKind::Fenced, &keys)
+            .with_deadline(Instant::now() + Duration::from_secs(5));
         let AcquireOutcome::Acquired(guards) = locks.acquire(request).await.unwrap() else {
             panic!("{key} is held");
         };

@@ -165,7 +165,7 @@ impl Shop {
     }
 
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
-        let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
+        let settings = Settings::default().with_key_prefix(&self.prefix);
         let pool = holdfast_shop::db::pool(&self.database_url(), 4).unwrap();
         let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
         let strategy = Strategy::named(strategy).unwrap();

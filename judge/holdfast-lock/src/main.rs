@@ -18,7 +18,7 @@ struct HoldfastLock {
 impl HoldfastLock {
     fn open(init: &Init, kind: &str) -> anyhow::Result<Self> {
         let name = format!("holdfast-lock {} {kind}", env!("CARGO_PKG_VERSION"));
-        let mut settings = Settings { ttl: init.ttl(), ..Settings::default() };
+        let mut settings = Settings::default().with_ttl(init.ttl());
         settings.fenced.ttl = init.ttl();
         // Each request says how long it waits.
         settings.acquire_timeout = Duration::from_hours(1);
@@ -52,17 +52,14 @@ impl judge_adapter::Locks for HoldfastLock {
 
     async fn acquire(&self, key: &str, wait: Duration) -> anyhow::Result<Option<Self::Lease>> {
         let key = LockKey::new(key)?;
-        let waits = if self.kind == LockKind::Fenced { Wait::Notify } else { Wait::Retry };
-        let request = AcquireRequest {
-            kind: self.kind,
-            wait: if wait.is_zero() { Wait::Try } else { waits },
-            ttl: None,
-            deadline: Instant::now() + wait,
-            keys: std::slice::from_ref(&key),
-        };
+        let keys = std::slice::from_ref(&key);
+        let mut request = AcquireRequest::new(self.kind, keys).with_deadline(Instant::now() + wait);
+        if wait.is_zero() {
+            request.wait = Wait::Try;
+        }
         match self.locks.acquire(request).await? {
             AcquireOutcome::Acquired(guards) => Ok(Some((key, guards))),
-            AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -70,7 +67,7 @@ impl judge_adapter::Locks for HoldfastLock {
         match guards.release().await {
             Released::Held => Ok(true),
             Released::Lost => Ok(false),
-            Released::Unknown => anyhow::bail!("Redis does not respond"),
+            _ => anyhow::bail!("Redis does not respond"),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::web::Form;
-use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKind, Wait};
 use tokio::time::{Instant, sleep};
 
 use super::basket::{self, BasketRejection};
@@ -118,18 +118,16 @@ async fn place_under_lock(
     key: &IdempotencyKey,
     lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
-    let request = AcquireRequest {
-        kind: LockKind::Owner,
-        wait: Wait::Try,
-        ttl: None,
-        deadline: options.deadline,
-        keys: &[user.buyer_lock_key()],
-    };
+    let keys = [user.buyer_lock_key()];
+    let request = AcquireRequest::new(LockKind::Owner, &keys)
+        .with_wait(Wait::Try)
+        .with_deadline(options.deadline);
     let guards = match shop.locks.leases().acquire(request).await {
         Ok(AcquireOutcome::Acquired(guards)) => guards,
         Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
             return Err(Rejection::LockBusy(holder).into());
         }
+        Ok(_) => return Err(Rejection::LockBusy(Holder::default()).into()),
         Err(error) if options.strategy.lock_in_redis().is_some() => return Err(error.into()),
         Err(_) => Guards::default(),
     };

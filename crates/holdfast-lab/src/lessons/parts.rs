@@ -176,12 +176,10 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Creates the lock client of a separate process on the Redis at `url`, with keys under `prefix`.
 pub(crate) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
-    let settings = Settings {
-        key_prefix: prefix.to_owned(),
-        name: Some(name.to_owned()),
-        acquire_timeout: ACQUIRE_TIMEOUT,
-        ..Settings::default()
-    };
+    let settings = Settings::default()
+        .with_key_prefix(prefix)
+        .with_name(name)
+        .with_acquire_timeout(ACQUIRE_TIMEOUT);
     Ok(Locks::new(Redis::open(url)?, settings)?)
 }
 
@@ -195,8 +193,10 @@ pub(crate) async fn acquire(
 ) -> anyhow::Result<Option<Guards>> {
     let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     let keys = std::slice::from_ref(key);
-    match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
+    let mut request = AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline);
+    request.ttl = ttl;
+    match locks.acquire(request).await? {
         AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
-        AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),
+        _ => Ok(None),
     }
 }

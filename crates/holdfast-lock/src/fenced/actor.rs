@@ -20,14 +20,14 @@ use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us, us};
 use crate::observer::{Event, Source};
-use crate::{Error, Released, inspect};
+use crate::{Error, LockKind, Released, inspect};
 
 pub(super) struct KeyActor {
     pub(super) shared: Arc<Shared>,
     pub(super) key: String,
     sender: mpsc::UnboundedSender<Message>,
     pub(super) inbox: mpsc::UnboundedReceiver<Message>,
-    waiters: VecDeque<Waiter>,
+    pub(super) waiters: VecDeque<Waiter>,
     pub(super) state: LocalState,
     /// True while the observer knows the key as contended.
     contended: bool,
@@ -94,13 +94,16 @@ impl KeyActor {
             Message::Join(waiter) => self.join(waiter),
             Message::Released { id, responder } => match self.held_by(&id) {
                 Some(held) => {
+                    held.ended_after = Some(held.held_for());
                     held.in_use = false;
                     held.release_responder = responder;
                 }
                 None => respond(responder, Released::Lost),
             },
             Message::LeftToExpire { id } => {
-                if self.held_by(&id).is_some() {
+                if let Some(held) = self.held_by(&id) {
+                    let (kind, held) = (LockKind::Fenced, held.held_for());
+                    self.shared.observe(Event::LeftToExpire { kind, held });
                     // This process forgets the lease: local waiters queue like those of others.
                     self.state = LocalState::Idle;
                 }
@@ -120,10 +123,15 @@ impl KeyActor {
             }
             // It has woken `run`, which removes those who left.
             Message::WaiterLeft => {}
+            Message::Close { responder } => self.close(responder).await,
         }
     }
 
     fn join(&mut self, waiter: Waiter) {
+        if self.shared.leases.is_closed() {
+            let _ = waiter.responder.send(Err(Error::Closed));
+            return;
+        }
         self.shared.observe(Event::Joined { queue_length: self.waiters.len() });
         let free = matches!(self.state, LocalState::Idle) && self.waiters.is_empty();
         if waiter.only_try && !free {
@@ -133,14 +141,14 @@ impl KeyActor {
         }
     }
 
-    fn held_by(&mut self, id: &str) -> Option<&mut HeldLease> {
+    pub(super) fn held_by(&mut self, id: &str) -> Option<&mut HeldLease> {
         match &mut self.state {
             LocalState::Held(held) if held.lease.id == id => Some(held),
             _ => None,
         }
     }
 
-    fn new_id(&self) -> String {
+    pub(super) fn new_id(&self) -> String {
         format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
     }
 
@@ -202,7 +210,7 @@ impl KeyActor {
         });
     }
 
-    fn queued(&self, id: String, polled_us: u64, fence: Option<i64>) -> LocalState {
+    pub(super) fn queued(&self, id: String, polled_us: u64, fence: Option<i64>) -> LocalState {
         // Of random length: processes that were queued together do not poll together.
         let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
         LocalState::Queued { id, poll_at: Instant::now() + pause, polled_us, fence }
@@ -226,7 +234,7 @@ impl KeyActor {
         let shared = self.shared.clone();
         let key = self.key.clone();
         let leave = async move { shared.protocol.leave(&key, &id).await };
-        self.shared.protocol.redis.spawn(leave);
+        self.shared.leases.spawn_release(&self.shared.protocol.redis, leave);
     }
 
     fn set_contended(&mut self, contended: bool) {
@@ -247,7 +255,6 @@ impl KeyActor {
         grant: Grant,
         source: Source,
     ) {
-        self.shared.observe(Event::Acquired(source));
         let lease = Lease {
             id,
             deadline_us: AtomicU64::new(lease_deadline_us(sent_us, ttl)),
@@ -260,7 +267,10 @@ impl KeyActor {
             ttl,
             next_fence: grant.fence,
             fences_left: FENCES_PER_GRANT,
+            source,
             in_use: false,
+            since_us: sent_us,
+            ended_after: None,
             release_responder: None,
             lease_duration: ttl,
             renew_at_us: sent_us + us(ttl / 3),
@@ -308,7 +318,7 @@ impl KeyActor {
                 self.handle_loss();
             }
             Ok(Some(grant)) => {
-                self.shared.observe(Event::Renewed);
+                self.shared.observe(Event::Renewed { kind: LockKind::Fenced });
                 held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
                 // The first renewal of a grant, which is shorter, makes it a lease.
                 held.lease_duration = ttl;
@@ -324,9 +334,9 @@ impl KeyActor {
     }
 
     /// Notifies the guard. Local waiters acquire the lock anew.
-    fn handle_loss(&mut self) {
+    pub(super) fn handle_loss(&mut self) {
         if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) {
-            self.shared.observe(Event::Lost);
+            self.observe_end(&held, Released::Lost);
             held.lease.lost.send_replace(true);
             held.lease.wanted.send_replace(true);
             respond(held.release_responder, Released::Lost);
@@ -372,79 +382,25 @@ impl KeyActor {
             return false;
         }
 
+        let now_us = monotonic_us();
+        let (kind, mut source) = (LockKind::Fenced, held.source);
+        if let Some(held) = held.ended_after.take() {
+            self.shared.observe(Event::Released { kind, held, confirmed: true });
+        }
         if !held.next_fence_is_first() {
-            self.shared.observe(Event::Acquired(Source::LocalHandoff));
+            source = Source::LocalHandoff;
             held.handoffs += u32::from(held.remote_waiter.is_some());
         }
+        let waited = Duration::from_micros(now_us.saturating_sub(next.joined_us));
+        self.shared.observe(Event::Acquired { kind, source, waited });
+
+        held.since_us = now_us;
         held.renewals_end_us = renewals_end_us(next.max_hold);
         held.next_fence += 1;
         held.fences_left -= 1;
         held.in_use = true;
         respond(held.release_responder.take(), Released::Held);
         true
-    }
-
-    async fn release(&mut self) {
-        let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) else {
-            return;
-        };
-        // One call releases the lock and queues this process again, behind those that wait.
-        let next_id = (!self.waiters.is_empty()).then(|| self.new_id());
-        let was_held = held.lease.is_held();
-        let ttl = self.ttl();
-        let sent_us = monotonic_us();
-        let protocol = &self.shared.protocol;
-        let id = &held.lease.id;
-        let remote_waiters = held.remote_waiter.is_some();
-        let released =
-            protocol.release(&self.key, id, ttl, next_id.as_deref(), remote_waiters).await;
-        held.lease.lost.send_replace(true);
-
-        match released {
-            Ok((was_held_in_redis, next)) => {
-                let result =
-                    if was_held && was_held_in_redis { Released::Held } else { Released::Lost };
-                respond(held.release_responder, result);
-
-                match (next_id, next) {
-                    (Some(id), AcquireResponse::Granted(grant)) => {
-                        self.start_lease(id, ttl, sent_us, grant, Source::Free);
-                    }
-                    (Some(id), AcquireResponse::Busy { fence, .. }) => {
-                        self.state = self.queued(id, sent_us, Some(fence));
-                    }
-                    (None, _) => {}
-                }
-            }
-            Err(error) => {
-                respond(held.release_responder, Released::Unknown);
-
-                // Neither id may keep others waiting: both may be in Redis.
-                self.fail_waiters(held.lease.id.clone(), &error);
-                if let Some(next_id) = next_id {
-                    self.fail_waiters(next_id, &error);
-                }
-            }
-        }
-    }
-
-    async fn raise_fence(&mut self, id: &str, floor: i64) -> Result<Option<i64>, Error> {
-        let key = self.key.clone();
-        let shared = self.shared.clone();
-        // A guard that is late has no lease of which the fence could be raised.
-        let Some(held) = self.held_by(id) else { return Ok(None) };
-
-        match shared.protocol.raise_fence(&key, id, floor).await? {
-            Some(grant) => {
-                held.next_fence = grant.fence + 1;
-                held.fences_left = FENCES_PER_GRANT - 1;
-                Ok(Some(grant.fence))
-            }
-            None => {
-                self.handle_loss();
-                Ok(None)
-            }
-        }
     }
 }
 
@@ -454,7 +410,7 @@ impl Drop for KeyActor {
     }
 }
 
-fn respond(responder: Option<oneshot::Sender<Released>>, released: Released) {
+pub(super) fn respond(responder: Option<oneshot::Sender<Released>>, released: Released) {
     if let Some(responder) = responder {
         let _ = responder.send(released);
     }

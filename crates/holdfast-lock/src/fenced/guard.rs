@@ -68,6 +68,17 @@ impl FencedGuard {
         self.lease.is_held()
     }
 
+    /// Returns the time until the lease expires, by this machine's clock and without a call to
+    /// Redis; zero if [`FencedGuard::is_held`] is false. A renewal makes it longer.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if !self.is_held() {
+            return Duration::ZERO;
+        }
+        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+        Duration::from_micros(deadline_us.saturating_sub(clock::monotonic_us()))
+    }
+
     /// Returns whether a waiter is known, in this or another process: a hint.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -119,7 +130,8 @@ impl FencedGuard {
         let id = self.lease.id.clone();
         match self.actor.send(Message::Released { id, responder: Some(responder) }) {
             Ok(()) => response.await.unwrap_or(Released::Unknown),
-            // The actor has ended, so the lock is no longer held.
+            // The actor outlives the guards of a lease, unless it panicked.
+            Err(_) if self.lease.is_held() => Released::Unknown,
             Err(_) => Released::Lost,
         }
     }
@@ -178,4 +190,8 @@ pub(super) enum Message {
     RemoteWaiter,
     /// A waiter may have left.
     WaiterLeft,
+    /// The locks are closed: what is held is released under its guard.
+    Close {
+        responder: oneshot::Sender<Released>,
+    },
 }

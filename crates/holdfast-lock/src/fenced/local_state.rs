@@ -11,6 +11,7 @@ use super::guard::{Lease, Waiter};
 use super::protocol::FENCES_PER_GRANT;
 use crate::Released;
 use crate::clock::{monotonic_us, us};
+use crate::observer::Source;
 
 /// Maximum number of local handoffs while another process waits.
 const MAX_LOCAL_HANDOFFS: u32 = 8;
@@ -37,8 +38,14 @@ pub(super) struct HeldLease {
     pub(super) ttl: Duration,
     pub(super) next_fence: i64,
     pub(super) fences_left: i64,
+    /// Origin of the grant.
+    pub(super) source: Source,
     /// True while a guard exists.
     pub(super) in_use: bool,
+    /// When the last guard was handed out.
+    pub(super) since_us: u64,
+    /// For how long the last guard was held, until its end is observed.
+    pub(super) ended_after: Option<Duration>,
     /// Receives the result of the last guard's release.
     pub(super) release_responder: Option<oneshot::Sender<Released>>,
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
@@ -65,6 +72,12 @@ impl RemoteWaiter {
 impl HeldLease {
     pub(super) fn next_fence_is_first(&self) -> bool {
         self.fences_left == FENCES_PER_GRANT
+    }
+
+    /// Returns for how long the last guard was held, or has been until now.
+    pub(super) fn held_for(&self) -> Duration {
+        let until_now = monotonic_us().saturating_sub(self.since_us);
+        self.ended_after.unwrap_or(Duration::from_micros(until_now))
     }
 
     /// Returns whether the current guard has been held too long for a further renewal.

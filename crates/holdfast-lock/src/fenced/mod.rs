@@ -14,6 +14,7 @@
 //! Marathe, Shavit, `PPoPP` 2012) for local handoffs; queue locks (MCS, 1991) for handoffs.
 
 mod actor;
+mod ending;
 mod guard;
 mod listener;
 mod local_state;
@@ -30,9 +31,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::lease::{Leases, all_of};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
-use crate::{Error, Holder, ProbeFailure, Redis, Settings, Wait};
+use crate::{Error, Holder, ProbeFailure, Redis, Released, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
 pub use guard::FencedGuard;
@@ -51,11 +53,16 @@ pub(crate) struct FencedLocks(Arc<Shared>);
 
 impl FencedLocks {
     /// Subscribes to the process's channel, in the background, until the last clone is dropped.
-    pub(crate) fn new(redis: Redis, settings: &Settings, process: &Process) -> Self {
+    pub(crate) fn new(
+        redis: Redis,
+        settings: &Settings,
+        process: &Process,
+        leases: Leases,
+    ) -> Self {
         let shared = Arc::new(Shared {
             protocol: Protocol::new(redis.clone(), &settings.key_prefix, &settings.fenced),
             timing: settings.fenced.clone(),
-            observer: settings.observer.clone(),
+            leases,
             process: process.id(),
             actors: Mutex::default(),
             listener: OnceLock::new(),
@@ -83,6 +90,20 @@ impl FencedLocks {
             Some(worst) => Err(worst),
             None => Ok(()),
         }
+    }
+
+    /// Releases what the process holds, and leaves its queues. No acquisition may succeed by now.
+    pub(crate) async fn close(&self) -> Released {
+        let actors: Vec<_> = self.0.actors.lock().values().cloned().collect();
+        let closing = actors.into_iter().map(async |actor| {
+            let (responder, response) = oneshot::channel();
+            // An actor that has ended holds nothing, unless it panicked.
+            match actor.send(Message::Close { responder }) {
+                Ok(()) => response.await.unwrap_or(Released::Unknown),
+                Err(_) => Released::Held,
+            }
+        });
+        all_of(join_all(closing).await)
     }
 
     /// Acquires the lock; tries once if there is no time to wait. Returns the holder if the lock is

@@ -8,8 +8,10 @@ use redis::{Script, ScriptInvocation};
 use crate::clock::ms;
 use crate::{Error, ProbeFailure, Redis};
 
-/// Timing of the fenced lock.
+/// Timing of the fenced lock. Made by [`Timing::default`] and the methods, or by assigning the
+/// fields.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Timing {
     /// Duration of a lease between renewals, 10 ms to 24 h. It is renewed every third of it.
     pub ttl: Duration,
@@ -32,6 +34,36 @@ impl Default for Timing {
             poll_interval: Duration::from_millis(200),
             local_handoff_period: Duration::from_millis(100),
         }
+    }
+}
+
+impl Timing {
+    /// Replaces [`Timing::ttl`].
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Replaces [`Timing::grant_ttl`].
+    #[must_use]
+    pub fn with_grant_ttl(mut self, grant_ttl: Duration) -> Self {
+        self.grant_ttl = grant_ttl;
+        self
+    }
+
+    /// Replaces [`Timing::poll_interval`].
+    #[must_use]
+    pub fn with_poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// Replaces [`Timing::local_handoff_period`].
+    #[must_use]
+    pub fn with_local_handoff_period(mut self, period: Duration) -> Self {
+        self.local_handoff_period = period;
+        self
     }
 }
 
@@ -113,7 +145,7 @@ impl Protocol {
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
         call.arg(u8::from(waits));
 
-        let response: Vec<String> = self.redis.run_script(call).await?;
+        let response: Vec<String> = self.redis.send_script(call).await?;
         Ok(parse_grant("acquired", &response).map_or_else(
             || AcquireResponse::Busy {
                 fence: response.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
@@ -132,7 +164,7 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&CONFIRM, key, id);
         call.arg(ms(ttl));
-        let response: Vec<String> = self.redis.run_script(call).await?;
+        let response: Vec<String> = self.redis.send_script(call).await?;
         Ok(parse_grant("held", &response))
     }
 
@@ -154,7 +186,7 @@ impl Protocol {
         let (state, holder, fence): (String, String, i64) = if remote_waiters {
             self.redis.run_script_after_subscribers(call).await?
         } else {
-            self.redis.run_script(call).await?
+            self.redis.send_script(call).await?
         };
 
         let next = match holder.as_str() {
@@ -168,8 +200,11 @@ impl Protocol {
     pub(super) async fn probe(&self, key: &str, id: &str) -> Result<(), ProbeFailure> {
         let mut call = prepare(&PROBE, key, id);
         call.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
-        let not_sent: String =
-            self.redis.run_script(call).await.map_err(|error| ProbeFailure::Locks(error.into()))?;
+        let not_sent: String = self
+            .redis
+            .send_script(call)
+            .await
+            .map_err(|error| ProbeFailure::Locks(error.into()))?;
         if not_sent.is_empty() {
             return Ok(());
         }
@@ -182,7 +217,7 @@ impl Protocol {
         let mut command = redis::cmd("EVAL");
         command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(id);
         command.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
-        let () = self.redis.for_release().query(command).await?;
+        let () = self.redis.for_release().send(command).await?;
         Ok(())
     }
 
@@ -196,7 +231,7 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&RAISE_FENCE, key, id);
         call.arg(floor);
-        let response: Vec<String> = self.redis.run_script(call).await?;
+        let response: Vec<String> = self.redis.send_script(call).await?;
         Ok(parse_grant("held", &response))
     }
 }

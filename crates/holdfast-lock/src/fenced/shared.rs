@@ -1,7 +1,7 @@
 //! What the fenced locks of one process share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -9,14 +9,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::guard::Message;
 use super::protocol::{Protocol, Timing};
-use crate::observer::{Event, Observer};
+use crate::lease::Leases;
+use crate::observer::Event;
 
 /// The state that the actors and the listener share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) protocol: Protocol,
     pub(super) timing: Timing,
-    pub(super) observer: Option<Arc<dyn Observer>>,
+    pub(super) leases: Leases,
     /// Begins the ids of this process and names its channel. New with every start.
     pub(super) process: String,
     pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
@@ -26,9 +27,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn observe(&self, event: Event) {
-        if let Some(observer) = &self.observer {
-            observer.observe(event);
-        }
+        self.leases.observe(event);
     }
 
     pub(super) fn channel(&self) -> String {

@@ -133,14 +133,11 @@ impl Redis {
 
     /// Sends one command.
     ///
-    /// # Errors
-    /// If the server does not respond within 0.8 s, or reports an error; at once, without sending
-    /// it, for 0.25 s after another command had no response (in a Cluster: of the same node, until
-    /// that responds).
-    ///
-    /// # Cancel safety
-    /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
-    pub async fn query<T>(&self, command: Cmd) -> Result<T, Error>
+    /// Fails if the server does not respond within 0.8 s, or reports an error; at once, without
+    /// sending it, for 0.25 s after another command had no response (in a Cluster: of the same
+    /// node, until that responds). Dropped before the first poll, nothing is sent. A command that
+    /// was sent is executed.
+    pub(crate) async fn send<T>(&self, command: Cmd) -> Result<T, Error>
     where
         T: FromRedisValue,
     {
@@ -148,8 +145,8 @@ impl Redis {
         self.observe(command.query_async(&mut connection)).await
     }
 
-    /// Sends several commands in one round trip. Fails, and is cancel safe, as [`Redis::query`].
-    pub async fn query_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
+    /// Sends several commands in one round trip. Fails, and is cancel safe, as [`Redis::send`].
+    pub(crate) async fn send_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
         T: FromRedisValue,
     {
@@ -157,8 +154,8 @@ impl Redis {
         self.observe(commands.query_async(&mut connection)).await
     }
 
-    /// Executes a script. Fails, and is cancel safe, as [`Redis::query`].
-    pub async fn run_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
+    /// Executes a script. Fails, and is cancel safe, as [`Redis::send`].
+    pub(crate) async fn send_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
         T: FromRedisValue,
     {
@@ -182,10 +179,10 @@ impl Redis {
     {
         let mut both = ::redis::pipe();
         both.ping().ignore().invoke_script(&call).ignore_errors();
-        let (response,): (Result<T, RedisError>,) = self.query_pipeline(both).await?;
+        let (response,): (Result<T, RedisError>,) = self.send_pipeline(both).await?;
         match response {
             // In a pipeline, redis-rs does not load a script that the server does not know.
-            Err(error) if is_retryable(&error) => self.run_script(call).await,
+            Err(error) if is_retryable(&error) => self.send_script(call).await,
             response => response.map_err(Error::new),
         }
     }
@@ -252,7 +249,7 @@ impl Redis {
 
     async fn own_eviction_policy(&self) -> Result<Option<String>, Error> {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
-        match self.query::<HashMap<String, String>>(command).await {
+        match self.send::<HashMap<String, String>>(command).await {
             Ok(settings) => Ok(settings.into_values().next()),
             Err(error) if error.is_unavailable() => Err(error),
             Err(_) => Ok(None),
@@ -268,7 +265,7 @@ impl Redis {
             loop {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
-                let (next, found): (u64, Vec<String>) = server.query(command).await?;
+                let (next, found): (u64, Vec<String>) = server.send(command).await?;
 
                 keys.extend(found.into_iter().filter(|key| is_lock(key)));
                 cursor = next;
@@ -284,7 +281,7 @@ impl Redis {
     /// Looks at all keys, a few at a time, so that other clients do not wait.
     ///
     /// # Errors
-    /// As [`Redis::query`]; keys may be left then. If the prefix is empty, which is that of every
+    /// Those of Redis; keys may be left then. If the prefix is empty, which is that of every
     /// key; nothing is deleted then.
     pub async fn delete_prefixed(&self, prefix: &str) -> Result<u64, Error> {
         if prefix.is_empty() {
@@ -299,7 +296,7 @@ impl Redis {
             loop {
                 let mut scan = redis::cmd("SCAN");
                 scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(DELETE_STEP);
-                let (next, keys): (u64, Vec<String>) = server.query(scan).await?;
+                let (next, keys): (u64, Vec<String>) = server.send(scan).await?;
 
                 if !keys.is_empty() {
                     let mut commands = redis::pipe();
@@ -307,7 +304,7 @@ impl Redis {
                         // One by one: keys of several slots can't be named in one command.
                         commands.unlink(key);
                     }
-                    let counts: Vec<u64> = server.query_pipeline(commands).await?;
+                    let counts: Vec<u64> = server.send_pipeline(commands).await?;
                     deleted += counts.iter().sum::<u64>();
                 }
 
@@ -334,7 +331,7 @@ impl Redis {
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.run_script(call).await
+        self.send_script(call).await
     }
 
     /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
@@ -358,7 +355,7 @@ impl Redis {
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.run_script(call).await
+        self.send_script(call).await
     }
 }
 

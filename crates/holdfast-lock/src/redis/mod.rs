@@ -12,6 +12,8 @@ mod address;
 mod background;
 mod client;
 mod cluster;
+#[cfg(feature = "redis-api")]
+mod commands;
 mod connection;
 mod error;
 mod node;

@@ -21,7 +21,9 @@ fn locks(url: &str) -> Locks {
 async fn acquire(locks: &Locks, kind: LockKind, key: &str) -> Result<AcquireOutcome, Error> {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     let keys = &[LockKey::new(key).unwrap()];
-    locks.acquire(AcquireRequest { kind, wait: Wait::Try, ttl: None, deadline, keys }).await
+    locks
+        .acquire(AcquireRequest::new(kind, keys).with_wait(Wait::Try).with_deadline(deadline))
+        .await
 }
 
 /// Asserts that concurrent acquisitions of every kind on `key` fail with the code and its advice.

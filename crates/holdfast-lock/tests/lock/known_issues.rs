@@ -63,8 +63,7 @@ fn script_calls(server: &Server) -> u64 {
 }
 
 fn with_long_lease(server: &Server) -> Process {
-    let (ttl, grant_ttl) = (LONG_TTL, LONG_TTL);
-    server.process_with_timing(Timing { ttl, grant_ttl, ..Timing::default() })
+    server.process_with_timing(Timing::default().with_ttl(LONG_TTL).with_grant_ttl(LONG_TTL))
 }
 
 /// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*

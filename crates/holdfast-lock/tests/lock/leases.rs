@@ -1,6 +1,5 @@
 //! `lock`, `with_lock`, the limits of waiting, and the end of a lease, as its holder sees it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -13,7 +12,7 @@ use holdfast_lock::{
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::server::{Server, TTL, until};
+use crate::server::{LONG_TTL, Server, TTL, enqueue, until};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -22,7 +21,7 @@ fn key() -> LockKey {
 }
 
 fn locks_with_timeout(server: &Server, timeout: Duration) -> Locks {
-    let settings = Settings { acquire_timeout: timeout, ..Settings::default() };
+    let settings = Settings::default().with_acquire_timeout(timeout);
     Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap()
 }
 
@@ -47,7 +46,7 @@ async fn timeout_of_zero_tries_once() {
         for wait in kind.wait_modes() {
             let deadline = Instant::now() + Duration::from_secs(5);
             let keys = &[key(), LockKey::new("{b}").unwrap()];
-            let request = AcquireRequest { kind, wait: *wait, ttl: None, deadline, keys };
+            let request = AcquireRequest::new(kind, keys).with_wait(*wait).with_deadline(deadline);
             let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
                 panic!("{kind:?} was free")
             };
@@ -56,6 +55,54 @@ async fn timeout_of_zero_tries_once() {
             held.release().await;
         }
     }
+}
+
+#[tokio::test]
+async fn try_lock_and_lock_for_do_not_wait_longer() {
+    let server = Server::start();
+    let (here, there) = (server.process().0, server.process().0);
+    let held = here.try_lock(&key()).await.unwrap().expect("it was free");
+    for other in [&here, &there] {
+        assert!(other.try_lock(&key()).await.unwrap().is_none());
+        let result = other.lock_for(&key(), TIMEOUT).await;
+        assert!(matches!(result, Err(Error::TimedOut { waited, .. }) if waited >= TIMEOUT));
+    }
+    let key = key();
+    let waiting = there.lock_for(&key, Duration::MAX);
+    let releasing = async {
+        held.wait_until_wanted().await;
+        held.release().await
+    };
+    let (next, released) = tokio::join!(waiting, releasing);
+    assert_eq!((next.unwrap().release().await, released), (Released::Held, Released::Held));
+}
+
+/// Breaks the rule that an observer must not panic.
+#[derive(Debug)]
+struct Panics;
+
+impl Observer for Panics {
+    fn observe(&self, event: Event) {
+        assert_ne!(event, Event::ContentionStarted, "as the test demands");
+    }
+}
+
+#[tokio::test]
+async fn release_after_panic_of_actor_is_unknown() {
+    let server = Server::start();
+    let settings =
+        Settings::default().with_fenced(Timing::default().with_ttl(LONG_TTL)).with_observer(Panics);
+    let locks = Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap();
+    let mut held = locks.lock(&key()).await.unwrap();
+
+    let there = server.process();
+    let waiter = enqueue(&server, &there, "{a}").await;
+    held.wait_until_wanted().await;
+    // Its channel closes when the actor has ended.
+    assert_eq!(held.raise_fence(0).await.unwrap(), None);
+    assert!(held.is_held(), "the lease lasts");
+    assert_eq!(held.release().await, Released::Unknown);
+    waiter.abort();
 }
 
 #[tokio::test]
@@ -117,13 +164,13 @@ async fn late_renewal_does_not_revive_a_lost_lease() {
 #[tokio::test]
 async fn lock_that_is_held_too_long_expires() {
     let server = Server::start();
-    let fenced = Timing { ttl: TTL, ..Timing::default() };
-    let settings = Settings { ttl: TTL, max_hold: Some(2 * TTL), fenced, ..Settings::default() };
+    let fenced = Timing::default().with_ttl(TTL);
+    let settings = Settings::default().with_ttl(TTL).with_max_hold(2 * TTL).with_fenced(fenced);
     let locks = Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap();
     for kind in [LockKind::Watchdog, LockKind::Fenced] {
         let deadline = Instant::now() + Duration::from_secs(5);
         let keys = &[key()];
-        let request = AcquireRequest { kind, wait: Wait::Try, ttl: None, deadline, keys };
+        let request = AcquireRequest::new(kind, keys).with_wait(Wait::Try).with_deadline(deadline);
         let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
             panic!("{kind:?} was free")
         };
@@ -141,7 +188,7 @@ struct Renewals(watch::Sender<u32>);
 
 impl Observer for Renewals {
     fn observe(&self, event: Event) {
-        if event == Event::Renewed {
+        if matches!(event, Event::Renewed { .. }) {
             self.0.send_modify(|count| *count += 1);
         }
     }
@@ -153,13 +200,11 @@ async fn each_local_holder_is_renewed_anew() {
     const RENEWALS: u32 = 2;
     let server = Server::start();
     let (max_hold, count) = (2 * TTL, watch::Sender::new(0));
-    let settings = Settings {
-        acquire_timeout: Duration::from_secs(20),
-        max_hold: Some(max_hold),
-        fenced: Timing { ttl: TTL, ..Timing::default() },
-        observer: Some(Arc::new(Renewals(count.clone()))),
-        ..Settings::default()
-    };
+    let settings = Settings::default()
+        .with_acquire_timeout(Duration::from_secs(20))
+        .with_max_hold(max_hold)
+        .with_fenced(Timing::default().with_ttl(TTL))
+        .with_observer(Renewals(count.clone()));
     let locks = &Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap();
     let started = Instant::now();
     let holders = join_all((0..HOLDERS).map(async |_| {
@@ -187,7 +232,11 @@ async fn full_queue_rejects_at_once() {
         let acquire = |wait: Wait, name: &'static str| {
             Box::pin(async move {
                 let keys = &[LockKey::new(name).unwrap()];
-                locks.acquire(AcquireRequest { kind, wait, ttl: None, deadline, keys }).await
+                locks
+                    .acquire(
+                        AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline),
+                    )
+                    .await
             })
         };
         let wait = kind.wait_modes()[0];
@@ -223,7 +272,8 @@ async fn next_key_is_not_requested_late() {
     let deadline = Instant::now() + Duration::from_secs(2);
     let keys = &["{a}", "{b}"].map(|name| LockKey::new(name).unwrap());
     let (kind, wait) = (LockKind::Fenced, Wait::Notify);
-    let acquiring = locks.acquire(AcquireRequest { kind, wait, ttl: None, deadline, keys });
+    let acquiring =
+        locks.acquire(AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline));
     let releasing = async {
         sleep_until(deadline - Duration::from_millis(250)).await;
         held.release().await;

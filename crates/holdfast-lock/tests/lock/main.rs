@@ -16,6 +16,7 @@ mod acquire_release;
 mod cut;
 mod differential;
 mod errors;
+mod events;
 mod faults;
 mod history;
 mod idempotency_locks;

@@ -28,7 +28,7 @@ impl FiveNodes {
 
     fn process_of(&self, ttl: Duration) -> Locks {
         let nodes = self.0.iter().map(|node| Redis::open(node.url()).unwrap()).collect();
-        let settings = Settings { ttl, ..Settings::default() };
+        let settings = Settings::default().with_ttl(ttl);
         // The first node is also the Redis of the other kinds, which are not used here.
         Locks::new(Redis::open(self.0[0].url()).unwrap(), settings).unwrap().with_quorum(nodes)
     }
@@ -43,7 +43,9 @@ async fn acquire(locks: &Locks, wait: Wait) -> Result<AcquireOutcome, holdfast_l
     let keys = [LockKey::new("{a}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     locks
-        .acquire(AcquireRequest { kind: LockKind::Quorum, wait, ttl: None, deadline, keys: &keys })
+        .acquire(
+            AcquireRequest::new(LockKind::Quorum, &keys).with_wait(wait).with_deadline(deadline),
+        )
         .await
 }
 

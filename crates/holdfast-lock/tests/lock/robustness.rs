@@ -21,7 +21,8 @@ async fn assert_waiter_gets_released_lock(server: &Server, waiter: Process, kind
     let held = other.lock("{a}").await;
     let waiting = tokio::spawn(async move {
         let deadline = Instant::now() + Duration::from_secs(20);
-        let request = AcquireRequest { kind, wait: Wait::Retry, ttl: None, deadline, keys: &keys };
+        let request =
+            AcquireRequest::new(kind, &keys).with_wait(Wait::Retry).with_deadline(deadline);
         waiter.0.acquire(request).await.unwrap()
     });
     until("it has tried", async || {
@@ -39,11 +40,8 @@ async fn assert_waiter_gets_released_lock(server: &Server, waiter: Process, kind
 #[test]
 fn endless_durations_are_accepted() {
     run(Topology::Redis, async |server| {
-        let mut settings = Settings {
-            acquire_timeout: Duration::MAX,
-            max_hold: Some(Duration::MAX),
-            ..Settings::default()
-        };
+        let mut settings =
+            Settings::default().with_acquire_timeout(Duration::MAX).with_max_hold(Duration::MAX);
         settings.fenced.local_handoff_period = Duration::MAX;
         for kind in [LockKind::Fenced, LockKind::Owner, LockKind::Watchdog] {
             assert_waiter_gets_released_lock(server, locks(server, settings.clone()), kind).await;
@@ -67,20 +65,12 @@ fn endless_durations_are_accepted() {
 fn endless_retry_interval_ends_at_the_timeout() {
     run(Topology::Redis, async |server| {
         let held = server.process().lock("{a}").await;
-        let settings = Settings {
-            retry_interval: Duration::MAX,
-            acquire_timeout: Duration::from_millis(50),
-            ..Settings::default()
-        };
+        let settings = Settings::default()
+            .with_retry_interval(Duration::MAX)
+            .with_acquire_timeout(Duration::from_millis(50));
         let keys = [LockKey::new("{a}").unwrap()];
         let deadline = Instant::now() + Duration::from_secs(20);
-        let request = AcquireRequest {
-            kind: LockKind::Owner,
-            wait: Wait::Retry,
-            ttl: None,
-            deadline,
-            keys: &keys,
-        };
+        let request = AcquireRequest::new(LockKind::Owner, &keys).with_deadline(deadline);
         let outcome = locks(server, settings).0.acquire(request).await.unwrap();
         assert!(matches!(outcome, AcquireOutcome::TimedOut { .. }), "{outcome:?}");
         held.release().await;
@@ -108,7 +98,7 @@ fn prefix_is_not_a_pattern() {
     run(Topology::Redis, async |server| {
         let with_prefix = |prefix: &str| {
             let key_prefix = prefix.to_owned();
-            locks(server, Settings { key_prefix, ..Settings::default() })
+            locks(server, Settings::default().with_key_prefix(key_prefix))
         };
         let (ours, theirs) = (with_prefix("shop[1]*?\\:"), with_prefix("shop1-x\\:"));
         let (our_lock, their_lock) = (ours.lock("{a}").await, theirs.lock("{b}").await);

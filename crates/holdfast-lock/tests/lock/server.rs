@@ -184,18 +184,23 @@ impl Server {
 
     /// The same, with a limit of local handoffs while another process waits.
     pub fn process_with_handoff_period(&self, local_handoff_period: Duration) -> Process {
-        self.process_with_timing(Timing { ttl: TTL, local_handoff_period, ..Timing::default() })
+        self.process_with_timing(
+            Timing::default().with_ttl(TTL).with_local_handoff_period(local_handoff_period),
+        )
     }
 
     /// The same with long times; it still polls in case a message is lost.
     pub fn process_with_long_times(&self) -> Process {
         let [grant_ttl, poll_interval] = [15, 5].map(Duration::from_secs);
-        let timing = Timing { ttl: LONG_TTL, grant_ttl, poll_interval, ..Timing::default() };
+        let timing = Timing::default()
+            .with_ttl(LONG_TTL)
+            .with_grant_ttl(grant_ttl)
+            .with_poll_interval(poll_interval);
         self.process_with_timing(timing)
     }
 
     pub fn process_with_timing(&self, timing: Timing) -> Process {
-        let settings = Settings { fenced: timing, ..Settings::default() };
+        let settings = Settings::default().with_fenced(timing);
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
@@ -245,7 +250,7 @@ impl Process {
         let keys: Vec<LockKey> = keys.iter().map(|key| LockKey::new(*key).unwrap()).collect();
         let deadline = tokio::time::Instant::now() + timeout;
         let request =
-            AcquireRequest { kind: LockKind::Fenced, wait, ttl: None, deadline, keys: &keys };
+            AcquireRequest::new(LockKind::Fenced, &keys).with_wait(wait).with_deadline(deadline);
         self.0.acquire(request).await
     }
 

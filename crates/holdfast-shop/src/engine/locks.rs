@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Released, Wait, clock};
+use holdfast_lock::{
+    AcquireOutcome, FencedGuard, Guard, Guards, Holder, LockKey, Released, Wait, clock,
+};
 use tokio::time::Instant;
 
 use crate::command::Command;
@@ -192,6 +194,8 @@ async fn acquire_guards(
         AcquireOutcome::TimedOut { waited, holder } => {
             Err(Rejection::LockTimeout { waited, holder }.into())
         }
+        // Whatever a later version of the locks adds: nothing is held.
+        _ => Err(Rejection::LockBusy(Holder::default()).into()),
     }
 }
 

@@ -60,13 +60,9 @@ pub async fn tick(
 
 async fn under_lock(context: &JobContext) -> Result<RunOutcome, Error> {
     let keys = [LockKey::new(KEY)?];
-    let request = AcquireRequest {
-        kind: LockKind::Fenced,
-        wait: Wait::Try,
-        ttl: None,
-        deadline: Instant::now() + ACQUIRE_TIMEOUT,
-        keys: &keys,
-    };
+    let request = AcquireRequest::new(LockKind::Fenced, &keys)
+        .with_wait(Wait::Try)
+        .with_deadline(Instant::now() + ACQUIRE_TIMEOUT);
     let acquired = context.shop.locks.leases().acquire(request).await?;
     let AcquireOutcome::Acquired(guards) = acquired else { return Ok(RunOutcome::Busy) };
 

@@ -100,7 +100,9 @@ impl ShopLocks {
 
         let provider = lock.provider();
         if let Provider::Library(kind) = provider {
-            let request = AcquireRequest { kind, wait, ttl, deadline, keys };
+            let mut request =
+                AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline);
+            request.ttl = ttl;
             return leases.acquire(request).await;
         }
 
