@@ -14,6 +14,8 @@ mod local;
 pub mod locks;
 pub mod observer;
 mod owner;
+#[cfg(feature = "sqlx-postgres")]
+pub mod postgres;
 pub mod process;
 mod quorum;
 pub mod redis;

@@ -10,8 +10,9 @@ use tokio::runtime::Builder;
 use tokio::task::{spawn_blocking, yield_now};
 
 use crate::server::{
-    Process, Server, TTL, each_topology, enqueue, fence, ping, until, until_notified_of_waiter,
+    Process, Server, TTL, each_topology, enqueue, fence, ping, run, until, until_notified_of_waiter,
 };
+use crate::topology::Topology;
 
 each_topology!(
     flushed_scripts_are_reloaded,
@@ -53,6 +54,39 @@ async fn refence_raises_fences_after_flush(server: &Server) {
     held.release().await;
     let next = there.lock("{a}").await;
     assert!(fence(&next, "{a}") > 5_064);
+    next.release().await;
+}
+
+#[test]
+fn evicted_lock_is_lost_and_its_fence_is_raised() {
+    run(Topology::Redis, async |server| evicted_lock(server).await);
+}
+
+/// A Redis that may evict deletes a lock that is held, and the counter of its fences.
+async fn evicted_lock(server: &Server) {
+    server.mark_as_changed();
+    let (process, there) = (server.process(), server.process());
+    let held = process.lock("{a}").await;
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    there.lock("{b}").await.release().await;
+    let row_fence = fence(&held, "{a}") + 1_000;
+
+    // The memory is full: the next write evicts whatever there is, and is refused.
+    server.execute_on_all("CONFIG SET maxmemory-policy allkeys-random");
+    server.execute_on_all("CONFIG SET maxmemory 1");
+    until("everything is evicted", async || {
+        let _: Result<(), _> = there.try_acquire(&["{c}"], Wait::Try, TTL).await.map(drop);
+        server.keys().is_empty()
+    })
+    .await;
+    guard.wait_until_lost().await;
+    server.execute_on_all("CONFIG SET maxmemory 0");
+    assert_eq!(held.release().await, Released::Lost);
+
+    let key = LockKey::new("{a}").unwrap();
+    let mut next = there.lock("{a}").await;
+    assert!(fence(&next, "{a}") < row_fence, "the counter was evicted");
+    assert_eq!(next.raise_fence(&key, row_fence).await.unwrap(), Some(row_fence + 1));
     next.release().await;
 }
 

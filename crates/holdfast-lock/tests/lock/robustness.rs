@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use holdfast_lock::{
-    AcquireOutcome, AcquireRequest, LockKey, LockKind, Locks, Redis, Released, Settings, Wait,
+    AcquireOutcome, AcquireRequest, Error, LockKey, LockKind, Locks, Redis, Released, Settings,
+    Wait,
 };
-use tokio::time::Instant;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::time::{Instant, timeout};
 
 use crate::server::{Process, Server, run, until};
 use crate::topology::Topology;
@@ -58,6 +61,73 @@ fn endless_durations_are_accepted() {
         let process = process.0.with_acquire_timeout(Duration::MAX).with_max_hold(Duration::MAX);
         let guard = process.lock(&LockKey::new("{b}").unwrap()).await.unwrap();
         assert_eq!(guard.release().await, Released::Held);
+    });
+}
+
+/// Every combination is either rejected by `Locks::new`, or makes locks that work.
+#[test]
+fn absurd_settings_are_rejected_or_work() {
+    const DURATIONS: [Duration; 8] = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_millis(1),
+        Duration::from_millis(10),
+        Duration::from_secs(1),
+        Duration::from_hours(24),
+        Duration::from_secs(u64::MAX / 1_000_000),
+        Duration::MAX,
+    ];
+    const CASES: u64 = 400;
+    run(Topology::Redis, async |server| {
+        let mut accepted = 0;
+        for seed in 0..CASES {
+            let mut random = StdRng::seed_from_u64(seed);
+            let mut any = || DURATIONS[random.random_range(0..DURATIONS.len())];
+            // Most combinations of seven would be rejected by one or the other.
+            let usual = Duration::from_secs(10);
+            let ttl = if seed % 2 == 0 { usual } else { any() };
+            let mut settings = Settings::default()
+                .with_ttl(ttl)
+                .with_acquire_timeout(any())
+                .with_max_hold(any())
+                .with_retry_interval(if seed % 3 == 0 { any() } else { usual });
+            settings.fenced.ttl = if seed % 5 == 0 { any() } else { usual };
+            settings.fenced.local_handoff_period = any();
+            if seed % 7 == 0 {
+                settings.fenced.grant_ttl = any();
+                settings.fenced.poll_interval = any();
+            }
+            settings.name = Some("~ @/".repeat(usize::try_from(seed).unwrap()));
+
+            let redis = Redis::open(server.url()).unwrap();
+            let locks = match Locks::new(redis, settings.clone()) {
+                Ok(locks) => locks,
+                Err(Error::InvalidSettings(_)) => continue,
+                Err(other) => panic!("{settings:?}: {other:?}"),
+            };
+            accepted += 1;
+
+            for kind in [LockKind::Fenced, LockKind::Owner, LockKind::Watchdog] {
+                let keys = [LockKey::new(format!("{{{seed}}}")).unwrap()];
+                let request = AcquireRequest::new(kind, &keys);
+                let acquiring = timeout(Duration::from_secs(20), locks.acquire(request));
+                let acquired = acquiring.await.unwrap_or_else(|_| panic!("hangs: {settings:?}"));
+                let guards = match acquired {
+                    Ok(AcquireOutcome::Acquired(guards)) => guards,
+                    // Shorter than a call to Redis takes.
+                    Ok(AcquireOutcome::TimedOut { .. })
+                        if settings.acquire_timeout < Duration::from_secs(1) =>
+                    {
+                        continue;
+                    }
+                    other => panic!("{kind:?}, {settings:?}: {other:?}"),
+                };
+                let released = guards.release().await;
+                // A lease of a few milliseconds may have expired.
+                assert_ne!(released, Released::Unknown, "{kind:?}, {settings:?}");
+            }
+        }
+        assert!((CASES / 10..CASES * 9 / 10).contains(&accepted), "{accepted} were accepted");
     });
 }
 
