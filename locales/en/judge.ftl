@@ -10,11 +10,12 @@ judge-cell-lost = { $lost ->
     [one] lost update
    *[other] lost updates
 }
+judge-cell-runs = { $lost } of { $runs } runs lost updates
 judge-cell-safe = no lost update
 judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
 judge-list-fenced = { $name }, the store checks its fence
-judge-list-key = ▲ 7: seven lost updates at the end. ✓: none. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
+judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓: none. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement
@@ -77,7 +78,7 @@ judge-column-acquired = grants
 judge-column-errors = errors
 judge-column-commands = Redis commands per grant
 judge-key-title = What faults and columns mean
-judge-about-lost = Units that the ledger sold and the stock does not show at the end: a client wrote over a change that it had not read. It may have written over a hundred of them, and another client over its write in turn: then one is lost.
+judge-about-lost = Units that the ledger sold and the stock does not show at the end: a client wrote over a change that it had not read. It may have written over a hundred of them, and another client over its write in turn: then one is lost. So 1 and 100 say the same. 3/5: three of five runs lost updates.
 judge-about-fenced = Lost updates if each read registers the fence and each write demands that no higher one was registered.
 judge-about-refused = Turns that were refused so.
 judge-about-overlaps = Pairs of clients that held one key at the same time.
@@ -106,9 +107,13 @@ judge-name-redis-restart = redis-restart
 judge-name-redis-failover = redis-failover
 judge-name-redis-slow = redis-slow
 judge-name-redis-away = redis-away
+judge-name-client-kill = client-kill
+judge-name-script-flush = script-flush
+judge-name-evict = evict
 judge-name-partition = partition
 judge-name-clock-jump = clock-jump
 judge-name-slow-commit = slow-commit
+judge-name-cancel = cancel
 
 judge-fault-none = No fault: only load.
 judge-fault-pause = The holder is stopped for 2.5 leases between read and write, then continued.
@@ -119,9 +124,13 @@ judge-fault-redis-restart = Redis restarts empty. The holder works on for half a
 judge-fault-redis-failover = The primary is killed, and a replica that lags is promoted. The holder works on for half a lease.
 judge-fault-redis-slow = Each message to and from Redis takes 200 ms.
 judge-fault-redis-away = Redis does not respond for 5 s.
+judge-fault-client-kill = Redis closes all connections, twenty times under load, then once while a client holds the lock.
+judge-fault-script-flush = Redis forgets its scripts, twenty times under load, then once while a client holds the lock.
+judge-fault-evict = Redis reaches its maxmemory and evicts keys of any kind. The holder works on for half a lease.
 judge-fault-partition = One worker process is cut off from Redis.
 judge-fault-clock-jump = The clocks of all adapters, the wall clock and the monotonic one, jump by an hour.
 judge-fault-slow-commit = Commits in Postgres are slow.
+judge-fault-cancel = One of three requests, to acquire or to release, is cancelled on its way.
 
 ## Violations
 judge-violations-title = Violations

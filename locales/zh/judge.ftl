@@ -9,11 +9,12 @@ judge-column-date = 评测日期
 judge-cell-lost = { $lost ->
    *[other] 次丢失更新
 }
+judge-cell-runs = { $runs } 次运行中有 { $lost } 次丢失更新
 judge-cell-safe = 没有丢失更新
 judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = { $name }，并由存储检查令牌
-judge-list-key = ▲ 7：最终丢失 7 次更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
+judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
 judge-own-title = 评测你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
 judge-file-label = 评测文件
@@ -66,7 +67,7 @@ judge-column-acquired = 获锁次数
 judge-column-errors = 错误
 judge-column-commands = 每次获锁的 Redis 命令数
 judge-key-title = 故障和各列的含义
-judge-about-lost = 账本里已售出、而最终库存没有体现的件数：客户端覆盖了它没有读到的修改。它可能一次覆盖上百次修改，随后又被另一个客户端覆盖，这时只丢失一次。
+judge-about-lost = 账本里已售出、而最终库存没有体现的件数：客户端覆盖了它没有读到的修改。它可能一次覆盖上百次修改，随后又被另一个客户端覆盖，这时只丢失一次。所以 1 和 100 说明的是同一件事。3/5：5 次运行中有 3 次丢失更新。
 judge-about-fenced = 如果每次读取都登记栅栏令牌，每次写入都要求没有登记过更大的令牌，还会丢失的更新数。
 judge-about-refused = 因此被拒绝的次数。
 judge-about-overlaps = 同时持有同一个 key 的客户端对数。
@@ -95,9 +96,13 @@ judge-name-redis-restart = 重启 Redis
 judge-name-redis-failover = 主从切换
 judge-name-redis-slow = Redis 变慢
 judge-name-redis-away = Redis 不可用
+judge-name-client-kill = 连接被关闭
+judge-name-script-flush = 脚本缓存清空
+judge-name-evict = key 被淘汰
 judge-name-partition = 网络分区
 judge-name-clock-jump = 时钟跳变
 judge-name-slow-commit = 提交缓慢
+judge-name-cancel = 请求取消
 
 judge-fault-none = 没有故障，只有负载。
 judge-fault-pause = 持锁者在读与写之间被暂停 2.5 个租约，然后继续。
@@ -108,9 +113,13 @@ judge-fault-redis-restart = Redis 重启后为空。持锁者继续工作半个�
 judge-fault-redis-failover = 主节点被杀死，落后的从节点升为主节点。持锁者继续工作半个租约。
 judge-fault-redis-slow = 与 Redis 之间的每条消息延迟 200 ms。
 judge-fault-redis-away = Redis 有 5 秒没有响应。
+judge-fault-client-kill = Redis 关闭所有连接：负载中二十次，然后在有客户端持锁时再一次。
+judge-fault-script-flush = Redis 丢弃脚本缓存：负载中二十次，然后在有客户端持锁时再一次。
+judge-fault-evict = Redis 达到 maxmemory，淘汰任意 key。持锁者继续工作半个租约。
 judge-fault-partition = 一个工作进程与 Redis 断开。
 judge-fault-clock-jump = 所有适配器的时钟（挂钟和单调时钟）都跳变一小时。
 judge-fault-slow-commit = Postgres 提交缓慢。
+judge-fault-cancel = 三分之一的加锁和释放请求在途中被取消。
 
 ## 违规
 judge-violations-title = 违规

@@ -1,10 +1,20 @@
 //! `holdfast judge`: judges any lock behind an adapter.
 
-use crate::app;
-use holdfast_base::output::ResultFile;
-use holdfast_judge::JudgeArgs;
+use std::path::Path;
 
-pub async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
+use crate::app;
+use holdfast_base::output::{self, ResultFile};
+use holdfast_judge::{JudgeArgs, JudgeCommand, JudgeOptions};
+
+/// Returns whether the lock has lost no update.
+pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
+    match &options.command {
+        Some(JudgeCommand::Check { file }) => check_history(file),
+        None => judge_lock(&options.judge).await,
+    }
+}
+
+async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(holdfast_judge::judge(options)).await?;
@@ -12,5 +22,11 @@ pub async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     if let Some(html) = html {
         html.write(&app::judgement_page(&judgement)?)?;
     }
+    Ok(judgement.safe)
+}
+
+fn check_history(file: &Path) -> anyhow::Result<bool> {
+    let judgement = holdfast_judge::check(file)?;
+    output::print(&holdfast_judge::format_history(&judgement))?;
     Ok(judgement.safe)
 }

@@ -23,7 +23,7 @@ use self::migrate::MigrateArgs;
 use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
-use holdfast_judge::{JudgeArgs, run_worker};
+use holdfast_judge::{JudgeOptions, run_worker};
 use holdfast_services::UpArgs;
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
@@ -55,7 +55,7 @@ pub enum CliCommand {
     Bench(BenchArgs),
     /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
     /// 1 if one was, 2 if it could not be judged
-    Judge(JudgeArgs),
+    Judge(Box<JudgeOptions>),
     /// A worker of `holdfast judge`
     #[command(hide = true)]
     JudgeWorker,
@@ -72,7 +72,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Audit(options) => return audit::audit(options).await,
         CliCommand::Lesson(options) => return lesson::lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
-        CliCommand::Judge(options) => return judge::judge_lock(&options).await,
+        CliCommand::Judge(options) => return judge::run(&options).await,
         CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
     }
     Ok(true)

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,6 +113,32 @@ impl AdapterProcess {
 
     /// Sends a request and returns its answer, which may take `wait` longer than others.
     pub(super) async fn call(&self, op: AdapterOp<'_>, wait: Duration) -> AdapterAnswer {
+        let (id, answer) = self.send(op);
+        self.receive(id, answer, wait).await
+    }
+
+    /// As [`Self::call`], but cancels the request after some time if it has no answer yet.
+    pub(super) async fn call_and_cancel(
+        &self,
+        op: AdapterOp<'_>,
+        wait: Duration,
+        after: Duration,
+    ) -> AdapterAnswer {
+        let (id, answer) = self.send(op);
+        let mut receiving = pin!(self.receive(id, answer, wait));
+        if !after.is_zero()
+            && let Ok(answer) = timeout(after, &mut receiving).await
+        {
+            return answer;
+        }
+
+        let (cancel, received) = self.send(AdapterOp::Cancel { request: id });
+        let receiving_that = self.receive(cancel, received, Duration::ZERO);
+        tokio::join!(receiving, receiving_that).0
+    }
+
+    /// Sends a request; returns its id, and where its answer arrives.
+    fn send(&self, op: AdapterOp<'_>) -> (u64, oneshot::Receiver<AdapterAnswer>) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         // Before the request, as the answer may be there at once.
@@ -119,7 +146,15 @@ impl AdapterProcess {
         let request = AdapterRequest { id, op };
         // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
         let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
+        (id, answer)
+    }
 
+    async fn receive(
+        &self,
+        id: u64,
+        answer: oneshot::Receiver<AdapterAnswer>,
+        wait: Duration,
+    ) -> AdapterAnswer {
         let limit = self.answer_timeout + wait;
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => return answer,

@@ -2,17 +2,36 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use holdfast_base::flags::{seconds, whole_number};
+
+/// `holdfast judge`, and its command `check`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct JudgeOptions {
+    #[command(subcommand)]
+    pub command: Option<JudgeCommand>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum JudgeCommand {
+    /// Compute the verdict from the file of `judge --history` alone; exit codes as of `judge`
+    Check {
+        /// File that `--history` has written
+        file: PathBuf,
+    },
+}
 
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
     The judge starts a temporary Postgres and Redis, and worker processes with an adapter each, whose \
     clients change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
     Faults: none (always), pause, long-work, kill-holder, redis-flush, redis-restart, redis-failover, \
-    redis-slow, redis-away, partition, clock-jump, slow-commit.\n\n\
+    redis-slow, redis-away, client-kill, script-flush, evict, partition, clock-jump, slow-commit, cancel.\n\n\
     Exit code 0: no update was lost under any fault that ran. 1: one was. 2: it could not judge; \
     stderr says why.")]
 pub struct JudgeArgs {
@@ -28,6 +47,10 @@ pub struct JudgeArgs {
     /// Seed of the random choices [default: a random one]
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Run pause, redis-failover, partition, redis-restart and cancel so many times, each with the
+    /// next seed, until the third run that lost an update
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=1_000))]
+    pub repeat: u32,
     /// Number of worker processes; the faults strike one of them
     #[arg(long, default_value_t = 2, value_parser = whole_number::<u32>(2..=16))]
     pub workers: u32,
@@ -55,6 +78,9 @@ pub struct JudgeArgs {
     /// Also write the judgement as a page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also write every request and answer as lines of JSON, for `judge check` and other checkers
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
     /// Program and arguments of the adapter, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,

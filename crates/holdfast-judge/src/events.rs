@@ -128,7 +128,7 @@ fn points_of(turn: &Turn) -> Vec<(u64, &'static str, Option<i64>, Option<i64>)> 
     match turn.release {
         ReleaseAnswer::Ok => points.push((turn.released_us, "released", None, None)),
         ReleaseAnswer::Lost => points.push((turn.released_us, "lost", None, None)),
-        ReleaseAnswer::None | ReleaseAnswer::Error => {}
+        ReleaseAnswer::None | ReleaseAnswer::Error | ReleaseAnswer::Cancelled => {}
     }
     points
 }

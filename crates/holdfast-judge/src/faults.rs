@@ -15,6 +15,9 @@ use super::report::{REDIS, REDIS_REPLICA};
 use super::stage::Stage;
 
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Blows of a fault that also strikes requests under way, before the one that strikes a holder.
+const BLOWS: u32 = 20;
+const BLOW_INTERVAL: Duration = Duration::from_millis(50);
 const SLOWNESS: Duration = Duration::from_millis(200);
 /// The jump of `clock-jump`, as libfaketime reads it.
 const CLOCK_JUMP: &str = "+3600s";
@@ -64,6 +67,19 @@ pub(super) async fn place(
             stage.redis_links.iter().for_each(|link| link.set(Traffic::Forwarded));
             return Ok(Ok(()));
         }
+        Fault::Cancel => {
+            stage.work_for(plan.work()).await?;
+            return Ok(Ok(()));
+        }
+        Fault::ClientKill | Fault::ScriptFlush => {
+            for _ in 0..BLOWS {
+                stage.work_for(BLOW_INTERVAL).await?;
+                match stage.fault {
+                    Fault::ClientKill => stage.redis.close_connections().await?,
+                    _ => stage.redis.flush_scripts().await?,
+                }
+            }
+        }
         Fault::ClockJump => {
             if let Some(why_not) = stage.find_fixed_clock().await {
                 return Ok(Err(why_not));
@@ -107,6 +123,20 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             stage.mark_server(REDIS, "flushed", holder.id);
             stage.work_for(takeover).await?;
         }
+        Fault::ClientKill => {
+            stage.redis.close_connections().await?;
+            stage.mark_server(REDIS, "disconnected", holder.id);
+            stage.work_for(takeover).await?;
+        }
+        Fault::ScriptFlush => {
+            stage.redis.flush_scripts().await?;
+            stage.work_for(takeover).await?;
+        }
+        Fault::Evict => {
+            stage.redis.evict().await?;
+            stage.mark_server(REDIS, "evicted", holder.id);
+            stage.work_for(takeover).await?;
+        }
         Fault::RedisRestart | Fault::RedisFailover => {
             stage.mark_server(REDIS, "killed", holder.id);
             let socket = if stage.fault == Fault::RedisRestart {
@@ -131,7 +161,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             stage.work_for(takeover).await?;
         }
         Fault::LongWork => stage.work_for(plan.ttl(2.5)).await?,
-        Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway => {}
+        Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
     }
 
     // A stopped worker reads this as soon as it runs again.

@@ -18,7 +18,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use super::protocol::Turn;
 use super::report::ClientId;
 
-const INITIAL_STOCK: i64 = 1_000_000;
+pub(super) const INITIAL_STOCK: i64 = 1_000_000;
 /// Breaks of the chain that are read as evidence.
 const MAX_BREAKS: i64 = 3;
 
@@ -49,6 +49,11 @@ const WRITE: &str = "
     insert into judge_ledger
         (pass, fenced, version, worker, client, granted_us, before, after, fence, sent_us)
     select $1, $2, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
+
+const STOCK: &str = "select stock from judge_row where pass = $1 and fenced = $2";
+
+const ROWS: &str = "
+    select to_jsonb(l) from judge_ledger l where pass = $1 order by fenced, version";
 
 const LOST: &str = "
     select (select count(*) from judge_ledger l
@@ -82,6 +87,26 @@ pub(super) struct LedgerEntry {
     pub(super) sent_us: u64,
     /// The stock that it overwrote.
     pub(super) stock_before: i64,
+}
+
+/// A write to a row.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct LedgerRow {
+    #[serde(flatten)]
+    pub(super) id: ClientId,
+    pub(super) fenced: bool,
+    pub(super) version: i64,
+    pub(super) before: i64,
+    pub(super) after: i64,
+    pub(super) granted_us: u64,
+    pub(super) sent_us: u64,
+}
+
+impl LedgerRow {
+    /// Returns whether both are of one turn.
+    pub(super) fn is_of_turn(&self, other: &Self) -> bool {
+        (self.id, self.granted_us) == (other.id, other.granted_us)
+    }
 }
 
 #[derive(Debug)]
@@ -182,6 +207,18 @@ impl Ledger {
             refused &= !fenced || written == 0;
         }
         Ok(refused)
+    }
+
+    /// Returns all writes, in the order in which each row was written.
+    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<LedgerRow>> {
+        let rows: Vec<Json<LedgerRow>> =
+            sqlx::query_scalar(ROWS).bind(self.pass).fetch_all(&mut self.connection).await?;
+        Ok(rows.into_iter().map(|row| row.0).collect())
+    }
+
+    pub(super) async fn stock(&mut self, fenced: bool) -> anyhow::Result<i64> {
+        let asking = sqlx::query_scalar(STOCK).bind(self.pass).bind(fenced);
+        Ok(asking.fetch_one(&mut self.connection).await?)
     }
 
     /// Returns the units that entries took and the stock does not show.

@@ -10,14 +10,17 @@
 
 mod adapter;
 mod args;
+mod check;
 mod events;
 mod faults;
+mod history;
 mod holds;
 mod ledger;
 mod plan;
 mod processes;
 mod protocol;
 mod proxy;
+mod repeat;
 pub mod report;
 mod run;
 mod servers;
@@ -31,13 +34,17 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
+use self::history::HistoryFile;
 use self::plan::JudgePlan;
 use self::report::Judgement;
 use holdfast_base::output::{self, ProgressLine, ResultFile};
 use holdfast_base::signals;
+use holdfast_lock::clock::monotonic_us;
 use holdfast_services::TempFolder;
 
-pub use self::args::JudgeArgs;
+pub use self::args::{JudgeArgs, JudgeCommand, JudgeOptions};
+pub use self::check::check;
+pub use self::table::format_history;
 pub use self::worker::run_worker;
 
 /// Judges a lock. Must be called from the main thread, with which its processes end.
@@ -45,9 +52,11 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
     let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;
+    let history = args.history.as_deref();
+    let history = history.map(|path| HistoryFile::create(path, monotonic_us())).transpose()?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let faults = plan.faults.len();
-    let judging = Box::pin(run::run(&plan, &folder, |number, fault| {
+    let judging = Box::pin(run::run(&plan, &folder, history, |number, fault| {
         line.draw(|| describe_progress(number, faults, fault));
     }));
 

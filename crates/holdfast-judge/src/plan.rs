@@ -26,9 +26,13 @@ pub(super) enum Fault {
     RedisFailover,
     RedisSlow,
     RedisAway,
+    ClientKill,
+    ScriptFlush,
+    Evict,
     Partition,
     ClockJump,
     SlowCommit,
+    Cancel,
 }
 
 impl Fault {
@@ -45,10 +49,24 @@ impl Fault {
         Ok(Self::value_variants().iter().copied().filter(|fault| fault.is_among(names)).collect())
     }
 
+    /// Returns whether its outcome depends on when it strikes, so that one run says little.
+    fn is_repeated(self) -> bool {
+        matches!(
+            self,
+            Self::Pause | Self::RedisFailover | Self::Partition | Self::RedisRestart | Self::Cancel
+        )
+    }
+
     fn is_among(self, names: &[String]) -> bool {
         // Without a pass that is not disturbed, the others have nothing to be compared with.
         self == Self::Undisturbed || names.iter().any(|name| name == "all" || *name == self.name())
     }
+}
+
+/// Returns whether the fault of this name runs several times with `--repeat`.
+pub(super) fn is_repeated(name: &str) -> bool {
+    let faults = Fault::value_variants().iter();
+    faults.into_iter().any(|fault| fault.is_repeated() && fault.name() == name)
 }
 
 #[derive(Debug, Clone)]
@@ -85,6 +103,11 @@ impl JudgePlan {
     /// contend, has it.
     pub(super) fn unique_part(&self, pass: i64) -> String {
         format!("{:08x}-{pass}", self.id)
+    }
+
+    /// Returns how often a fault runs at most.
+    pub(super) fn runs_of(&self, fault: Fault) -> u32 {
+        if fault.is_repeated() { self.args.repeat } else { 1 }
     }
 
     pub(super) fn ttl(&self, factor: f64) -> Duration {

@@ -17,9 +17,24 @@ pub(super) struct AdapterRequest<'a> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum AdapterOp<'a> {
-    Init { worker: u32, redis_url: &'a str, database_url: &'a str, ttl_ms: u64 },
-    Acquire { key: &'a str, wait_ms: u64 },
-    Release { key: &'a str, lease: &'a str },
+    Init {
+        worker: u32,
+        redis_url: &'a str,
+        database_url: &'a str,
+        ttl_ms: u64,
+    },
+    Acquire {
+        key: &'a str,
+        wait_ms: u64,
+    },
+    Release {
+        key: &'a str,
+        lease: &'a str,
+    },
+    /// Cancels the request with this id; its own answer says only that this was received.
+    Cancel {
+        request: u64,
+    },
 }
 
 /// The adapter's answer to any request.
@@ -34,6 +49,7 @@ pub(super) struct AdapterAnswer {
     pub(super) name: Option<String>,
     pub(super) fencing: Option<bool>,
     pub(super) renews: Option<bool>,
+    pub(super) cancels: Option<bool>,
 }
 
 /// The first line to a worker.
@@ -46,6 +62,8 @@ pub(super) struct WorkerSetup {
     pub(super) database_url: String,
     pub(super) ledger_url: String,
     pub(super) key: String,
+    /// Clients cancel some of their requests.
+    pub(super) cancels: bool,
     /// The adapter must answer a request within this time, on top of the wait.
     pub(super) answer_timeout: Duration,
     pub(super) seed: u64,
@@ -111,6 +129,7 @@ pub(super) enum TurnOutcome {
     Busy,
     Timeout,
     Error,
+    Cancelled,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,4 +140,5 @@ pub(super) enum ReleaseAnswer {
     Ok,
     Lost,
     Error,
+    Cancelled,
 }

@@ -32,10 +32,17 @@ impl Judgement {
     /// Returns whether the fault strikes servers that the lock does not use: one of Redis, while
     /// the lock sent no command there.
     pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
-        let strikes_redis = fault.name.starts_with("redis-") || fault.name == "partition";
-        // A client library may ping.
-        strikes_redis && self.faults.first().is_some_and(|none| none.redis_commands < 0.05)
+        self.faults.first().is_some_and(|none| strikes_elsewhere(&fault.name, none))
     }
+}
+
+/// Returns whether a fault strikes servers that the lock does not use, as its work without a fault
+/// shows.
+pub(crate) fn strikes_elsewhere(fault: &str, undisturbed: &FaultReport) -> bool {
+    let others = ["partition", "client-kill", "script-flush", "evict"];
+    let strikes_redis = fault.starts_with("redis-") || others.contains(&fault);
+    // A client library may ping.
+    strikes_redis && undisturbed.redis_commands < 0.05
 }
 
 /// An adapter's answer to `init`.
@@ -46,6 +53,9 @@ pub struct Adapter {
     /// It renews its lease while a client holds the lock.
     #[serde(default)]
     pub renews: bool,
+    /// It can be asked to cancel a request.
+    #[serde(default)]
+    pub cancels: bool,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -55,6 +65,9 @@ pub struct FaultReport {
     pub ran: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// Absent if it ran once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<Repeats>,
     /// Units taken that the stock does not show: entries of the ledger minus the change of stock.
     pub lost_updates: u64,
     /// Pairs of clients that held one key at once, as seen by the judge.
@@ -67,6 +80,9 @@ pub struct FaultReport {
     pub misreported_busy: u64,
     #[serde(default)]
     pub errors: u64,
+    /// Requests for the lock that ended as they were cancelled.
+    #[serde(default)]
+    pub cancelled: u64,
     /// The same work with reads that register the fence and writes that demand it; absent without
     /// fences.
     pub with_fence: Option<WithFence>,
@@ -91,6 +107,21 @@ pub struct FaultReport {
     /// One sentence for each violation, with its evidence; the first few of each kind.
     #[serde(default)]
     pub violations: Vec<Violation>,
+}
+
+/// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report
+/// are those of one run: of the first one that lost an update with the fence, else of the first one
+/// that lost an update, else of the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// Runs, without those in which the fault could not be placed.
+    pub runs: u32,
+    /// Runs that lost an update.
+    pub lost: u32,
+    /// Runs that lost an update of the row whose writes demand the fence; 0 without fences.
+    pub lost_with_fence: u32,
+    /// Seed of the run whose figures are reported.
+    pub seed: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -126,7 +157,8 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// `ask`, `granted`, `read`, `write`, `refused`, `released`, `lost`, `paused`, `continued` or
-    /// `killed`; of a server `flushed`, `killed`, `restarted` or `promoted`.
+    /// `killed`; of a server `flushed`, `evicted`,
+    /// `disconnected`, `killed`, `restarted` or `promoted`.
     pub event: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use holdfast_lock::clock::monotonic_us;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use time::OffsetDateTime;
@@ -13,12 +14,14 @@ use tokio::time::{Instant, sleep};
 
 use super::events::Recording;
 use super::faults;
+use super::history::{self, Header, HistoryFile};
 use super::holds;
 use super::ledger::Ledger;
 use super::plan::{Fault, JudgePlan};
 use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::TurnOutcome;
-use super::report::{Adapter, FaultReport, Judgement};
+use super::repeat::Tally;
+use super::report::{Adapter, FaultReport, Judgement, UNDISTURBED, strikes_elsewhere};
 use super::stage::Stage;
 use super::violations::{Evidence, MAX_BLOCKED_TTLS};
 use holdfast_services::{TempFolder, TempPostgres};
@@ -36,13 +39,14 @@ const RECOVERY_TTLS: f64 = MAX_BLOCKED_TTLS as f64 + 0.5;
 pub(super) async fn run(
     plan: &JudgePlan,
     folder: &TempFolder,
+    history: Option<HistoryFile>,
     progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<Judgement> {
     adopt_orphans();
     let started_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
     let postgres = TempPostgres::start(folder).await?;
 
-    let judged = judge_all(plan, folder, &postgres, progress).await;
+    let judged = judge_all(plan, folder, &postgres, (history, &started_at), progress).await;
     // Before an error is returned: every way ends what was started.
     end_orphans(postgres.pid()).await;
     postgres.stop().await;
@@ -56,6 +60,7 @@ async fn judge_all(
     plan: &JudgePlan,
     folder: &TempFolder,
     postgres: &TempPostgres,
+    (history, started_at): (Option<HistoryFile>, &str),
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<(Adapter, Vec<FaultReport>)> {
     let mut ledger = Ledger::connect(&postgres.url(), 0).await?;
@@ -69,15 +74,27 @@ async fn judge_all(
         undisturbed_grants: 0,
         usual_keys: BTreeSet::new(),
         clock: folder.own_file("clock"),
+        history,
+        started_at: started_at.to_owned(),
+        seed: plan.seed,
     };
 
     let mut reports = Vec::new();
     for (number, fault) in plan.faults.iter().enumerate() {
-        progress(number, &fault.name());
-        let report = Box::pin(judge.run_fault(*fault)).await;
+        let is_elsewhere =
+            reports.first().is_some_and(|none| strikes_elsewhere(&fault.name(), none));
+        let runs = if is_elsewhere { 1 } else { plan.runs_of(*fault) };
+        let report = judge.run_repeatedly(*fault, runs, |run| match runs {
+            1 => progress(number, &fault.name()),
+            _ => progress(number, &format!("{}, run {run} of at most {runs}", fault.name())),
+        });
+        let report = Box::pin(report).await;
         reports.push(report.with_context(|| format!("under the fault `{}`", fault.name()))?);
     }
 
+    if let Some(history) = judge.history {
+        history.finish(monotonic_us())?;
+    }
     Ok((judge.adapter.context("no adapter has answered `init`")?, reports))
 }
 
@@ -93,6 +110,11 @@ struct Judge<'a> {
     usual_keys: BTreeSet<String>,
     /// The file from which libfaketime reads the clock's offset.
     clock: PathBuf,
+    history: Option<HistoryFile>,
+    /// When the judgement began: RFC 3339, UTC.
+    started_at: String,
+    /// Seed of this run; repeated ones have the following numbers.
+    seed: u64,
 }
 
 /// What is read from the servers of a pass before they end.
@@ -103,6 +125,35 @@ struct ServerFigures {
 }
 
 impl Judge<'_> {
+    /// Runs a fault until its verdict is clear, for at most `runs` times. A fault that can't be
+    /// placed at first is not tried again.
+    async fn run_repeatedly(
+        &mut self,
+        fault: Fault,
+        runs: u32,
+        mut progress: impl FnMut(u32),
+    ) -> anyhow::Result<FaultReport> {
+        self.seed = self.plan.seed;
+        progress(1);
+        let first = self.run_fault(fault).await?;
+        if runs == 1 || !first.ran {
+            return Ok(first);
+        }
+
+        let mut tally = Tally::new(first, self.seed);
+        for run in 2..=runs {
+            if tally.is_clear() {
+                break;
+            }
+            progress(run);
+            self.seed = self.plan.seed.wrapping_add(u64::from(run) - 1);
+            let report = self.run_fault(fault).await;
+            let seed = self.seed;
+            tally.add(report.with_context(|| format!("with the seed {seed}"))?, seed);
+        }
+        Ok(tally.into_report())
+    }
+
     async fn run_fault(&mut self, fault: Fault) -> anyhow::Result<FaultReport> {
         let why_not = match self.try_fault(fault).await {
             Ok(Ok(report)) => return Ok(report),
@@ -115,7 +166,45 @@ impl Judge<'_> {
             }
             Err(error) => return Err(error),
         };
+        if let Some(history) = &mut self.history {
+            history.not_run(&fault.name(), &why_not, monotonic_us())?;
+        }
         Ok(FaultReport { name: fault.name(), why_not: Some(why_not), ..FaultReport::default() })
+    }
+
+    /// Writes a run that was judged, after the first one also what was judged.
+    async fn write_history(
+        &mut self,
+        report: &FaultReport,
+        recording: &Recording,
+    ) -> anyhow::Result<()> {
+        let Some(history) = &mut self.history else { return Ok(()) };
+        if report.name == UNDISTURBED {
+            let adapter = self.adapter.clone().context("no adapter has answered `init`")?;
+            history.begin(&Header {
+                history: history::VERSION,
+                adapter,
+                ttl_ms: self.plan.args.ttl_ms,
+                workers: self.plan.args.workers,
+                clients: self.plan.args.clients,
+                started_at: self.started_at.clone(),
+                seed: self.plan.seed,
+            })?;
+        }
+
+        let fenced_stock = match report.with_fence {
+            Some(_) => Some(self.ledger.stock(true).await?),
+            None => None,
+        };
+        let run = history::Run {
+            fault: &report.name,
+            seed: self.seed,
+            recording,
+            ledger: self.ledger.rows().await?,
+            stock: self.ledger.stock(false).await?,
+            fenced_stock,
+        };
+        history.run(self.plan, run)
     }
 
     /// Runs a pass; `Err` of the inner result says why there was no fault.
@@ -128,8 +217,13 @@ impl Judge<'_> {
             env = clock_environment(&self.clock, &library)?;
         }
 
+        if fault == Fault::Cancel && self.adapter.as_ref().is_some_and(|it| !it.cancels) {
+            return Ok(Err("the adapter has no `cancel`".to_owned()));
+        }
+
         let pass = self.ledger.begin_pass().await?;
-        let mut stage = Stage::set_up(self.plan, fault, pass, env, self.postgres).await?;
+        let numbers = (pass, self.seed);
+        let mut stage = Stage::set_up(self.plan, fault, numbers, env, self.postgres).await?;
         let ran = self.run_pass(&mut stage).await;
         let adapter = stage.adapter.clone();
         // Whether it ran or not: the next pass has the machine for itself.
@@ -149,6 +243,7 @@ impl Judge<'_> {
             let grants = report.acquired;
             return Ok(Err(format!("the adapter hardly works under libfaketime: {grants} grants")));
         }
+        self.write_history(&report, &recording).await?;
         Ok(Ok(report))
     }
 
@@ -168,8 +263,8 @@ impl Judge<'_> {
         let before = stage.redis.commands().await?;
         let since = Instant::now();
         stage.begin().await?;
-        // The same in every pass, and again with the same seed.
-        let mut random = StdRng::seed_from_u64(self.plan.seed);
+        // The same for every fault, and again with the same seed.
+        let mut random = StdRng::seed_from_u64(self.seed);
         let worker = random.random_range(0..self.plan.args.workers);
         if let Err(why_not) = faults::place(stage, worker, &self.clock).await? {
             return Ok(Err(why_not));
@@ -231,11 +326,13 @@ impl Judge<'_> {
             bail!("no client got the lock; {why}");
         }
 
-        let errors = recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Error);
+        let count =
+            |outcome| recording.turns.iter().filter(|turn| turn.outcome == outcome).count() as u64;
         let report = FaultReport {
             name: fault.name(),
             ran: true,
-            errors: errors.count() as u64,
+            errors: count(TurnOutcome::Error),
+            cancelled: count(TurnOutcome::Cancelled),
             leftover_keys: figures.leftover_keys,
             acquired: holds.len() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,

@@ -14,6 +14,11 @@ use holdfast_services::TempRedis;
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Memory that is free before the first key is evicted.
+const EVICTION_ROOM: usize = 1 << 20;
+const FILLER_BYTES: usize = 16 << 10;
+/// Fifty fit in; of the others each evicts a key at random, so that one survives with 10⁻⁸.
+const FILLERS: u64 = 1_000;
 const MAX_NAMED_KEYS: usize = 50;
 
 #[derive(Debug)]
@@ -23,6 +28,8 @@ pub(super) struct RedisServers {
     replica: Option<(TempRedis, Proxy)>,
     /// Commands of servers that were killed.
     past_commands: u64,
+    /// Commands of the judge itself that adapters may send, too.
+    own_commands: u64,
 }
 
 impl RedisServers {
@@ -36,11 +43,54 @@ impl RedisServers {
             wait_in_sync(&server).await?;
             replica = Some((server, link));
         }
-        Ok(Self { primary, replica, past_commands: 0 })
+        Ok(Self { primary, replica, past_commands: 0, own_commands: 0 })
     }
 
     pub(super) async fn flush(&self) -> anyhow::Result<()> {
         Ok(cmd("FLUSHALL").exec_async(&mut connect(&self.primary).await?).await?)
+    }
+
+    /// Closes the connections of all clients.
+    pub(super) async fn close_connections(&self) -> anyhow::Result<()> {
+        let mut connection = connect(&self.primary).await?;
+        for kind in ["normal", "pubsub"] {
+            // Not this one.
+            cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind).exec_async(&mut connection).await?;
+        }
+        Ok(())
+    }
+
+    /// Empties the cache of scripts, so that `EVALSHA` fails.
+    pub(super) async fn flush_scripts(&self) -> anyhow::Result<()> {
+        let mut connection = connect(&self.primary).await?;
+        Ok(cmd("SCRIPT").arg("FLUSH").arg("SYNC").exec_async(&mut connection).await?)
+    }
+
+    /// Fills Redis up to `maxmemory` and on, with a policy that evicts any key, until hardly one of
+    /// the keys that it had can be left. Removes what it has written.
+    pub(super) async fn evict(&mut self) -> anyhow::Result<()> {
+        let mut connection = connect(&self.primary).await?;
+        let info: String = cmd("INFO").arg("memory").query_async(&mut connection).await?;
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        let used: usize = used.context("Redis does not say its memory")?.trim().parse()?;
+        let limit = used + EVICTION_ROOM;
+        let policy = [("maxmemory-policy", "allkeys-random".to_owned())];
+        for (name, value) in policy.into_iter().chain([("maxmemory", limit.to_string())]) {
+            let mut set = cmd("CONFIG");
+            set.arg("SET").arg(name).arg(value).exec_async(&mut connection).await?;
+        }
+
+        let filler = vec![b'x'; FILLER_BYTES];
+        let names: Vec<String> = (0..FILLERS).map(|number| format!("filler:{number}")).collect();
+        for name in &names {
+            cmd("SET").arg(name).arg(&filler).exec_async(&mut connection).await?;
+        }
+
+        let mut unset = cmd("CONFIG");
+        unset.arg("SET").arg("maxmemory").arg(0).exec_async(&mut connection).await?;
+        cmd("UNLINK").arg(&names).exec_async(&mut connection).await?;
+        self.own_commands += FILLERS + 1;
+        Ok(())
     }
 
     /// Kills the server and starts an empty one. Returns its socket.
@@ -76,7 +126,7 @@ impl RedisServers {
 
     /// Returns the number of commands of clients so far. Those of scripts are counted, too.
     pub(super) async fn commands(&self) -> anyhow::Result<u64> {
-        Ok(self.past_commands + self.count_current().await?)
+        Ok((self.past_commands + self.count_current().await?).saturating_sub(self.own_commands))
     }
 
     async fn count_current(&self) -> anyhow::Result<u64> {
@@ -131,7 +181,11 @@ fn count_commands(stats: &str) -> u64 {
         let (name, counters) = line.strip_prefix("cmdstat_")?.split_once(':')?;
         let command = name.split('|').next()?;
         let calls = counters.strip_prefix("calls=")?.split(',').next()?;
-        if is_uncounted(command) { None } else { calls.parse::<u64>().ok() }
+        if is_uncounted(command) || name == "script|flush" {
+            None
+        } else {
+            calls.parse::<u64>().ok()
+        }
     });
     calls.sum()
 }

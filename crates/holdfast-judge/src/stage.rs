@@ -28,6 +28,7 @@ pub(super) struct Stage<'a> {
     pub(super) plan: &'a JudgePlan,
     pub(super) fault: Fault,
     pub(super) pass: i64,
+    seed: u64,
     /// Environment of the adapters, besides the user's.
     env: Vec<(String, String)>,
     postgres: &'a TempPostgres,
@@ -50,7 +51,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn set_up(
         plan: &'a JudgePlan,
         fault: Fault,
-        pass: i64,
+        (pass, seed): (i64, u64),
         env: Vec<(String, String)>,
         postgres: &'a TempPostgres,
     ) -> anyhow::Result<Self> {
@@ -65,6 +66,7 @@ impl<'a> Stage<'a> {
             plan,
             fault,
             pass,
+            seed,
             env,
             postgres,
             postgres_proxy: Proxy::start(&postgres.socket()).await?,
@@ -109,7 +111,8 @@ impl<'a> Stage<'a> {
             ledger_url: self.postgres.url(),
             key: format!("item:{}", plan.unique_part(self.pass)),
             answer_timeout: plan.answer_timeout(),
-            seed: plan.seed,
+            cancels: self.fault == Fault::Cancel,
+            seed: self.seed,
             pass: self.pass,
         };
 

@@ -1,12 +1,12 @@
 //! The judgement as text for a terminal.
 
-use super::report::{FaultReport, Judgement};
+use super::report::{FaultReport, Judgement, Repeats, WithFence};
 use holdfast_base::output::grouped;
 
 /// Columns after the fault's name: heading and width.
 const COLUMNS: [(&str, usize); 12] = [
-    ("lost", 7),
-    ("fenced", 7),
+    ("lost", 9),
+    ("fenced", 9),
     ("overlaps", 9),
     ("bad releases", 13),
     ("fences back", 12),
@@ -36,9 +36,13 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         COLUMNS.iter().map(|(heading, width)| format!("{heading:>width$}")).collect();
     text += &format!("{:width$}{headings}\n", "fault");
     for fault in &judgement.faults {
-        text += &format!("{:width$}{}\n", fault.name, line(fault));
+        text += &format!("{:width$}{}\n", fault.name, line(fault, COLUMNS.len()));
     }
 
+    if judgement.faults.iter().any(|fault| fault.repeats.is_some()) {
+        text +=
+            "\n`3 of 7`: three of seven runs lost an update. The line shows the first of them.\n";
+    }
     if judgement.faults.iter().any(|fault| fault.ran && judgement.is_elsewhere(fault)) {
         text += "\nThe faults of Redis do not strike this lock, which sends no commands there.\n";
     }
@@ -50,7 +54,26 @@ pub fn format_judgement(judgement: &Judgement) -> String {
     text + "\n" + &verdict(judgement)
 }
 
-fn line(fault: &FaultReport) -> String {
+/// Columns that a history has: those of safety.
+const HISTORY_COLUMNS: usize = 5;
+
+/// Formats what was computed from a history: a line per fault, and the verdict.
+pub fn format_history(judgement: &Judgement) -> String {
+    let width = judgement.faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0).max(5);
+    let columns = &COLUMNS[..HISTORY_COLUMNS];
+    let headings: String =
+        columns.iter().map(|(heading, width)| format!("{heading:>width$}")).collect();
+    let mut text = format!(
+        "history of {}, judged {}\n\n{:width$}{headings}\n",
+        judgement.adapter.name, judgement.started_at, "fault"
+    );
+    for fault in &judgement.faults {
+        text += &format!("{:width$}{}\n", fault.name, line(fault, HISTORY_COLUMNS));
+    }
+    text + "\n" + &verdict(judgement)
+}
+
+fn line(fault: &FaultReport, columns: usize) -> String {
     if let Some(why_not) = fault.why_not.as_ref().filter(|_| !fault.ran) {
         let first = why_not.lines().next().unwrap_or_default();
         return format!("  did not run: {first}");
@@ -58,8 +81,8 @@ fn line(fault: &FaultReport) -> String {
 
     let fenced = fault.with_fence.as_ref();
     let cells = [
-        grouped(fault.lost_updates),
-        fenced.map_or_else(|| "–".to_owned(), |fenced| grouped(fenced.lost_updates)),
+        lost(fault),
+        fenced.map_or_else(|| "–".to_owned(), |fenced| lost_with_fence(fault, fenced)),
         grouped(fault.overlaps),
         grouped(fault.release_ok_when_lost),
         fenced.map_or_else(|| "–".to_owned(), |_| grouped(fault.fence_regressions)),
@@ -72,8 +95,23 @@ fn line(fault: &FaultReport) -> String {
         format!("{:.2}", fault.jain),
     ];
 
-    let cells = cells.iter().zip(COLUMNS);
+    let cells = cells.iter().zip(COLUMNS).take(columns);
     cells.map(|(cell, (_, width))| format!("{cell:>width$}")).collect()
+}
+
+/// Formats the runs that lost an update, or of a fault that ran once the updates.
+fn lost(fault: &FaultReport) -> String {
+    match fault.repeats {
+        Some(Repeats { lost, runs, .. }) => format!("{lost} of {runs}"),
+        None => grouped(fault.lost_updates),
+    }
+}
+
+fn lost_with_fence(fault: &FaultReport, fenced: &WithFence) -> String {
+    match fault.repeats {
+        Some(Repeats { lost_with_fence, runs, .. }) => format!("{lost_with_fence} of {runs}"),
+        None => grouped(fenced.lost_updates),
+    }
 }
 
 fn milliseconds(ms: f64) -> String {

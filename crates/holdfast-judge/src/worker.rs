@@ -36,11 +36,32 @@ struct WorkerState {
     setup: WorkerSetup,
     adapter: AdapterProcess,
     fencing: bool,
+    /// Clients cancel some of their requests.
+    cancels: bool,
     running: watch::Sender<bool>,
     hold: Mutex<HoldState>,
     /// The reason of the last answer *error* to a request for the lock.
     last_error: Mutex<Option<String>>,
     failures: mpsc::UnboundedSender<String>,
+}
+
+/// After how long the requests of a turn are cancelled, if they are: at once, within a command, or
+/// while others hold the lock.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cancelled {
+    acquire: Option<Duration>,
+    release: Option<Duration>,
+}
+
+impl Cancelled {
+    /// Chooses at random: one of three requests is cancelled.
+    fn choose(random: &mut StdRng) -> Self {
+        let mut choose = |max_ms: u64| {
+            let after = [0, 1, random.random_range(1..=max_ms)][random.random_range(0..3)];
+            random.random_ratio(1, 3).then(|| Duration::from_millis(after))
+        };
+        Self { acquire: choose(60), release: choose(2) }
+    }
 }
 
 #[derive(Debug)]
@@ -100,6 +121,7 @@ async fn serve(
     let state = Arc::new(WorkerState {
         adapter,
         fencing: introduced.fencing,
+        cancels: introduced.cancels && setup.cancels,
         running: watch::Sender::new(true),
         hold: Mutex::new(HoldState::Idle),
         last_error: Mutex::default(),
@@ -170,6 +192,7 @@ async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Res
         name: name.context("the adapter's answer to `init` has no `name`")?,
         fencing: answer.fencing.unwrap_or_default(),
         renews: answer.renews.unwrap_or_default(),
+        cancels: answer.cancels.unwrap_or_default(),
     })
 }
 
@@ -193,7 +216,11 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
     let mut random = StdRng::seed_from_u64(setup.seed ^ stream.rotate_left(16));
     while *state.running.borrow() {
         let turn = Turn { id, asked_us: monotonic_us(), ..Turn::default() };
-        let turn = match take_turn(&state, turn, &mut ledger).await {
+        let cancelled = match state.cancels {
+            true => Cancelled::choose(&mut random),
+            false => Cancelled::default(),
+        };
+        let turn = match take_turn(&state, turn, &mut ledger, cancelled).await {
             Ok(turn) => turn,
             Err(error) => {
                 let _ = state.failures.send(format!("{error:#}"));
@@ -204,7 +231,9 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
         report(&WorkerReport::Turn(turn));
 
         let pause = match turn.outcome {
-            TurnOutcome::Granted | TurnOutcome::Timeout => setup.args.think_ms as f64,
+            TurnOutcome::Granted | TurnOutcome::Timeout | TurnOutcome::Cancelled => {
+                setup.args.think_ms as f64
+            }
             TurnOutcome::Busy | TurnOutcome::Error => RETRY_DELAY_MS,
         };
         if pause > 0.0 {
@@ -218,18 +247,24 @@ async fn take_turn(
     state: &WorkerState,
     mut turn: Turn,
     ledger: &mut Ledger,
+    cancelled: Cancelled,
 ) -> anyhow::Result<Turn> {
     let setup = &state.setup;
     let key = setup.key.as_str();
     let wait_ms = setup.args.wait_ms;
     let acquire = AdapterOp::Acquire { key, wait_ms };
-    let answer = state.adapter.call(acquire, Duration::from_millis(wait_ms)).await;
+    let wait = Duration::from_millis(wait_ms);
+    let answer = match cancelled.acquire {
+        Some(after) => state.adapter.call_and_cancel(acquire, wait, after).await,
+        None => state.adapter.call(acquire, wait).await,
+    };
     turn.answered_us = monotonic_us();
 
     if !answer.ok {
         turn.outcome = match answer.reason.as_deref() {
             Some("busy") => TurnOutcome::Busy,
             Some("timeout") => TurnOutcome::Timeout,
+            Some("cancelled") if cancelled.acquire.is_some() => TurnOutcome::Cancelled,
             Some("error") => {
                 *state.last_error.lock() = Some(describe(&answer).to_owned());
                 TurnOutcome::Error
@@ -267,12 +302,16 @@ async fn take_turn(
 
     turn.release_us = monotonic_us();
     let release = AdapterOp::Release { key, lease: &lease };
-    let answer = state.adapter.call(release, Duration::ZERO).await;
+    let answer = match cancelled.release {
+        Some(after) => state.adapter.call_and_cancel(release, Duration::ZERO, after).await,
+        None => state.adapter.call(release, Duration::ZERO).await,
+    };
     turn.released_us = monotonic_us();
     turn.release = match (answer.ok, answer.reason.as_deref()) {
         (true, _) => ReleaseAnswer::Ok,
         (false, Some("lost")) => ReleaseAnswer::Lost,
         (false, Some("error")) => ReleaseAnswer::Error,
+        (false, Some("cancelled")) if cancelled.release.is_some() => ReleaseAnswer::Cancelled,
         (false, other) => bail!(
             "the adapter answered `release` with the reason {other:?}; it is `lost` or `error`"
         ),

@@ -20,6 +20,9 @@ import urllib.parse
 MODE = sys.argv[1]
 out_lock = threading.Lock()
 setup = {}
+# By the id of a request to acquire: whether it was cancelled.
+cancelled = {}
+CANCELS = MODE in ("flock", "owner", "cancel-deletes")
 
 
 def answer(request, **fields):
@@ -71,6 +74,8 @@ def poll(request, attempt):
         granted = attempt()
         if granted:
             return granted
+        if request["id"] in cancelled and cancelled[request["id"]].is_set():
+            return {"ok": False, "reason": "cancelled"}
         if time.monotonic() >= until:
             return {"ok": False, "reason": "timeout"}
         time.sleep(random.uniform(0.005, 0.015))
@@ -97,8 +102,13 @@ class Setnx:
     def __init__(self, wrong):
         self.wrong = wrong
         self.fencing = wrong == "fences"
+        self.script = None
 
     def acquire(self, request):
+        if self.wrong == "script" and self.script is None:
+            with Redis() as redis:
+                delete = "return redis.call('del', KEYS[1])"
+                self.script = redis.command("SCRIPT", "LOAD", delete)
         if self.wrong == "starving" and setup["worker"] == 1:
             time.sleep(request["wait_ms"] / 1000)
             return {"ok": False, "reason": "timeout"}
@@ -120,11 +130,20 @@ class Setnx:
                     return {"ok": False, "reason": "busy"}
                 return {"ok": False, "reason": "error", "detail": str(error)}
 
-        return poll(request, attempt)
+        answered = poll(request, attempt)
+        if self.wrong == "cancel" and answered.get("reason") == "cancelled":
+            # It cleans up what it might have, and does not look whose it is.
+            with Redis() as redis:
+                redis.command("DEL", key)
+        return answered
 
     def release(self, request):
         try:
             with Redis() as redis:
+                if self.wrong == "script":
+                    words = ("EVALSHA", self.script, 1, request["key"], request["lease"])
+                    redis.command(*words)
+                    return {"ok": True}
                 if self.wrong == "owner":
                     redis.command("DEL", request["key"])
                     return {"ok": True}
@@ -281,6 +300,8 @@ LOCKS = {
     "no-owner": lambda: Setnx("owner"),
     "busy-when-away": lambda: Setnx("busy"),
     "fences-repeat": lambda: Setnx("fences"),
+    "cancel-deletes": lambda: Setnx("cancel"),
+    "script-once": lambda: Setnx("script"),
     "never-freed": lambda: Setnx("expiry"),
     "starving": lambda: Setnx("starving"),
     "watchdog": Watchdog,
@@ -305,8 +326,14 @@ def main():
             setup.update(request)
             if "LEAK_FILE" in os.environ:
                 leak()
-            answer(request, ok=True, name=f"test {MODE}", fencing=fencing, renews=False)
+            answer(request, ok=True, name=f"test {MODE}", fencing=fencing, renews=False,
+                   cancels=CANCELS)
+        elif request["op"] == "cancel":
+            cancelled.get(request["request"], threading.Event()).set()
+            answer(request, ok=True)
         else:
+            if CANCELS and request["op"] == "acquire":
+                cancelled[request["id"]] = threading.Event()
             threading.Thread(target=serve, args=(request,), daemon=True).start()
     if "STAYS" in os.environ:
         # What its threads do for the lock goes on without the judge.

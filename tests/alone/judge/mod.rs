@@ -4,12 +4,13 @@
 //! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime (script/test installs them).
 
 mod command;
+mod history;
 
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use command::{JudgeRun, is_alive};
 
@@ -84,6 +85,7 @@ fn plain_lease_loses_updates_under_faults() {
         "redis-flush",
         "redis-restart",
         "redis-failover",
+        "evict",
         "partition",
         "slow-commit",
     ];
@@ -106,7 +108,7 @@ fn plain_lease_loses_updates_under_faults() {
 /// Its adapter is in a session of its own, and below another process group: faults must reach it.
 #[test]
 fn renewed_lease_outlasts_long_work_only() {
-    let faults = "pause,long-work,kill-holder,partition,slow-commit";
+    let faults = "pause,long-work,kill-holder,partition,slow-commit,cancel";
     let options = ["--faults", faults, "--seconds", "1.5", "--env", "STAYS=1", "--json", "-"];
     let program: &[&str] =
         if cfg!(target_os = "linux") { &["timeout", "10m", "setsid"] } else { &[] };
@@ -122,9 +124,39 @@ fn renewed_lease_outlasts_long_work_only() {
     for name in ["pause", "partition"] {
         assert!(number(fault(&judgement, name), "lost_updates") > 0.0, "{judgement:#}");
     }
+    let cancel = fault(&judgement, "cancel");
+    assert_eq!((&cancel["ran"], &cancel["why_not"]), (&false.into(), &NO_CANCEL.into()));
     // Nor after the process was killed.
     let kill = fault(&judgement, "kill-holder");
     assert!(number(kill, "blocked_ms_max") < 2_500.0, "{kill:#}");
+}
+
+const NO_CANCEL: &str = "the adapter has no `cancel`";
+
+/// Faults that a lock survives if it looks at errors, and has no state that they strike.
+#[test]
+fn connections_scripts_and_requests_are_struck() {
+    let cases = [
+        ("owner", "client-kill,cancel", 0),
+        ("script-once", "script-flush", 0),
+        ("cancel-deletes", "cancel", 1),
+    ];
+    for (mode, faults, code) in cases {
+        let run = JudgeRun::start(mode, &["--faults", faults, "--seconds", "1"]).finish();
+        assert_eq!(run.code, Some(code), "{mode}: {}{}", run.stdout, run.stderr);
+        let judgement = run.judgement();
+        for name in faults.split(',') {
+            let fault = fault(&judgement, name);
+            assert_eq!(fault["ran"], true, "{mode}: {fault:#}");
+            match name {
+                // Those whose connections were closed in a request.
+                "client-kill" => assert!(number(fault, "errors") > 0.0, "{mode}: {fault:#}"),
+                // It can't release what it holds, which expires.
+                "script-flush" => assert!(number(fault, "blocked_ms_max") > 500.0, "{fault:#}"),
+                _ => assert!(number(fault, "cancelled") > 0.0, "{mode}: {fault:#}"),
+            }
+        }
+    }
 }
 
 #[test]
@@ -145,7 +177,7 @@ fn busy_while_redis_is_away_is_misreported() {
 
 #[test]
 fn fences_reject_a_paused_holder_and_must_grow() {
-    let options = ["--faults", "pause,redis-flush", "--seconds", "1"];
+    let options = ["--faults", "pause,redis-flush", "--seconds", "1", "--repeat", "2"];
     let run = JudgeRun::start("fences-repeat", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let judgement = run.judgement();
@@ -153,8 +185,11 @@ fn fences_reject_a_paused_holder_and_must_grow() {
     assert!(number(pause, "lost_updates") > 0.0, "{pause:#}");
     assert_eq!(pause["with_fence"]["lost_updates"], 0, "{pause:#}");
     assert!(number(&pause["with_fence"], "refused") > 0.0, "{pause:#}");
+    let repeats = json!({ "runs": 2, "lost": 2, "lost_with_fence": 0, "seed": 7 });
+    assert_eq!(pause["repeats"], repeats, "{pause:#}");
     assert_eq!(pause["fence_regressions"], 0, "{pause:#}");
     let flush = fault(&judgement, "redis-flush");
+    assert_eq!(flush["repeats"], Value::Null, "it is none of those that are repeated");
     assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
     assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
     // Its drawing says when Redis lost its keys.
@@ -224,7 +259,7 @@ fn kernel_lock_is_safe_under_every_fault() {
     let judgement = run.judgement();
     assert_eq!(judgement["safe"], true);
     let faults = judgement["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 12);
+    assert_eq!(faults.len(), 16);
     for fault in faults {
         if fault["name"] == "clock-jump" && !cfg!(target_os = "linux") {
             continue;

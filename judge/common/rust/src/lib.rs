@@ -1,18 +1,19 @@
 //! The protocol of `holdfast judge` (docs/JUDGE.md) for locks in Rust.
 //!
-//! Each request has a task of its own. An error of the lock is answered as "error": a backend that
+//! Each request has a task of its own, which `cancel` drops. An error of the lock is answered as "error": a backend that
 //! is away is not a lock that is busy.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::oneshot;
 
 /// The request `init`.
 #[derive(Debug, Clone, Deserialize)]
@@ -67,6 +68,7 @@ enum Op {
     Init(Init),
     Acquire { key: String, wait_ms: u64 },
     Release { lease: String },
+    Cancel { request: u64 },
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,6 +82,8 @@ struct Server<L: Locks> {
     locks: L,
     leases: Mutex<HashMap<String, L::Lease>>,
     next_lease: AtomicU64,
+    /// The requests under way, by id: a message cancels them, as an application drops a future.
+    requests: Mutex<HashMap<u64, oneshot::Sender<()>>>,
 }
 
 /// Serves the judge's requests until the end of the input. `open` receives the first, `init`.
@@ -96,16 +100,35 @@ pub async fn serve<L: Locks>(
     };
     let locks = open(init).await?;
     let About { name, fencing, renews } = locks.about();
-    write(id, json!({"ok": true, "name": name, "fencing": fencing, "renews": renews}))?;
+    write(
+        id,
+        json!({"ok": true, "name": name, "fencing": fencing, "renews": renews,
+                     "cancels": true}),
+    )?;
     let (leases, next_lease) = (Mutex::default(), AtomicU64::new(1));
-    let server = Arc::new(Server { locks, leases, next_lease });
+    let server = Arc::new(Server { locks, leases, next_lease, requests: Mutex::default() });
     while let Some(line) = lines.next_line().await? {
         let Request { id, op } = serde_json::from_str(&line).context(line)?;
+        if let Op::Cancel { request } = op {
+            if let Some(cancel) = server.requests().remove(&request) {
+                // One that was just answered.
+                let _ = cancel.send(());
+            }
+            write(id, json!({"ok": true}))?;
+            continue;
+        }
+        let (cancel, cancelled) = oneshot::channel();
+        server.requests().insert(id, cancel);
         let server = Arc::clone(&server);
         tokio::spawn(async move {
-            let answer = server.answer(op).await.unwrap_or_else(
-                |error| json!({"ok": false, "reason": "error", "detail": format!("{error:#}")}),
-            );
+            let answer = tokio::select! {
+                biased;
+                answer = server.answer(op) => answer.unwrap_or_else(
+                    |error| json!({"ok": false, "reason": "error", "detail": format!("{error:#}")}),
+                ),
+                Ok(()) = cancelled => json!({"ok": false, "reason": "cancelled"}),
+            };
+            server.requests().remove(&id);
             if write(id, answer).is_err() {
                 std::process::exit(1);
             }
@@ -117,7 +140,7 @@ pub async fn serve<L: Locks>(
 impl<L: Locks> Server<L> {
     async fn answer(&self, op: Op) -> anyhow::Result<Value> {
         Ok(match op {
-            Op::Init(_) => anyhow::bail!("init comes once"),
+            Op::Init(_) | Op::Cancel { .. } => anyhow::bail!("it is served elsewhere"),
             Op::Acquire { key, wait_ms } => {
                 match self.locks.acquire(&key, Duration::from_millis(wait_ms)).await? {
                     Some(lease) => {
@@ -137,6 +160,10 @@ impl<L: Locks> Server<L> {
                 false => json!({"ok": false, "reason": "lost"}),
             },
         })
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<()>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, lease: L::Lease) -> String {

@@ -34,6 +34,11 @@ pub fn safety(has_fence: bool) -> impl Iterator<Item = &'static Column> {
     SAFETY.iter().filter(move |column| has_fence || !of_fences(column))
 }
 
+/// Formats the runs that lost updates among all: `3/10`.
+pub fn share(lost: u32, runs: u32) -> String {
+    format!("{lost}/{runs}")
+}
+
 const fn column(
     name: &'static str,
     violation: &'static str,
@@ -43,9 +48,14 @@ const fn column(
 }
 
 static SAFETY: [Column; 7] = [
-    column("lost", "lost-update", |fault| count(fault.lost_updates)),
-    column("fenced", "lost-with-fence", |fault| {
-        fault.with_fence.as_ref().map_or("–".to_owned(), |fenced| count(fenced.lost_updates))
+    column("lost", "lost-update", |fault| match fault.repeats {
+        Some(repeats) => share(repeats.lost, repeats.runs),
+        None => count(fault.lost_updates),
+    }),
+    column("fenced", "lost-with-fence", |fault| match (&fault.with_fence, fault.repeats) {
+        (None, _) => "–".to_owned(),
+        (_, Some(repeats)) => share(repeats.lost_with_fence, repeats.runs),
+        (Some(fenced), None) => count(fenced.lost_updates),
     }),
     column("refused", "", |fault| {
         fault.with_fence.as_ref().map_or("–".to_owned(), |fenced| count(fenced.refused))

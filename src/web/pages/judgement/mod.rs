@@ -12,6 +12,7 @@ use askama::Template;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+pub use self::columns::share;
 use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
@@ -285,6 +286,17 @@ mod tests {
 
         judgement.faults.clear();
         assert!(render(&judgement, Language::English).contains("Nothing was judged"));
+    }
+
+    #[test]
+    fn repeated_fault_shows_its_runs() {
+        let mut judgement = judgement();
+        let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
+        let repeats = report::Repeats { runs: 10, lost: 9, lost_with_fence: 0, seed: 12 };
+        pause.repeats = Some(repeats);
+        let page = render(&judgement, Language::English);
+        let pause = row(&page, "safety-title", "pause");
+        assert!(pause.contains(">9/10<") && pause.contains(">0/10<"), "{pause}");
     }
 
     #[test]

@@ -81,6 +81,14 @@ impl JudgedLock {
         }
     }
 
+    /// Returns the runs that lost updates among all if the fault ran several times: `3/10`.
+    fn runs(&self, fault: &str, is_fenced: bool) -> Option<(u32, u32)> {
+        let report = self.judgement.faults.iter().find(|report| report.name == fault)?;
+        let repeats = report.repeats?;
+        let lost = if is_fenced { repeats.lost_with_fence } else { repeats.lost };
+        Some((lost, repeats.runs))
+    }
+
     fn date(&self) -> &str {
         self.judgement.started_at.split('T').next().unwrap_or_default()
     }
@@ -158,6 +166,8 @@ fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
 mod tests {
     use super::*;
 
+    use holdfast_judge::report::Repeats;
+
     const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
 
     fn judged(name: &'static str) -> JudgedLock {
@@ -181,9 +191,20 @@ mod tests {
             let cell = locks[0].cell(&fault.name, false);
             assert_eq!(cell, (expected, fault.lost_updates), "{}", fault.name);
         }
+        assert_eq!(locks[0].runs("pause", false), None);
         let kinds: Vec<&str> = faults.iter().map(|fault| locks[1].cell(fault, false).0).collect();
         assert_eq!(kinds.last(), Some(&"safe"));
         assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
         assert_eq!(locks[0].date(), "2026-11-25");
+    }
+
+    #[test]
+    fn repeated_fault_has_its_runs() {
+        let mut judged = judged("repeated");
+        let pause = &mut judged.judgement.faults[1];
+        pause.repeats = Some(Repeats { runs: 10, lost: 9, lost_with_fence: 3, seed: 12 });
+        let name = pause.name.clone();
+        assert_eq!(judged.runs(&name, false), Some((9, 10)));
+        assert_eq!(judged.runs(&name, true), Some((3, 10)));
     }
 }
