@@ -4,6 +4,7 @@
 //   name, fencing, renews
 //   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
 //   release(lease)         resolves to false if the lock was lost
+//   fence(lease)           with `fencing`
 // An exception is reported as "error": a backend that is away is not a lock that is busy.
 'use strict';
 
@@ -28,7 +29,7 @@ exports.serve = (open) => {
       if (!held) return { ok: false, reason: wait_ms ? 'timeout' : 'busy' };
       const lease = `${process.pid}-${next++}`;
       leases.set(lease, held);
-      return { ok: true, lease };
+      return { ok: true, lease, ...(locks.fencing && { fence: locks.fence(held) }) };
     },
     async release({ lease }) {
       const held = leases.get(lease);
