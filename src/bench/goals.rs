@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::runs::{
-    BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Spread, Task,
+    BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Round, Spread, Task,
 };
 
 #[derive(Debug, Serialize)]
@@ -38,13 +38,17 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     let paid = data.rate(batched.with(Task::Payments), row_lock.with(Task::Payments));
     let reads = data.each(batched, |round| Some(round.costs?.redis_reads));
     let writes = data.each(batched, |round| Some(round.costs?.writes));
+    let cpu = data.each(many, Round::cpu_us);
+    let floor = data.rate(many, BenchRun::floor());
     let jain_clients = data.each(batched, |round| Some(round.jain_clients));
     let jain_replicas = data.each(batched, |round| Some(round.jain_replicas));
 
     let same_many = format!("the same, {MANY_CLIENTS} clients");
     let many_over_n = format!("batched: {MANY_CLIENTS} clients / {clients}");
+    let cpu_of_order = format!("batched, {MANY_CLIENTS} clients: processor time of an order");
+    let share_of_floor = format!("batched, {MANY_CLIENTS} clients / the write alone");
     let payments = format!("payments, {clients} users: batched / row-lock");
-    vec![
+    let mut goals = vec![
         ratio("P1", "one hot item: batched / owner", [17.0, 28.0], data.rate(batched, owner)),
         ratio("P2", "one hot item: batched / row-lock", [11.0, 18.0], data.rate(batched, row_lock)),
         ratio("P3", "one hot item: batched / atomic", [8.0, 12.0], data.rate(batched, atomic)),
@@ -60,9 +64,22 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
         figure("P12", "batched: Postgres' writing transactions", [0.04, 0.03], writes),
         ratio("P13", "batched: sold-out answers / no-op", [0.4, 0.6], sold_out),
         ratio("P14", &payments, [1.1, 1.3], paid),
+        Goal { unit: "µs", ..figure("P16", &cpu_of_order, [78.0, 65.0], cpu) },
+    ];
+    for (replicas, bounds) in [(2, [0.9, 1.0]), (4, [0.8, 0.95])] {
+        for clients in [clients, MANY_CLIENTS] {
+            let what = format!("one item, {clients} clients: {replicas} replicas / 1");
+            let run = BenchRun::hot(BATCHED, clients);
+            let value = data.rate(run.over(replicas), run.over(1));
+            goals.push(ratio("P17", &what, bounds, value));
+        }
+    }
+    goals.extend([
+        ratio("P18", &share_of_floor, [0.55, 0.7], floor),
         figure("fair", "batched: Jain over clients", [0.95, 0.95], jain_clients),
         figure("fair", "batched: Jain over replicas", [0.95, 0.95], jain_replicas),
-    ]
+    ]);
+    goals
 }
 
 fn ratio(id: &'static str, what: &str, bounds: [f64; 2], value: Option<Spread>) -> Goal {

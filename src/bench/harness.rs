@@ -9,13 +9,15 @@ use holdfast_lock::Redis;
 use serde_json::Value;
 
 use super::database::{OWN_CONNECTIONS, check_own};
+use super::floor;
 use super::results::{Machine, SharedServers};
 use super::runs::{
-    AuditSummary, BASELINE, BenchRun, Costs, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
-    Spread, Task, is_success,
+    AuditSummary, BASELINE, BenchRun, Costs, CpuMicros, MANY_CLIENTS, NO_STRATEGY, REPLICAS, Round,
+    SPREAD_ITEMS, Spread, Task, is_success,
 };
 use super::servers::{Site, Tenancy};
-use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
+use holdfast_services::ProcessTree;
+use holdfast_services::load::{self, LoadClient, LoadPlan, LoadReport, Posts};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::db::{self, Pool};
 use holdfast_shop::store::accounts::open_lab_account;
@@ -40,6 +42,7 @@ pub(super) struct Harness {
     redis: Vec<Redis>,
     tenancy: Tenancy,
     replicas: Vec<SocketAddr>,
+    processes: Option<ProcessTree>,
     users: Vec<(UserId, String)>,
     admin: String,
 }
@@ -47,7 +50,7 @@ pub(super) struct Harness {
 impl Harness {
     /// Creates the users and their sessions.
     pub(super) async fn open(site: Site, clients: usize) -> anyhow::Result<Self> {
-        let Site { database_url, database, redis, replicas, tenancy } = site;
+        let Site { database_url, database, redis, replicas, processes, tenancy } = site;
         let pool = db::pool(&database_url, OWN_CONNECTIONS)?;
         if let Some(name) = database {
             let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
@@ -62,7 +65,7 @@ impl Harness {
 
         let mut users = sign_in(&pool, clients + 1).await?;
         let (_, admin) = users.pop().context("an admin")?;
-        Ok(Self { pool, redis, tenancy, replicas, users, admin })
+        Ok(Self { pool, redis, tenancy, replicas, processes, users, admin })
     }
 
     pub(super) async fn describe_machine(&mut self) -> anyhow::Result<Machine> {
@@ -125,20 +128,35 @@ impl Harness {
         self.empty().await?;
         let (plan, skus) = self.plan(run, length).await?;
         let before = self.counters().await?;
-        let report = load::run(plan).await?;
+        let report = match run.task {
+            Task::Floor => self.floor(&skus, run.clients, length).await?,
+            _ => load::run(plan).await?,
+        };
         let after = self.counters().await?;
         let costs = before.zip(after).map(|(before, after)| after.since(before));
         let audit = self.audit(&skus).await?;
         Ok(Round::new(&report, run.task, costs, audit))
     }
 
+    async fn floor(
+        &self,
+        skus: &[String],
+        orders: usize,
+        length: Duration,
+    ) -> anyhow::Result<LoadReport> {
+        let sku = Sku::try_from(skus[0].clone()).ok().context("an item's name")?;
+        let buyers: Vec<UserId> = self.users.iter().take(orders).map(|(user, _)| *user).collect();
+        let times = [warm_up(length), length];
+        floor::measure(&self.pool, &self.redis[0], &sku, &buyers, times).await
+    }
+
     async fn plan(
         &mut self,
-        BenchRun { strategy, task, clients: n }: BenchRun,
+        BenchRun { strategy, task, clients: n, replicas }: BenchRun,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
         let (items, stock) = match task {
-            Task::Hot | Task::NoOp => (1, MAX_AMOUNT),
+            Task::Hot | Task::NoOp | Task::Floor => (1, MAX_AMOUNT),
             Task::SoldOut => (1, 0),
             Task::Spread => (SPREAD_ITEMS, MAX_AMOUNT),
             Task::Payments => (n, MAX_AMOUNT),
@@ -156,7 +174,9 @@ impl Harness {
             for (i, (_, token)) in self.users.iter().take(n).enumerate() {
                 // Spread over the items: all would else begin at the same one.
                 let from = i * bodies.len() / n;
-                clients.push(self.client(i, Posts::new(path, token, &headers, &bodies, from)));
+                clients.push(
+                    self.client(i % replicas, Posts::new(path, token, &headers, &bodies, from)),
+                );
             }
             clients
         };
@@ -185,7 +205,7 @@ impl Harness {
             open_lab_account(&self.pool, *user, money).await?;
             let bodies = [order(&skus[i % skus.len()])];
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
-            order_clients.push(self.client(i, order));
+            order_clients.push(self.client(i % REPLICAS, order));
         }
 
         let mut orders = vec![Vec::new(); users];
@@ -193,13 +213,13 @@ impl Harness {
             orders[buyer].push(format!("/api/orders/{id}/pay"));
         }
         let paying = self.users.iter().zip(orders).enumerate().map(|(i, ((_, token), paths))| {
-            self.client(i, Posts::to_paths(&paths, token, headers))
+            self.client(i % REPLICAS, Posts::to_paths(&paths, token, headers))
         });
         Ok(paying.collect())
     }
 
-    fn client(&self, number: usize, script: Posts) -> LoadClient {
-        LoadClient { target: self.replicas[number % self.replicas.len()], script }
+    fn client(&self, replica: usize, script: Posts) -> LoadClient {
+        LoadClient { target: self.replicas[replica], script }
     }
 
     async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
@@ -272,7 +292,8 @@ impl Harness {
             let count = info_field(&stats, "total_reads_processed:");
             reads += count.context("Redis does not count its reads")?.parse::<f64>()?;
         }
-        Ok(Some(Costs { redis_reads: reads, writes: next as f64 }))
+        let cpu = self.processes.and_then(|tree| tree.cpu_time()).map(CpuMicros::from);
+        Ok(Some(Costs { redis_reads: reads, writes: next as f64, cpu }))
     }
 }
 

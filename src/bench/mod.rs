@@ -1,10 +1,11 @@
 //! Benchmark: the cost of each strategy, side by side on one machine.
 //!
 //! Starts a shop of its own ([`harness`]): a private Postgres that syncs every commit, Redis, and
-//! two replicas. Runs every strategy on one hot item, and what else the goals need ([`runs`]), in
-//! rounds of alternating order, so that a machine that slows down affects all alike. Empties the
-//! shop before each run and audits the books after it: a strategy that fails one audit has no
-//! figures, only the number of oversold units. Compares runs within a round.
+//! four replicas, of which most runs use two. Runs every strategy on one hot item, and what else
+//! the goals need ([`runs`]), in rounds of alternating order, so that a machine that slows down
+//! affects all alike. Empties the shop before each run and audits the books after it: a strategy
+//! that fails one audit has no figures, only the number of oversold units. Compares runs within a
+//! round. The [`floor`] is what the write alone costs.
 //!
 //! On the user's own servers ([`servers`]) it makes and drops a database ([`database`]), needs no
 //! right but that, and leaves out what only servers without other users can tell.
@@ -12,6 +13,7 @@
 mod args;
 mod chart;
 mod database;
+mod floor;
 mod goals;
 mod harness;
 mod results;

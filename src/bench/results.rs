@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::goals::Goal;
-use super::runs::{RunResult, Spread, Task};
+use super::runs::{REPLICAS, RunResult, Spread, Task};
 
 /// The source of table and picture.
 #[derive(Debug, Serialize)]
@@ -61,8 +61,9 @@ impl Results {
 
     fn of_task(&self, task: Task) -> impl Iterator<Item = &RunResult> {
         let clients = self.method.connections;
-        let is_of_task =
-            move |result: &&RunResult| result.run.task == task && result.run.clients == clients;
-        self.runs.iter().filter(is_of_task)
+        self.runs.iter().filter(move |result| {
+            let run = result.run;
+            run.task == task && run.clients == clients && run.replicas == REPLICAS
+        })
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use holdfast_base::output::grouped;
 use holdfast_base::stats::jain;
+use holdfast_services::CpuTime;
 use holdfast_services::load::LoadReport;
 use holdfast_shop::audit::ItemAudit;
 
@@ -14,7 +16,10 @@ use holdfast_shop::audit::ItemAudit;
 pub(super) struct BenchRun {
     pub(super) strategy: &'static str,
     pub(super) task: Task,
+    /// Of [`Task::Floor`]: the orders of a statement.
     pub(super) clients: usize,
+    /// Number of replicas among which the clients are divided; the others are idle.
+    pub(super) replicas: usize,
 }
 
 /// Baseline of the ratios: the textbook's lock.
@@ -25,6 +30,10 @@ pub(super) const ROW_LOCK: &str = "row-lock";
 pub(super) const NO_STRATEGY: &str = "-";
 pub(super) const SPREAD_ITEMS: usize = 1_000;
 pub(super) const MANY_CLIENTS: usize = 256;
+/// Of all runs but those of [`OTHER_REPLICAS`].
+pub(super) const REPLICAS: usize = 2;
+pub(super) const OTHER_REPLICAS: [usize; 2] = [1, 4];
+pub(super) const MOST_REPLICAS: u16 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -32,6 +41,8 @@ pub(super) enum Task {
     Hot,
     /// The same requests, received, checked and answered, without an order.
     NoOp,
+    /// The write statement alone, in a loop.
+    Floor,
     /// The clients order [`SPREAD_ITEMS`] items in turn.
     Spread,
     /// The clients order an item that is sold out.
@@ -42,15 +53,23 @@ pub(super) enum Task {
 
 impl BenchRun {
     pub(super) fn hot(strategy: &'static str, clients: usize) -> Self {
-        Self { strategy, task: Task::Hot, clients }
+        Self { strategy, task: Task::Hot, clients, replicas: REPLICAS }
     }
 
     pub(super) fn no_op(clients: usize) -> Self {
-        Self { strategy: NO_STRATEGY, task: Task::NoOp, clients }
+        Self::hot(NO_STRATEGY, clients).with(Task::NoOp)
+    }
+
+    pub(super) fn floor() -> Self {
+        Self::hot(NO_STRATEGY, MANY_CLIENTS).with(Task::Floor)
     }
 
     pub(super) fn with(self, task: Task) -> Self {
         Self { task, ..self }
+    }
+
+    pub(super) fn over(self, replicas: usize) -> Self {
+        Self { replicas, ..self }
     }
 }
 
@@ -69,8 +88,9 @@ pub(super) fn is_success(status: u16) -> bool {
 
 impl fmt::Display for BenchRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { strategy, task, clients } = self;
-        write!(f, "{strategy}, {task:?}, {clients} clients")
+        let Self { strategy, task, clients, replicas } = self;
+        write!(f, "{strategy}, {task:?}, {clients} clients")?;
+        if *replicas == REPLICAS { Ok(()) } else { write!(f, ", of {replicas} replicas") }
     }
 }
 
@@ -94,7 +114,12 @@ pub(super) fn schedule(
         if strategy == BATCHED {
             all.push(BenchRun::hot(strategy, MANY_CLIENTS));
             all.push(usual.with(Task::SoldOut));
-            all.push(BenchRun::no_op(MANY_CLIENTS));
+            all.extend([BenchRun::no_op(MANY_CLIENTS), BenchRun::floor()]);
+            for replicas in OTHER_REPLICAS {
+                all.extend(
+                    [clients, MANY_CLIENTS].map(|n| BenchRun::hot(strategy, n).over(replicas)),
+                );
+            }
         }
     }
 
@@ -126,6 +151,15 @@ pub(super) struct Costs {
     pub(super) redis_reads: f64,
     /// Postgres transactions that wrote.
     pub(super) writes: f64,
+    /// Processor time; `None` where the system does not tell.
+    pub(super) cpu: Option<CpuMicros>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct CpuMicros {
+    pub(super) postgres: f64,
+    pub(super) replicas: f64,
+    pub(super) redis: f64,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -148,14 +182,49 @@ impl AuditSummary {
 
 impl Costs {
     pub(super) fn since(self, earlier: Self) -> Self {
+        let cpu = self.cpu.zip(earlier.cpu);
         Self {
             redis_reads: self.redis_reads - earlier.redis_reads,
             writes: self.writes - earlier.writes,
+            cpu: cpu.map(|(now, earlier)| now.since(earlier)),
         }
     }
 
     fn per(self, responses: f64) -> Self {
-        Self { redis_reads: self.redis_reads / responses, writes: self.writes / responses }
+        Self {
+            redis_reads: self.redis_reads / responses,
+            writes: self.writes / responses,
+            cpu: self.cpu.map(|cpu| cpu.per(responses)),
+        }
+    }
+}
+
+impl CpuMicros {
+    pub(super) fn total(self) -> f64 {
+        self.postgres + self.replicas + self.redis
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            postgres: self.postgres - earlier.postgres,
+            replicas: self.replicas - earlier.replicas,
+            redis: self.redis - earlier.redis,
+        }
+    }
+
+    fn per(self, responses: f64) -> Self {
+        Self {
+            postgres: self.postgres / responses,
+            replicas: self.replicas / responses,
+            redis: self.redis / responses,
+        }
+    }
+}
+
+impl From<CpuTime> for CpuMicros {
+    fn from(CpuTime { postgres, replicas, redis }: CpuTime) -> Self {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        Self { postgres: us(postgres), replicas: us(replicas), redis: us(redis) }
     }
 }
 
@@ -185,6 +254,10 @@ impl Round {
             refused,
             audit,
         }
+    }
+
+    pub(super) fn cpu_us(&self) -> Option<f64> {
+        Some(self.costs?.cpu?.total())
     }
 }
 
@@ -282,6 +355,8 @@ pub(super) struct RunResult {
     pub(super) p99_ms: Option<Spread>,
     pub(super) jain_clients: Option<Spread>,
     pub(super) redis_reads: Option<Spread>,
+    /// Processor time of an order in Postgres, replicas and Redis, in µs.
+    pub(super) cpu_us: Option<Spread>,
     /// Ratio of the throughput to that of `owner` at the same task.
     pub(super) ratio_to_owner: Option<Spread>,
     rounds: Option<Vec<Round>>,
@@ -302,6 +377,7 @@ impl RunResult {
             p99_ms: data.each(run, |round| round.p99_ms),
             jain_clients: data.each(run, |round| Some(round.jain_clients)),
             redis_reads: data.each(run, |round| Some(round.costs?.redis_reads)),
+            cpu_us: data.each(run, Round::cpu_us),
             ratio_to_owner: data.rate(run, baseline),
             rounds: data.sound(run).map(<[Round]>::to_vec),
         }

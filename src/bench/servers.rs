@@ -10,11 +10,11 @@ use tokio::time::{sleep, timeout};
 
 use super::args::{ServerArgs, ServerUrls};
 use super::database::BenchDatabase;
-use super::runs::BATCHED;
+use super::runs::{BATCHED, MOST_REPLICAS};
 use crate::app;
 use crate::redis_connection::{self, RedisTlsArgs};
 use holdfast_base::output::print_progress;
-use holdfast_services::{TempReplicas, TempShop};
+use holdfast_services::{ProcessTree, TempReplicas, TempShop};
 use holdfast_shop::locks::ShopLocks;
 
 const REDLOCK_NODES: u16 = 3;
@@ -38,6 +38,8 @@ pub(super) struct Site {
     /// The shop's Redis, then the nodes of the quorum.
     pub(super) redis: Vec<Redis>,
     pub(super) replicas: Vec<SocketAddr>,
+    /// Those of all servers, if they are the benchmark's own.
+    pub(super) processes: Option<ProcessTree>,
     pub(super) tenancy: Tenancy,
 }
 
@@ -56,7 +58,8 @@ impl Servers {
         if options.on_your_servers {
             return Ok(Self::Yours(Box::new(YourServers::open(options).await?)));
         }
-        Ok(Self::Temporary(Box::new(TempShop::start("bench", REDLOCK_NODES, false)?)))
+        let shop = TempShop::start("bench", MOST_REPLICAS, REDLOCK_NODES, false)?;
+        Ok(Self::Temporary(Box::new(shop)))
     }
 
     /// Returns why a strategy can't be measured on these servers.
@@ -97,6 +100,7 @@ impl Servers {
                     database: None,
                     redis: redis?,
                     replicas: replicas?,
+                    processes: shop.processes(),
                     tenancy: Tenancy::Alone,
                 })
             }
@@ -175,6 +179,7 @@ impl YourServers {
             database: Some(database.name.clone()),
             redis: redis.clone(),
             replicas: addresses,
+            processes: None,
             tenancy: Tenancy::Shared { pool_size: *pool_size },
         })
     }

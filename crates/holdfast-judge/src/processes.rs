@@ -197,7 +197,10 @@ mod tests {
 
     #[test]
     fn tree_has_descendants_outside_the_group() {
-        let entry = |(pid, parent, group)| ProcessStat { pid, state: 'S', parent, group, start: 0 };
+        let entry = |(pid, parent, group)| {
+            let (state, cpu_ticks, start) = ('S', 0, 0);
+            ProcessStat { pid, state, parent, group, cpu_ticks, start }
+        };
         // A grandchild comes before its parent; 30 is of the group, 40 of another worker.
         let table = [(7, 21, 7), (20, 1, 20), (21, 20, 21), (30, 1, 20), (40, 1, 40), (41, 40, 41)];
         let tree = select_tree(&table.map(entry), 20);

@@ -54,7 +54,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             ),
             None => {}
         }
-        let running = own.insert(TempShop::start("lesson", 0, true)?).ready().await?;
+        let running = own.insert(TempShop::start("lesson", 2, 0, true)?).ready().await?;
         run_on(&running, lesson, json, false).await
     };
 

@@ -6,11 +6,12 @@
 //! data without proof that they are its own. No guarantees on Windows, which lacks signals.
 //!
 //! Reading order: `up` (the whole sequence), `data_dir`, `identity`, `services_dir`, `owned`,
-//! `account`, `programs`, `sockets`, `orphans`, `process_info`, `process`, `supervisor`, then one
-//! file per kind of child. Tests: `tests/alone/up/mod.rs`.
+//! `account`, `programs`, `sockets`, `orphans`, `process_info`, `cpu_time`, `process`,
+//! `supervisor`, then one file per kind of child. Tests: `tests/alone/up/mod.rs`.
 
 mod account;
 mod args;
+mod cpu_time;
 mod data_dir;
 mod identity;
 pub mod load;
@@ -32,6 +33,7 @@ mod temp_shop;
 mod up;
 
 pub use args::{LabMode, UpArgs};
+pub use cpu_time::{CpuTime, ProcessTree};
 pub use data_dir::{RunningUp, read_env};
 pub use postgres::MAX_CONNECTIONS;
 pub use process::tied_command;

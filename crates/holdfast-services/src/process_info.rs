@@ -77,6 +77,8 @@ pub struct ProcessStat {
     pub state: char,
     pub parent: i32,
     pub group: i32,
+    /// Processor time in ticks, in user and kernel mode, with that of its children that ended.
+    pub cpu_ticks: u64,
     /// Time of its start, in ticks since the boot.
     pub start: u64,
 }
@@ -91,7 +93,11 @@ impl ProcessStat {
             state: fields.next()?.chars().next()?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
-            start: fields.nth(16)?.parse().ok()?,
+            cpu_ticks: {
+                let times = fields.by_ref().skip(8).take(4).map(|ticks| ticks.parse::<u64>().ok());
+                times.sum::<Option<u64>>()?
+            },
+            start: fields.nth(4)?.parse().ok()?,
         })
     }
 }
@@ -103,7 +109,14 @@ mod tests {
     #[test]
     fn fields_are_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
-        let parsed = ProcessStat { pid: 7, state: 'S', parent: 1, group: 7, start: 4242 };
+        let parsed = ProcessStat {
+            pid: 7,
+            state: 'S',
+            parent: 1,
+            group: 7,
+            cpu_ticks: 5 + 6 + 7 + 8,
+            start: 4242,
+        };
         assert_eq!(ProcessStat::parse(stat), Some(parsed));
     }
 

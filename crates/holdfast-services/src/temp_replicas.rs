@@ -27,7 +27,7 @@ impl TempReplicas {
     /// they end.
     pub fn start(settings: &[(&str, String)]) -> Result<Self> {
         let program = std::env::current_exe().context("can't find its own program file")?;
-        let port = free_ports()?;
+        let port = free_ports(2)?;
         let mut replicas =
             Self { addresses: Vec::new(), children: Vec::new(), folder: sockets::create(None)? };
 

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Signal, geteuid};
 use tokio::process::Command;
 
+use super::cpu_time::ProcessTree;
 use super::data_dir::{RunningUp, read_env};
 use super::owned::{create_data_folder, create_new_folder};
 use super::process::{Process, tied_command};
@@ -32,11 +33,11 @@ pub struct TempShop {
 }
 
 impl TempShop {
-    /// Starts `up` on free ports of 127.0.0.1, with two replicas and these nodes for `redlock`,
-    /// without waiting until it is ready. Must be called from the main thread, with which it ends.
+    /// Starts `up` on free ports of 127.0.0.1, with these replicas and nodes for `redlock`, without
+    /// waiting until it is ready. Must be called from the main thread, with which it ends.
     /// Scheduled `jobs` would distort the cost of an order. `name` is part of that of its folder.
-    pub fn start(name: &str, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports()?));
+    pub fn start(name: &str, replicas: u16, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
 
         let program = std::env::current_exe().context("can't find its own program file")?;
         // New, because it is removed at the end.
@@ -49,7 +50,8 @@ impl TempShop {
         remove_settings(&mut command);
         command
             .args(["up", "--lab", "on", "--redlock", &nodes.to_string()])
-            .args(["--replicas", "2", "--listen", &listen.to_string(), "--data"])
+            .args(["--replicas", &replicas.to_string()])
+            .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
             // There are no other customers, and a benchmark measures lab items.
             .env("HOLDFAST_LAB_CONNECTIONS", ALL_CONNECTIONS)
@@ -66,6 +68,12 @@ impl TempShop {
                 read_env(&self.folder).ok_or_else(String::new)
             })
             .await
+    }
+
+    /// Returns the processes of Postgres, Redis and the replicas; `None` once it has ended.
+    pub fn processes(&self) -> Option<ProcessTree> {
+        let root = self.up.child.id().and_then(|pid| i32::try_from(pid).ok())?;
+        Some(ProcessTree { root })
     }
 
     pub async fn stop(mut self) {
@@ -103,10 +111,10 @@ pub(super) fn remove_settings(command: &mut Command) {
     }
 }
 
-/// Returns the first of two consecutive ports that are free now.
-pub(super) fn free_ports() -> anyhow::Result<u16> {
+/// Returns the first of consecutive ports that are free now.
+pub(super) fn free_ports(count: u16) -> anyhow::Result<u16> {
     let mut tried = (0..100).map(|_| rand::random_range(PORTS));
-    tried.find(|port| is_free(*port) && is_free(port + 1)).context("no free ports on 127.0.0.1")
+    tried.find(|port| (*port..port + count).all(is_free)).context("no free ports on 127.0.0.1")
 }
 
 fn is_free(port: u16) -> bool {
