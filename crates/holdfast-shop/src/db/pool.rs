@@ -72,6 +72,20 @@ impl Pool {
         Ok(connection)
     }
 
+    /// Acquires a connection that was used within [`TRUSTED_IDLE_TIME`] or responds to a ping, for
+    /// a caller whose statement may fail on a dead one. The errors are those of
+    /// [`Pool::acquire`].
+    pub async fn acquire_unpinged(&self) -> Result<Connection, (ErrorClass, sqlx::Error)> {
+        if let Some(failure) = self.recent_failure() {
+            return Err(failure);
+        }
+        match timeout(MIN_ATTEMPT_TIMEOUT, self.pool.acquire()).await {
+            Ok(Ok(live)) => Ok(Connection::new(live, false, &self.state)),
+            // It tells an outage from a busy pool.
+            _ => self.acquire().await,
+        }
+    }
+
     /// Begins a transaction on a connection of its own. `begin` itself tests the connection: a ping
     /// before it would cost a round trip while the caller holds its locks.
     pub async fn begin(&self) -> Result<Transaction, (ErrorClass, sqlx::Error)> {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_lock::FencedGuard;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Span, debug_span};
@@ -15,6 +16,7 @@ use tracing::{Span, debug_span};
 use super::decide::{Decision, decide};
 use super::entry::{AttemptError, BatchEntry, EntryResult};
 use super::group_commit;
+use super::kept_row::PostgresClock;
 use super::locks::{AcquiredLocks, LockState};
 use super::points::{self, note_refused, pass_committed, pass_point, pass_written};
 use super::resolve::resolve_outcome;
@@ -52,6 +54,9 @@ pub(super) struct Batch<'a> {
 pub(super) struct BegunAttempt {
     session: DatabaseSession,
     pub(super) snapshot: ReadSnapshot,
+    clock: PostgresClock,
+    /// True if nothing was read: the snapshot is what the leader knows of its own last write.
+    is_unread: bool,
     _lab_permit: Option<BudgetPermit>,
 }
 
@@ -62,6 +67,27 @@ pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
 pub(super) async fn begin(batch: Batch<'_>, locks: &AcquiredLocks) -> ReadResult {
     pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
     read(batch).await
+}
+
+/// Executes the batch of a leader without a read, on what it knows of its own last write. If the
+/// write is refused, or nothing is written, the batch is read and executed as any other.
+pub(super) async fn execute_unread(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+    snapshot: ReadSnapshot,
+) -> (Vec<EntryResult>, LockState) {
+    let permit = if batch.is_in_lab() { Some(lab_permit(batch)) } else { None };
+    let begun = async {
+        let _lab_permit = match permit {
+            Some(permit) => Some(permit.await?),
+            None => None,
+        };
+        let clock = PostgresClock::read_now(snapshot.state.now);
+        let session = DatabaseSession::unopened();
+        Ok(BegunAttempt { session, snapshot, clock, is_unread: true, _lab_permit })
+    };
+    let begun = batch.in_time(begun).await.unwrap_or_else(|late| Err(late.into()));
+    complete(batch, locks, begun).await
 }
 
 /// Completes a batch that has begun; some of its commands may have been taken out since.
@@ -110,6 +136,7 @@ async fn run(
             None => read(batch).await,
         };
 
+        let is_unread = begun.as_ref().is_ok_and(|begun| begun.is_unread);
         let failure = match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
@@ -132,6 +159,8 @@ async fn run(
         };
 
         match failure {
+            // At once, and not an attempt of the strategy, which begins with a read.
+            Failure::Error(Error::Conflict(_)) if is_unread => locks.kept_row.record_refused(),
             Failure::Error(Error::Conflict(_)) if attempts < batch.strategy.attempts => {
                 // Random and growing, so that those who met once do not meet again.
                 let pause_ms: u32 = rand::rng().random_range(2..=20 * attempts);
@@ -185,7 +214,8 @@ async fn read(batch: Batch<'_>) -> ReadResult {
         let Batch { shop, strategy, entries, .. } = batch;
         let (session, snapshot) =
             DatabaseSession::read(&shop.pool, strategy, entries, batch.deadline()).await?;
-        Ok(BegunAttempt { session, snapshot, _lab_permit })
+        let clock = PostgresClock::read_now(snapshot.state.now);
+        Ok(BegunAttempt { session, snapshot, clock, is_unread: false, _lab_permit })
     };
     batch.in_time(reading).await?
 }
@@ -207,7 +237,7 @@ async fn attempt(
     locks: &mut AcquiredLocks,
     begun: ReadResult,
 ) -> Result<Vec<EntryResult>, AttemptError> {
-    let BegunAttempt { mut session, snapshot, _lab_permit } = begun?;
+    let BegunAttempt { mut session, snapshot, clock, is_unread, _lab_permit } = begun?;
     if Instant::now() >= batch.deadline() {
         // The deadline passed since the read, e.g. while the idempotency locks were acquired.
         session.end().await;
@@ -217,7 +247,7 @@ async fn attempt(
     let step = begin_step(batch, |held| debug_span!(parent: held, "decide"));
     let decided = batch.in_time(decide_in(&mut session, batch, locks, snapshot)).await?;
     drop(step);
-    let Decision { before, write, results } = match decided {
+    let Decision { before, after, write, results } = match decided {
         Ok(decided) => decided,
         Err(AttemptError::Failed(failure)) => return Err(ended(session, failure).await),
         Err(stop) => {
@@ -227,6 +257,10 @@ async fn attempt(
     };
     let Some(write) = write else {
         session.end().await;
+        if is_unread {
+            // No guard has compared the row: the rejections may be out of date.
+            return Err(Error::Conflict("a rejection needs a read".to_owned()).into());
+        }
         return Ok(results);
     };
 
@@ -234,7 +268,15 @@ async fn attempt(
     let write = Arc::new(write);
     match session {
         DatabaseSession::Autocommit(_) => {
-            write_autocommitted(batch, session, locks, write, results).await
+            let results = write_autocommitted(batch, session, locks, write, results).await?;
+            if batch.has_leader {
+                let fence = locks.lease().map(FencedGuard::fence);
+                locks.kept_row.keep(after, fence, clock);
+            }
+            if is_unread {
+                locks.kept_row.record_written();
+            }
+            Ok(results)
         }
         DatabaseSession::Explicit(_) => {
             write_and_commit(batch, session, locks, before, write, results).await
@@ -277,9 +319,8 @@ async fn write_autocommitted(
     // Sending the statement is the commit.
     let passed = pass_point(batch.written(&write), Point::Commit, locks, |_, _| None);
     batch.in_time(passed).await?;
-    if batch.yields_connection() {
-        session.reopen(&shop.pool).await?;
-    }
+    // Of a request that the lab has paused, or of a batch without a read.
+    session.reopen(&shop.pool).await?;
 
     // Not within the deadline: once it is sent, it may be done. It has a timeout of its own.
     let sent = if batch.has_leader {

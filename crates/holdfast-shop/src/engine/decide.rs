@@ -14,6 +14,7 @@ use crate::strategy::{ReadMethod, Strategy};
 #[derive(Debug)]
 pub(super) struct Decision {
     pub(super) before: ShopState,
+    pub(super) after: ShopState,
     /// `None` if no command changes anything.
     pub(super) write: Option<BatchWrite>,
     /// One per command, true once the write is done.
@@ -75,7 +76,7 @@ pub(super) fn decide(
         }
     }
     if commands.is_empty() {
-        return Ok(Decision { before, write: None, results });
+        return Ok(Decision { before, after, write: None, results });
     }
 
     let updates = strategy.read == ReadMethod::ConditionalUpdate
@@ -86,7 +87,7 @@ pub(super) fn decide(
     }
     let rows = ChangedRows::between(&before, &after, strategy.guard, &exclusion)?;
     let write = BatchWrite { rows, now: before.now, commands };
-    Ok(Decision { before, write: Some(write), results })
+    Ok(Decision { before, after, write: Some(write), results })
 }
 
 /// Returns the rows with a higher fence than their lock: either the lease is stale, or Redis lost

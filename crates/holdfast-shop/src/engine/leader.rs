@@ -243,6 +243,16 @@ impl Leader {
         queued: Vec<QueueEntry>,
     ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
         let shop = self.shop.clone();
+        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
+        if let Some(known) = locks.kept_row.take(&entries) {
+            // Which keys are in flight elsewhere does not matter to the write, which inserts their
+            // records; their locks are set for the next duplicates.
+            let batch = batch_of(&shop, &entries);
+            let executing = batch::execute_unread(batch, locks, known);
+            let (_, (results, state)) = join(self.acquire_key_locks(&queued), executing).await;
+            return (queued.into_iter().zip(results).collect(), state);
+        }
+
         let reading = async {
             let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
             batch::begin(batch_of(&shop, &entries), locks).await

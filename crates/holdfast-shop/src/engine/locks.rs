@@ -8,6 +8,7 @@ use holdfast_lock::{
 };
 use tokio::time::Instant;
 
+use super::kept_row::KeptRow;
 use crate::command::Command;
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
@@ -49,6 +50,8 @@ pub(super) struct AcquiredLocks {
     holding: Option<LockHold>,
     released: bool,
     raises: u32,
+    /// Of a leader's lease: ends with it.
+    pub(super) kept_row: KeptRow,
 }
 
 impl AcquiredLocks {
@@ -102,7 +105,14 @@ impl AcquiredLocks {
     }
 
     fn none(keys: Vec<LockKey>) -> Self {
-        Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 }
+        Self {
+            guards: Guards::default(),
+            keys,
+            holding: None,
+            released: false,
+            raises: 0,
+            kept_row: KeptRow::default(),
+        }
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {

@@ -13,6 +13,7 @@ mod direct;
 mod entry;
 mod group_commit;
 mod in_flight;
+mod kept_row;
 mod known_items;
 mod leader;
 mod locks;
@@ -47,9 +48,15 @@ use unpaid::UnpaidOrders;
 
 /// The metrics that the engine records.
 pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
-    [batch::METRICS, group_commit::METRICS, leader::METRICS, locks::METRICS, prepare::METRICS]
-        .into_iter()
-        .flatten()
+    let all = [
+        batch::METRICS,
+        group_commit::METRICS,
+        kept_row::METRICS,
+        leader::METRICS,
+        locks::METRICS,
+        prepare::METRICS,
+    ];
+    all.into_iter().flatten()
 }
 
 // A cache: an account that it forgot is found open.

@@ -145,6 +145,11 @@ impl DatabaseSession {
         }
     }
 
+    /// Returns a session that opens its connection for the write, without a read before it.
+    pub(super) fn unopened() -> Self {
+        DatabaseSession::Autocommit(None)
+    }
+
     /// Moves the session out, between two statements. Nothing can be sent on the rest.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, DatabaseSession::Autocommit(None))
@@ -162,7 +167,7 @@ impl DatabaseSession {
 
     pub(super) async fn reopen(&mut self, pool: &Pool) -> Result<(), Error> {
         if let DatabaseSession::Autocommit(None) = self {
-            *self = Self::autocommit(pool.acquire().await?);
+            *self = Self::autocommit(pool.acquire_unpinged().await?);
         }
         Ok(())
     }
