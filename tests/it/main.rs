@@ -40,6 +40,7 @@ mod hosts;
 mod idempotency;
 mod jobs;
 mod jobs_replicas;
+mod kept_row;
 mod lab_accounts;
 mod lab_limits;
 mod lock_family;

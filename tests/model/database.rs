@@ -36,6 +36,14 @@ pub struct Write {
     pub fence: u8,
 }
 
+impl Write {
+    /// Returns the row that it leaves, as its sender knows it without a read.
+    pub fn leaves(self) -> Row {
+        let stock = self.read.stock - sold(self.keys);
+        Row { stock, version: self.read.version + 1, fence: self.fence }
+    }
+}
+
 /// A statement whose sender no longer waits for its result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LateStatement {

@@ -28,6 +28,8 @@ pub enum Phase {
     /// It has received the grant.
     Locked,
     Read(Row),
+    /// It knows the row that its first batch left.
+    Kept(Row),
     /// The write was sent, and has not begun.
     Sent(Write),
     Running,
@@ -50,6 +52,8 @@ pub struct Process {
     pub at: Phase,
     pub fence: u8,
     pub attempts: u8,
+    /// The keys of its current batch.
+    pub batch: Keys,
     /// Keys that it does not know to be done. The others are reported done.
     pub pending: Keys,
     /// It reported the pending keys as not done.
@@ -70,6 +74,9 @@ pub struct State {
 pub struct Engine {
     /// The idempotency keys of each process.
     pub keys: Vec<Keys>,
+    /// The keys of a second batch under the same lease, decided on the row that the first one
+    /// left, without a read.
+    pub then: Keys,
     pub guard: Guard,
     pub resolution: Resolution,
     /// Writes happen under a lock in Redis; otherwise by version alone.
@@ -96,6 +103,7 @@ impl Engine {
     pub fn by_version(keys: &[Keys], resolution: Resolution) -> Self {
         Self {
             keys: keys.to_vec(),
+            then: 0,
             guard: Guard::Version,
             resolution,
             locks: false,
@@ -118,8 +126,9 @@ impl Engine {
 
     fn fresh(&self, who: usize) -> Process {
         let at = if self.locks { Phase::Idle } else { Phase::Locked };
-        let pending = self.keys[who];
-        Process { at, fence: 0, attempts: self.attempts, pending, failed: false }
+        let batch = self.keys[who];
+        let pending = batch | self.then;
+        Process { at, fence: 0, attempts: self.attempts, batch, pending, failed: false }
     }
 
     /// The steps that a process takes by itself.
@@ -134,9 +143,10 @@ impl Engine {
             Phase::Idle => moves.extend(self.acquire(state, who)),
             Phase::Locked => moves.push(("read", self.read(state, who))),
             Phase::Read(read) => {
-                let (keys, fence) = (process.pending, process.fence);
-                let sent = Phase::Sent(Write { request: number(who), keys, read, fence });
-                moves.push(("send the write of", to(sent)));
+                moves.push(("send the write of", to(process.send(who, read))));
+            }
+            Phase::Kept(row) => {
+                moves.push(("send the unread write of", to(process.send(who, row))));
             }
             Phase::Stale => moves.push(self.raise_or_fail(state, who)),
             Phase::Unknown | Phase::Invalidating | Phase::Invalidated => {
@@ -174,10 +184,10 @@ impl Engine {
         let mut next = state.clone();
         let process = &mut next.processes[who];
         if self.reads_keys {
-            process.pending &= !state.database.recorded();
+            process.pending &= !(state.database.recorded() & process.batch);
         }
-        if process.pending == 0 {
-            process.at = Phase::Finished;
+        if process.pending & process.batch == 0 {
+            self.end_batch(process, Phase::Locked);
         } else if process.attempts == 0 {
             return fail(&next, who);
         } else {
@@ -185,6 +195,15 @@ impl Engine {
             process.at = Phase::Read(state.database.row);
         }
         next
+    }
+
+    /// Begins the second batch at `next`, if there is one.
+    fn end_batch(&self, process: &mut Process, next: Phase) {
+        if process.batch != self.then && process.pending & self.then != 0 {
+            (process.at, process.batch) = (next, self.then);
+        } else {
+            process.at = Phase::Finished;
+        }
     }
 
     /// Stale. If this process still holds the lock in Redis, Redis has lost its fences: they are
@@ -231,9 +250,10 @@ impl Engine {
             }
             Phase::Running => {
                 let mut next = state.clone();
-                next.database.commit();
-                next.processes[who].at = Phase::Finished;
-                next.processes[who].pending = 0;
+                let written = next.database.commit().map(|write| write.leaves());
+                let process = &mut next.processes[who];
+                process.pending &= !process.batch;
+                self.end_batch(process, written.map_or(Phase::Locked, Phase::Kept));
                 moves.push(("commit the write of", next));
                 moves.extend((state.faults > 0).then(|| lost(None)));
             }
@@ -294,7 +314,7 @@ impl Engine {
 
     fn false_report(&self, state: &State) -> Option<String> {
         for (who, process) in state.processes.iter().enumerate() {
-            let done = self.keys[who] & !process.pending;
+            let done = (self.keys[who] | self.then) & !process.pending;
             if done & !state.database.recorded() != 0 {
                 return Some(format!("{} reported done what is not done", who + 1));
             }
@@ -325,6 +345,13 @@ impl Engine {
             }
         }
         now
+    }
+}
+
+impl Process {
+    fn send(self, who: usize, read: Row) -> Phase {
+        let keys = self.pending & self.batch;
+        Phase::Sent(Write { request: number(who), keys, read, fence: self.fence })
     }
 }
 

@@ -6,19 +6,39 @@
 //! what loses no sale, however the lock fails; the fence rejects a holder that was overtaken.
 
 use crate::database::Guard;
-use crate::engine::{Engine, Phase};
+use crate::engine::{Engine, Phase, State};
 use crate::resolve::Resolution;
 use crate::{assert_breaks, assert_holds, explore};
 
 const ONE: u8 = 0b01;
 const OTHER: u8 = 0b10;
 const BATCH: u8 = ONE | OTHER;
+const THIRD: u8 = 0b100;
 
 #[test]
 fn two_holders_keep_every_promise() {
     for keys in [[ONE, ONE], [ONE, OTHER], [BATCH, ONE], [BATCH, BATCH]] {
         assert_holds(&format!("two holders, keys {keys:?}"), &Engine::fenced(&keys));
     }
+}
+
+/// Each holder's second batch has a key that the other one has too, or an own one.
+#[test]
+fn second_batch_without_a_read_keeps_every_promise() {
+    for keys in [[ONE, OTHER], [ONE, THIRD], [BATCH, THIRD]] {
+        let engine = Engine { then: THIRD, attempts: 1, faults: 1, ..Engine::fenced(&keys) };
+        assert_holds(&format!("a second batch, keys {keys:?}"), &engine);
+    }
+
+    // Others write between the two batches.
+    let engine = Engine { then: THIRD, faults: 0, ..Engine::fenced(&[ONE, OTHER]) };
+    let explored = explore(&engine).unwrap();
+    let is_outdated = |state: &State| {
+        let version = state.database.row.version;
+        let mut kept = state.processes.iter();
+        kept.any(|process| matches!(process.at, Phase::Kept(row) if row.version != version))
+    };
+    assert!(explored.states.iter().any(is_outdated));
 }
 
 /// The only fault is a lease that ended early.

@@ -13,15 +13,14 @@ use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Span, debug_span};
 
+use super::begin::{BegunAttempt, ReadResult, begin_unread, read};
 use super::decide::{Decision, decide};
 use super::entry::{AttemptError, BatchEntry, EntryResult};
 use super::group_commit;
-use super::kept_row::PostgresClock;
 use super::locks::{AcquiredLocks, LockState};
 use super::points::{self, note_refused, pass_committed, pass_point, pass_written};
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
-use crate::budget::BudgetPermit;
 use crate::command::state::ShopState;
 use crate::failure::{Error, Failure, Rejection};
 use crate::probe::Point;
@@ -30,9 +29,6 @@ use crate::store::{BatchWrite, WriteResult};
 use crate::strategy::{Mistake, Strategy};
 use crate::{Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
-
-/// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
-const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 define_metrics! {
     STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
@@ -50,43 +46,14 @@ pub(super) struct Batch<'a> {
     pub(super) has_leader: bool,
 }
 
-/// An attempt that has read.
-pub(super) struct BegunAttempt {
-    session: DatabaseSession,
-    pub(super) snapshot: ReadSnapshot,
-    clock: PostgresClock,
-    /// True if nothing was read: the snapshot is what the leader knows of its own last write.
-    is_unread: bool,
-    _lab_permit: Option<BudgetPermit>,
-}
-
-pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
-
-/// Begins the batch of a leader with the read, while Redis sets the locks of its keys. The rest is
-/// [`complete`]'s.
-pub(super) async fn begin(batch: Batch<'_>, locks: &AcquiredLocks) -> ReadResult {
-    pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
-    read(batch).await
-}
-
 /// Executes the batch of a leader without a read, on what it knows of its own last write. If the
 /// write is refused, or nothing is written, the batch is read and executed as any other.
 pub(super) async fn execute_unread(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
-    snapshot: ReadSnapshot,
+    known: ReadSnapshot,
 ) -> (Vec<EntryResult>, LockState) {
-    let permit = if batch.is_in_lab() { Some(lab_permit(batch)) } else { None };
-    let begun = async {
-        let _lab_permit = match permit {
-            Some(permit) => Some(permit.await?),
-            None => None,
-        };
-        let clock = PostgresClock::read_now(snapshot.state.now);
-        let session = DatabaseSession::unopened();
-        Ok(BegunAttempt { session, snapshot, clock, is_unread: true, _lab_permit })
-    };
-    let begun = batch.in_time(begun).await.unwrap_or_else(|late| Err(late.into()));
+    let begun = begin_unread(batch, known).await;
     complete(batch, locks, begun).await
 }
 
@@ -99,20 +66,6 @@ pub(super) async fn complete(
     let executed = run(batch, locks, Some(begun)).await;
     pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
     executed
-}
-
-/// Ends a batch whose commands were all taken out since it began.
-pub(super) async fn abandon(begun: ReadResult) -> LockState {
-    match begun {
-        Ok(begun) => {
-            begun.session.end().await;
-            LockState::Held
-        }
-        Err(AttemptError::Failed(Failure::Error(error))) if error.is_outage() => {
-            LockState::HeldInOutage(error)
-        }
-        Err(_) => LockState::Held,
-    }
 }
 
 /// Executes the commands under their `locks`, and returns one result per command.
@@ -204,31 +157,6 @@ async fn run_halves(batch: Batch<'_>, locks: &mut AcquiredLocks) -> (Vec<EntryRe
     let (more, state) = Box::pin(run(back, locks, None)).await;
     results.extend(more);
     (results, state)
-}
-
-/// Reads within the deadline, once the lab may use one more connection if the batch is the lab's.
-async fn read(batch: Batch<'_>) -> ReadResult {
-    let _step = begin_step(batch, |held| debug_span!(parent: held, "read"));
-    let reading = async {
-        let _lab_permit = if batch.is_in_lab() { Some(lab_permit(batch).await?) } else { None };
-        let Batch { shop, strategy, entries, .. } = batch;
-        let (session, snapshot) =
-            DatabaseSession::read(&shop.pool, strategy, entries, batch.deadline()).await?;
-        let clock = PostgresClock::read_now(snapshot.state.now);
-        Ok(BegunAttempt { session, snapshot, clock, is_unread: false, _lab_permit })
-    };
-    batch.in_time(reading).await?
-}
-
-async fn lab_permit(batch: Batch<'_>) -> Result<BudgetPermit, AttemptError> {
-    let shop = batch.shop;
-    // The others of a batch wait for its first user's permit, as they would during its pause.
-    let user = batch.entries.first().map(|entry| entry.command.idempotency().user.0);
-    tokio::select! {
-        Some(permit) = shop.lab_connections.acquire(user.unwrap_or_default()) => Ok(permit),
-        () = shop.pool.silence() => Err(Error::postgres_timeout().into()),
-        () = sleep(LAB_CONNECTION_TIMEOUT) => Err(Rejection::LabBusy.into()),
-    }
 }
 
 /// One attempt, from the end of its read: decides, and writes what was decided.
@@ -467,7 +395,7 @@ async fn row_changed(session: DatabaseSession) -> AttemptError {
 }
 
 impl<'a> Batch<'a> {
-    fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
+    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
         self.entries.iter().copied().enumerate()
     }
 
@@ -477,7 +405,7 @@ impl<'a> Batch<'a> {
 
     /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
     /// none.
-    fn is_in_lab(&self) -> bool {
+    pub(super) fn is_in_lab(&self) -> bool {
         self.entries.iter().any(|entry| entry.options.in_lab)
     }
 
@@ -490,19 +418,19 @@ impl<'a> Batch<'a> {
         self.entries.iter().map(|_| Err(failure.clone())).collect()
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
     }
 
     /// The latest: a batch is executed as a whole, without those that were late when it was taken.
-    fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
         deadlines.max().unwrap_or_else(Instant::now)
     }
 }
 
 /// Begins a step of a batch: a span below the stage of each command, until the result is dropped.
-fn begin_step(batch: Batch<'_>, span_below: impl Fn(&Span) -> Span) -> Vec<Span> {
+pub(super) fn begin_step(batch: Batch<'_>, span_below: impl Fn(&Span) -> Span) -> Vec<Span> {
     let spans = batch.entries.iter().map(|entry| span_below(entry.stage));
     spans.filter(|span| !span.is_disabled()).collect()
 }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, debug_span, error_span};
 
 use super::batch::{self, Batch};
+use super::begin;
 use super::entry::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::locks::{AcquiredLocks, LockState};
@@ -76,7 +77,7 @@ impl QueueEntry {
         now < self.options.deadline && !self.reply.is_closed()
     }
 
-    fn entry(&self) -> BatchEntry<'_> {
+    pub(super) fn entry(&self) -> BatchEntry<'_> {
         BatchEntry { command: self.command.as_ref(), options: &self.options, stage: &self.stage }
     }
 }
@@ -237,25 +238,15 @@ impl Leader {
 
     /// Executes a batch: reads while Redis sets the locks of its idempotency keys, takes out
     /// the duplicates, and completes the others.
-    async fn execute(
+    pub(super) async fn execute_with_read(
         &mut self,
         locks: &mut AcquiredLocks,
         queued: Vec<QueueEntry>,
     ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
         let shop = self.shop.clone();
-        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-        if let Some(known) = locks.kept_row.take(&entries) {
-            // Which keys are in flight elsewhere does not matter to the write, which inserts their
-            // records; their locks are set for the next duplicates.
-            let batch = batch_of(&shop, &entries);
-            let executing = batch::execute_unread(batch, locks, known);
-            let (_, (results, state)) = join(self.acquire_key_locks(&queued), executing).await;
-            return (queued.into_iter().zip(results).collect(), state);
-        }
-
         let reading = async {
             let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-            batch::begin(batch_of(&shop, &entries), locks).await
+            begin::begin(batch_of(&shop, &entries), locks).await
         };
 
         // The locks of keys that `prepare_waiting` has not requested. Concurrently, to shorten the
@@ -275,7 +266,7 @@ impl Leader {
         }
         let queued = self.retain_admitted(queued, admitted);
         if queued.is_empty() {
-            return (Vec::new(), batch::abandon(begun).await);
+            return (Vec::new(), begin::abandon(begun).await);
         }
 
         let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
@@ -363,7 +354,7 @@ impl Leader {
     }
 }
 
-fn batch_of<'a>(shop: &'a Shop, entries: &'a [BatchEntry<'a>]) -> Batch<'a> {
+pub(super) fn batch_of<'a>(shop: &'a Shop, entries: &'a [BatchEntry<'a>]) -> Batch<'a> {
     Batch { shop, strategy: &batched::STRATEGY, entries, has_leader: true }
 }
 

@@ -8,6 +8,7 @@
 //! decision and write, a bounded number of times.
 
 mod batch;
+mod begin;
 mod decide;
 mod direct;
 mod entry;

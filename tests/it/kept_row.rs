@@ -1,0 +1,117 @@
+//! `batched`: a batch that reads nothing, because its leader knows the row that its last batch
+//! under the same lease wrote. Others may have written it since.
+
+use futures_util::future::join_all;
+use holdfast_testkit::{Call, Reply, Shop, User, fresh_key, until};
+
+use crate::metrics::{metrics, value};
+
+/// On a loaded machine a lease may end before the second batch, which then reads.
+const MAX_ATTEMPTS: usize = 30;
+
+/// Orders one unit, pauses that batch behind its commit, and sends `calls`, which form the next
+/// one. Once they are queued and `meanwhile` is done, it goes on. Returns their replies.
+async fn send_behind_batch(
+    shop: &Shop,
+    admin: &User,
+    sku: &str,
+    calls: Vec<Call>,
+    meanwhile: impl Future<Output = ()>,
+) -> Vec<Reply> {
+    let paused = shop.pause(admin, admin.orders(sku, 1), "committed").await;
+    let mut queued = Vec::new();
+    for call in calls {
+        // One of the two is in the queue as soon as the other one is a duplicate of it.
+        let mut pair = vec![call.clone().send(), call.send()];
+        until("one of the two is queued", async || pair.iter().any(|sent| sent.is_finished()))
+            .await;
+        let duplicate = pair.iter().position(|sent| sent.is_finished()).unwrap();
+        let reply = pair.remove(duplicate).await;
+        assert!(reply.is_replayed() || reply.problem() == "idempotency-key-in-flight", "{reply}");
+        queued.append(&mut pair);
+    }
+    meanwhile.await;
+    shop.resume(admin, paused).await.succeeds(201);
+    join_all(queued).await
+}
+
+async fn unread(shop: &Shop, outcome: &str) -> f64 {
+    let line = format!("holdfast_unread_batches_total{{outcome=\"{outcome}\"}}");
+    value(&metrics(shop, 0).await, &line).unwrap_or(0.0)
+}
+
+#[tokio::test]
+async fn next_batch_under_a_lease_reads_nothing() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(100_000, 100).await;
+    let mut placed = 0;
+    for _ in 0..MAX_ATTEMPTS {
+        let calls = vec![admin.orders(&sku, 2), admin.orders(&sku, 3)];
+        for reply in send_behind_batch(&shop, &admin, &sku, calls, async {}).await {
+            reply.succeeds(201);
+        }
+        placed += 6;
+        if unread(&shop, "written").await > 0.0 {
+            break;
+        }
+    }
+    assert!(unread(&shop, "written").await > 0.0);
+    assert_eq!(unread(&shop, "refused").await, 0.0);
+    assert_eq!(shop.item_audit(&sku).await["sold"], placed);
+    shop.assert_sound().await;
+}
+
+/// Under another strategy, which needs no lease: an order, and a restock without which the queued
+/// order would be rejected.
+#[tokio::test]
+async fn foreign_write_between_two_batches_is_read() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    for (stock, quantity, foreign, left) in [(10, 2, -3, 4), (5, 6, 10, 8)] {
+        let refused = unread(&shop, "refused").await;
+        for _ in 0..MAX_ATTEMPTS {
+            let sku = shop.lab_item(stock).await;
+            let write = async {
+                let call = match foreign {
+                    0.. => admin.restocks(&sku, foreign),
+                    _ => admin.orders(&sku, -foreign),
+                };
+                call.lock("row-lock").ok().await;
+            };
+            let calls = vec![admin.orders(&sku, quantity)];
+            for reply in send_behind_batch(&shop, &admin, &sku, calls, write).await {
+                reply.succeeds(201);
+            }
+            let audit = shop.item_audit(&sku).await;
+            assert_eq!((&audit["stock"], &audit["ok"]), (&left.into(), &true.into()), "{audit}");
+            if unread(&shop, "refused").await > refused {
+                break;
+            }
+        }
+        assert!(unread(&shop, "refused").await > refused, "{foreign}");
+    }
+}
+
+#[tokio::test]
+async fn duplicate_in_a_batch_without_a_read_is_replayed() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(100_000, 100).await;
+    let key = fresh_key();
+    let first = admin.orders(&sku, 2).key(&key).await;
+    let mut placed = 2;
+    for _ in 0..MAX_ATTEMPTS {
+        let calls = vec![admin.orders(&sku, 3), admin.orders(&sku, 2).key(&key)];
+        let mut replies = send_behind_batch(&shop, &admin, &sku, calls, async {}).await;
+        replies.pop().unwrap().replays(&first);
+        replies.pop().unwrap().succeeds(201);
+        placed += 4;
+        if unread(&shop, "refused").await > 0.0 {
+            break;
+        }
+    }
+    assert!(unread(&shop, "refused").await > 0.0);
+    assert_eq!(shop.item_audit(&sku).await["sold"], placed);
+    shop.assert_sound().await;
+}
