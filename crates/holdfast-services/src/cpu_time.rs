@@ -39,6 +39,8 @@ impl ProcessTree {
 fn sum(files: &[String], root: i32) -> CpuTime {
     let parsed = files.iter().filter_map(|file| Some((name(file)?, ProcessStat::parse(file)?)));
     let table: Vec<(&str, ProcessStat)> = parsed.collect();
+    // The replicas are the program that `up` is, whatever its file is called.
+    let program = table.iter().find(|(_, process)| process.pid == root).map(|(name, _)| *name);
     let mut total = CpuTime::default();
     let mut parents = vec![root];
     while let Some(parent) = parents.pop() {
@@ -47,7 +49,7 @@ fn sum(files: &[String], root: i32) -> CpuTime {
             let used = match *name {
                 "postgres" => &mut total.postgres,
                 "redis-server" | "valkey-server" => &mut total.redis,
-                "holdfast" => &mut total.replicas,
+                name if Some(name) == program => &mut total.replicas,
                 _ => continue,
             };
             *used += Duration::from_secs(child.cpu_ticks) / clock_ticks_per_second() as u32;
@@ -76,11 +78,11 @@ mod tests {
         // A backend comes before its postmaster; 7 is of another shop.
         let files = [
             stat(12, "postgres", 11, 8),
-            stat(10, "holdfast", 1, 100),
+            stat(10, "renamed", 1, 100),
             stat(11, "postgres", 10, 4),
             stat(13, "valkey-server", 10, 12),
             stat(14, "redis-server", 10, 16),
-            stat(15, "holdfast", 10, 20),
+            stat(15, "renamed", 10, 20),
             stat(7, "postgres", 1, 100),
         ];
         let seconds = Duration::from_secs;
