@@ -22,7 +22,7 @@ use super::points::{self, note_refused, pass_committed, pass_point, pass_written
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use crate::command::state::ShopState;
-use crate::failure::{Error, Failure, Rejection};
+use crate::failure::{Error, Failure};
 use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
 use crate::store::{BatchWrite, WriteResult};
