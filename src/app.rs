@@ -268,6 +268,13 @@ fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
 
     let strategy = strategy(&lock.strategy)?;
     lock_family::check_hazard(strategy, lock.unsafe_lock == Switch::On)?;
+    if strategy.is_for_units() {
+        bail!(
+            "the lock {} sells only items in units, which the lab makes: name it in the header \
+             Holdfast-Lock of a request",
+            strategy.name
+        );
+    }
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis servers; set REDLOCK_URLS", strategy.name);
     }

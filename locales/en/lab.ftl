@@ -66,6 +66,7 @@ lab-wrong-number = Type a whole number, { $range }.
 lab-wrong-choice = Choose one from the list.
 lab-wrong-lesson = Choose one of { $names }.
 lab-wrong-strategy = { $name } is not one of { $names }.
+lab-wrong-units = Under units the load orders, and there is at least one unit: payments change no unit.
 lab-wrong-wait-name = Choose try, retry or notify.
 lab-wrong-strategies = Choose 1 to 6 strategies.
 lab-wrong-wait = One of the strategies does not have this mode.

@@ -226,6 +226,18 @@ lesson-hot-item-takeaway-1 = One order after the other means one commit after th
 lesson-hot-item-takeaway-2 = The textbook lock is slower still: it is idle until the next retry.
 lesson-hot-item-takeaway-3 = Requests that wait anyway can be executed as a batch: one lock, one read, one write, and a separate response for each.
 
+lesson-units-title = A row for each unit
+lesson-units-claim = With one row per unit, orders of one item do not wait for each other, and none is sold twice. In return, an order can be rejected as sold out although a unit is left in the end.
+lesson-units-primer = Instead of one number, the item has a row for each of its units. An order locks a free row with `select … for update skip locked limit 1`, which passes over rows that others have locked, marks it as sold, and commits.
+lesson-units-question = One unit is left. A has locked its row and has not committed. What happens to B’s order?
+lesson-units-guess-1 = it waits until A commits or gives up
+lesson-units-guess-2 = it is rejected at once as sold out, though nobody has bought it
+lesson-units-guess-3 = it gets the same unit, which is sold twice
+lesson-units-guess-4 = it waits in line behind A, and gets the unit as soon as A gives up
+lesson-units-takeaway-1 = Many rows instead of one: orders of one item lock different rows, so they commit side by side, and the disk writes several commits at once.
+lesson-units-takeaway-2 = `skip locked` promises no order and no last word: whoever comes first may go away empty, and what is sold out can come back. Send rejected buyers back, or return them to a queue.
+lesson-units-takeaway-3 = The price is a row per unit and a dead version of it per sale, for vacuum. A rule about the whole item, like a limit per customer, needs a lock on the item again.
+
 ## Beyond locks
 lesson-double-submit-title = The double click
 lesson-double-submit-claim = A double click, a lost response, a crash between commit and response: with its idempotency key, the order is placed once and paid once, and every try gets the same response.

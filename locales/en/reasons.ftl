@@ -76,6 +76,10 @@ lesson-hot-item-wrong-1 = Only one order runs at a time, so more processors woul
 lesson-hot-item-wrong-2 = Redis grants a lock in microseconds; waiting for the next retry and for the commit takes milliseconds.
 lesson-hot-item-wrong-3 = The holder uses one connection, and the others wait for the lock, not for a connection.
 
+lesson-units-wrong-1 = `skip locked` waits for no row: it passes over what others have locked.
+lesson-units-wrong-3 = A row can be locked by one transaction at a time, and `skip locked` does not return a locked one.
+lesson-units-wrong-4 = There is no line: B has its response already, and the next order gets the unit.
+
 ## Beyond locks
 lesson-double-submit-wrong-1 = The key was committed with the order, and Postgres admits no second row with the same key.
 lesson-double-submit-wrong-2 = The same request with a used key is a retry; only a different request with it is an error.

@@ -95,6 +95,16 @@ run-hot-item-step-1 = The same orders for one item, under five strategies one af
 run-hot-item-fact-1 = orders per second, batched compared with owner
 run-hot-item-times = { $ratio } times
 run-hot-item-verdict = Orders per second: { $throughputs }.
+
+run-units-step-1 = One unit is left. A has locked its row, and is paused.
+run-units-step-2 = B is rejected at once as sold out, and the unit is not sold.
+run-units-step-3 = A’s replica is killed: Postgres unlocks the row, and C buys the unit.
+run-units-step-4 = Two units are left. A has locked the row of one, and is paused before its commit.
+run-units-step-5 = B does not wait: it locks the other row, and commits first.
+run-units-step-6 = The same orders for one item, with one row and with a row per unit.
+run-units-fact-1 = the last unit, after a rejection
+run-units-fact-2 = two orders at once
+run-units-verdict = B was told sold out, and C bought the unit. Orders per second: { $throughputs }.
 run-let-it-expire-step-1 = { $changes } orders, one after the other; the lock is never deleted; TTL { $lease_ms } ms.
 run-let-it-expire-step-2 = That took { $slow } ms. Now the same with a release:
 run-let-it-expire-step-3 = { $quick } ms.

@@ -17,6 +17,7 @@ strategy-atomic = one conditional update, with no gap between read and write
 strategy-version = update … where version = the version read; if no row matches, it reads again
 strategy-serializable = isolation level serializable: Postgres aborts one of two conflicting transactions, which is retried
 strategy-advisory = pg_advisory_xact_lock in a statement of its own, before the read
+strategy-units = one row per unit: each order locks free ones and skips locked ones; sold out is not final
 strategy-queue = a bounded queue and one consumer per item, in the process: exact on one replica, oversells on two
 strategy-batched = fenced, and all waiting commands of an item share one lock, one read and one write
 
@@ -27,3 +28,4 @@ source-place-rs = the write of an order: one statement, which stores the compute
 source-priority-rs = which command is executed first, and why no command waits forever
 source-read-rs = the read from which the new value is computed
 source-remove-hash-rs = how a big key is removed without blocking Redis
+source-units-rs = the rows of units: lock free ones, sell them, give them back

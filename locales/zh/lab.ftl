@@ -66,6 +66,7 @@ lab-wrong-number = 请输入整数：{ $range }。
 lab-wrong-choice = 请从列表中选一个。
 lab-wrong-lesson = 请从 { $names } 中选一个。
 lab-wrong-strategy = { $name } 不在 { $names } 之中。
+lab-wrong-units = 用 units 时，负载只能是下单，而且至少要有一件：付款不改变任何一件。
 lab-wrong-wait-name = 请选择 try、retry 或 notify。
 lab-wrong-strategies = 请选择 1 到 6 种策略。
 lab-wrong-wait = 所选策略中有一种不支持这种方式。

@@ -226,6 +226,18 @@ lesson-hot-item-takeaway-1 = 订单一个接一个，提交也就一次接一次
 lesson-hot-item-takeaway-2 = 教科书式的锁更慢：在下一次重试之前，锁一直空闲。
 lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一把锁、一次读、一次写，每个请求仍得到自己的响应。
 
+lesson-units-title = 每件一行
+lesson-units-claim = 每件商品占一行时，同一种商品的订单互不等待，也没有一件会卖两次。代价是：订单可能被当作售罄拒绝，最后却还剩一件。
+lesson-units-primer = 库存不再是一个数字，每件商品各占一行。订单用 `select … for update skip locked limit 1` 锁住一个空闲的行（跳过别人锁住的行），标记为已售，再提交。
+lesson-units-question = 只剩一件。A 已锁住它的行，还没有提交。B 的订单会怎样？
+lesson-units-guess-1 = 等到 A 提交或放弃
+lesson-units-guess-2 = 立刻被当作售罄拒绝，其实这一件还没有卖出
+lesson-units-guess-3 = 得到同一件，于是它卖了两次
+lesson-units-guess-4 = 排在 A 后面等候，一旦 A 放弃就立刻轮到它
+lesson-units-takeaway-1 = 用许多行代替一行：同一种商品的订单锁住不同的行，因此可以并行提交，磁盘一次写入多个提交。
+lesson-units-takeaway-2 = `skip locked` 不保证先后，也不保证结论：先来的可能空手而归，售罄的还会回来。让被拒绝的买家再试，或者让他们排队。
+lesson-units-takeaway-3 = 代价是每件一行，每卖一件就留下一个要清理（vacuum）的旧版本。涉及整种商品的规则，例如每人限购，又需要对商品加锁。
+
 ## Beyond locks
 lesson-double-submit-title = 重复提交
 lesson-double-submit-claim = 双击、响应丢失，或在提交后、响应前崩溃：只要带着同一个幂等键，订单就只下一次，只付一次款，每次尝试都得到同一个响应。

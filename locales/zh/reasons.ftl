@@ -76,6 +76,10 @@ lesson-hot-item-wrong-1 = 同一时刻只有一个订单在执行，处理器再
 lesson-hot-item-wrong-2 = Redis 发一次锁只要几微秒，等下一次重试和等提交却要好几毫秒。
 lesson-hot-item-wrong-3 = 持锁的订单只用一个连接，其他订单等的是锁，不是连接。
 
+lesson-units-wrong-1 = `skip locked` 不等任何行，别人锁住的行它直接跳过。
+lesson-units-wrong-3 = 一行同一时刻只能被一个事务锁住，而 `skip locked` 不会返回已锁住的行。
+lesson-units-wrong-4 = 这里没有队列：B 已经收到响应，那一件归下一个订单。
+
 ## Beyond locks
 lesson-double-submit-wrong-1 = 这个键已随订单一起提交，Postgres 不允许再有一行用同一个键。
 lesson-double-submit-wrong-2 = 用同一个键重发同样的请求就是重试，用它发不同的请求才是错误。

@@ -89,6 +89,16 @@ run-hot-item-step-1 = 同一种商品的相同订单，依次用五种策略执�
 run-hot-item-fact-1 = batched 与 owner 的每秒订单数之比
 run-hot-item-times = { $ratio } 倍
 run-hot-item-verdict = 每秒订单数：{ $throughputs }。
+
+run-units-step-1 = 只剩一件。A 锁住它的行，被暂停。
+run-units-step-2 = B 立刻被当作售罄拒绝，而这一件并没有卖出。
+run-units-step-3 = A 的副本被杀死：Postgres 解开这一行，C 买到这一件。
+run-units-step-4 = 还剩两件。A 锁住其中一件的行，在提交之前被暂停。
+run-units-step-5 = B 不用等：它锁住另一行，先提交。
+run-units-step-6 = 同一种商品的相同订单，先用一行，再用每件一行。
+run-units-fact-1 = 最后一件，在一次拒绝之后
+run-units-fact-2 = 两个订单同时
+run-units-verdict = B 被告知售罄，C 却买到了。每秒订单数：{ $throughputs }。
 run-let-it-expire-step-1 = { $changes } 个订单，一个接一个；锁从不删除；TTL { $lease_ms } ms。
 run-let-it-expire-step-2 = 用了 { $slow } ms。现在改为释放锁：
 run-let-it-expire-step-3 = { $quick } ms。

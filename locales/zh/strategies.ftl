@@ -17,6 +17,7 @@ strategy-atomic = 一条带条件的 update：读和写之间没有空隙
 strategy-version = update … where version = 读到的版本：没有匹配的行就重新读取
 strategy-serializable = serializable 隔离级别：两个冲突的事务由 Postgres 中止一个，再重试
 strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_lock
+strategy-units = 每件一行：订单锁住空闲的行，跳过别人锁住的行；“售罄”并非最终结果
 strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时不会超卖，两个副本时会
 strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
 
@@ -27,3 +28,4 @@ source-place-rs = 订单的写入：一条语句，存入计算出的值
 source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去
 source-read-rs = 读取：新值由它计算而来
 source-remove-hash-rs = 如何删除大 key 而不阻塞 Redis
+source-units-rs = 逐件的行：锁住空闲的，卖出，再归还

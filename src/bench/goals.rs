@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::runs::{
-    BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Round, Spread, Task,
+    BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Round, Spread, Task, UNITS,
 };
 
 #[derive(Debug, Serialize)]
@@ -26,6 +26,7 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     let atomic = BenchRun::hot("atomic", clients);
     let fenced = BenchRun::hot("fenced", clients);
     let batched = BenchRun::hot(BATCHED, clients);
+    let units = BenchRun::hot(UNITS, clients);
     let many = BenchRun::hot(BATCHED, MANY_CLIENTS);
     let no_op = BenchRun::no_op(clients);
     let many_no_op = BenchRun::no_op(MANY_CLIENTS);
@@ -76,6 +77,7 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     }
     goals.extend([
         ratio("P18", &share_of_floor, [0.55, 0.7], floor),
+        ratio("P19", "one item of 100,000: units / row-lock", [4.0, 8.0], data.rate(units, row_lock)),
         figure("fair", "batched: Jain over clients", [0.95, 0.95], jain_clients),
         figure("fair", "batched: Jain over replicas", [0.95, 0.95], jain_replicas),
     ]);

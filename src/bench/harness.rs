@@ -21,7 +21,8 @@ use holdfast_services::load::{self, LoadClient, LoadPlan, LoadReport, Posts};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::db::{self, Pool};
 use holdfast_shop::store::accounts::open_lab_account;
-use holdfast_shop::{Sku, UserId, audit, passwords, sessions, users};
+use holdfast_shop::store::units::MAX_UNITS;
+use holdfast_shop::{Sku, Strategy, UserId, audit, passwords, sessions, users};
 
 /// The default price of a lab item.
 const PRICE_CENTS: u64 = 100;
@@ -155,13 +156,15 @@ impl Harness {
         BenchRun { strategy, task, clients: n, replicas }: BenchRun,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
+        let in_units = Strategy::named(strategy).is_some_and(Strategy::is_for_units);
         let (items, stock) = match task {
+            Task::Hot if in_units => (1, MAX_UNITS),
             Task::Hot | Task::NoOp | Task::Floor => (1, MAX_AMOUNT),
             Task::SoldOut => (1, 0),
             Task::Spread => (SPREAD_ITEMS, MAX_AMOUNT),
             Task::Payments => (n, MAX_AMOUNT),
         };
-        let skus = self.items(items, stock).await?;
+        let skus = self.items(items, stock, in_units).await?;
 
         // The no-op takes no lock, but parses the header like the others.
         let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
@@ -222,8 +225,13 @@ impl Harness {
         LoadClient { target: self.replicas[replica], script }
     }
 
-    async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
-        let body = [format!("{{\"stock\":{stock}}}")];
+    async fn items(
+        &self,
+        count: usize,
+        stock: i64,
+        in_units: bool,
+    ) -> anyhow::Result<Vec<String>> {
+        let body = [format!("{{\"stock\":{stock},\"in_units\":{in_units}}}")];
         let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(count as u64);
         let made = run_setup(vec![self.client(0, script)], "sku").await?;
         Ok(made.into_iter().map(|(_, sku)| sku).collect())
@@ -236,8 +244,8 @@ impl Harness {
         // A transaction may still hold locks after the timeout of its request.
         sqlx::raw_sql(
             "set local lock_timeout = '30s';
-             truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
-                 cascade;
+             truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger,
+                 item_units cascade;
              delete from accounts where kind = 'lab';
              delete from users where lab_account_of is not null;
              update accounts set balance_cents = 0 where balance_cents <> 0",

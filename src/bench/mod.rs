@@ -32,12 +32,13 @@ use holdfast_base::signals;
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::STRATEGIES;
 use results::{Method, Results};
-use runs::{BATCHED, Measurements};
+use runs::{BATCHED, Measurements, UNITS};
 use servers::{Servers, Tenancy};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
-const DEFAULT_STRATEGIES: [&str; 9] =
-    ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
+const DEFAULT_STRATEGIES: [&str; 10] = [
+    "none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", UNITS, BATCHED,
+];
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {

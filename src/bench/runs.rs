@@ -27,6 +27,8 @@ pub(super) const BASELINE: &str = "owner";
 pub(super) const BATCHED: &str = "batched";
 /// Compared with [`BATCHED`] in the goals that need only one other strategy.
 pub(super) const ROW_LOCK: &str = "row-lock";
+/// Compared with [`ROW_LOCK`]: one row for each unit of the hot item.
+pub(super) const UNITS: &str = "units";
 pub(super) const NO_STRATEGY: &str = "-";
 pub(super) const SPREAD_ITEMS: usize = 1_000;
 pub(super) const MANY_CLIENTS: usize = 256;

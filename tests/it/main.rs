@@ -86,6 +86,7 @@ mod strategy_pairs;
 mod tls;
 mod traces;
 mod traces_of_locks;
+mod units;
 mod upgrade_requests;
 
 // `server` is of the lock crate's tests, which have the topologies at this place.

@@ -165,7 +165,7 @@ async fn prepare(
     match spec.journey {
         Journey::Order => {
             let buyers = &lab.cluster.buyers;
-            let sku = lab.item(spec.stock).await?;
+            let sku = lab.item_for(&spec.strategy, spec.stock).await?;
             let body = [order_of(&[(&sku, 1)])];
 
             for buyer in 0..spec.buyers {

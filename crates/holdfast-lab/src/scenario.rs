@@ -21,7 +21,7 @@ use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use holdfast_base::messages::{Text, message};
 use holdfast_services::load;
-use holdfast_shop::Sku;
+use holdfast_shop::{Sku, Strategy};
 use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
 
@@ -165,8 +165,17 @@ impl Scenario {
     }
 
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
-        let body = format!("{{\"stock\":{stock}}}");
-        let item = self.call(0, "POST", "/api/lab/items", &body).await?;
+        self.create_item(&json!({ "stock": stock })).await
+    }
+
+    /// Creates an item that orders under `strategy` can buy: in units for that strategy.
+    pub async fn item_for(&self, strategy: &str, stock: i64) -> anyhow::Result<Sku> {
+        let in_units = Strategy::named(strategy).is_some_and(Strategy::is_for_units);
+        self.create_item(&json!({ "stock": stock, "in_units": in_units })).await
+    }
+
+    async fn create_item(&self, item: &Value) -> anyhow::Result<Sku> {
+        let item = self.call(0, "POST", "/api/lab/items", &item.to_string()).await?;
 
         let item: Value = serde_json::from_slice(&item)?;
         let sku: Sku = serde_json::from_value(item["sku"].clone())?;

@@ -30,6 +30,7 @@ files! {
     "priority.rs": "crates/holdfast-shop/src/locks/priority.rs";
     "read.rs": "crates/holdfast-shop/src/store/read.rs";
     "remove_hash.rs": "crates/holdfast-lab/src/remove_hash.rs";
+    "units.rs": "crates/holdfast-shop/src/store/units.rs";
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.

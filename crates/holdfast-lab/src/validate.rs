@@ -6,7 +6,7 @@ use holdfast_lock::Wait;
 
 use super::headers::{RETRY_RANGE_MS, TTL_RANGE_MS};
 use super::lessons;
-use super::run::RunRequest;
+use super::run::{Journey, RunRequest};
 use holdfast_base::messages::{Message, message};
 use holdfast_base::output::grouped;
 use holdfast_shop::Strategy;
@@ -60,6 +60,12 @@ impl RunRequest {
         let is_counted = self.lesson.is_some() || (1..=MAX_ARMS).contains(&self.strategies.len());
         if !is_counted {
             return Some(message!("lab-wrong-strategies"));
+        }
+
+        let is_for_units = |name: &String| Strategy::named(name).is_some_and(Strategy::is_for_units);
+        let without_units = self.stock == Some(0) || self.journey == Some(Journey::Pay);
+        if without_units && self.strategies.iter().any(is_for_units) {
+            return Some(message!("lab-wrong-units"));
         }
 
         let name = self.strategies.iter().find(|name| Strategy::named(name).is_none())?;

@@ -40,6 +40,10 @@ pub struct NewLabItem {
     #[serde(default, deserialize_with = "deserialize_limit")]
     #[schema(minimum = 1, maximum = 1000)]
     pub limit_per_user: Option<i64>,
+    /// True for a row per unit, which the strategy `units` needs: 1 to 100,000 of them, without a
+    /// limit per customer. The number of units and the settings of such an item never change.
+    #[serde(default)]
+    pub in_units: bool,
 }
 
 /// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
@@ -59,7 +63,11 @@ pub async fn create_item(
     };
     let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
 
-    let created = items::create_in_lab(&state.shop, item, id).await?;
+    let created = if new.in_units {
+        items::create_in_units(&state.shop, item, id).await?
+    } else {
+        items::create_in_lab(&state.shop, item, id).await?
+    };
     Ok(with_location(stored_response(created), address))
 }
 

@@ -24,6 +24,7 @@ mod reentrant;
 mod run_once;
 mod sketches;
 mod two_items;
+mod units;
 mod unpaid;
 mod waiting;
 mod watchdog;
@@ -122,6 +123,8 @@ pub static LESSONS: &[&Lesson] = lessons! {
             Some(hot_item::LOAD), [
                 "owner", "fenced", "row-lock", "atomic", "batched",
             ];
+        "units" units "last-unit": 1, 6 min, level 3, after ["database", "hot-item"],
+            Some(units::LOAD), ["units", "units.rs"];
     }
     Beyond {
         "double-submit" double_submit "killed": 2, 5 min, level 2, after ["lost-update"],
@@ -225,11 +228,11 @@ mod tests {
                     assert!(reasons.insert(reason), "{}: {guess} repeats another", lesson.name);
                 }
             }
-            assert_eq!(reasons.len(), 78, "{}", language.tag());
+            assert_eq!(reasons.len(), 81, "{}", language.tag());
         }
         // No reason belongs to a right answer, or to a lesson that does not exist.
         let catalogue = include_str!("../../../../locales/en/reasons.ftl");
-        assert_eq!(catalogue.lines().filter(|line| line.starts_with("lesson-")).count(), 78);
+        assert_eq!(catalogue.lines().filter(|line| line.starts_with("lesson-")).count(), 81);
     }
 
     #[test]

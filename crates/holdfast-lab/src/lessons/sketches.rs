@@ -30,6 +30,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "two-items" => "A [tea works coffee ? / B [coffee works tea ?",
         "early-release" => "A [r10 w9] . commit / B . . [r? .",
         "hot-item" => "A [r10 w9 commit] . / B waits*3 ? / C waits*3 ?",
+        "units" => "A [r1 works . killed] . / B . . ? . . / C . . . . [r1",
         "double-submit" => "1 order commit killed . . / 2 . . . order ?",
         "machine-gun" => "A [K1] . [K2] . [K3] .",
         "unpaid" => "1 order +1 killed . . / 2 . . . order ?",

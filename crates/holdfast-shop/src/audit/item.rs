@@ -1,4 +1,5 @@
-//! Audit of one item.
+//! Audit of one item. Of an item in units the chain is that of each unit, which begins with 1: the
+//! opening entry is the item's. Its cost is bounded by its ledger, and by `MAX_UNITS` rows.
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -81,32 +82,54 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
     let summary = sqlx::query_as!(
         ItemSummary,
         r#"with recent as (
-               select seq, before, delta, after, version
-                 from stock_ledger where sku = $1 order by seq desc limit $2
+               (select seq, null::bigint as unit, before, delta, after, version
+                  from only stock_ledger where sku = $1 order by seq desc limit $2)
+               union all
+               (select seq, unit, before, delta, after, version
+                  from unit_ledger where sku = $1 order by seq desc limit $2)
+                order by seq desc limit $2
            ), size as (
                select count(*) < $2 as is_complete from recent
            ), chain as (
-               select before, delta, after,
-                      coalesce(lag(after) over chain, case when is_complete then 0 else before end)
-                          as previous,
-                      sum(delta) over chain as running
+               select unit, before, delta, after,
+                      coalesce(lag(after) over chain,
+                               case when not is_complete then before
+                                    when unit is null then 0 else 1 end) as previous,
+                      sum(delta) over chain as running, first_value(before) over chain as first
                  from recent, size
-               window chain as (order by version, seq)
+               window chain as (partition by unit order by version, seq)
            ), figures as (
-               select coalesce(sum(delta), 0) as total, coalesce(min(running), 0) as lowest,
+               select coalesce(sum(delta), 0) as total,
+                      coalesce(min(running) filter (where unit is null), 0) as lowest,
                       count(*) filter (where before <> previous or after <> before + delta) as breaks
                  from chain
+           ), sold_twice as (
+               select coalesce(sum(greatest(0, -lowest)), 0) as units
+                 from (select min(first + running) as lowest from chain
+                        where unit is not null group by unit) as u
+           ), of_units as (
+               select count(*) > 0 as in_units, count(*) filter (where order_id is null) as free,
+                      count(order_id) as taken
+                 from item_units where sku = $1
            ), forks as (
                select count(*) as forks
                  from (select from recent group by version having count(*) > 1) as f
            ), item as (
-               select i.*, f.*, forks, is_complete,
-                      case when is_complete then total else opening + restocked - sold end as ledger
-                 from items i, figures f, forks, size where i.sku = $1
+               select i.opening, i.restocked, s.*, f.*, forks, is_complete, in_units,
+                      sold_twice.units as sold_twice,
+                      case when is_complete then total
+                           else i.opening + i.restocked - s.sold end as ledger
+                 from items i, figures f, forks, size, of_units, sold_twice
+                cross join lateral (
+                      select case when in_units then taken else i.sold end as sold,
+                             case when in_units then free else i.stock end as stock) as s
+                where i.sku = $1
            )
            select opening as "opening!", restocked as "restocked!", sold as "sold!",
                   stock as "stock!", (stock - ledger)::bigint as "drift!",
-                  greatest(0, total - ledger - lowest)::bigint as "oversold!", breaks as "breaks!",
+                  case when in_units then sold_twice
+                       else greatest(0, total - ledger - lowest) end::bigint as "oversold!",
+                  breaks as "breaks!",
                   forks as "forks!", is_complete as "is_complete!"
              from item"#,
         sku.as_str(),
@@ -147,29 +170,42 @@ pub async fn forks_near(
 
 pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
-        r#"with chain as (
-               select before, delta, after, reason, order_id,
-                      lag(after, 1, 0) over chain as previous,
-                      sum(delta) over chain as running
-                 from stock_ledger where sku = $1
-               window chain as (order by version, seq)
+        r#"with entries as (
+               select null::bigint as unit, seq, version, before, delta, after, reason, order_id
+                 from only stock_ledger where sku = $1
+                union all
+               select unit, seq, version, before, delta, after, reason, order_id
+                 from unit_ledger where sku = $1
+           ), chain as (
+               select unit, before, delta, after, reason, order_id,
+                      lag(after, 1, start) over chain as previous,
+                      start + sum(delta) over chain as running
+                 from entries
+                cross join lateral (
+                      select case when unit is null then 0 else 1 end::bigint as start) as s
+               window chain as (partition by unit order by version, seq)
            ), ledger as (
                select coalesce(sum(delta), 0)::bigint as total,
                       coalesce(sum(delta) filter (where reason = 'opening'), 0)::bigint as opening,
                       coalesce(sum(delta) filter (
                           where order_id is null and reason <> 'opening'), 0)::bigint as restocked,
-                      greatest(0, -min(running))::bigint as oversold,
+                      (select sum(greatest(0, -lowest))
+                         from (select min(running) as lowest from chain group by unit) as c
+                      )::bigint as oversold,
                       count(*) filter (where before <> previous or after <> before + delta) as breaks
                  from chain
+           ), of_units as (
+               select count(*) > 0 as in_units, count(*) filter (where order_id is null) as free
+                 from item_units where sku = $1
            ), orders_now as (
                select coalesce(sum(l.quantity), 0)::bigint as sold
                  from order_lines l join orders o on o.id = l.order_id
                 where l.sku = $1 and o.status in ('pending', 'paid')
            )
-           select i.stock, total as "total!", ledger.opening as "opening!",
+           select case when in_units then free else i.stock end as "stock!", total as "total!", ledger.opening as "opening!",
                   ledger.restocked as "restocked!", coalesce(oversold, 0) as "oversold!",
                   breaks as "breaks!", orders_now.sold as "sold!"
-             from items i, ledger, orders_now where i.sku = $1"#,
+             from items i, ledger, of_units, orders_now where i.sku = $1"#,
         sku.as_str(),
     )
     .fetch_optional(&mut *tx)

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
 
+use super::state::UnitSnapshot;
 use crate::failure::{Error, StoredResponse};
 use crate::model::{
     AdminEntry, Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
@@ -101,6 +102,9 @@ pub struct LedgerChange<K> {
     pub reason: Cow<'static, str>,
     pub order: Option<OrderId>,
     pub seq: Option<i64>,
+    /// Of an item in units: the units that change, as they were read, each with an entry of its own
+    /// instead of this one.
+    pub units: Option<Vec<UnitSnapshot>>,
 }
 
 impl<K> LedgerChange<K> {

@@ -27,6 +27,18 @@ pub struct ShopState {
     /// limit is not checked yet: the engine counts once the row is locked, and decides again.
     pub purchased: HashMap<(Sku, UserId), i64>,
     pub next_entry: Option<NextLedgerEntry>,
+    /// The units that are locked for the commands: of items in units, and of no others.
+    pub units: BTreeMap<Sku, Vec<UnitSnapshot>>,
+}
+
+/// One unit of an item in units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitSnapshot {
+    pub unit: i64,
+    /// Version at which `order` was read; each change replaces it.
+    pub version: i64,
+    /// The order that has it; `None` if it is free.
+    pub order: Option<OrderId>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,6 +118,7 @@ impl ShopState {
             orders: HashMap::new(),
             purchased: HashMap::new(),
             next_entry: None,
+            units: BTreeMap::new(),
         }
     }
 
@@ -182,6 +195,10 @@ impl ShopState {
         order: Option<OrderId>,
     ) -> Result<StockChange, Rejection> {
         let item = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        let units = self.units.get_mut(sku).map(|locked| {
+            let holder = if delta < 0 { None } else { order };
+            take_units(locked, holder, delta.unsigned_abs())
+        });
         let change = StockChange {
             key: sku.clone(),
             before: item.stock,
@@ -190,10 +207,14 @@ impl ShopState {
             reason: reason.into(),
             order,
             seq: None,
+            units,
         };
 
         item.stock += delta;
-        item.version += 1;
+        // The row of an item in units does not change.
+        if change.units.is_none() {
+            item.version += 1;
+        }
         Ok(change)
     }
 
@@ -214,6 +235,7 @@ impl ShopState {
             reason: reason.into(),
             order,
             seq: None,
+            units: None,
         };
 
         account.balance_cents += delta;
@@ -237,4 +259,19 @@ impl ShopState {
             .map(|(sku, quantity)| self.change_stock(sku, *quantity, reason, Some(order)))
             .collect()
     }
+}
+
+/// Takes the first `count` units that `holder` has.
+fn take_units(
+    locked: &mut Vec<UnitSnapshot>,
+    holder: Option<OrderId>,
+    count: u64,
+) -> Vec<UnitSnapshot> {
+    let mut left = count;
+    let taken = locked.extract_if(.., |unit| {
+        let takes = left > 0 && unit.order == holder;
+        left -= u64::from(takes);
+        takes
+    });
+    taken.collect()
 }

@@ -31,7 +31,7 @@ use crate::failure::{Error, Failure};
 use crate::store::edit::edit;
 use crate::store::place::place;
 use crate::store::transition::transition;
-use crate::store::{BatchWrite, WriteResult};
+use crate::store::{BatchWrite, WriteResult, units};
 use crate::tasks::Tasks;
 use holdfast_base::metrics::{COUNTS, define_metrics};
 
@@ -118,11 +118,16 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does; an edit of an item is alone.
+/// does; an edit of an item is alone, and so is a change of units, which has two statements.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
+    if let [batch] = batches
+        && batch.is_in_units()
+    {
+        return units::write(db, batch).await;
+    }
     if batches.iter().any(|batch| batch.places_orders()) {
         return Ok(place(db, batches).await?);
     }

@@ -21,11 +21,19 @@ use crate::tasks::Tasks;
 
 const MAX_KNOWN_ITEMS: usize = 100_000;
 
+/// What never changes of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KnownItem {
+    pub(super) kind: ItemKind,
+    /// True if it was made in units: see [`crate::strategy::units`].
+    pub(super) in_units: bool,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct KnownItems {
-    known: Arc<RwLock<HashMap<Sku, ItemKind>>>,
-    /// Each returns the kinds of its items, `None` for one that does not exist.
-    lookups: Coalescer<(), Vec<Sku>, Vec<Option<ItemKind>>, Error>,
+    known: Arc<RwLock<HashMap<Sku, KnownItem>>>,
+    /// Each returns its items, `None` for one that does not exist.
+    lookups: Coalescer<(), Vec<Sku>, Vec<Option<KnownItem>>, Error>,
 }
 
 impl KnownItems {
@@ -34,23 +42,23 @@ impl KnownItems {
         Self::with(tasks, MAX_KNOWN_ITEMS, move |skus| read(pool.clone(), skus))
     }
 
-    /// `read` returns those of the items that exist, with their kinds.
+    /// `read` returns those of the items that exist.
     fn with<F>(
         tasks: &Tasks,
         max: usize,
         read: impl Fn(Vec<Sku>) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = Result<Vec<(Sku, ItemKind)>, Error>> + Send + 'static,
+        F: Future<Output = Result<Vec<(Sku, KnownItem)>, Error>> + Send + 'static,
     {
-        let known: Arc<RwLock<HashMap<Sku, ItemKind>>> = Arc::default();
+        let known: Arc<RwLock<HashMap<Sku, KnownItem>>> = Arc::default();
         let all = known.clone();
         let lookups = Coalescer::new(tasks, move |(), requests: Vec<Vec<Sku>>| {
             let all = all.clone();
             let reading = read(requests.concat());
             async move {
-                let existing: HashMap<Sku, ItemKind> = reading.await?.into_iter().collect();
-                let mut found: Vec<Vec<Option<ItemKind>>> = Vec::with_capacity(requests.len());
+                let existing: HashMap<Sku, KnownItem> = reading.await?.into_iter().collect();
+                let mut found: Vec<Vec<Option<KnownItem>>> = Vec::with_capacity(requests.len());
                 for skus in &requests {
                     found.push(skus.iter().map(|sku| existing.get(sku).copied()).collect());
                 }
@@ -68,11 +76,11 @@ impl KnownItems {
         Self { known, lookups }
     }
 
-    /// Returns the kind of each item, or rejects the first one that does not exist. Reads from
-    /// Postgres only if an item is not known yet.
-    pub(super) async fn kinds(&self, skus: &[Sku]) -> Result<Vec<ItemKind>, Failure> {
-        if let Some(kinds) = self.known_kinds(skus) {
-            return Ok(kinds);
+    /// Returns each item, or rejects the first one that does not exist. Reads from Postgres only if
+    /// an item is not known yet.
+    pub(super) async fn find(&self, skus: &[Sku]) -> Result<Vec<KnownItem>, Failure> {
+        if let Some(items) = self.known(skus) {
+            return Ok(items);
         }
 
         // From the lookup itself: others may have emptied the set since.
@@ -80,26 +88,28 @@ impl KnownItems {
         let found = with_timeout(LOOKUP_TIMEOUT, lookup).await?;
         skus.iter()
             .zip(found)
-            .map(|(sku, kind)| kind.ok_or_else(|| Rejection::no_item(sku).into()))
+            .map(|(sku, item)| item.ok_or_else(|| Rejection::no_item(sku).into()))
             .collect()
     }
 
-    fn known_kinds(&self, skus: &[Sku]) -> Option<Vec<ItemKind>> {
+    fn known(&self, skus: &[Sku]) -> Option<Vec<KnownItem>> {
         let known = self.known.read();
         skus.iter().map(|sku| known.get(sku).copied()).collect()
     }
 }
 
-async fn read(pool: Pool, skus: Vec<Sku>) -> Result<Vec<(Sku, ItemKind)>, Error> {
+async fn read(pool: Pool, skus: Vec<Sku>) -> Result<Vec<(Sku, KnownItem)>, Error> {
     let reading = pool.read(move |db| {
         let skus = skus.clone();
         async move {
             sqlx::query!(
-                r#"select sku as "sku: Sku", kind as "kind: ItemKind" from items
-                    where sku = any($1)"#,
+                r#"select sku as "sku: Sku", kind as "kind: ItemKind",
+                          kind = 'lab' and exists (
+                              select from item_units u where u.sku = i.sku) as "in_units!"
+                     from items i where sku = any($1)"#,
                 &skus as &[Sku],
             )
-            .map(|row| (row.sku, row.kind))
+            .map(|row| (row.sku, KnownItem { kind: row.kind, in_units: row.in_units }))
             .fetch_all(db)
             .await
         }
@@ -116,22 +126,24 @@ mod tests {
 
     use super::*;
 
-    async fn all_exist(skus: Vec<Sku>) -> Result<Vec<(Sku, ItemKind)>, Error> {
-        Ok(skus.into_iter().map(|sku| (sku, ItemKind::Shop)).collect())
+    const OF_THE_SHOP: KnownItem = KnownItem { kind: ItemKind::Shop, in_units: false };
+
+    async fn all_exist(skus: Vec<Sku>) -> Result<Vec<(Sku, KnownItem)>, Error> {
+        Ok(skus.into_iter().map(|sku| (sku, OF_THE_SHOP)).collect())
     }
 
     #[tokio::test]
     async fn emptied_set_hides_no_item() -> Result<(), Failure> {
         let items = KnownItems::with(&Tasks::default(), 1, all_exist);
         let [one, other] = [[Sku::stored("one".to_owned())?], [Sku::stored("other".to_owned())?]];
-        let mut first = pin!(items.kinds(&one));
+        let mut first = pin!(items.find(&one));
         assert!(poll!(&mut first).is_pending(), "it waits for its look-up");
-        while items.known_kinds(&one).is_none() {
+        while items.known(&one).is_none() {
             tokio::task::yield_now().await;
         }
         // The next look-up empties the set before the first caller goes on.
-        items.kinds(&other).await?;
-        assert_eq!(first.await?, [ItemKind::Shop]);
+        items.find(&other).await?;
+        assert_eq!(first.await?, [OF_THE_SHOP]);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{Span, debug_span};
 
+use super::known_items::KnownItem;
 use super::leader::QueueEntry;
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
@@ -30,6 +31,7 @@ use crate::model::{ItemKind, Order, RequestedLine};
 use crate::probe::{Point, ProbedValue};
 use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
+use crate::strategy::units;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
 
@@ -78,7 +80,13 @@ async fn admit_order<'a>(
     options: &'a RequestOptions,
     command: &PlaceOrder,
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let named = options.strategy;
     let options = options_for_items(shop, options, &command.reads().items).await?;
+    if options.strategy.is_for_units() && !named.is_for_units() {
+        // Not silently: what it promises of a sale is less than what others promise.
+        let why = "it is sold in units: order it with Holdfast-Lock: units";
+        return Err(Rejection::Forbidden(why.to_owned()).into());
+    }
     if let Some(max) = shop.max_unpaid_orders {
         let window = options.payment_window.max(shop.payment_window);
         shop.engine.unpaid.admit(command.idempotency().user, max, window).await?;
@@ -167,7 +175,7 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    match options_for_items(shop, options, &[sku]).await {
+    match options_for_whole_item(shop, options, &[sku]).await {
         Ok(options) => execute(shop, &options, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
@@ -217,21 +225,35 @@ async fn execute_edit(
     command: EditItem,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(command);
-    match options_for_items(shop, options, &[sku]).await {
+    match options_for_whole_item(shop, options, &[sku]).await {
         Ok(options) => execute(shop, &options, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
 
-/// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
-/// means that a lock was not acquired.
+/// Expires the due orders among `orders`, all or none of them, and returns their ids; orders of
+/// items in units apart from the others. A rejection means that a lock was not acquired.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
     orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
 ) -> Result<BTreeSet<OrderId>, Failure> {
-    let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
-    Ok(executed.response.read()?)
+    let (mut in_units, mut whole) = (Vec::new(), Vec::new());
+    for order in orders {
+        let skus: Vec<Sku> = order.1.iter().map(|(sku, _)| sku.clone()).collect();
+        let items = shop.engine.known_items.find(&skus).await?;
+        let is_in_units = items.iter().any(|item| item.in_units);
+        if is_in_units { &mut in_units } else { &mut whole }.push(order);
+    }
+
+    let mut expired = BTreeSet::new();
+    for (orders, options) in [(whole, options.clone()), (in_units, options_in_units(options))] {
+        if !orders.is_empty() {
+            let executed = execute(shop, &options, Arc::new(ExpireOrders::new(orders))).await?;
+            expired.append(&mut executed.response.read()?);
+        }
+    }
+    Ok(expired)
 }
 
 /// Returns the user's lab account, which is opened at the first payment in the lab.
@@ -249,20 +271,33 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
 }
 
 /// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
-/// and the shop and, unless all are the lab's, options that could lose sales or money, keep units
+/// and the shop, items of which some are in units and, unless all are the lab's, options that could lose sales or money, keep units
 /// too long, or are not the user's to set.
 async fn options_for_items<'a>(
     shop: &Shop,
     options: &'a RequestOptions,
     skus: &[Sku],
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
-    let kinds = shop.engine.known_items.kinds(skus).await?;
-    let Some(own) = first_of(ItemKind::Shop, skus, &kinds) else {
+    let items = shop.engine.known_items.find(skus).await?;
+    if items.iter().any(|item| item.in_units) {
+        // The strategy locks units of all of its items, or of none.
+        if let Some(whole) = first(skus, &items, |item| !item.in_units) {
+            let why = format!("{whole} is not in units, and others are: place two orders");
+            return Err(Rejection::Invalid("lines".into(), why).into());
+        }
+        return Ok(Cow::Owned(options_in_units(options)));
+    }
+    if options.strategy.is_for_units() {
+        let why = "Holdfast-Lock: units is for items in units alone. The admin makes one with \
+                   POST /api/lab/items and in_units";
+        return Err(Rejection::Forbidden(why.to_owned()).into());
+    }
+    let Some(own) = first(skus, &items, |item| item.kind == ItemKind::Shop) else {
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
     };
 
     // One account, one share of the connections and one set of options apply to an order.
-    if let Some(lab) = first_of(ItemKind::Lab, skus, &kinds) {
+    if let Some(lab) = first(skus, &items, |item| item.kind == ItemKind::Lab) {
         let why = format!(
             "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
              {own} is the shop's own; place two orders"
@@ -273,8 +308,33 @@ async fn options_for_items<'a>(
     Ok(Cow::Borrowed(options))
 }
 
-fn first_of<'a>(kind: ItemKind, skus: &'a [Sku], kinds: &[ItemKind]) -> Option<&'a Sku> {
-    kinds.iter().position(|of| *of == kind).map(|at| &skus[at])
+fn first<'a>(
+    skus: &'a [Sku],
+    items: &[KnownItem],
+    is_wanted: impl Fn(&KnownItem) -> bool,
+) -> Option<&'a Sku> {
+    items.iter().position(is_wanted).map(|at| &skus[at])
+}
+
+/// Returns the options of a command on items in units: whatever locks elsewhere, their rows are
+/// those of the units.
+fn options_in_units(options: &RequestOptions) -> RequestOptions {
+    RequestOptions { in_lab: true, strategy: &units::STRATEGY, ..options.clone() }
+}
+
+/// [`options_for_items`] of a command that changes an item's own row. Rejects items in units, whose
+/// row nobody locks.
+async fn options_for_whole_item<'a>(
+    shop: &Shop,
+    options: &'a RequestOptions,
+    skus: &[Sku],
+) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let options = options_for_items(shop, options, skus).await?;
+    if options.strategy.is_for_units() {
+        let why = "an item in units keeps the units and the settings that it was made with";
+        return Err(Rejection::Forbidden(why.to_owned()).into());
+    }
+    Ok(options)
 }
 
 fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {

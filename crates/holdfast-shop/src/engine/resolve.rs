@@ -28,7 +28,7 @@ async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>,
     let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
         // First: a look-up before it could miss a write that arrives afterwards.
-        write.rows.invalidate(&mut connection).await?;
+        write.invalidate(&mut connection).await?;
         Ok(key_records::look_up(&mut connection, &keys).await?)
     };
 

@@ -8,7 +8,6 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::{Instant, timeout};
 
 use super::entry::{BatchEntry, EntryResult};
-use crate::UserId;
 use crate::command::ReadSet;
 use crate::db::{Connection, ErrorClass, Pool, Transaction};
 use crate::failure::Error;
@@ -17,6 +16,7 @@ use crate::probe::Probe;
 use crate::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::store::{conditional_update, key_records};
 use crate::strategy::{Isolation, ReadMethod, Strategy, advisory};
+use crate::{Sku, UserId};
 
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 const COMMIT_SLACK: Duration = Duration::from_millis(2_500);
@@ -224,7 +224,8 @@ fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest 
     buyers.dedup();
 
     let lock_values = match strategy.read {
-        ReadMethod::RowLock => true,
+        // Of units: those of the orders, the account, and free units instead of the items.
+        ReadMethod::RowLock | ReadMethod::FreeUnits => true,
         ReadMethod::ConditionalUpdate => {
             !entries.iter().all(|entry| entry.command.conditional_update().is_some())
         }
@@ -236,5 +237,13 @@ fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest 
         keys: entries.iter().map(|entry| entry.command.idempotency().id).collect(),
         lock_orders: strategy.transaction != Isolation::Autocommit,
         lock_values,
+        free_units: strategy.is_for_units().then(|| wanted_units(entries)),
     }
+}
+
+/// Returns how many units of each item the commands take.
+fn wanted_units(entries: &[BatchEntry<'_>]) -> Vec<(Sku, i64)> {
+    let updates = entries.iter().filter_map(|entry| entry.command.conditional_update());
+    let changes = updates.flat_map(|update| update.stock);
+    changes.filter(|(_, delta)| *delta < 0).map(|(sku, delta)| (sku, -delta)).collect()
 }

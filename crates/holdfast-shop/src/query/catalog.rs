@@ -55,9 +55,17 @@ pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error>
         async move {
             let items = sqlx::query_as!(
                 Item,
-                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description,
+                r#"select sku as "sku: Sku", name, price_cents,
+                          coalesce(units.free, stock) as "stock!", limit_per_user, description,
                           hidden
-                     from items where sku = any($1) order by sku"#,
+                     from items i
+                    cross join lateral (
+                          select case when i.kind = 'lab' and exists (
+                                          select from item_units u where u.sku = i.sku)
+                                      then (select count(*) from item_units u
+                                             where u.sku = i.sku and u.order_id is null)
+                                 end as free) units
+                    where sku = any($1) order by sku"#,
                 &skus as &[Sku],
             );
             items.fetch_all(db).await

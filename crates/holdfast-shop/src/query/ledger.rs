@@ -100,7 +100,15 @@ pub async fn stock_entries_of_order(
                      left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
                     where l.order_id = $1
                    union all
-                   select * from stock_ledger where order_id = $1 and reason <> 'order') as e
+                   select * from stock_ledger where order_id = $1 and reason <> 'order'
+                   union all
+                   select u.seq, u.sku, u.before, u.delta, u.after, u.version, u.reason, u.order_id,
+                          u.fence, u.request_id, u.at
+                     from unit_ledger u
+                    where u.order_id = $1 and u.reason = 'order' and not exists (
+                          select from order_lines l
+                           where l.order_id = u.order_id and l.sku = u.sku
+                             and l.entry_seq = u.seq)) as e
             order by seq"#,
         order.0,
     )

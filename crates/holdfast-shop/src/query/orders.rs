@@ -206,7 +206,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
     let lines = sqlx::query!(
         r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
                   l.unit_price_cents, e.before as "before?", e.delta as "delta?",
-                  e.after as "after?"
+                  e.after as "after?", e.tableoid = 'unit_ledger'::regclass as in_units
              from order_lines l
              left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
                                      and e.order_id = l.order_id
@@ -225,11 +225,18 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
             return Err(missing_entry(row.order_id, &row.sku));
         };
 
+        // In units the line names the entry of its first unit, and has a like one for each.
+        let entries = if row.in_units == Some(true) { row.quantity } else { 1 };
+        let stock = ValueChange {
+            before: before * entries,
+            delta: delta * entries,
+            after: after * entries,
+        };
         order.lines.push(OrderLine {
             sku: row.sku,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
-            stock: ValueChange { before, delta, after },
+            stock,
         });
     }
     Ok(())

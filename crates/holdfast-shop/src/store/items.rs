@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::admin::execute;
+use super::units::{self, MAX_UNITS};
 use crate::command::MAX_AMOUNT;
 use crate::command::edit_item::ItemFields;
 use crate::db;
@@ -53,12 +54,42 @@ pub async fn create_in_lab(
     request_id: Uuid,
 ) -> Result<StoredResponse, Failure> {
     check(&item)?;
+    insert_in_lab(shop, item, request_id, async |_, _| Ok(())).await
+}
 
+/// Creates an item of the lab in units, one row for each ([`crate::strategy::units`]). Rejects none
+/// or too many of them, and a limit per customer: nothing locks the item while they are counted.
+pub async fn create_in_units(
+    shop: &Shop,
+    item: Item,
+    request_id: Uuid,
+) -> Result<StoredResponse, Failure> {
+    check(&item)?;
+    let is_stock = (1..=MAX_UNITS).contains(&item.stock);
+    let stock = (!is_stock).then(|| ("stock".into(), format!("1 to {MAX_UNITS} in units")));
+    let no_limit = || ("limit_per_user".into(), "an item in units has none".to_owned());
+    let limit = item.limit_per_user.map(|_| no_limit());
+    Rejection::first_of(stock.into_iter().chain(limit))?;
+
+    let inserting = insert_in_lab(shop, item, request_id, async |tx, item| {
+        Ok(units::insert(tx, &item.sku, item.stock).await?)
+    });
+    inserting.await
+}
+
+/// Inserts an item, and with `more` what belongs to it.
+async fn insert_in_lab(
+    shop: &Shop,
+    item: Item,
+    request_id: Uuid,
+    more: impl AsyncFnOnce(&mut PgConnection, &Item) -> Result<(), Error>,
+) -> Result<StoredResponse, Failure> {
     let mut tx = shop.pool.begin().await?;
     if !insert(&mut tx, &item, ItemKind::Lab, request_id).await? {
         tx.rollback().await?;
         return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
     }
+    more(&mut tx, &item).await?;
     tx.commit().await?;
 
     Ok(StoredResponse::json(201, &item)?)

@@ -2,7 +2,8 @@
 //! write is computed.
 //!
 //! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
-//! for an item's settings, [`transition`] for everything else. Each locks its rows in one order
+//! for an item's settings, [`transition`] for everything else. (Items in units have their own:
+//! [`units`].) Each locks its rows in one order
 //! (orders, items, accounts, key records), compares them with the guard, and writes only if all
 //! rows match. A guard that does not match raises no SQL error.
 
@@ -18,14 +19,17 @@ pub mod purge;
 mod purge_lab;
 pub mod read;
 pub mod transition;
+pub mod units;
 
+use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::changed_rows::{ChangedRows, GuardedRow};
 use super::Sku;
 use super::command::changes::{Changes, ItemEdit, NewOrder, StockChange};
-use super::failure::StoredResponse;
+use super::command::state::UnitSnapshot;
+use super::failure::{Error, StoredResponse};
 use super::idempotency::IdempotencyRequest;
 pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
@@ -56,10 +60,37 @@ impl BatchWrite {
         self.orders().next().is_some()
     }
 
+    /// Returns whether it changes items in units. Then all that it changes are.
+    pub fn is_in_units(&self) -> bool {
+        let mut changes = self.commands.iter().flat_map(|write| &write.changes.stock);
+        changes.any(|change| change.units.is_some())
+    }
+
+    /// Returns the changes of units of items in units.
+    fn units(&self) -> impl Iterator<Item = UnitChange<'_>> {
+        self.commands.iter().flat_map(|write| {
+            let changes = write.changes.stock.iter();
+            changes.flat_map(move |change| {
+                let units = change.units.iter().flatten();
+                units.map(move |unit| UnitChange { change, unit, request_id: write.request_id })
+            })
+        })
+    }
+
     /// Returns the edit of an item, which is a batch of its own: no command with one has a batch
     /// key.
     pub fn edit(&self) -> Option<(&CommandWrite, &ItemEdit)> {
         self.commands.iter().find_map(|write| Some((write, write.changes.edit.as_ref()?)))
+    }
+
+    /// Keeps a write that arrives later from matching its rows, and waits for one that has locked
+    /// them: [`ChangedRows::invalidate`].
+    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        match self.units().next() {
+            // The statement of the read has locked it, in the transaction of the write.
+            Some(unit) => Ok(units::wait_for_transaction(db, unit).await?),
+            None => self.rows.invalidate(db).await,
+        }
     }
 
     fn sold(&self, sku: &Sku) -> i64 {
@@ -76,6 +107,14 @@ impl BatchWrite {
         let changes = self.commands.iter().flat_map(|write| &write.changes.stock);
         changes.filter(move |change| change.key == *sku)
     }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct UnitChange<'a> {
+    change: &'a StockChange,
+    /// As it was read.
+    unit: &'a UnitSnapshot,
+    request_id: Uuid,
 }
 
 fn item_rows<'a>(batches: &[&'a BatchWrite]) -> Vec<(&'a BatchWrite, &'a GuardedRow<Sku>)> {

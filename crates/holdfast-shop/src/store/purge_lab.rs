@@ -64,6 +64,13 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
     sqlx::query!("select from items where sku = any($1) order by sku for update", &found.skus)
         .execute(&mut *tx)
         .await?;
+    // An order in units locks no item, but its units.
+    sqlx::query!(
+        "select from item_units where sku = any($1) order by sku, unit for update",
+        &found.skus
+    )
+    .execute(&mut *tx)
+    .await?;
 
     if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
         tx.rollback().await?;
@@ -134,7 +141,9 @@ async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<(
         .execute(&mut *db)
         .await?;
     sqlx::query!("delete from orders where id = any($1)", orders).execute(&mut *db).await?;
+    // Also of units.
     sqlx::query!("delete from stock_ledger where sku = any($1)", skus).execute(&mut *db).await?;
+    sqlx::query!("delete from item_units where sku = any($1)", skus).execute(&mut *db).await?;
     sqlx::query!("delete from items where sku = any($1) and kind = 'lab'", skus)
         .execute(db)
         .await?;

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::units;
 use crate::command::ReadSet;
 use crate::command::state::{
     BalanceSnapshot, ItemTexts, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
@@ -26,6 +27,8 @@ pub struct ReadRequest {
     pub keys: Vec<Uuid>,
     pub lock_orders: bool,
     pub lock_values: bool,
+    /// If the items are in units: how many free ones of each are locked, instead of its row.
+    pub free_units: Option<Vec<(Sku, i64)>>,
 }
 
 #[derive(Debug, Clone)]
@@ -46,6 +49,9 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     }
     if !reads.items.is_empty() {
         items(db, request, &mut snapshot).await?;
+    }
+    if let Some(free) = &request.free_units {
+        units::lock(db, free, &mut snapshot.state).await?;
     }
     if reads.texts {
         // After the version: if they have changed since, the guard of the write says so.
@@ -133,7 +139,7 @@ async fn items(
     request: &ReadRequest,
     snapshot: &mut ReadSnapshot,
 ) -> sqlx::Result<()> {
-    if request.lock_values {
+    if request.lock_values && request.free_units.is_none() {
         let lock = sqlx::query!(
             "select from items where sku = any($1) order by sku for no key update",
             &request.reads.items as &[Sku],

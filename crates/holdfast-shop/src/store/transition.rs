@@ -30,7 +30,9 @@ fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
     let mut entries = Vec::new();
     for batch in batches {
         for write in &batch.commands {
-            entries.extend(changes(write).into_iter().map(|change| Entry {
+            // Units have entries of their own (`store::units`).
+            let changes = changes(write).into_iter().filter(|change| change.units.is_none());
+            entries.extend(changes.map(|change| Entry {
                 change,
                 fence: fence_of(rows(batch), &change.key),
                 request_id: write.request_id,

@@ -52,6 +52,8 @@ pub enum ReadMethod {
     Advisory,
     /// A conditional update that returns the row as it was before; see [`super::atomic`].
     ConditionalUpdate,
+    /// `select … for update skip locked`, which locks free units of an item; see [`super::units`].
+    FreeUnits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,11 @@ impl Strategy {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
+    /// Returns whether it sells only items that were made in units.
+    pub fn is_for_units(&self) -> bool {
+        self.read == ReadMethod::FreeUnits
+    }
+
     /// Returns why the shop should not sell its own items under it, if it should not.
     pub fn hazard(&self) -> Option<&'static str> {
         match (self.guarantee, self.lock) {
@@ -123,6 +130,8 @@ impl Strategy {
 
     pub fn family(&self) -> Family {
         match (self.guarantee, self.lock) {
+            // Of rows that no other strategy changes.
+            _ if self.is_for_units() => Family::Alone(self.name),
             (Guarantee::Always, _) => Family::Postgres,
             // A quorum's keys are on other servers.
             (Guarantee::WhileLeased, lock) if lock != Some(Lock::Redlock) => Family::Redis,

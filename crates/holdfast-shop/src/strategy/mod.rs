@@ -13,6 +13,7 @@ pub mod none;
 pub mod row_lock;
 pub mod serializable;
 pub mod table;
+pub mod units;
 pub mod version;
 pub mod wrong_key;
 

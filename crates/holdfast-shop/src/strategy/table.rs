@@ -2,7 +2,7 @@
 
 use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
-    serializable, version, wrong_key,
+    serializable, units, version, wrong_key,
 };
 use crate::locks::Lock;
 
@@ -54,6 +54,7 @@ pub static STRATEGIES: &[Strategy] = &[
     version::STRATEGY,
     serializable::STRATEGY,
     advisory::STRATEGY,
+    units::STRATEGY,
     locked!("queue", Queue, OneReplica, "crates/holdfast-shop/src/locks/queue.rs"),
     batched::STRATEGY,
 ];
@@ -99,7 +100,7 @@ mod tests {
             of(Family::Redis),
             ["setnx-expire", "ttl", "check-then-del", "expire-only", "owner", "watchdog"]
         );
-        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "queue"] {
+        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "units", "queue"] {
             assert_eq!(of(Family::Alone(name)), [name]);
         }
     }
