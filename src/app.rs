@@ -266,15 +266,8 @@ fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
     redis_connection::warn_of_plain_text(nodes.iter().chain([&redis]));
     let locks = ShopLocks::new(redis, nodes, settings)?;
 
-    let strategy = strategy(&lock.strategy)?;
+    let strategy = server_strategy(&lock.strategy)?;
     lock_family::check_hazard(strategy, lock.unsafe_lock == Switch::On)?;
-    if strategy.is_for_units() {
-        bail!(
-            "the lock {} sells only items in units, which the lab makes: name it in the header \
-             Holdfast-Lock of a request",
-            strategy.name
-        );
-    }
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis servers; set REDLOCK_URLS", strategy.name);
     }
@@ -291,6 +284,18 @@ fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core.
 pub fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
+}
+
+/// [`strategy`], of a whole server: not one that sells only items of the lab.
+pub fn server_strategy(name: &str) -> anyhow::Result<&'static Strategy> {
+    let strategy = strategy(name)?;
+    if strategy.is_for_units() {
+        bail!(
+            "the lock {name} sells only items in units, which the lab makes: name it in the header \
+             Holdfast-Lock of a request"
+        );
+    }
+    Ok(strategy)
 }
 
 pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {

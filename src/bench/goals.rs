@@ -77,7 +77,7 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     }
     goals.extend([
         ratio("P18", &share_of_floor, [0.55, 0.7], floor),
-        ratio("P19", "one item of 100,000: units / row-lock", [4.0, 8.0], data.rate(units, row_lock)),
+        ratio("P19", "100,000 units: units / row-lock", [4.0, 8.0], data.rate(units, row_lock)),
         figure("fair", "batched: Jain over clients", [0.95, 0.95], jain_clients),
         figure("fair", "batched: Jain over replicas", [0.95, 0.95], jain_replicas),
     ]);

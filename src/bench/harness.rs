@@ -225,12 +225,7 @@ impl Harness {
         LoadClient { target: self.replicas[replica], script }
     }
 
-    async fn items(
-        &self,
-        count: usize,
-        stock: i64,
-        in_units: bool,
-    ) -> anyhow::Result<Vec<String>> {
+    async fn items(&self, count: usize, stock: i64, in_units: bool) -> anyhow::Result<Vec<String>> {
         let body = [format!("{{\"stock\":{stock},\"in_units\":{in_units}}}")];
         let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(count as u64);
         let made = run_setup(vec![self.client(0, script)], "sku").await?;

@@ -16,7 +16,7 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     class::complete(&mut options)?;
 
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
-    let strategy = app::strategy(&options.lock)?;
+    let strategy = app::server_strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
         bail!("the lock redlock needs several Redis servers: add --redlock 3");
     }

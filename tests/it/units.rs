@@ -252,8 +252,7 @@ fn write_of(command: &PlaceOrder, before: ShopState) -> BatchWrite {
     let changes = command.decide(&mut after).unwrap();
     let strategy = Strategy::named("units").unwrap();
     let guards = holdfast_lock::Guards::default();
-    let rows =
-        ChangedRows::between(&before, &after, strategy.guard, &strategy.exclusion(&guards));
+    let rows = ChangedRows::between(&before, &after, strategy.guard, &strategy.exclusion(&guards));
     let response = changes.stored_response().unwrap();
     let write = CommandWrite {
         position: 0,

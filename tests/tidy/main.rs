@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Statements that write the shop's tables.
 const WRITES: [&str; 3] = ["insert into ", "update ", "delete from "];
 /// The tables that only the store of `holdfast-shop` writes.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 11] = [
     "orders",
     "order_lines",
     "items",
@@ -29,6 +29,8 @@ const TABLES: [&str; 9] = [
     "top_ups",
     "idempotency",
     "admin_log",
+    "item_units",
+    "unit_ledger",
 ];
 /// Files elsewhere that write one of them, or contain the text of it, and why.
 const WRITES_ELSEWHERE: [(&str, &str, &str); 3] = [

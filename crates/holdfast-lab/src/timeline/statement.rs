@@ -51,7 +51,12 @@ fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
 
     match strategy.read {
         ReadMethod::Plain => select,
-        ReadMethod::RowLock => format!("{select}\n   for no key update"),
+        ReadMethod::FreeUnits if row == "items" => {
+            "select unit, version from item_units\n where sku = \
+             $1 and order_id is null\n limit 1 for update skip locked"
+                .to_owned()
+        }
+        ReadMethod::RowLock | ReadMethod::FreeUnits => format!("{select}\n   for no key update"),
         ReadMethod::Advisory => {
             format!("select pg_advisory_xact_lock(hashtextextended($1, 0));\n{select}")
         }
@@ -83,6 +88,11 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
     // A conditional update has changed the row at the read already.
     if strategy.read == ReadMethod::ConditionalUpdate {
         return format!("insert into {ledger} …\n-- same statement: idempotency, orders");
+    }
+    if strategy.is_for_units() && row == "items" {
+        return "update item_units set order_id = $2\n where sku = $1 and unit = $3 and version = $4\n\
+                -- same statement: unit_ledger, idempotency, orders"
+            .to_owned();
     }
     format!(
         "update {row} set {column} = {value}{set}\n where {key} = $1{guard}\n\
