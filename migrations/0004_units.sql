@@ -20,12 +20,16 @@ create table item_units (
     version  bigint           not null default nextval('item_unit_versions'),
     -- The order that has the unit; null while nobody has.
     order_id uuid,
+    -- Where an order looks for free units: it begins at a random place.
+    place    double precision not null default random(),
     constraint item_units_pkey primary key (sku, unit)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- The units that are free. An order reads the first ones from a random unit on, so that it meets
--- neither the sold ones, which are not in this index, nor those that others have locked.
-create index item_units_free on item_units (sku, unit) where order_id is null;
+-- The units that are free: an order reads as many as it wants, from a random place on, and meets
+-- neither the sold ones nor, mostly, those that others have locked. By `place` and not by `unit`, of
+-- which the primary key has an index too: in the order of that one, Postgres would at times read all
+-- sold units of the item to find that none is free (35 ms for 100,000 of them).
+create index item_units_free on item_units (sku, place) where order_id is null;
 
 -- The entries of units. Inherits, so that all that reads the ledger of stock reads these too, while
 -- the shop's own entries need no column and no index more.

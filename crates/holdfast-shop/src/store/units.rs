@@ -64,31 +64,30 @@ pub(super) async fn lock(
     Ok(())
 }
 
-/// Locks up to `count` free units, the first ones from a random unit on.
+/// Locks up to `count` free units, the first ones from a random place on.
 ///
 /// From a random one, because the index keeps the entries of sold units until it is vacuumed: from
-/// the first unit on, each order would pass those of all earlier orders. From a random one on it
+/// its beginning on, each order would pass those of all earlier orders. From a random place on it
 /// passes as many as are sold between two free ones, one or two until most are sold; ln(n) on
 /// average over a sale of n units. Nor do the orders meet at the same rows.
 ///
-/// Each part reads one range of the index of free units, in its order: the limit is a parameter, and
-/// a plan for any limit that had to sort would read all free units each time.
+/// Each part reads a range of the index of free units in its order, whatever the limit: no other
+/// index has that order, and a plan that sorts would have to read all units of the item.
 async fn lock_free(
     db: &mut PgConnection,
     sku: &Sku,
     count: i64,
 ) -> sqlx::Result<Vec<UnitSnapshot>> {
     let rows = sqlx::query!(
-        r#"with start as materialized (
-               select 1 + floor(random() * opening)::bigint as unit from items where sku = $1),
+        r#"with start as materialized (select random() as place),
            behind as materialized (
                select unit, version from item_units
-                where sku = $1 and order_id is null and unit >= (select unit from start)
-                order by sku, unit limit $2 for update skip locked),
+                where sku = $1 and order_id is null and place >= (select place from start)
+                order by sku, place limit $2 for update skip locked),
            before as materialized (
                select unit, version from item_units
-                where sku = $1 and order_id is null and unit < (select unit from start)
-                order by sku, unit limit $2 - (select count(*) from behind)
+                where sku = $1 and order_id is null and place < (select place from start)
+                order by sku, place limit $2 - (select count(*) from behind)
                   for update skip locked)
            select unit as "unit!", version as "version!" from behind
             union all select unit, version from before"#,
