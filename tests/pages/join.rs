@@ -222,8 +222,10 @@ async fn board_and_files_have_what_the_class_did() {
     let bytes = file.bytes().await.unwrap();
     assert_eq!(&bytes[..3], b"\xef\xbb\xbf");
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    assert!(text.contains("\r\n小明,1,26,1,1,3,1,20"), "{text}");
-    assert!(text.contains("\r\n\"'=1+1, \"\"x\"\"\",1,26,1,0,3,1,20"), "{text}");
+    let all = lessons::LESSONS.len();
+    assert!(text.contains(&format!("\r\n小明,1,{all},1,1,3,1,20")), "{text}");
+    let formula = format!("\r\n\"'=1+1, \"\"x\"\"\",1,{all},1,0,3,1,20");
+    assert!(text.contains(&formula), "{text}");
     let answers = teacher.get("/lab/class/answers.csv").await.text;
     let row = format!("小明,lost-update,{},yes,20", right + 1);
     assert!(answers.contains(&row), "{answers}");
