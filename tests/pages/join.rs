@@ -224,8 +224,8 @@ async fn board_and_files_have_what_the_class_did() {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     let all = lessons::LESSONS.len();
     assert!(text.contains(&format!("\r\n小明,1,{all},1,1,3,1,20")), "{text}");
-    let formula = format!("\r\n\"'=1+1, \"\"x\"\"\",1,{all},1,0,3,1,20");
-    assert!(text.contains(&formula), "{text}");
+    let row = format!("\r\n\"'=1+1, \"\"x\"\"\",1,{all},1,0,3,1,20");
+    assert!(text.contains(&row), "{text}");
     let answers = teacher.get("/lab/class/answers.csv").await.text;
     let row = format!("小明,lost-update,{},yes,20", right + 1);
     assert!(answers.contains(&row), "{answers}");
