@@ -285,7 +285,7 @@ async fn options_for_items<'a>(
             let why = format!("{whole} is not in units, and others are: place two orders");
             return Err(Rejection::Invalid("lines".into(), why).into());
         }
-        return Ok(Cow::Owned(options_in_units(options)));
+        return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options_in_units(options) }));
     }
     if options.strategy.is_for_units() {
         let why = "Holdfast-Lock: units is for items in units alone. The admin makes one with \
@@ -319,7 +319,7 @@ fn first<'a>(
 /// Returns the options of a command on items in units: whatever locks elsewhere, their rows are
 /// those of the units.
 fn options_in_units(options: &RequestOptions) -> RequestOptions {
-    RequestOptions { in_lab: true, strategy: &units::STRATEGY, ..options.clone() }
+    RequestOptions { strategy: &units::STRATEGY, ..options.clone() }
 }
 
 /// [`options_for_items`] of a command that changes an item's own row. Rejects items in units, whose
