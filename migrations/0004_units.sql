@@ -1,7 +1,8 @@
 -- Items in units, for the strategy `units`: one row per unit, which is what an order locks, instead
 -- of the item's row. Only items of the lab that were made so have any.
 --
--- Nothing here changes an existing table: the statements of running replicas wait for no lock.
+-- No column and no index is added to an existing table. `inherits` locks `stock_ledger` against
+-- vacuum and other changes of the schema, not against reads and writes of running replicas.
 
 -- The versions of units. One sequence for all of them: two ledger entries of an item have the same
 -- version only if they were computed from the same read of the same unit (a fork).

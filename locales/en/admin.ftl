@@ -85,6 +85,7 @@ audit-check-row-versions = each item and each account is past the versions of it
 audit-check-order-lines = each order line took its units once, with the entry that it names, and returned them once if its order was cancelled or refunded
 audit-check-lines-counted = each order line counts for its buyer while its order is pending or paid
 audit-check-customer-limits = no user bought more of an item than the limit at that time
+audit-check-unit-entries = only items of the lab have entries of units
 audit-check-stock-entries = each entry has its item, and if it names an order, the line of that order; a line has one sale
 audit-check-order-references = each order has its user
 audit-check-line-references = each order line has its order and its item

@@ -235,7 +235,7 @@ lesson-units-guess-2 = it is rejected at once as sold out, though nobody has bou
 lesson-units-guess-3 = it gets the same unit, which is sold twice
 lesson-units-guess-4 = it waits in line behind A, and gets the unit as soon as A gives up
 lesson-units-takeaway-1 = Many rows instead of one: orders of one item lock different rows, so they commit side by side, and the disk writes several commits at once.
-lesson-units-takeaway-2 = `skip locked` promises no order and no last word: whoever comes first may go away empty, and what is sold out can come back. Send rejected buyers back, or return them to a queue.
+lesson-units-takeaway-2 = `skip locked` promises no order and no last word: whoever comes first may go away empty, and what is sold out can come back. Let rejected buyers try again, or put them in a queue.
 lesson-units-takeaway-3 = The price is a row per unit and a dead version of it per sale, for vacuum. A rule about the whole item, like a limit per customer, needs a lock on the item again.
 
 ## Beyond locks

@@ -84,6 +84,7 @@ audit-check-row-versions = 每件商品和每个账户的版本高于其账本�
 audit-check-order-lines = 每个订单行只扣减一次库存，且由它所指的记录扣减；订单取消或退款时只归还一次
 audit-check-lines-counted = 订单待付款或已付款期间，每个订单行都计入其买家的购买数
 audit-check-customer-limits = 没有用户购买某种商品超过当时的限购数量
+audit-check-unit-entries = 只有实验室的商品才有逐件的记录
 audit-check-stock-entries = 每条记录都有对应的商品；若记录指向订单，则有该订单的订单行；每行只有一次售出
 audit-check-order-references = 每个订单都有对应的用户
 audit-check-line-references = 每个订单行都有对应的订单和商品

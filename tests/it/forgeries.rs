@@ -147,7 +147,13 @@ pub struct Forgery {
     pub caught_by: &'static [&'static str],
 }
 
-pub const FORGERIES: [Forgery; 19] = [
+pub const FORGERIES: [Forgery; 20] = [
+    Forgery {
+        what: "an item of the shop has an entry of a unit",
+        sql: "insert into unit_ledger (seq, sku, unit, before, delta, after, version, reason, request_id)
+              values (1000000, 'deadbolt', 1, 1, -1, 0, 1, 'order', gen_random_uuid())",
+        caught_by: &["stock-drift", "unit-entries"],
+    },
     Forgery {
         what: "a sale is dropped from the ledger",
         sql: "delete from stock_ledger where seq = (select max(seq) from stock_ledger where sku = 'key-ring' and reason = 'order')",

@@ -83,7 +83,10 @@ async fn safe_lone_strategies_sell_exactly() {
     for strategy in STRATEGIES {
         let alone = strategy.family() == Family::Alone(strategy.name);
         // Of units an order needs no exclusion: `tests/it/units.rs`.
-        if alone && !strategy.is_for_units() && !matches!(strategy.guarantee, Guarantee::Never | Guarantee::OneReplica) {
+        if alone
+            && !strategy.is_for_units()
+            && !matches!(strategy.guarantee, Guarantee::Never | Guarantee::OneReplica)
+        {
             assert_exact_beside_each_other(&[strategy]).await;
         }
     }

@@ -163,6 +163,12 @@ async fn item_in_units_rejects_what_needs_its_row() {
         (order(&alice, "deadbolt", 1), 403, "forbidden", "in_units"),
         (alice.orders_all(&[(&sku, 1), (&whole, 1)]), 422, "invalid-request", "place two orders"),
         (order(&alice, &sku, 6), 409, "sold-out", "5"),
+        (
+            alice.orders_all(&[(&sku, 600), (&sku, 600)]).lock("units"),
+            422,
+            "invalid-request",
+            "1000 units",
+        ),
         (admin.restocks(&sku, 5), 403, "forbidden", "keeps the units"),
         (admin.sets_limit(&sku, 2), 403, "forbidden", "keeps the units"),
         (admin.edits(&sku, &json!({ "price_cents": 5 })), 403, "forbidden", "keeps the units"),
@@ -357,6 +363,21 @@ async fn audit_finds_unit_that_was_sold_twice() {
     let audit = shop.item_audit(&sku).await;
     assert_has(&audit, json!({ "ok": false, "sold": 4, "oversold": 1, "breaks": 1, "drift": 1 }));
     assert_eq!(audit["forks"], json!([]));
+
+    // Nor do the page's figures add up if an order is cancelled and keeps its unit.
+    let mut db = shop.pool.acquire().await.unwrap();
+    let item = Sku::try_from(sku.clone()).unwrap();
+    let unaccounted = async |db: &mut PgConnection| {
+        let summary = holdfast_shop::audit::summary(db, &item).await.unwrap().unwrap();
+        summary.unaccounted()
+    };
+    let before = unaccounted(&mut db).await;
+    shop.execute(
+        "update orders set status = 'cancelled'
+          where id = (select order_id from item_units where unit = 1)",
+    )
+    .await;
+    assert_eq!(unaccounted(&mut db).await, before + 1);
 
     // As if both had been computed from the same read.
     shop.execute(

@@ -21,9 +21,9 @@ use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use holdfast_base::messages::{Text, message};
 use holdfast_services::load;
-use holdfast_shop::{Sku, Strategy};
 use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
+use holdfast_shop::{Sku, Strategy};
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -62,7 +62,8 @@ impl RunRequest {
             return Some(message!("lab-wrong-strategies"));
         }
 
-        let is_for_units = |name: &String| Strategy::named(name).is_some_and(Strategy::is_for_units);
+        let is_for_units =
+            |name: &String| Strategy::named(name).is_some_and(Strategy::is_for_units);
         let without_units = self.stock == Some(0) || self.journey == Some(Journey::Pay);
         if without_units && self.strategies.iter().any(is_for_units) {
             return Some(message!("lab-wrong-units"));

@@ -65,7 +65,8 @@ pub struct OrderLine {
     pub quantity: i64,
     /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
-    /// Change of the stock by placing the order.
+    /// Change of the stock by placing the order; for an item in units, of the line's own units (3,
+    /// −3, 0).
     pub stock: ValueChange,
 }
 

@@ -143,7 +143,7 @@ select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
                when l.order_id is null
                then format('order %s has no such line', coalesce(e.order_id::text, '–'))
                else format('the line of order %s names entry %s', e.order_id, l.entry_seq) end
-  from stock_ledger e
+  from only stock_ledger e
   left join items i on i.sku = e.sku
   left join order_lines l on l.order_id = e.order_id and l.sku = e.sku
  where e.ctid >= :from and e.ctid < :to
@@ -152,6 +152,15 @@ select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
        and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
         or i.kind = 'shop' and e.reason = 'order' and l.entry_seq <> e.seq)
  order by e.sku, e.version, e.seq;
+
+-- check unit-entries: only items of the lab have entries of units
+-- blocks of unit_ledger
+select format('%s entry %s of unit %s: ', e.sku, e.seq, e.unit)
+       || case when i.sku is null then 'there is no such item' else 'it is the shop''s' end
+  from unit_ledger e
+  left join items i on i.sku = e.sku
+ where e.ctid >= :from and e.ctid < :to and i.kind is distinct from 'lab'
+ order by e.sku, e.seq;
 
 -- check order-references: each order has its user
 -- blocks of orders

@@ -108,8 +108,7 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
                  from (select min(first + running) as lowest from chain
                         where unit is not null group by unit) as u
            ), of_units as (
-               select count(*) > 0 as in_units, count(*) filter (where order_id is null) as free,
-                      count(order_id) as taken
+               select count(*) > 0 as in_units, count(*) filter (where order_id is null) as free
                  from item_units where sku = $1
            ), forks as (
                select count(*) as forks
@@ -121,7 +120,10 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
                            else i.opening + i.restocked - s.sold end as ledger
                  from items i, figures f, forks, size, of_units, sold_twice
                 cross join lateral (
-                      select case when in_units then taken else i.sold end as sold,
+                      select case when in_units
+                                  then (select coalesce(sum(quantity), 0)::bigint from order_lines
+                                         where sku = $1 and counts_for is not null)
+                                  else i.sold end as sold,
                              case when in_units then free else i.stock end as stock) as s
                 where i.sku = $1
            )

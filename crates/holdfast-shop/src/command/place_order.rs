@@ -64,6 +64,11 @@ impl PlaceOrder {
         (self.lines.len() == 1).then_some((sku, *quantity))
     }
 
+    /// Returns the number of units of all lines.
+    pub fn units(&self) -> i64 {
+        self.lines.values().sum()
+    }
+
     fn user(&self) -> UserId {
         self.idempotency.user
     }

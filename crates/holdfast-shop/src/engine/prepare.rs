@@ -31,12 +31,18 @@ use crate::model::{ItemKind, Order, RequestedLine};
 use crate::probe::{Point, ProbedValue};
 use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
-use crate::strategy::units;
+use crate::strategy::{Family, units};
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
 
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
+/// write, in one statement, which has a timeout.
+const MAX_UNITS_PER_ORDER: i64 = 1_000;
+/// Orders in units that expire in one transaction: 5,000 units at most.
+const MAX_EXPIRED_IN_UNITS: usize = 5;
 
 define_metrics! {
     IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
@@ -82,10 +88,16 @@ async fn admit_order<'a>(
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
     let named = options.strategy;
     let options = options_for_items(shop, options, &command.reads().items).await?;
-    if options.strategy.is_for_units() && !named.is_for_units() {
-        // Not silently: what it promises of a sale is less than what others promise.
-        let why = "it is sold in units: order it with Holdfast-Lock: units";
-        return Err(Rejection::Forbidden(why.to_owned()).into());
+    if options.strategy.is_for_units() {
+        if !named.is_for_units() {
+            // Not silently: what it promises of a sale is less than what others promise.
+            let why = "it is sold in units: order it with Holdfast-Lock: units";
+            return Err(Rejection::Forbidden(why.to_owned()).into());
+        }
+        if command.units() > MAX_UNITS_PER_ORDER {
+            let why = format!("at most {MAX_UNITS_PER_ORDER} units of items in units");
+            return Err(Rejection::Invalid("lines".into(), why).into());
+        }
     }
     if let Some(max) = shop.max_unpaid_orders {
         let window = options.payment_window.max(shop.payment_window);
@@ -119,6 +131,7 @@ pub async fn pay_order(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
+    let strategy = options.strategy;
     let options = options_for_items(shop, options, &order.skus()).await;
     let account = match &options {
         Ok(options) if options.in_lab => lab_account(shop, user).await?,
@@ -128,7 +141,11 @@ pub async fn pay_order(
 
     let command = Arc::new(PayOrder::new(user, account, order, key));
     match options {
-        Ok(options) => execute(shop, &options, command).await,
+        Ok(options) => {
+            // It changes no unit, and the account as the other payments do.
+            let options = RequestOptions { strategy, ..options.into_owned() };
+            execute(shop, &options, command).await
+        }
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
@@ -155,6 +172,15 @@ pub async fn refund_order(
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     let options = options_for_items(shop, options, &order.skus()).await?;
+    if options.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
+        // The row lock on the account, beside payments that exclude each other elsewhere.
+        let why = format!(
+            "an order of items in units is refunded only where Postgres isolates payments, and this \
+             shop's lock is {}",
+            shop.strategy.name
+        );
+        return Err(Rejection::Forbidden(why).into());
+    }
     let account = if options.in_lab {
         // The account that pays for lab items, even if the payment is still to come: lab money must
         // not reach the shop.
@@ -231,27 +257,30 @@ async fn execute_edit(
     }
 }
 
-/// Expires the due orders among `orders`, all or none of them, and returns their ids; orders of
-/// items in units apart from the others. A rejection means that a lock was not acquired.
+/// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
+/// means that a lock was not acquired.
+///
+/// Orders of items in units, which are of no others, expire in several transactions: a failure may
+/// have expired the first ones, and the next call goes on.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
     orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
 ) -> Result<BTreeSet<OrderId>, Failure> {
-    let (mut in_units, mut whole) = (Vec::new(), Vec::new());
-    for order in orders {
-        let skus: Vec<Sku> = order.1.iter().map(|(sku, _)| sku.clone()).collect();
-        let items = shop.engine.known_items.find(&skus).await?;
-        let is_in_units = items.iter().any(|item| item.in_units);
-        if is_in_units { &mut in_units } else { &mut whole }.push(order);
+    let skus: BTreeSet<&Sku> = orders.iter().flat_map(|(_, units)| units).map(|u| &u.0).collect();
+    let skus: Vec<Sku> = skus.into_iter().cloned().collect();
+    let items = shop.engine.known_items.find(&skus).await?;
+    if !items.iter().any(|item| item.in_units) {
+        let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
+        return Ok(executed.response.read()?);
     }
 
+    let options = options_in_units(options);
     let mut expired = BTreeSet::new();
-    for (orders, options) in [(whole, options.clone()), (in_units, options_in_units(options))] {
-        if !orders.is_empty() {
-            let executed = execute(shop, &options, Arc::new(ExpireOrders::new(orders))).await?;
-            expired.append(&mut executed.response.read()?);
-        }
+    for orders in orders.chunks(MAX_EXPIRED_IN_UNITS) {
+        let command = Arc::new(ExpireOrders::new(orders.to_vec()));
+        let executed = execute(shop, &options, command).await?;
+        expired.append(&mut executed.response.read()?);
     }
     Ok(expired)
 }
@@ -271,8 +300,8 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
 }
 
 /// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
-/// and the shop, items of which some are in units and, unless all are the lab's, options that could lose sales or money, keep units
-/// too long, or are not the user's to set.
+/// and the shop, items of which only some are in units and, unless all are the lab's, options that
+/// could lose sales or money, keep units too long, or are not the user's to set.
 async fn options_for_items<'a>(
     shop: &Shop,
     options: &'a RequestOptions,

@@ -64,7 +64,11 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
     sqlx::query!("select from items where sku = any($1) order by sku for update", &found.skus)
         .execute(&mut *tx)
         .await?;
-    // An order in units locks no item, but its units.
+    if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
+        tx.rollback().await?;
+        return Ok(false);
+    }
+    // An order in units locks no item, but its units: one that was in flight shows below.
     sqlx::query!(
         "select from item_units where sku = any($1) order by sku, unit for update",
         &found.skus

@@ -50,7 +50,9 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     if !reads.items.is_empty() {
         items(db, request, &mut snapshot).await?;
     }
-    if let Some(free) = &request.free_units {
+    if let Some(free) = &request.free_units
+        && !reads.items.is_empty()
+    {
         units::lock(db, free, &mut snapshot.state).await?;
     }
     if reads.texts {

@@ -100,7 +100,8 @@ mod tests {
             of(Family::Redis),
             ["setnx-expire", "ttl", "check-then-del", "expire-only", "owner", "watchdog"]
         );
-        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "units", "queue"] {
+        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "units", "queue"]
+        {
             assert_eq!(of(Family::Alone(name)), [name]);
         }
     }
