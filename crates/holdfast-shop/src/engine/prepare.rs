@@ -175,8 +175,8 @@ pub async fn refund_order(
     if options.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
         // The row lock on the account, beside payments that exclude each other elsewhere.
         let why = format!(
-            "an order of items in units is refunded only where Postgres isolates payments, and this \
-             shop's lock is {}",
+            "an order of items in units is refunded only where Postgres isolates payments, and \
+             this shop's lock is {}",
             shop.strategy.name
         );
         return Err(Rejection::Forbidden(why).into());

@@ -69,9 +69,9 @@ pub(super) async fn lock(
 /// From a random one, because the index keeps the entries of sold units until it is vacuumed: from
 /// its beginning on, each order would pass those of all earlier orders. From a random place on it
 /// passes as many as are sold between two free ones, one or two until most are sold; ln(n) on
-/// average over a sale of n units. Nor do the orders meet at the same rows. An order that finds none
-/// passes all entries: 25 ms for the first one after 100,000 sales without vacuum, which marks them
-/// as dead, and 0.7 ms for each later one.
+/// average over a sale of n units. Nor do the orders meet at the same rows. An order that finds
+/// none passes all entries: 25 ms for the first one after 100,000 sales without vacuum, which marks
+/// them as dead, and 0.7 ms for each later one.
 ///
 /// Each part reads a range of the index of free units in its order, whatever the limit: no other
 /// index has that order, and a plan that sorts would have to read all units of the item.
@@ -134,7 +134,7 @@ async fn lock_sold(
 /// Writes the changes of one command, in the transaction that has locked its units.
 ///
 /// # Errors
-/// Those of [`super::place`] and [`transition`]; [`Error::Bug`] if an order does not have its units.
+/// Those of [`super::place`] and [`transition`]; [`Error::Bug`] if an order lacks its units.
 pub async fn write(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Failure> {
     for change in batch.commands.iter().flat_map(|write| &write.changes.stock) {
         let units = change.units.as_ref().map_or(0, Vec::len);
