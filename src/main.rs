@@ -28,9 +28,14 @@ fn main() -> ExitCode {
 
 fn execute(command: CliCommand) -> ExitCode {
     // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
-    // lock is not safe. Errors are 2.
-    let answers =
-        matches!(command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
+    // lock is not safe, the level is not passed. Errors are 2.
+    let answers = matches!(
+        command,
+        CliCommand::Audit(_)
+            | CliCommand::Lesson(_)
+            | CliCommand::Judge(_)
+            | CliCommand::Course(_)
+    );
 
     let done = start_telemetry(&command).and_then(|exporter| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();

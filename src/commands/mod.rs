@@ -4,6 +4,7 @@
 
 mod audit;
 mod class;
+mod course;
 mod database;
 mod environment;
 mod healthcheck;
@@ -23,6 +24,7 @@ use self::migrate::MigrateArgs;
 use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
+use holdfast_judge::course::CourseCommand;
 use holdfast_judge::{JudgeOptions, run_worker};
 use holdfast_services::UpArgs;
 
@@ -56,6 +58,9 @@ pub enum CliCommand {
     /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
     /// 1 if one was, 2 if it could not be judged
     Judge(Box<JudgeOptions>),
+    /// Write your own lock: eight levels, each with one more fault
+    #[command(subcommand)]
+    Course(CourseCommand),
     /// A worker of `holdfast judge`
     #[command(hide = true)]
     JudgeWorker,
@@ -73,6 +78,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Lesson(options) => return lesson::lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge::run(&options).await,
+        CliCommand::Course(command) => return course::course(command).await,
         CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
     }
     Ok(true)

@@ -8,6 +8,7 @@ mod bench_servers;
 #[path = "../pages/browser.rs"]
 #[expect(dead_code, reason = "the tests of the pages use all of it")]
 mod browser;
+mod course;
 mod drawings;
 mod judge;
 mod lessons;

@@ -21,7 +21,7 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    "admin", "choose", "class", "common", "glossary", "goods", "judge", "keeper", "lab",
+    "admin", "choose", "class", "common", "course", "glossary", "goods", "judge", "keeper", "lab",
     "lessons", "problems", "race", "reasons", "runs", "scheduler", "shop", "strategies",
     "swimlane", "terminal"
 }

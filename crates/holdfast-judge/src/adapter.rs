@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::{AdapterAnswer, AdapterOp, AdapterRequest, WorkerSetup};
 
+pub(super) const NOT_ANSWERED: &str = "the adapter has not answered";
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const QUOTED_CHARS: usize = 200;
 const STDERR_LINES: usize = 12;
@@ -161,7 +162,7 @@ impl AdapterProcess {
             Ok(Err(_)) => {}
             Err(_) => {
                 let seconds = limit.as_secs_f64();
-                let why = format!("the adapter has not answered request {id} within {seconds} s");
+                let why = format!("{NOT_ANSWERED} request {id} within {seconds} s");
                 self.failure.report(why).await;
             }
         }

@@ -11,6 +11,7 @@
 mod adapter;
 mod args;
 mod check;
+pub mod course;
 mod events;
 mod faults;
 mod history;

@@ -29,6 +29,8 @@ use holdfast_services::{TempFolder, TempPostgres};
 /// Time over which the commands of idle adapters are counted.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Why there is no judgement: without a grant there is nothing to judge.
+pub(super) const NO_GRANT: &str = "no client got the lock";
 /// Characters of an error that a report quotes.
 const MAX_WHY: usize = 500;
 /// Work after a fault, in TTLs: long enough to see that a lock is blocked.
@@ -323,7 +325,7 @@ impl Judge<'_> {
                 Some(error) => format!("the adapter's last error was: {error}"),
                 None => "the adapter answered busy or timeout to each request".to_owned(),
             };
-            bail!("no client got the lock; {why}");
+            bail!("{NO_GRANT}; {why}");
         }
 
         let count =

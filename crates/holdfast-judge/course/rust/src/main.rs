@@ -1,0 +1,257 @@
+//! What `holdfast course` brings for lock.rs: a Redis, and the judge's protocol.
+//!
+//! ```ignore
+//! redis(&["SET", key, &token, "NX", "PX", "500"])?      // a `Reply`
+//! ```
+//!
+//! It fails if the server is away, or with the server's own words if it refuses a command: pass the
+//! error on by `?`. Threads may call it at the same time. `database_url()` is the address of a Postgres,
+//! for a crate of your choice.
+//!
+//! You need not change this file.
+
+mod lock;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::exit;
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A reply of Redis.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    Nil,
+    Integer(i64),
+    Text(String),
+    List(Vec<Reply>),
+}
+
+// ---------------------------------------------------------------- servers
+
+#[derive(Debug)]
+struct Setup {
+    redis_host: String,
+    redis_password: String,
+    database_url: String,
+    ttl_ms: u64,
+    level: u32,
+}
+
+static SETUP: OnceLock<Setup> = OnceLock::new();
+static IDLE: Mutex<Vec<BufReader<TcpStream>>> = Mutex::new(Vec::new());
+static LEASES: Mutex<Option<HashMap<String, Sender<Message>>>> = Mutex::new(None);
+
+fn setup() -> &'static Setup {
+    SETUP.get().expect("the judge sends `init` first")
+}
+
+#[allow(dead_code)]
+pub fn database_url() -> &'static str {
+    &setup().database_url
+}
+
+#[allow(dead_code)]
+pub fn sleep(duration: Duration) {
+    thread::sleep(duration);
+}
+
+/// Sends a command and returns its reply. A connection serves one call at a time.
+pub fn redis(words: &[&str]) -> Result<Reply> {
+    let idle = IDLE.lock().unwrap().pop();
+    let mut connection = match idle {
+        Some(connection) => connection,
+        None => connect()?,
+    };
+    let reply = call(&mut connection, words);
+    match &reply {
+        Err(error) if error.is::<io::Error>() => IDLE.lock().unwrap().clear(),
+        _ => IDLE.lock().unwrap().push(connection),
+    }
+    reply
+}
+
+fn connect() -> Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(&setup().redis_host)?;
+    stream.set_nodelay(true)?;
+    let mut connection = BufReader::new(stream);
+    call(&mut connection, &["AUTH", &setup().redis_password])?;
+    Ok(connection)
+}
+
+fn call(connection: &mut BufReader<TcpStream>, words: &[&str]) -> Result<Reply> {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    connection.get_mut().write_all(request.as_bytes())?;
+    read_reply(connection)
+}
+
+fn read_reply(connection: &mut BufReader<TcpStream>) -> Result<Reply> {
+    let mut line = String::new();
+    if connection.read_line(&mut line)? == 0 {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    let rest = line[1..].trim_end();
+    match line.as_bytes()[0] {
+        b'-' => Err(rest.into()),
+        b':' => Ok(Reply::Integer(rest.parse()?)),
+        b'+' => Ok(Reply::Text(rest.to_owned())),
+        _ if rest == "-1" => Ok(Reply::Nil),
+        b'$' => {
+            let mut bytes = vec![0; rest.parse::<usize>()? + 2];
+            connection.read_exact(&mut bytes)?;
+            bytes.truncate(bytes.len() - 2);
+            Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned()))
+        }
+        _ => {
+            let replies = (0..rest.parse::<usize>()?).map(|_| read_reply(connection));
+            Ok(Reply::List(replies.collect::<Result<_>>()?))
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the judge's protocol
+
+/// A request of the judge: a flat object of strings and numbers.
+type Message = HashMap<String, String>;
+
+fn parse(line: &str) -> Message {
+    let mut message = Message::new();
+    let mut chars = line.trim().trim_start_matches('{').chars().peekable();
+    let mut words = Vec::new();
+    while let Some(c) = chars.next() {
+        let mut word = String::new();
+        if c == '"' {
+            while let Some(c) = chars.next() {
+                match c {
+                    '"' => break,
+                    '\\' => word.extend(chars.next()),
+                    c => word.push(c),
+                }
+            }
+        } else if c.is_ascii_digit() || c == '-' {
+            word.push(c);
+            while let Some(c) = chars.next_if(|c| c.is_ascii_digit() || *c == '.') {
+                word.push(c);
+            }
+        } else {
+            continue;
+        }
+        words.push(word);
+    }
+    for pair in words.chunks(2) {
+        if let [name, value] = pair {
+            message.insert(name.clone(), value.clone());
+        }
+    }
+    message
+}
+
+fn quote(text: &str) -> String {
+    let escaped: String = text
+        .chars()
+        .map(|c| match c {
+            '"' => "\\\"".to_owned(),
+            '\\' => "\\\\".to_owned(),
+            c if c.is_control() => " ".to_owned(),
+            c => c.to_string(),
+        })
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+fn answer(message: &Message, fields: &str) {
+    let line = format!("{{\"id\":{},{fields}}}\n", message["id"]);
+    let _ = io::stdout().lock().write_all(line.as_bytes());
+    let _ = io::stdout().flush();
+}
+
+/// Ends the check, and says why.
+fn stop(why: &str) -> ! {
+    eprintln!("{why}");
+    exit(3)
+}
+
+fn initialize(message: &Message) {
+    let (credentials, host) = message["redis_url"]
+        .trim_start_matches("redis://:")
+        .split_once('@')
+        .expect("an address with a password");
+    let level = std::env::var("HOLDFAST_COURSE_LEVEL").ok().and_then(|level| level.parse().ok());
+    let level = level.unwrap_or(1);
+    SETUP
+        .set(Setup {
+            redis_host: host.split('/').next().unwrap_or_default().to_owned(),
+            redis_password: credentials.to_owned(),
+            database_url: message["database_url"].clone(),
+            ttl_ms: message["ttl_ms"].parse().expect("a number"),
+            level,
+        })
+        .expect("one `init`");
+    let fencing = level >= 5;
+    let fields =
+        format!("\"ok\":true,\"name\":\"lock.rs\",\"fencing\":{fencing},\"renews\":{}", level >= 4);
+    answer(message, &fields);
+}
+
+/// Acquires, answers, and serves the request to release.
+fn serve_lock(message: Message) {
+    let key = message["key"].clone();
+    let wait = Duration::from_millis(message["wait_ms"].parse().expect("a number"));
+    let (token, fence) = match lock::acquire(&key, wait, setup().ttl_ms) {
+        Ok(Some(held)) => held,
+        Ok(None) => return answer(&message, "\"ok\":false,\"reason\":\"timeout\""),
+        // A server that is away is no fault of the lock.
+        Err(error) => return answer_error(&message, &error.to_string()),
+    };
+    let fence = match (setup().level >= 5, fence) {
+        (true, Some(fence)) => format!(",\"fence\":{fence}"),
+        (true, None) => stop("acquire returned no fence: from level 5 on, it returns Some(fence)"),
+        (false, _) => String::new(),
+    };
+
+    let lease = format!("{}-{}", std::process::id(), message["id"]);
+    let (sender, releases) = channel();
+    LEASES.lock().unwrap().get_or_insert_default().insert(lease.clone(), sender);
+    answer(&message, &format!("\"ok\":true,\"lease\":\"{lease}\"{fence}"));
+    let Ok(message) = releases.recv() else { return };
+    match lock::release(&key, &token) {
+        Ok(true) => answer(&message, "\"ok\":true"),
+        Ok(false) => answer(&message, "\"ok\":false,\"reason\":\"lost\""),
+        Err(error) => answer_error(&message, &error.to_string()),
+    }
+}
+
+fn answer_error(message: &Message, error: &str) {
+    answer(message, &format!("\"ok\":false,\"reason\":\"error\",\"detail\":{}", quote(error)));
+}
+
+fn main() {
+    std::panic::set_hook(Box::new(|panic| stop(&panic.to_string())));
+    for line in io::stdin().lock().lines().map_while(io::Result::ok) {
+        let message = parse(&line);
+        match message.get("op").map(String::as_str) {
+            Some("init") => initialize(&message),
+            Some("acquire") => {
+                thread::spawn(|| serve_lock(message));
+            }
+            Some("release") => {
+                let mut leases = LEASES.lock().unwrap();
+                let lease = leases.get_or_insert_default().remove(&message["lease"]);
+                if let Some(lease) = lease {
+                    let _ = lease.send(message);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Also what waits for the lock.
+    exit(0);
+}

@@ -1,0 +1,20 @@
+//! `holdfast course`: write your own lock, level by level.
+
+use crate::app;
+use holdfast_base::output::{self, ResultFile};
+use holdfast_judge::course::{self, CheckArgs, CourseCommand};
+
+pub async fn course(command: CourseCommand) -> anyhow::Result<bool> {
+    let answer = match command {
+        CourseCommand::New { language, folder } => course::create(language, &folder)?,
+        CourseCommand::Status { folder } => course::status(&folder)?,
+        CourseCommand::Check(CheckArgs { folder, hint: true, .. }) => course::hint(&folder)?,
+        CourseCommand::Check(options) => {
+            let check = Box::pin(course::check(&options)).await?;
+            ResultFile::open(&check.page)?.write(&app::judgement_page(&check.judgement)?)?;
+            check.answer()
+        }
+    };
+    output::print(&answer.text)?;
+    Ok(answer.yes)
+}

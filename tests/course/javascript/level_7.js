@@ -1,0 +1,74 @@
+// A fair lock with five commands a grant.
+//
+// The lock is the key with the holder's token and a lease. Beside it lies a list with one element, the
+// baton: who takes it may set the key. Redis serves those who wait in BLPOP in their order, so nobody asks
+// twice. A baton can be lost, with its holder or with the data: a guard of each process lays down a new
+// one when there is neither a baton nor a holder.
+'use strict';
+
+const { randomUUID } = require('node:crypto');
+const { ServerAway, postgres, redis, sleep } = require('./holdfast_course.js');
+
+const RELEASE = `
+return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('rpush', KEYS[2], 'baton')`;
+const RENEW = `
+return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2])`;
+// With a key already: until the next holder has set its own, another guard would lay down a second one.
+const REPLACE = `
+if redis.call('exists', KEYS[1], KEYS[2]) > 0 then return end
+redis.call('set', KEYS[1], 'passing', 'px', ARGV[1])
+redis.call('rpush', KEYS[2], 'baton')`;
+const renewals = new Map();
+const guarded = new Set();
+const baton = (key) => `${key}:baton`;
+
+// Two adapters start at once, and `if not exists` does not keep them apart.
+exports.ready = () => postgres(`select pg_advisory_lock(1);
+  create sequence if not exists fences; select pg_advisory_unlock(1)`);
+
+// A number above all earlier ones, from a store that does not forget. Who is overtaken on the way has a
+// higher fence than the next holder, who is then refused: nothing is lost.
+const newFence = async () => Number(await postgres("select nextval('fences')"));
+
+exports.acquire = async (key, waitS, ttlMs) => {
+  ensureGuard(key, ttlMs);
+  if (await redis('BLPOP', baton(key), waitS) === null) return null;
+  const token = randomUUID();
+  await redis('SET', key, token, 'PX', ttlMs);
+  startRenewal(key, token, ttlMs);
+  return [token, await newFence()];
+};
+
+exports.release = async (key, token) => {
+  stopRenewal(token);
+  return await redis('EVAL', RELEASE, 2, key, baton(key), token) !== null;
+};
+
+function startRenewal(key, token, ttlMs) {
+  renewals.set(token, setInterval(async () => {
+    try {
+      if (await redis('EVAL', RENEW, 1, key, token, ttlMs) !== 1) stopRenewal(token);
+    } catch (error) {
+      // Until the lease ends, the next one may succeed.
+      if (!(error instanceof ServerAway)) throw error;
+    }
+  }, ttlMs / 3));
+}
+
+function stopRenewal(token) {
+  clearInterval(renewals.get(token));
+  renewals.delete(token);
+}
+
+function ensureGuard(key, ttlMs) {
+  if (guarded.has(key)) return;
+  guarded.add(key);
+  guard(key, ttlMs);
+}
+
+async function guard(key, ttlMs) {
+  for (;;) {
+    await redis('EVAL', REPLACE, 2, key, baton(key), ttlMs);
+    await sleep(ttlMs / 4000);
+  }
+}

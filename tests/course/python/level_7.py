@@ -1,0 +1,78 @@
+"""A fair lock with five commands a grant.
+
+The lock is the key with the holder's token and a lease. Beside it lies a list with one element, the
+baton: who takes it may set the key. Redis serves those who wait in BLPOP in their order, so nobody
+asks twice. A baton can be lost, with its holder or with the data: a guard of each process lays down
+a new one when there is neither a baton nor a holder.
+"""
+
+import threading
+import uuid
+
+from holdfast_course import postgres, redis, sleep
+
+RELEASE = "return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('rpush', KEYS[2], 'baton')"
+RENEW = ("return redis.call('get', KEYS[1]) == ARGV[1] "
+         "and redis.call('pexpire', KEYS[1], ARGV[2])")
+# With a key already: until the next holder has set its own, another guard would lay down a second one.
+REPLACE = """
+if redis.call('exists', KEYS[1], KEYS[2]) > 0 then return end
+redis.call('set', KEYS[1], 'passing', 'px', ARGV[1])
+redis.call('rpush', KEYS[2], 'baton')
+"""
+renewals = {}
+guarded = set()
+guards = threading.Lock()
+
+# Two adapters start at once, and `if not exists` does not keep them apart.
+postgres("select pg_advisory_lock(1); create sequence if not exists fences; "
+         "select pg_advisory_unlock(1)")
+
+
+def acquire(key, wait_s, ttl_ms):
+    ensure_guard(key, ttl_ms)
+    if redis("BLPOP", baton(key), wait_s) is None:
+        return None
+    token = str(uuid.uuid4())
+    redis("SET", key, token, "PX", ttl_ms)
+    renewals[token] = threading.Event()
+    threading.Thread(target=renew, args=(key, token, ttl_ms), daemon=True).start()
+    return token, new_fence()
+
+
+def release(key, token):
+    renewals.pop(token).set()
+    return redis("EVAL", RELEASE, 2, key, baton(key), token) is not None
+
+
+def baton(key):
+    return f"{key}:baton"
+
+
+def new_fence():
+    """A number above all earlier ones, from a store that does not forget. Who is overtaken on the way
+    has a higher fence than the next holder, who is then refused: nothing is lost."""
+    return int(postgres("select nextval('fences')"))
+
+
+def renew(key, token, ttl_ms):
+    ended = renewals[token]
+    while not ended.wait(ttl_ms / 3000):
+        try:
+            if redis("EVAL", RENEW, 1, key, token, ttl_ms) != 1:
+                return
+        except ConnectionError:
+            pass  # until the lease ends, the next one may succeed
+
+
+def ensure_guard(key, ttl_ms):
+    with guards:
+        if key not in guarded:
+            guarded.add(key)
+            threading.Thread(target=guard, args=(key, ttl_ms), daemon=True).start()
+
+
+def guard(key, ttl_ms):
+    while True:
+        redis("EVAL", REPLACE, 2, key, baton(key), ttl_ms)
+        sleep(ttl_ms / 4000)
