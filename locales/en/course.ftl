@@ -5,10 +5,7 @@ course-how = You write two functions, acquire and release. holdfast course check
 course-needs = It needs Holdfast and Python, JavaScript (Node.js) or Rust; Redis and Postgres are started for each check. Nothing is sent anywhere.
 course-begin = Begin
 course-levels = Levels
-course-column-level = Level
 course-column-fault = Fault
-course-column-task = Task
-course-docs = The whole course on one page
 
 course-level = Level { $level } of 8: { $title }
 

@@ -5,10 +5,7 @@ course-how = 你写两个函数：acquire 和 release。holdfast course check �
 course-needs = 需要 Holdfast 以及 Python、JavaScript（Node.js）或 Rust；每次检查都会自己启动 Redis 和 Postgres。什么都不会发送到别处。
 course-begin = 开始
 course-levels = 关卡
-course-column-level = 关
 course-column-fault = 故障
-course-column-task = 任务
-course-docs = 整个课程，一页看完
 
 course-level = 第 { $level } 关（共 8 关）：{ $title }
 

@@ -2,6 +2,7 @@
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
 mod compare;
+mod course;
 mod hand_in;
 pub mod index;
 pub mod judged;
@@ -40,6 +41,7 @@ pub fn configure(config: &mut ServiceConfig) {
             resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
         .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(hand_in::hand_in)))
+        .service(resource("/lab/course", "GET").route(get().to(course::show)))
         .service(resource("/lab/exercise", "GET").route(get().to(hand_in::exercise)))
         .service(
             resource("/lab/runs/{id}/picture", "GET")
