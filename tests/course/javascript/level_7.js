@@ -9,17 +9,21 @@
 const { randomUUID } = require('node:crypto');
 const { ServerAway, postgres, redis, sleep } = require('./holdfast_course.js');
 
+// Who releases leaves the key to the next holder, for a moment: a baton that is lost on the way is
+// replaced soon, and a second release of the same token changes nothing.
 const RELEASE = `
-return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('rpush', KEYS[2], 'baton')`;
+local holder = redis.call('set', KEYS[1], 'passing', 'px', ARGV[2] / 4, 'get')
+if holder == ARGV[1] then return redis.call('rpush', KEYS[2], 'baton') end
+if holder then redis.call('set', KEYS[1], holder, 'px', ARGV[2]) else redis.call('del', KEYS[1]) end`;
 const RENEW = `
 return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2])`;
 // With a key already: until the next holder has set its own, another guard would lay down a second one.
 const REPLACE = `
 if redis.call('exists', KEYS[1], KEYS[2]) > 0 then return end
-redis.call('set', KEYS[1], 'passing', 'px', ARGV[1])
+redis.call('set', KEYS[1], 'passing', 'px', ARGV[1] / 4)
 redis.call('rpush', KEYS[2], 'baton')`;
 const renewals = new Map();
-const guarded = new Set();
+const leaseMs = new Map();
 const baton = (key) => `${key}:baton`;
 
 // Two adapters start at once, and `if not exists` does not keep them apart.
@@ -41,8 +45,11 @@ exports.acquire = async (key, waitS, ttlMs) => {
 
 exports.release = async (key, token) => {
   stopRenewal(token);
-  return await redis('EVAL', RELEASE, 2, key, baton(key), token) !== null;
+  return giveBack(key, token);
 };
+
+const giveBack = async (key, token) =>
+  await redis('EVAL', RELEASE, 2, key, baton(key), token, leaseMs.get(key)) !== null;
 
 function startRenewal(key, token, ttlMs) {
   renewals.set(token, setInterval(async () => {
@@ -61,8 +68,8 @@ function stopRenewal(token) {
 }
 
 function ensureGuard(key, ttlMs) {
-  if (guarded.has(key)) return;
-  guarded.add(key);
+  if (leaseMs.has(key)) return;
+  leaseMs.set(key, ttlMs);
   guard(key, ttlMs);
 }
 

@@ -7,19 +7,23 @@
 'use strict';
 
 const { randomUUID } = require('node:crypto');
-const { ServerAway, postgres, redis, sleep } = require('./holdfast_course.js');
+const { Cancelled, ServerAway, postgres, redis, sleep } = require('./holdfast_course.js');
 
+// Who releases leaves the key to the next holder, for a moment: a baton that is lost on the way is
+// replaced soon, and a second release of the same token changes nothing.
 const RELEASE = `
-return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('rpush', KEYS[2], 'baton')`;
+local holder = redis.call('set', KEYS[1], 'passing', 'px', ARGV[2] / 4, 'get')
+if holder == ARGV[1] then return redis.call('rpush', KEYS[2], 'baton') end
+if holder then redis.call('set', KEYS[1], holder, 'px', ARGV[2]) else redis.call('del', KEYS[1]) end`;
 const RENEW = `
 return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2])`;
 // With a key already: until the next holder has set its own, another guard would lay down a second one.
 const REPLACE = `
 if redis.call('exists', KEYS[1], KEYS[2]) > 0 then return end
-redis.call('set', KEYS[1], 'passing', 'px', ARGV[1])
+redis.call('set', KEYS[1], 'passing', 'px', ARGV[1] / 4)
 redis.call('rpush', KEYS[2], 'baton')`;
 const renewals = new Map();
-const guarded = new Set();
+const leaseMs = new Map();
 const baton = (key) => `${key}:baton`;
 
 // Two adapters start at once, and `if not exists` does not keep them apart.
@@ -34,15 +38,33 @@ exports.acquire = async (key, waitS, ttlMs) => {
   ensureGuard(key, ttlMs);
   if (await redis('BLPOP', baton(key), waitS) === null) return null;
   const token = randomUUID();
-  await redis('SET', key, token, 'PX', ttlMs);
-  startRenewal(key, token, ttlMs);
-  return [token, await newFence()];
+  try {
+    await redis('SET', key, token, 'PX', ttlMs);
+    startRenewal(key, token, ttlMs);
+    return [token, await newFence()];
+  } catch (error) {
+    stopRenewal(token); // of a server that is away, the lease ends by itself
+    if (error instanceof Cancelled) {
+      // The baton is ours: it has to go on. SET may not have been sent.
+      await redis('SET', key, token, 'PX', ttlMs);
+      await giveBack(key, token);
+    }
+    throw error;
+  }
 };
 
 exports.release = async (key, token) => {
   stopRenewal(token);
-  return await redis('EVAL', RELEASE, 2, key, baton(key), token) !== null;
+  try {
+    return await giveBack(key, token);
+  } catch (error) {
+    if (error instanceof Cancelled) await giveBack(key, token);
+    throw error;
+  }
 };
+
+const giveBack = async (key, token) =>
+  await redis('EVAL', RELEASE, 2, key, baton(key), token, leaseMs.get(key)) !== null;
 
 function startRenewal(key, token, ttlMs) {
   renewals.set(token, setInterval(async () => {
@@ -61,8 +83,8 @@ function stopRenewal(token) {
 }
 
 function ensureGuard(key, ttlMs) {
-  if (guarded.has(key)) return;
-  guarded.add(key);
+  if (leaseMs.has(key)) return;
+  leaseMs.set(key, ttlMs);
   guard(key, ttlMs);
 }
 

@@ -244,9 +244,9 @@ class Server {
         throw error;
       }
       connection.socket.destroy();
+      request.check();
       // After a failure the other idle connections are of the same server.
       this.idle.splice(0).forEach((other) => other.socket.destroy());
-      request.check();
       throw error;
     } finally {
       request.wake = null;
@@ -327,6 +327,11 @@ async function serve(message) {
   output(JSON.stringify({ id: message.id, ...answer }) + '\n');
 }
 
+function cancel(message) {
+  requests.get(message.request)?.cancel();
+  output(JSON.stringify({ id: message.id, ok: true }) + '\n');
+}
+
 async function initialize(message) {
   const redisUrl = new URL(message.redis_url);
   const postgresUrl = new URL(message.database_url);
@@ -361,7 +366,7 @@ function main() {
   input.on('line', (line) => {
     const message = JSON.parse(line);
     if (message.op === 'init') initialize(message);
-    else if (message.op === 'cancel') requests.get(message.target)?.cancel();
+    else if (message.op === 'cancel') cancel(message);
     else serve(message);
   });
   input.on('close', () => process.exit(0));

@@ -93,8 +93,8 @@ class _Server:
             reply = connection.call(*arguments)
         except OSError as error:
             connection.socket.close()
-            self.forget()
             request.check()
+            self.forget()
             raise ConnectionError(str(error)) from None
         except BaseException:
             connection.socket.close()
@@ -375,7 +375,8 @@ def main():
             _requests[message["id"]] = Request()
             threading.Thread(target=_serve_lock, args=(lock, message, ttl_ms), daemon=True).start()
         elif operation == "cancel":
-            _cancel(message["id"])
+            _cancel(message["request"])
+            _answer(message, ok=True)
         else:
             releases = _releases.pop(message["lease"], None)
             if releases is not None:
