@@ -8,20 +8,33 @@ use crate::web::HttpResult;
 use crate::web::middleware::LabReader;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
+use holdfast_base::messages::message;
 use holdfast_judge::course::LAST_LEVEL;
 
 #[derive(Debug, Template)]
 #[template(path = "course.html")]
 struct CoursePage {
+    levels: Vec<LevelView>,
     layout: Layout,
 }
 
-impl CoursePage {
-    fn of_level(&self, level: u32, part: &str) -> String {
-        self.layout.text(&format!("course-{level}-{part}"))
-    }
+#[derive(Debug)]
+struct LevelView {
+    heading: String,
+    fault: String,
+    task: String,
 }
 
 pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
-    html(StatusCode::OK, &CoursePage { layout: Layout::of(&request).await? })
+    let layout = Layout::of(&request).await?;
+    let levels = (1..=LAST_LEVEL).map(|level| {
+        let part = |part: &str| layout.text(&format!("course-{level}-{part}"));
+        let title = part("title");
+        LevelView {
+            heading: message!("course-level", level, title).text(layout.language),
+            fault: part("fault"),
+            task: part("task"),
+        }
+    });
+    html(StatusCode::OK, &CoursePage { levels: levels.collect(), layout })
 }
