@@ -12,7 +12,7 @@ pub async fn course(command: CourseCommand) -> anyhow::Result<bool> {
         CourseCommand::Check(options) => {
             let check = Box::pin(course::check(&options)).await?;
             ResultFile::open(&check.page)?.write(&app::judgement_page(&check.judgement)?)?;
-            check.answer()
+            course::describe(&check)
         }
     };
     output::print(&answer.text)?;

@@ -75,7 +75,10 @@ fn each_solution_fails_the_next_level() {
 
     let (code, stdout, stderr) = learner.check(&[]);
     assert_eq!(code, Some(1), "{stdout}{stderr}");
-    assert!(broken(&stdout)[0].starts_with("kill-holder granted again within 1,000 ms"), "{stdout}");
+    assert!(
+        broken(&stdout)[0].starts_with("kill-holder granted again within 1,000 ms"),
+        "{stdout}"
+    );
     assert!(stdout.contains("Hint 1 of 2") && !stdout.contains("Hint 2"), "{stdout}");
     let progress = learner.progress();
     assert_eq!((&progress["level"], progress["checks"].as_array().unwrap().len()), (&2.into(), 2));
@@ -106,7 +109,8 @@ fn mistakes_of_a_learner_are_named() {
     ];
     for (line, message) in mistakes {
         let code = "from holdfast_course import redis\ndef acquire(key, wait_s, ttl_ms):\n    ";
-        learner.write_lock(&format!("{code}{line}\n    pass\ndef release(key, token):\n    pass\n"));
+        learner
+            .write_lock(&format!("{code}{line}\n    pass\ndef release(key, token):\n    pass\n"));
         let (code, stdout, stderr) = learner.check(&[]);
         assert_eq!(code, Some(2), "{line}: {stdout}{stderr}");
         assert!(stderr.contains(message), "{line}: {stderr}");

@@ -66,8 +66,10 @@ fn document_has_every_task_of_the_course() {
     for (language, document) in [("en", "docs/COURSE.md"), ("zh", "docs/COURSE.zh.md")] {
         let document = words(&fs::read_to_string(document).unwrap());
         let catalogue = fs::read_to_string(format!("locales/{language}/course.ftl")).unwrap();
-        let tasks: Vec<&str> =
-            catalogue.lines().filter_map(|line| line.split_once("-task = ").map(|it| it.1)).collect();
+        let tasks: Vec<&str> = catalogue
+            .lines()
+            .filter_map(|line| line.split_once("-task = ").map(|it| it.1))
+            .collect();
         assert_eq!(tasks.len(), 8);
         for task in tasks {
             assert!(document.contains(&words(task)), "{task}");

@@ -1,3 +1,4 @@
+// Level 1: one atomic command, without an expiry.
 'use strict';
 
 const { redis, sleep } = require('./holdfast_course.js');

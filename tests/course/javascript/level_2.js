@@ -1,3 +1,4 @@
+// Level 2: the key expires.
 'use strict';
 
 const { redis, sleep } = require('./holdfast_course.js');

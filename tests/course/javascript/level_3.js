@@ -1,3 +1,4 @@
+// Level 3: only the owner deletes the key.
 'use strict';
 
 const { randomUUID } = require('node:crypto');

@@ -1,3 +1,4 @@
+// Level 4: a renewal in the background, while the holder works.
 'use strict';
 
 const { randomUUID } = require('node:crypto');

@@ -1,3 +1,4 @@
+// Level 5: a fence, from a counter in Redis.
 'use strict';
 
 const { randomUUID } = require('node:crypto');

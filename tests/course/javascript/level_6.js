@@ -1,3 +1,4 @@
+// Level 6: a fence from a sequence of Postgres.
 'use strict';
 
 const { randomUUID } = require('node:crypto');

@@ -1,3 +1,5 @@
+"""Level 1: one atomic command, without an expiry."""
+
 import time
 from holdfast_course import redis, sleep
 

@@ -1,3 +1,5 @@
+"""Level 2: the key expires."""
+
 import time
 
 from holdfast_course import redis, sleep

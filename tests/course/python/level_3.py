@@ -1,3 +1,5 @@
+"""Level 3: only the owner deletes the key."""
+
 import time
 import uuid
 

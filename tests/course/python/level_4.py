@@ -1,3 +1,5 @@
+"""Level 4: a renewal in the background, while the holder works."""
+
 import threading
 import time
 import uuid

@@ -1,3 +1,5 @@
+"""Level 5: a fence, from a counter in Redis."""
+
 import threading
 import time
 import uuid

@@ -1,3 +1,5 @@
+"""Level 6: a fence from a sequence of Postgres."""
+
 import threading
 import time
 import uuid

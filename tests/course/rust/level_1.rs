@@ -1,3 +1,5 @@
+//! Level 1: one atomic command, without an expiry.
+
 use std::time::{Duration, Instant};
 
 use crate::{redis, sleep, Reply, Result};

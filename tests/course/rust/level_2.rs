@@ -1,3 +1,5 @@
+//! Level 2: the key expires.
+
 use std::time::{Duration, Instant};
 
 use crate::{redis, sleep, Reply, Result};

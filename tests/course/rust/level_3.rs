@@ -1,3 +1,5 @@
+//! Level 3: only the owner deletes the key.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 

@@ -192,8 +192,7 @@ pub(super) fn create(
     }
     write_file(&folder.join("README.md"), &readme(language, edition))?;
     // Last: without it, the folder is none of the course.
-    let progress =
-        Progress { version: VERSION, language, level: 1, hints: 0, checks: Vec::new() };
+    let progress = Progress { version: VERSION, language, level: 1, hints: 0, checks: Vec::new() };
     write_whole(&folder.join(PROGRESS), &(serde_json::to_string_pretty(&progress)? + "\n"))?;
     Ok(message!("course-new", folder = shown, file = language.lock_file()))
 }

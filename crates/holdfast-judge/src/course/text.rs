@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::CheckResult;
+use super::check::CheckResult;
 use super::folder::Progress;
 use super::levels::{self, Finding, LAST_LEVEL};
 use crate::report::{ClientId, Event, Violation};
@@ -42,8 +42,7 @@ pub(super) fn status(progress: &Progress, language: Language) -> String {
     let mut text = language.text("course-title") + "\n\n";
     for level in 1..=LAST_LEVEL {
         let state = if level < progress.level {
-            let passed =
-                progress.checks.iter().rfind(|check| check.level == level && check.passed);
+            let passed = progress.checks.iter().rfind(|check| check.level == level && check.passed);
             let date = passed.map(|check| check.at.chars().take(10).collect::<String>());
             message!("course-status-passed", date = date.unwrap_or_default()).text(language)
         } else if level == progress.level {
