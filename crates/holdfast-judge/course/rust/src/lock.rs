@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::{redis, Reply, Result};
 
-/// Returns a token of your choice once you hold the lock on `key`, or `None` after `wait`. From level 5
-/// on also a fence. `ttl_ms` is the lease to use.
+/// Returns a token of your choice once you hold the lock on `key`, or `None` after `wait`. From
+/// level 5 on also a fence. `ttl_ms` is the lease to use.
 pub fn acquire(key: &str, wait: Duration, ttl_ms: u64) -> Result<Option<(String, Option<i64>)>> {
     Ok(None)
 }

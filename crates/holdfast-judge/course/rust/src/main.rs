@@ -5,8 +5,8 @@
 //! ```
 //!
 //! It fails if the server is away, or with the server's own words if it refuses a command: pass the
-//! error on by `?`. Threads may call it at the same time. `database_url()` is the address of a Postgres,
-//! for a crate of your choice.
+//! error on by `?`. Threads may call it at the same time. `database_url()` is the address of a
+//! Postgres, for a crate of your choice.
 //!
 //! You need not change this file.
 
