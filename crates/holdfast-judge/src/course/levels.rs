@@ -20,13 +20,12 @@ const MIN_COMMANDS: f64 = 0.5;
 const MIN_HELD: f64 = 0.3;
 
 /// The faults by the level that adds them.
-const FAULTS: [(u32, &[&str]); 6] = [
+const FAULTS: [(u32, &[&str]); 5] = [
     (2, &["kill-holder"]),
     (3, &["long-work"]),
     (5, &["pause"]),
     (6, &["redis-flush", "redis-restart"]),
     (8, &["redis-failover", "partition"]),
-    (8, &["cancel", "client-kill"]),
 ];
 
 /// A rule, what was measured, and whether it holds.
