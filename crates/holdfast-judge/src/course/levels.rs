@@ -20,12 +20,13 @@ const MIN_COMMANDS: f64 = 0.5;
 const MIN_HELD: f64 = 0.3;
 
 /// The faults by the level that adds them.
-const FAULTS: [(u32, &[&str]); 5] = [
+const FAULTS: [(u32, &[&str]); 6] = [
     (2, &["kill-holder"]),
     (3, &["long-work"]),
     (5, &["pause"]),
     (6, &["redis-flush", "redis-restart"]),
     (8, &["redis-failover", "partition"]),
+    (8, &["cancel", "client-kill"]),
 ];
 
 /// A rule, what was measured, and whether it holds.
@@ -47,6 +48,7 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         ttl_ms: TTL_MS,
         seconds: 2.0,
         seed,
+        repeat: 1,
         workers: 2,
         clients: if level >= MANY_CLIENTS { 16 } else { 8 },
         work_ms: 2,
@@ -56,6 +58,7 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         env: vec![("HOLDFAST_COURSE_LEVEL".to_owned(), level.to_string())],
         json: None,
         html: None,
+        history: None,
         command,
     }
 }
