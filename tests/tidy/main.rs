@@ -9,6 +9,7 @@ mod documents;
 mod judge;
 mod messages;
 mod metrics;
+mod public_api;
 mod release;
 mod row_locks;
 
