@@ -36,15 +36,11 @@ pub(super) async fn measure(
 ) -> anyhow::Result<LoadReport> {
     // For its fence, which the statement requires and writes: the same statement as a leader's.
     let locks = Locks::new(redis.clone(), Settings::default())?;
-    let acquired = locks
-        .acquire(AcquireRequest {
-            kind: LockKind::Fenced,
-            wait: Wait::Try,
-            ttl: None,
-            deadline: tokio::time::Instant::now() + LEASE_TIMEOUT,
-            keys: &[sku.lock_key()],
-        })
-        .await?;
+    let keys = [sku.lock_key()];
+    let request = AcquireRequest::new(LockKind::Fenced, &keys)
+        .with_wait(Wait::Try)
+        .with_deadline(tokio::time::Instant::now() + LEASE_TIMEOUT);
+    let acquired = locks.acquire(request).await?;
     let AcquireOutcome::Acquired(guards) = acquired else { bail!("the item's lease is taken") };
     let exclusion = batched::STRATEGY.exclusion(&guards);
 
