@@ -65,8 +65,8 @@ impl Fault {
 
 /// Returns whether the fault of this name runs several times with `--repeat`.
 pub(super) fn is_repeated(name: &str) -> bool {
-    let faults = Fault::value_variants().iter();
-    faults.into_iter().any(|fault| fault.is_repeated() && fault.name() == name)
+    let mut faults = Fault::value_variants().iter();
+    faults.any(|fault| fault.is_repeated() && fault.name() == name)
 }
 
 #[derive(Debug, Clone)]

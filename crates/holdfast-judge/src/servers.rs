@@ -73,9 +73,9 @@ impl RedisServers {
         let info: String = cmd("INFO").arg("memory").query_async(&mut connection).await?;
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
         let used: usize = used.context("Redis does not say its memory")?.trim().parse()?;
-        let limit = used + EVICTION_ROOM;
-        let policy = [("maxmemory-policy", "allkeys-random".to_owned())];
-        for (name, value) in policy.into_iter().chain([("maxmemory", limit.to_string())]) {
+        let limit = (used + EVICTION_ROOM).to_string();
+        // The policy first: without one, commands fail instead.
+        for (name, value) in [("maxmemory-policy", "allkeys-random"), ("maxmemory", &limit)] {
             let mut set = cmd("CONFIG");
             set.arg("SET").arg(name).arg(value).exec_async(&mut connection).await?;
         }
