@@ -295,6 +295,13 @@ pub fn server_strategy(name: &str) -> anyhow::Result<&'static Strategy> {
              Holdfast-Lock of a request"
         );
     }
+    if strategy.is_for_lab_only() {
+        let hazard = strategy.hazard().unwrap_or_default();
+        bail!(
+            "the strategy {name} is for lab items only: {hazard}. Name it in the header \
+             Holdfast-Lock of an order for a lab item"
+        );
+    }
     Ok(strategy)
 }
 

@@ -238,6 +238,18 @@ lesson-units-takeaway-1 = Many rows instead of one: orders of one item lock diff
 lesson-units-takeaway-2 = `skip locked` promises no order and no last word: whoever comes first may go away empty, and what is sold out can come back. Let rejected buyers try again, or put them in a queue.
 lesson-units-takeaway-3 = The price is a row per unit and a dead version of it per sale, for vacuum. A rule about the whole item, like a limit per customer, needs a lock on the item again.
 
+lesson-pre-deduct-title = Counted in Redis first
+lesson-pre-deduct-claim = A flash sale that counts in Redis, and writes the order afterwards, leaves a unit unsold if the server dies between the two, and sells one twice if Redis loses its data. A reconciliation with the ledger repairs both.
+lesson-pre-deduct-primer = In a flash sale, a script takes a unit from a counter in Redis; only then the order is written to Postgres. Where the counter is at 0, the buyer is rejected at once. The stock in the item’s row follows behind the orders.
+lesson-pre-deduct-question = Three units. A takes one from the counter, and A’s server is killed before the order is written. Then three others order: how many units are sold?
+lesson-pre-deduct-guess-1 = three: A’s unit returns to the counter
+lesson-pre-deduct-guess-2 = two: nobody can buy A’s unit
+lesson-pre-deduct-guess-3 = four: A’s unit is sold a second time
+lesson-pre-deduct-guess-4 = none: the counter stays locked by A
+lesson-pre-deduct-takeaway-1 = Redis and Postgres have no common transaction: what dies between the two leaves them different. The counter falls first, so the shop undersells, and no customer gets an order without a unit.
+lesson-pre-deduct-takeaway-2 = A flush, or a failover that loses the last changes, is worse: the counter comes back without the orders on their way, and the shop oversells.
+lesson-pre-deduct-takeaway-3 = The ledger knows every order. Compare the counter with it while no order is on its way: put back what was lost, and cancel the orders that have no unit.
+
 ## Beyond locks
 lesson-double-submit-title = The double click
 lesson-double-submit-claim = A double click, a lost response, a crash between commit and response: with its idempotency key, the order is placed once and paid once, and every try gets the same response.

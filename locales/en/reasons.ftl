@@ -81,6 +81,9 @@ lesson-units-wrong-3 = A row can be locked by one transaction at a time, and `sk
 lesson-units-wrong-4 = There is no line: B has its response already, and the next order gets the unit.
 
 ## Beyond locks
+lesson-pre-deduct-wrong-1 = Only A’s server would have returned it, and it is dead; Redis knows a number, and not whose unit is missing.
+lesson-pre-deduct-wrong-3 = The counter fell before the kill, so no other order gets the same unit from it.
+lesson-pre-deduct-wrong-4 = A script holds nothing when it has ended, so the counter serves the others.
 lesson-double-submit-wrong-1 = The key was committed with the order, and Postgres admits no second row with the same key.
 lesson-double-submit-wrong-2 = The same request with a used key is a retry; only a different request with it is an error.
 lesson-double-submit-wrong-4 = Only a request that is still running is rejected, and this one’s response was committed with its order.

@@ -19,10 +19,13 @@ strategy-serializable = isolation level serializable: Postgres aborts one of two
 strategy-advisory = pg_advisory_xact_lock in a statement of its own, before the read
 strategy-units = one row per unit: each order locks free ones and skips locked ones; sold out is not final
 strategy-queue = a bounded queue and one consumer per item, in the process: exact on one replica, oversells on two
+strategy-pre-deduct = stock is counted in Redis, and the order written to Postgres afterwards: undersells when a server dies between, oversells when Redis loses data
 strategy-batched = fenced, and all waiting commands of an item share one lock, one read and one write
 
 source-claim-lua = how a worker claims an entry of a sorted set: it postpones the entry and does not remove it
 source-conditional-update-rs = the conditional update, in place of a read
+source-deduct-lua = how a script takes units from the counter of an item
+source-deducted-rs = how the order is written without the item’s row, and how the row follows behind it
 source-expire-orders-rs = how the units of an unpaid order are returned to stock exactly once
 source-place-rs = the write of an order: one statement, which stores the computed value
 source-priority-rs = which command is executed first, and why no command waits forever

@@ -238,6 +238,18 @@ lesson-units-takeaway-1 = 用许多行代替一行：同一种商品的订单锁
 lesson-units-takeaway-2 = `skip locked` 不保证先后，也不保证结论：先来的可能空手而归，售罄的还会回来。让被拒绝的买家再试，或者让他们排队。
 lesson-units-takeaway-3 = 代价是每件一行，每卖一件就留下一个要清理（vacuum）的旧版本。涉及整种商品的规则，例如每人限购，又需要对商品加锁。
 
+lesson-pre-deduct-title = 先在 Redis 里预扣
+lesson-pre-deduct-claim = 秒杀常见的做法是先在 Redis 里扣数，再写订单。服务器死在两步之间，就有一件卖不出去；Redis 丢了数据，就有一件卖了两次。按账本对账，两种都能修好。
+lesson-pre-deduct-primer = 秒杀时，脚本先从 Redis 的计数器扣掉一件，然后才把订单写入 Postgres。计数器为 0 时，买家马上被拒绝。商品行里的库存随后才跟上订单。
+lesson-pre-deduct-question = 有三件。A 从计数器扣了一件，订单写入之前，A 的服务器被杀死。随后另外三个人下单，一共卖出几件？
+lesson-pre-deduct-guess-1 = 三件：A 的那件回到计数器
+lesson-pre-deduct-guess-2 = 两件：A 的那件谁也买不到
+lesson-pre-deduct-guess-3 = 四件：A 的那件又卖了一次
+lesson-pre-deduct-guess-4 = 一件也没有：计数器一直被 A 锁住
+lesson-pre-deduct-takeaway-1 = Redis 和 Postgres 没有共同的事务，死在两步之间，两边就对不上。先扣的是计数器，所以结果是少卖，不会有订单拿不到货。
+lesson-pre-deduct-takeaway-2 = 清空，或丢了最后几次修改的故障转移，后果更重：计数器回来时不知道还在路上的订单，于是超卖。
+lesson-pre-deduct-takeaway-3 = 账本记得每一个订单。趁没有订单在路上时拿计数器和它核对：少了的补回去，没有货的订单取消。
+
 ## Beyond locks
 lesson-double-submit-title = 重复提交
 lesson-double-submit-claim = 双击、响应丢失，或在提交后、响应前崩溃：只要带着同一个幂等键，订单就只下一次，只付一次款，每次尝试都得到同一个响应。

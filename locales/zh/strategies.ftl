@@ -19,10 +19,13 @@ strategy-serializable = serializable 隔离级别：两个冲突的事务由 Pos
 strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_lock
 strategy-units = 每件一行：订单锁住空闲的行，跳过别人锁住的行；“售罄”并非最终结果
 strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时不会超卖，两个副本时会
+strategy-pre-deduct = 先在 Redis 里扣库存，再把订单写入 Postgres：服务器死在中间就少卖，Redis 丢数据就超卖
 strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
 
 source-claim-lua = 工作进程如何认领有序集合中的条目：推迟它，而不是移除
 source-conditional-update-rs = 代替读取的条件更新
+source-deduct-lua = 脚本怎样从商品的计数器扣数
+source-deducted-rs = 订单怎样不经商品行写入，行又怎样随后跟上
 source-expire-orders-rs = 未付款订单的库存如何正好归还一次
 source-place-rs = 订单的写入：一条语句，存入计算出的值
 source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去

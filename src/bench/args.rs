@@ -26,7 +26,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole_number::<u16>(1..=1_000))]
     pub connections: u16,
     /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
-    /// fenced, row-lock, atomic, units and batched]
+    /// fenced, row-lock, atomic, units, pre-deduct and batched]
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<String>,
     /// Also write the results as JSON

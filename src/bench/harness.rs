@@ -240,7 +240,7 @@ impl Harness {
         sqlx::raw_sql(
             "set local lock_timeout = '30s';
              truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger,
-                 item_units cascade;
+                 item_units, unsettled_lines cascade;
              delete from accounts where kind = 'lab';
              delete from users where lab_account_of is not null;
              update accounts set balance_cents = 0 where balance_cents <> 0",

@@ -36,8 +36,18 @@ use runs::{BATCHED, Measurements, UNITS};
 use servers::{Servers, Tenancy};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
-const DEFAULT_STRATEGIES: [&str; 10] = [
-    "none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", UNITS, BATCHED,
+const DEFAULT_STRATEGIES: [&str; 11] = [
+    "none",
+    "local",
+    "owner",
+    "watchdog",
+    "redlock",
+    "fenced",
+    "row-lock",
+    "atomic",
+    UNITS,
+    "pre-deduct",
+    BATCHED,
 ];
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 

@@ -96,6 +96,7 @@ const STORIES: &[(&str, &str)] = &[
     ("two-items", "A held, B held, A wait"),
     ("early-release", "A write 9, A release, B held, B read 10, A committed, B write 9"),
     ("units", "A read 1, A paused, B read 0, A killed, C read 1, C write 0"),
+    ("pre-deduct", "A deducted 3, A paused, A killed, B deducted 2, B committed, C deducted 1"),
     ("double-submit", "A write 7, A committed, A killed, B replayed, C replayed"),
     ("machine-gun", "A committed, B committed, C committed, D committed"),
     ("unpaid", "in read 10, in write 9, in committed"),

@@ -120,8 +120,9 @@ const TIME: &str =
 const LOG: &str = "leads to a line of the log, which the database does not have";
 
 /// Tables without stock and money, or with the lab's alone: only an item's own audit reads units
-/// (`tests/it/units.rs`), and entries that are forged there are entries of `stock_ledger`.
-pub const OTHER_TABLES: [&str; 16] = [
+/// (`tests/it/units.rs`), and entries that are forged there are entries of `stock_ledger`; nor does
+/// any other read lines that wait for their entries.
+pub const OTHER_TABLES: [&str; 17] = [
     "_sqlx_migrations",
     "admin_log",
     "baskets",
@@ -138,6 +139,7 @@ pub const OTHER_TABLES: [&str; 16] = [
     "sessions",
     "unit_ledger",
     "unpaid_failures",
+    "unsettled_lines",
 ];
 
 /// A forgery of several rows or columns, and the checks that must fail because of it.

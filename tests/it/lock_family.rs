@@ -152,7 +152,8 @@ async fn lost_session_is_opened_again() {
 async fn unsafe_lock_must_be_allowed() {
     let mut shop = Shop::without_replicas().await;
     let disallow = ("HOLDFAST_UNSAFE_LOCK", "off");
-    let hazardous = STRATEGIES.iter().filter(|strategy| strategy.hazard().is_some());
+    let of_servers = STRATEGIES.iter().filter(|strategy| !strategy.is_for_lab_only());
+    let hazardous = of_servers.filter(|strategy| strategy.hazard().is_some());
     let hazardous: Vec<&str> = hazardous.map(|strategy| strategy.name).collect();
     assert_eq!(
         hazardous,
@@ -173,6 +174,11 @@ async fn unsafe_lock_must_be_allowed() {
         let output = shop.try_start_rejected(&[], &[("HOLDFAST_LOCK", name), disallow]);
         assert!(output.contains(&format!("the lock {name} is unsafe")), "{output}");
         assert!(output.contains("--unsafe-lock"), "{output}");
+    }
+    for allowed in ["off", "on"] {
+        let env = [("HOLDFAST_LOCK", "pre-deduct"), ("HOLDFAST_UNSAFE_LOCK", allowed)];
+        let output = shop.try_start_rejected(&[], &env);
+        assert!(output.contains("the strategy pre-deduct is for lab items only"), "{output}");
     }
     assert_eq!(shop.number("select count(*) from lock_family").await, 0);
 

@@ -63,6 +63,7 @@ mod outages;
 mod overload;
 mod passwords;
 mod poolers;
+mod pre_deduct;
 mod prometheus;
 mod purge;
 mod race;

@@ -47,6 +47,7 @@ async fn openapi_describes_every_route() {
         "POST /api/jobs/expiry/{id}/retry",
         "POST /api/lab/ticks",
         "POST /api/lab/items",
+        "POST /api/lab/items/{sku}/reconcile",
         "POST /api/lab/noop",
         "POST /api/lab/runs",
         "GET /api/lab/runs",

@@ -306,8 +306,8 @@ fn help_and_documentation_list_every_strategy() {
 
 #[tokio::test]
 async fn server_runs_under_every_strategy() {
-    // `units` is refused: `tests/it/units.rs`.
-    let of_servers = STRATEGIES.iter().filter(|strategy| !strategy.is_for_units());
+    // The others are refused: `tests/it/units.rs`, `unsafe_lock_must_be_allowed`.
+    let of_servers = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.is_for_lab_only());
     for strategy in of_servers.map(|strategy| strategy.name) {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;

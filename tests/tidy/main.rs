@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Statements that write the shop's tables.
 const WRITES: [&str; 3] = ["insert into ", "update ", "delete from "];
 /// The tables that only the store of `holdfast-shop` writes.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 12] = [
     "orders",
     "order_lines",
     "items",
@@ -32,6 +32,7 @@ const TABLES: [&str; 11] = [
     "admin_log",
     "item_units",
     "unit_ledger",
+    "unsettled_lines",
 ];
 /// Files elsewhere that write one of them, or contain the text of it, and why.
 const WRITES_ELSEWHERE: [(&str, &str, &str); 3] = [

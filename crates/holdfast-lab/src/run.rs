@@ -235,7 +235,7 @@ impl ArmResult {
             sku: Some(audit.sku.to_string()),
             stock_opening: audit.opening,
             sold: audit.sold,
-            stock: audit.stock,
+            stock: (audit.stock - audit.unsettled).max(0),
             oversold: audit.oversold,
             undersold: (audit.opening.min(orders) - audit.sold).max(0),
             drift: audit.drift,

@@ -25,6 +25,8 @@ macro_rules! files {
 files! {
     "claim.lua": "crates/holdfast-lab/src/claim.lua";
     "conditional_update.rs": "crates/holdfast-shop/src/store/conditional_update.rs";
+    "deduct.lua": "crates/holdfast-shop/src/locks/deduct.lua";
+    "deducted.rs": "crates/holdfast-shop/src/store/deducted.rs";
     "expire_orders.rs": "crates/holdfast-shop/src/command/expire_orders.rs";
     "place.rs": "crates/holdfast-shop/src/store/place.rs";
     "priority.rs": "crates/holdfast-shop/src/locks/priority.rs";

@@ -210,6 +210,11 @@ impl Error {
         Error::unavailable("Postgres", "it did not respond in time")
     }
 
+    /// Creates the error of a counter that Redis loses as often as it is loaded.
+    pub(super) fn unavailable_counter() -> Self {
+        Error::unavailable("Redis", "it lost the item's counter again")
+    }
+
     /// Creates the error of a task that may have written something and ended without a result.
     pub(super) fn task_ended(what: &'static str) -> Self {
         let cause = "it ended without a result".to_owned();

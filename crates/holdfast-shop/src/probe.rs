@@ -33,6 +33,8 @@ pub enum Point {
     /// It has created the key of its lock, and is about to set the expiry.
     Expire,
     Held,
+    /// It has taken its units from the counter in Redis (`pre-deduct`).
+    Deducted,
     /// It has read the value that it is going to change.
     Read,
     /// It has written the value it computed, and the ledger entry.

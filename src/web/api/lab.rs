@@ -12,11 +12,12 @@ use uuid::Uuid;
 use super::orders::OrderRequest;
 use super::responses::{command_response, json, no_content, stored_response, with_location};
 use crate::web::middleware::{
-    DefaultOptions, Json, KeyParameters, LabAdmin, SignedInUser, idempotency_key, lab_options,
+    DefaultOptions, Json, KeyParameters, LabAdmin, SignedInUser, body, idempotency_key, lab_options,
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
 use holdfast_shop::command::edit_item::deserialize_limit;
+use holdfast_shop::engine::Reconciliation;
 use holdfast_shop::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use holdfast_shop::model::{Item, Order};
 use holdfast_shop::probe::{PausedRequest, Point};
@@ -69,6 +70,22 @@ pub async fn create_item(
         items::create_in_lab(&state.shop, item, id).await?
     };
     Ok(with_location(stored_response(created), address))
+}
+
+/// Reconciles an item of `pre-deduct` with its ledger, while no order is on its way (admin).
+///
+/// Settles its orders, cancels or refunds those for which there are no units, newest first, and
+/// sets the counter in Redis to the stock. An order that is on its way meanwhile counts as lost.
+#[utoipa::path(post, path = "/api/lab/items/{sku}/reconcile", tag = "lab",
+    responses((status = 200, body = Reconciliation), (status = 404)))]
+pub async fn reconcile(
+    state: State,
+    _: LabAdmin,
+    options: DefaultOptions,
+    sku: Path<String>,
+) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    json(engine::reconcile(&state.shop, &options, &sku).await?)
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.

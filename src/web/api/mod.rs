@@ -63,6 +63,9 @@ pub fn configure(config: &mut ServiceConfig) {
         )
         .service(resource("/api/lab/ticks", "POST").route(post().to(jobs::tick)))
         .service(resource("/api/lab/items", "POST").route(post().to(lab::create_item)))
+        .service(
+            resource("/api/lab/items/{sku}/reconcile", "POST").route(post().to(lab::reconcile)),
+        )
         .service(resource("/api/lab/worker", "POST").route(post().to(lab::worker)))
         .service(resource("/api/lab/paused", "GET").route(get().to(lab::paused)))
         .service(resource("/api/lab/paused/{id}", "POST").route(post().to(lab::resume)))

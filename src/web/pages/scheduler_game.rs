@@ -171,7 +171,9 @@ fn next_message(rules: GameRules, point: Point) -> &'static str {
         Point::Committed if rules.has_lock() => "scheduler-next-unlock",
         Point::Committed => "scheduler-next-finish",
         // No playable strategy passes the last ones.
-        Point::Release | Point::Claimed | Point::Expire | Point::Delete => "scheduler-next-respond",
+        Point::Release | Point::Claimed | Point::Expire | Point::Delete | Point::Deducted => {
+            "scheduler-next-respond"
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod one_replica;
 mod outlived;
 mod parts;
 mod pipeline;
+mod pre_deduct;
 mod queue;
 mod redlock;
 mod reentrant;
@@ -125,6 +126,8 @@ pub static LESSONS: &[&Lesson] = lessons! {
             ];
         "units" units "last-unit": 1, 6 min, level 3, after ["database", "hot-item"],
             Some(units::LOAD), ["units", "units.rs"];
+        "pre-deduct" pre_deduct "killed": 1, 5 min, level 3, after ["hot-item"],
+            None, ["pre-deduct", "deduct.lua", "deducted.rs"];
     }
     Beyond {
         "double-submit" double_submit "killed": 2, 5 min, level 2, after ["lost-update"],
@@ -228,11 +231,14 @@ mod tests {
                     assert!(reasons.insert(reason), "{}: {guess} repeats another", lesson.name);
                 }
             }
-            assert_eq!(reasons.len(), 81, "{}", language.tag());
+            assert_eq!(reasons.len(), 3 * LESSONS.len(), "{}", language.tag());
         }
         // No reason belongs to a right answer, or to a lesson that does not exist.
         let catalogue = include_str!("../../../../locales/en/reasons.ftl");
-        assert_eq!(catalogue.lines().filter(|line| line.starts_with("lesson-")).count(), 81);
+        assert_eq!(
+            catalogue.lines().filter(|line| line.starts_with("lesson-")).count(),
+            3 * LESSONS.len()
+        );
     }
 
     #[test]

@@ -31,6 +31,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "early-release" => "A [r10 w9] . commit / B . . [r? .",
         "hot-item" => "A [r10 w9 commit] . / B waits*3 ? / C waits*3 ?",
         "units" => "A [r1 works . killed] . / B . . ? . . / C . . . . [r1",
+        "pre-deduct" => "A DECRBY killed . . / B . . DECRBY commit / C . . . ?",
         "double-submit" => "1 order commit killed . . / 2 . . . order ?",
         "machine-gun" => "A [K1] . [K2] . [K3] .",
         "unpaid" => "1 order +1 killed . . / 2 . . . order ?",

@@ -71,6 +71,8 @@ pub enum EventKind {
     /// It is about to set the expiry of its lock's key.
     Expire,
     Held,
+    /// Its units left the counter in Redis.
+    Deducted,
     Renewed,
     /// Its lease is over; Redis has deleted the key.
     Expired,
@@ -129,7 +131,8 @@ pub enum EventKind {
 
 impl EventKind {
     /// Those that a lesson is about: a legend explains them, and they are labelled first.
-    pub const KEY: [Self; 20] = [
+    pub const KEY: [Self; 21] = [
+        Self::Deducted,
         Self::Delete,
         Self::Expired,
         Self::Renewed,

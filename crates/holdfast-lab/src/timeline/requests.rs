@@ -83,8 +83,10 @@ impl<'a> TracedRequest<'a> {
 
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
+        let counts = self.strategy.is_some_and(Strategy::counts_in_redis);
         for traced in &lane.events {
-            let kind = self.kind(&traced.event, has_lock || !is_read, is_autocommit);
+            let may_wait = has_lock || !is_read && !counts;
+            let kind = self.kind(&traced.event, may_wait, is_autocommit);
             // What became of the lock has been said.
             if kind == EventKind::Release && events.last().is_some_and(|last| is_end(&last.0)) {
                 continue;

@@ -15,7 +15,7 @@ fn tables(detail: &Detail) -> [&'static str; 4] {
 
 pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
     match point {
-        Point::Expire | Point::Held | Point::Delete | Point::Release => {
+        Point::Expire | Point::Held | Point::Deducted | Point::Delete | Point::Release => {
             lock_commands(strategy.name, point).map(str::to_owned)
         }
         Point::Read => Some(read_statement(strategy, detail)),
@@ -25,13 +25,16 @@ pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<S
     }
 }
 
-/// Returns what a strategy with a lock in Redis has sent at a point, or sends there.
+/// Returns what a strategy with a lock or a counter in Redis has sent at a point, or sends there.
 fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
     let commands = match (strategy, point) {
         ("owner" | "watchdog", Point::Held) => "SET lock owner NX PX lease",
         ("fenced" | "batched", Point::Held) => "INCR fence\nSET lock owner:fence NX PX lease",
         ("owner" | "watchdog" | "fenced" | "batched", Point::Release) => {
             "if GET lock = owner\nthen DEL lock"
+        }
+        ("pre-deduct", Point::Deducted) => {
+            "if GET counter >= quantity\nthen DECRBY counter quantity"
         }
         ("setnx", Point::Held) | ("setnx-expire", Point::Expire) => "SETNX lock value",
         ("setnx-expire", Point::Held) => "PEXPIRE lock lease",
@@ -51,6 +54,7 @@ fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
 
     match strategy.read {
         ReadMethod::Plain => select,
+        ReadMethod::Counter => format!("select price_cents from {row}\n where {key} = $1"),
         ReadMethod::FreeUnits if row == "items" => {
             "select unit, version from item_units\n where sku = \
              $1 and order_id is null\n limit 1 for update skip locked"
@@ -85,6 +89,11 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
         }
     };
 
+    if strategy.counts_in_redis() {
+        return "-- one statement: orders, order_lines, idempotency\n\
+                -- items and stock_ledger follow"
+            .to_owned();
+    }
     // A conditional update has changed the row at the read already.
     if strategy.read == ReadMethod::ConditionalUpdate {
         return format!("insert into {ledger} …\n-- same statement: idempotency, orders");

@@ -20,6 +20,7 @@ use super::{
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::locks::ShopLocks;
+use crate::locks::counter::StockCounter;
 use crate::tasks::Tasks;
 
 const ITEM_CONNECTIONS: u32 = 2;
@@ -69,10 +70,17 @@ impl Audits {
             }
         });
 
-        let items = Coalescer::new(tasks, move |sku, requests: Vec<()>| {
+        let counters = locks.clone();
+        let items = Coalescer::new(tasks, move |sku: Sku, requests: Vec<()>| {
             let pool = items_pool.clone();
+            let counter = sku.is_throw_away().then(|| StockCounter::new(&counters, &sku));
             async move {
-                let audit = check_item_within(&pool, &sku, ITEM_TIMEOUT).await?;
+                let mut audit = check_item_within(&pool, &sku, ITEM_TIMEOUT).await?;
+                if let Some(counter) = counter {
+                    // Without Redis, the books are audited all the same.
+                    let counted = counter.get().await.unwrap_or_default();
+                    audit = audit.map(|audit| audit.with_counter(counted));
+                }
                 Ok(vec![audit; requests.len()])
             }
         });

@@ -32,18 +32,36 @@ pub struct ItemAudit {
     pub drift: i64,
     /// Units sold that never existed: the deepest fall of the ledger's running sum below zero.
     pub oversold: i64,
+    /// Units of orders (of `pre-deduct`) whose ledger entries are still to be written: the stock
+    /// contains them.
+    pub unsettled: i64,
+    /// The counter of `pre-deduct` in Redis; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<i64>,
+    /// Units that have left the counter, and that no order has: of orders that are on their way,
+    /// and of those that were lost on it.
+    pub undersold: i64,
     /// Entries whose `before` is not the previous entry's `after`, or that do not add up.
     pub breaks: i64,
     /// Entries computed from the same version.
     pub forks: Vec<LedgerFork>,
-    /// True if there is no drift and no break.
+    /// True if there is no drift and no break, and all orders have their units.
     pub ok: bool,
 }
 
 impl ItemAudit {
+    /// Compares the item with its counter in Redis.
+    #[must_use]
+    pub(super) fn with_counter(mut self, counter: Option<i64>) -> Self {
+        let free = self.stock - self.unsettled;
+        self.undersold = counter.map_or(0, |counter| (free - counter).max(0));
+        self.counter = counter;
+        self
+    }
+
     /// Returns the units missing from sales and stock; negative for a surplus.
     pub fn unaccounted(&self) -> i64 {
-        self.opening + self.restocked - self.sold - self.stock
+        self.opening + self.restocked - self.sold - (self.stock - self.unsettled)
     }
 }
 
@@ -62,6 +80,8 @@ pub struct ItemSummary {
     pub oversold: i64,
     pub breaks: i64,
     pub forks: i64,
+    /// Like that of [`ItemAudit`].
+    pub unsettled: i64,
     /// True if the ledger has no further entries.
     pub is_complete: bool,
 }
@@ -72,7 +92,11 @@ impl ItemSummary {
     }
 
     pub fn adds_up(&self) -> bool {
-        self.unaccounted() == 0 && self.drift == 0 && self.breaks == 0 && self.forks == 0
+        self.unaccounted() == 0
+            && self.drift == 0
+            && self.breaks == 0
+            && self.forks == 0
+            && self.unsettled <= self.stock
     }
 }
 
@@ -117,7 +141,9 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
                select i.opening, i.restocked, s.*, f.*, forks, is_complete, in_units,
                       sold_twice.units as sold_twice,
                       case when is_complete then total
-                           else i.opening + i.restocked - s.sold end as ledger
+                           else i.opening + i.restocked - s.sold end as ledger,
+                      (select coalesce(sum(quantity), 0)::bigint from unsettled_lines u
+                        where u.sku = i.sku) as unsettled
                  from items i, figures f, forks, size, of_units, sold_twice
                 cross join lateral (
                       select case when in_units
@@ -130,9 +156,10 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
            select opening as "opening!", restocked as "restocked!", sold as "sold!",
                   stock as "stock!", (stock - ledger)::bigint as "drift!",
                   case when in_units then sold_twice
-                       else greatest(0, total - ledger - lowest) end::bigint as "oversold!",
+                       else greatest(0, total - ledger - lowest, unsettled - stock)
+                        end::bigint as "oversold!",
                   breaks as "breaks!",
-                  forks as "forks!", is_complete as "is_complete!"
+                  forks as "forks!", unsettled as "unsettled!", is_complete as "is_complete!"
              from item"#,
         sku.as_str(),
         MAX_RECENT_ENTRIES,
@@ -204,7 +231,9 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
                  from order_lines l join orders o on o.id = l.order_id
                 where l.sku = $1 and o.status in ('pending', 'paid')
            )
-           select case when in_units then free else i.stock end as "stock!", total as "total!", ledger.opening as "opening!",
+           select case when in_units then free else i.stock end as "stock!", total as "total!",
+                  (select coalesce(sum(quantity), 0)::bigint from unsettled_lines u
+                    where u.sku = i.sku) as "unsettled!", ledger.opening as "opening!",
                   ledger.restocked as "restocked!", coalesce(oversold, 0) as "oversold!",
                   breaks as "breaks!", orders_now.sold as "sold!"
              from items i, ledger, of_units, orders_now where i.sku = $1"#,
@@ -233,9 +262,13 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
         sold: row.sold,
         stock: row.stock,
         drift,
-        oversold: row.oversold,
+        // What its row has no units for is not in the ledger.
+        oversold: row.oversold.max(row.unsettled - row.stock),
+        unsettled: row.unsettled,
+        counter: None,
+        undersold: 0,
         breaks: row.breaks,
         forks,
-        ok: drift == 0 && row.breaks == 0,
+        ok: drift == 0 && row.breaks == 0 && row.unsettled <= row.stock,
     }))
 }

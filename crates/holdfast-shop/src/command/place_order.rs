@@ -143,6 +143,10 @@ impl Command for PlaceOrder {
         Some(self.order)
     }
 
+    fn places_order(&self) -> bool {
+        true
+    }
+
     fn batch_key(&self) -> Option<LockKey> {
         self.single_line().map(|(sku, _)| sku.lock_key())
     }

@@ -224,7 +224,14 @@ async fn decide_in(
     }
 
     let Batch { strategy, entries, .. } = batch;
-    let decided = decide(entries, strategy, &locks.guards, snapshot.state, replayed)?;
+    let mut state = snapshot.state;
+    for taken in locks.deducted() {
+        // The row lags behind: the counter decides.
+        if let Some(item) = state.items.get_mut(&taken.sku).filter(|_| strategy.counts_in_redis()) {
+            item.stock = taken.before;
+        }
+    }
+    let decided = decide(entries, strategy, &locks.guards, state, replayed)?;
 
     if batch.yields_connection() {
         // A paused request must not keep a connection from the shop where no transaction is open.

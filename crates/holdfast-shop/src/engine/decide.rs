@@ -85,8 +85,13 @@ pub(super) fn decide(
         // The conditional update found too little; the read after it found enough.
         return Err(Error::Conflict("the row changed since the update".to_owned()).into());
     }
-    let rows = ChangedRows::between(&before, &after, strategy.guard, &exclusion)?;
-    let write = BatchWrite { rows, now: before.now, commands };
+    let deducted = strategy.counts_in_redis();
+    let rows = if deducted {
+        ChangedRows::default()
+    } else {
+        ChangedRows::between(&before, &after, strategy.guard, &exclusion)?
+    };
+    let write = BatchWrite { rows, now: before.now, commands, deducted };
     Ok(Decision { before, after, write: Some(write), results })
 }
 

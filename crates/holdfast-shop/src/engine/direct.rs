@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
 use super::batch::{self, Batch};
+use super::deduction::add_returned;
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::{AcquiredLocks, LockState};
@@ -133,11 +134,17 @@ async fn run(
     let stage = &debug_span!("held");
     let entries = &[BatchEntry { command, options, stage }];
 
-    let batch = Batch { shop, strategy: options.strategy, entries, has_leader: false };
+    locks.keep_deduction();
+    let strategy = options.strategy.for_rows_of(command);
+    let batch = Batch { shop, strategy, entries, has_leader: false };
     let (results, state) = batch::execute(batch, &mut locks).await;
     let Some(result) = results.into_iter().next() else {
         return Err(Error::Bug("a command got no result".to_owned()).into());
     };
+
+    if options.strategy.counts_in_redis() {
+        end_counted(shop, command, &mut locks, &result).await;
+    }
 
     // The locks first, which others wait for.
     locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
@@ -149,4 +156,21 @@ async fn run(
         idempotency_locks.release(&[name]).await
     }
     result
+}
+
+/// Brings counters and rows in line with the result of a command of `pre-deduct`.
+async fn end_counted(
+    shop: &Shop,
+    command: &dyn Command,
+    locks: &mut AcquiredLocks,
+    result: &Result<Execution, Failure>,
+) {
+    locks.end_deduction(result).await;
+    if matches!(result, Ok(Execution { replayed: false, .. })) {
+        add_returned(shop, command).await;
+    }
+    // Whatever the result: the write may be done.
+    for sku in command.reads().items {
+        shop.engine.settler.request(sku);
+    }
 }

@@ -28,6 +28,7 @@ use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
 use crate::db::{ErrorClass, Pool};
 use crate::failure::{Error, Failure};
+use crate::store::deducted;
 use crate::store::edit::edit;
 use crate::store::place::place;
 use crate::store::transition::transition;
@@ -88,6 +89,10 @@ impl GroupCommit {
         session: &mut DatabaseSession,
         write: &Arc<BatchWrite>,
     ) -> Result<WriteResult, Failure> {
+        if write.deducted {
+            // Its statement is another one, and waits for no row.
+            return send(&self.pool, session, &[write]).await;
+        }
         let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
             let permit = StatementPermit { group: group.clone(), all: self.clone() };
@@ -118,7 +123,8 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does; an edit of an item is alone, and so is a change of units, which has two statements.
+/// does; an edit of an item is alone, and so are a change of units, which has two statements, and an
+/// order of `pre-deduct`.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[&BatchWrite],
@@ -127,6 +133,11 @@ pub(super) async fn write_batches(
         && batch.is_in_units()
     {
         return units::write(db, batch).await;
+    }
+    if let [batch] = batches
+        && batch.deducted
+    {
+        return Ok(deducted::place(db, batch).await?);
     }
     if batches.iter().any(|batch| batch.places_orders()) {
         return Ok(place(db, batches).await?);

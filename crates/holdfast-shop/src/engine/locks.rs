@@ -8,6 +8,8 @@ use holdfast_lock::{
 };
 use tokio::time::Instant;
 
+use super::deduction::{Deduction, TakenUnits};
+use super::entry::EntryResult;
 use super::kept_row::KeptRow;
 use crate::command::Command;
 use crate::failure::{Error, Failure, Rejection};
@@ -52,6 +54,8 @@ pub(super) struct AcquiredLocks {
     raises: u32,
     /// Of a leader's lease: ends with it.
     pub(super) kept_row: KeptRow,
+    /// The units that left a counter for the command.
+    deduction: Option<Deduction>,
 }
 
 impl AcquiredLocks {
@@ -64,6 +68,14 @@ impl AcquiredLocks {
         let RequestOptions { strategy, ref probe, deadline, ttl, retry, .. } = *options;
         let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
+        if strategy.counts_in_redis() {
+            let waiting = LockWait::begin(strategy);
+            locks.deduction = Some(Deduction::take(shop, command).await?);
+            waiting.record();
+            locks.holding = Some(LockHold::begin(strategy));
+            probe.at(Point::Deducted, locks.seen()).await;
+            return Ok(locks);
+        }
         // Without one, Postgres excludes others, or nothing does.
         let Some(lock) = strategy.lock else { return Ok(locks) };
 
@@ -112,11 +124,35 @@ impl AcquiredLocks {
             released: false,
             raises: 0,
             kept_row: KeptRow::default(),
+            deduction: None,
+        }
+    }
+
+    pub(super) fn deducted(&self) -> &[TakenUnits] {
+        self.deduction.as_ref().map_or(&[], Deduction::units)
+    }
+
+    /// Called before the command is executed: see [`Deduction::keep_on_drop`].
+    pub(super) fn keep_deduction(&mut self) {
+        if let Some(deduction) = &mut self.deduction {
+            deduction.keep_on_drop();
+        }
+    }
+
+    /// Ends the deduction with the result of its command.
+    pub(super) async fn end_deduction(&mut self, result: &EntryResult) {
+        if let Some(deduction) = self.deduction.take() {
+            deduction.end(result).await;
         }
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {
-        self.keys.iter().map(|key| ProbedValue::key(key.as_str()).under(self.guards.fence(key)))
+        self.keys.iter().map(|key| {
+            let taken = self.deducted().iter().find(|taken| taken.sku.lock_key() == *key);
+            let value = taken.map(|taken| taken.before);
+            let seen = ProbedValue { value, ..ProbedValue::key(key.as_str()) };
+            seen.under(self.guards.fence(key))
+        })
     }
 
     /// Raises the fences of the locks above those of the rows. A row has a higher fence because a

@@ -10,6 +10,7 @@
 mod batch;
 mod begin;
 mod decide;
+mod deduction;
 mod direct;
 mod entry;
 mod group_commit;
@@ -21,10 +22,12 @@ mod locks;
 mod points;
 mod prepare;
 mod queue_limit;
+mod reconcile;
 pub mod replay;
 mod resolve;
 mod respond;
 mod session;
+mod settler;
 mod sold_out;
 #[cfg(test)]
 mod tests;
@@ -43,7 +46,9 @@ pub use prepare::{
     cancel_order, edit_item, expire_orders, noop_order, pay_order, place_order, refund_order,
     restock, set_limit, top_up,
 };
+pub use reconcile::{Reconciliation, reconcile};
 use replay::ReplayLookup;
+use settler::Settler;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;
 
@@ -77,6 +82,7 @@ pub struct Engine {
     /// The users whose lab accounts are known to be open.
     lab_accounts: Cache<UserId, ()>,
     unpaid: UnpaidOrders,
+    settler: Settler,
 }
 
 impl Engine {
@@ -91,6 +97,7 @@ impl Engine {
             known_items: KnownItems::new(pool, tasks),
             lab_accounts: Cache::new(MAX_LAB_ACCOUNTS),
             unpaid: UnpaidOrders::new(pool, tasks),
+            settler: Settler::new(pool, tasks),
         }
     }
 }

@@ -353,7 +353,7 @@ fn options_in_units(options: &RequestOptions) -> RequestOptions {
 
 /// [`options_for_items`] of a command that changes an item's own row. Rejects items in units, whose
 /// row nobody locks.
-async fn options_for_whole_item<'a>(
+pub(super) async fn options_for_whole_item<'a>(
     shop: &Shop,
     options: &'a RequestOptions,
     skus: &[Sku],

@@ -22,13 +22,16 @@ use crate::store::key_records::{self, Replay};
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the replay of each command's key. A key without a record was not executed, and this
-/// write will never execute it.
+/// write will never execute it, unless it is one of `pre-deduct`.
 async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>, Error> {
     let mut connection = pool.acquire().await?;
     let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
-        // First: a look-up before it could miss a write that arrives afterwards.
-        write.invalidate(&mut connection).await?;
+        // First: a look-up before it could miss a write that arrives afterwards. Nothing can be
+        // raised of an order that requires no row.
+        if !write.deducted {
+            write.invalidate(&mut connection).await?;
+        }
         Ok(key_records::look_up(&mut connection, &keys).await?)
     };
 
@@ -71,6 +74,8 @@ pub(super) async fn resolve_outcome(
         results[command.position] = match replay {
             // Executed now, by this request, although its response was read back.
             Some(replay) => replay.map(|executed| Execution::now(executed.response)),
+            // It may still arrive.
+            None if write.deducted => return (unknown_outcome(&error, results), LockState::Held),
             None => Err(error.clone().into()),
         };
     }

@@ -229,7 +229,7 @@ fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest 
         ReadMethod::ConditionalUpdate => {
             !entries.iter().all(|entry| entry.command.conditional_update().is_some())
         }
-        ReadMethod::Plain | ReadMethod::Advisory => false,
+        ReadMethod::Plain | ReadMethod::Advisory | ReadMethod::Counter => false,
     };
     ReadRequest {
         reads,

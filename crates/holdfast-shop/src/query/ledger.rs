@@ -85,7 +85,8 @@ pub async fn latest_balance_entries(
 }
 
 /// Returns an order's entries in the stock ledger, each with its item, oldest first: two per line,
-/// or of items in units two per unit, 2,000 at most. Fails if a line lacks its entry.
+/// or of items in units two per unit, 2,000 at most. Fails if a line lacks its entry; one that
+/// waits for it ([`crate::store::deducted`]) has none yet.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
@@ -98,7 +99,7 @@ pub async fn stock_entries_of_order(
                   e.order_id as "order_id: OrderId", fence, request_id as "request_id!", at as "at!"
              from (select e.* from order_lines l
                      left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
-                    where l.order_id = $1
+                    where l.order_id = $1 and l.entry_seq <> 0
                    union all
                    select * from stock_ledger where order_id = $1 and reason <> 'order'
                    union all

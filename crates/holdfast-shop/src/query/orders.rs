@@ -199,17 +199,21 @@ pub(super) async fn select(
     Ok(orders)
 }
 
-/// Fails, as a bug, if a line lacks its ledger entry: without the line, a cancellation
-/// would return too little.
+/// Fails, as a bug, if a line lacks its ledger entry and does not wait for it: without the line, a
+/// cancellation would return too little.
 async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result<()> {
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = sqlx::query!(
         r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
-                  l.unit_price_cents, e.before as "before?", e.delta as "delta?",
-                  e.after as "after?", e.tableoid = 'unit_ledger'::regclass as in_units
+                  l.unit_price_cents, coalesce(e.before, u.before) as before,
+                  coalesce(e.delta, -u.quantity) as delta,
+                  coalesce(e.after, u.before - u.quantity) as after,
+                  e.tableoid = 'unit_ledger'::regclass as in_units
              from order_lines l
              left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
                                      and e.order_id = l.order_id
+             left join unsettled_lines u on u.sku = l.sku and u.order_id = l.order_id
+                                        and l.entry_seq = 0
             where l.order_id = any($1)
             order by l.order_id, l.sku"#,
         &ids as &[OrderId],

@@ -9,7 +9,7 @@ use crate::strategy::WriteGuard;
 use crate::strategy::exclusion::Exclusion;
 use crate::{Sku, UserId};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ChangedRows {
     pub(super) items: Vec<GuardedRow<Sku>>,
     pub(super) accounts: Vec<GuardedRow<UserId>>,

@@ -3,7 +3,7 @@
 //!
 //! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
 //! for an item's settings, [`transition`] for everything else. (Items in units have their own:
-//! [`units`].) Each locks its rows in one order
+//! [`units`]; orders of `pre-deduct` too: [`deducted`].) Each locks its rows in one order
 //! (orders, items, accounts, key records), compares them with the guard, and writes only if all
 //! rows match. A guard that does not match raises no SQL error.
 
@@ -11,6 +11,7 @@ pub mod accounts;
 pub mod admin;
 pub mod changed_rows;
 pub mod conditional_update;
+pub mod deducted;
 pub mod edit;
 pub mod items;
 pub mod key_records;
@@ -48,6 +49,9 @@ pub struct BatchWrite {
     pub now: OffsetDateTime,
     /// The commands with changes, in order.
     pub commands: Vec<CommandWrite>,
+    /// True if its units left a counter in Redis: it inserts an order and changes no row, so it is
+    /// written alone, and nothing keeps a late one from taking effect ([`deducted`]).
+    pub deducted: bool,
 }
 
 impl BatchWrite {

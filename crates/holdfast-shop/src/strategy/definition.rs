@@ -54,6 +54,8 @@ pub enum ReadMethod {
     ConditionalUpdate,
     /// `select … for update skip locked`, which locks free units of an item; see [`super::units`].
     FreeUnits,
+    /// A counter in Redis, changed by the read, which the row follows; see [`super::pre_deduct`].
+    Counter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub enum Guarantee {
     UntilHolderDies,
     /// While no work outlives its lease.
     WhileLeased,
+    /// While Redis keeps its data, and then without selling everything.
+    WhileRedisKeepsData,
     /// Among its own changes, which Postgres isolates from each other but not from other
     /// strategies.
     AmongItself,
@@ -121,6 +125,10 @@ impl Strategy {
             (Guarantee::OneReplica, _) => {
                 Some("it excludes no other replica: with two, the same unit can be sold twice")
             }
+            (Guarantee::WhileRedisKeepsData, _) => Some(
+                "units whose order is lost on its way to Postgres are not sold, and a Redis that \
+                 loses data sells units twice",
+            ),
             (_, Some(lock)) if lock.is_teaching() => {
                 Some("it is a lock of the lessons, with a mistake on purpose")
             }
@@ -156,10 +164,21 @@ impl Strategy {
         self.lock.filter(|lock| lock.needs_redis())
     }
 
+    pub fn counts_in_redis(&self) -> bool {
+        self.read == ReadMethod::Counter
+    }
+
+    /// Returns whether it is kept to lab items, even as the strategy of a whole server: it writes
+    /// no ledger entry with the order.
+    pub fn is_for_lab_only(&self) -> bool {
+        self.counts_in_redis()
+    }
+
     /// Returns whether a customer's purchases are counted with the read: an order in between raises
     /// the version that the write requires. Otherwise they are counted after the write, which locks
-    /// the row until the commit.
+    /// the row until the commit. Orders of `pre-deduct` lock none: two of one customer that overlap
+    /// may exceed the limit.
     pub fn counts_with_read(&self) -> bool {
-        self.guard != WriteGuard::None
+        self.guard != WriteGuard::None || self.counts_in_redis()
     }
 }

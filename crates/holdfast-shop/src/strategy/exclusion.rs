@@ -14,6 +14,8 @@ pub(super) enum Protection<'g> {
     Locks(&'g Guards),
     /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
     Database,
+    /// The counter in Redis that the units have left: no row is written.
+    Counter,
     Nothing,
 }
 
@@ -21,7 +23,7 @@ impl Exclusion<'_> {
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         match self.0 {
             Protection::Locks(locks) => locks.fence(key),
-            Protection::Database | Protection::Nothing => None,
+            Protection::Database | Protection::Counter | Protection::Nothing => None,
         }
     }
 
@@ -38,6 +40,9 @@ impl Exclusion<'_> {
 
 impl Strategy {
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
+        if self.read == ReadMethod::Counter {
+            return Exclusion(Protection::Counter);
+        }
         let in_database = self.read != ReadMethod::Plain
             || self.guard == WriteGuard::Version
             || self.transaction == Isolation::Serializable;

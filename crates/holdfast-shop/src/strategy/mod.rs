@@ -10,6 +10,7 @@ pub mod early_release;
 pub mod exclusion;
 pub mod fenced;
 pub mod none;
+pub mod pre_deduct;
 pub mod row_lock;
 pub mod serializable;
 pub mod table;
@@ -29,6 +30,12 @@ impl Strategy {
 
     pub fn names() -> String {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the strategy under which a command reads and writes rows: under `pre-deduct`, only
+    /// an order leaves the item's row to the settlement.
+    pub fn for_rows_of(&'static self, command: &dyn Command) -> &'static Self {
+        if self.counts_in_redis() && !command.places_order() { &row_lock::STRATEGY } else { self }
     }
 
     pub fn lock_keys(&self, command: &dyn Command) -> Vec<LockKey> {

@@ -15,7 +15,7 @@
 
 use super::{Guarantee, ReadMethod, Strategy, none};
 
-pub(super) const STRATEGY: Strategy = Strategy {
+pub const STRATEGY: Strategy = Strategy {
     name: "row-lock",
     read: ReadMethod::RowLock,
     guarantee: Guarantee::Always,

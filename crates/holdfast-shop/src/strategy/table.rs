@@ -1,8 +1,8 @@
 //! The table of strategies, in teaching order.
 
 use super::{
-    Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
-    serializable, units, version, wrong_key,
+    Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, pre_deduct,
+    row_lock, serializable, units, version, wrong_key,
 };
 use crate::locks::Lock;
 
@@ -56,6 +56,7 @@ pub static STRATEGIES: &[Strategy] = &[
     advisory::STRATEGY,
     units::STRATEGY,
     locked!("queue", Queue, OneReplica, "crates/holdfast-shop/src/locks/queue.rs"),
+    pre_deduct::STRATEGY,
     batched::STRATEGY,
 ];
 
@@ -100,8 +101,17 @@ mod tests {
             of(Family::Redis),
             ["setnx-expire", "ttl", "check-then-del", "expire-only", "owner", "watchdog"]
         );
-        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "units", "queue"]
-        {
+        for name in [
+            "none",
+            "local",
+            "setnx",
+            "redlock",
+            "wrong-key",
+            "advisory",
+            "units",
+            "queue",
+            "pre-deduct",
+        ] {
             assert_eq!(of(Family::Alone(name)), [name]);
         }
     }

@@ -399,6 +399,7 @@ fn shape(kind: &EventKind) -> &'static str {
         EventKind::Gone | EventKind::Absent => EventKind::Lost.name(),
         EventKind::Left | EventKind::Removed => EventKind::Release.name(),
         EventKind::Stale => EventKind::Refused.name(),
+        EventKind::Deducted => EventKind::Read.name(),
         EventKind::Continued | EventKind::Restarted => EventKind::Resumed.name(),
         EventKind::Cut => EventKind::Disconnected.name(),
         EventKind::Tries | EventKind::Autocommit => EventKind::Commit.name(),

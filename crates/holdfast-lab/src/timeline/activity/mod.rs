@@ -137,7 +137,7 @@ impl LaneState {
 
             (EventKind::Wait, _) => self.activity = Activity::Waiting,
             (EventKind::Held, _) => self.activity = Activity::Lock,
-            (EventKind::Read, Activity::Idle | Activity::Waiting) => {
+            (EventKind::Read | EventKind::Deducted, Activity::Idle | Activity::Waiting) => {
                 self.activity = Activity::Working;
             }
             (EventKind::Committed | EventKind::Refused, Activity::Working) => {

@@ -1,0 +1,124 @@
+//! Lesson `pre-deduct`: a replica is killed between the counter and the order, and Redis is flushed
+//! while an order is between the two. Both are measured, and reconciled with the ledger.
+
+use anyhow::ensure;
+
+use super::{LessonResult, Scenario, poll};
+use holdfast_base::messages::message;
+use holdfast_shop::Sku;
+use holdfast_shop::audit::ItemAudit;
+use holdfast_shop::engine::Reconciliation;
+
+const STRATEGY: &str = "pre-deduct";
+const STOCK: i64 = 3;
+/// The point between the counter and Postgres.
+const BETWEEN: &str = "deducted";
+
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let undersold = kill_between(lab).await?;
+    lab.restore().await?;
+    let oversold = flush_between(lab).await?;
+
+    let shown = undersold == Some(1) && oversold == Some(1);
+    let (undersold, oversold) = (undersold.unwrap_or_default(), oversold.unwrap_or_default());
+    let verdict = message!("run-pre-deduct-verdict", stock = STOCK, undersold, oversold);
+    Ok(LessonResult::new(shown, verdict))
+}
+
+/// Kills the replica of an order whose unit has left the counter. Returns the units that nobody can
+/// buy, if the reconciliation brings them back.
+async fn kill_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
+    lab.scene("killed");
+    let sku = lab.item(STOCK).await?;
+    lab.say(message!("run-pre-deduct-step-1", stock = STOCK));
+    let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
+    lab.kill_replica(first).await?;
+
+    let sold = order_until_sold_out(lab, &sku, ["B", "C", "D"]).await?;
+    let audit = settled(lab, &sku).await?;
+    lab.say(message!("run-pre-deduct-step-2", sold, undersold = audit.undersold));
+    let is_undersold = sold == STOCK - 1 && audit.undersold == 1 && audit.ok;
+    let counted = message!("run-pre-deduct-sold", sold, stock = STOCK);
+    lab.evidence(message!("run-pre-deduct-fact-1"), counted, is_undersold);
+
+    let repaired = reconcile(lab, &sku).await?;
+    let again = lab.order("E", 1, &sku, STRATEGY).response().await?.is_success();
+    let audit = settled(lab, &sku).await?;
+    lab.say(message!("run-pre-deduct-step-3", undersold = repaired.undersold));
+    let is_repaired = again && audit.ok && audit.sold == STOCK && audit.undersold == 0;
+    lab.evidence(
+        message!("run-pre-deduct-fact-2"),
+        message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK),
+        is_repaired,
+    );
+    Ok((is_undersold && is_repaired).then_some(repaired.undersold))
+}
+
+/// Flushes Redis while an order is between counter and Postgres. Returns the units that were sold
+/// twice, if the reconciliation cancels their orders.
+async fn flush_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
+    lab.scene("flushed");
+    let sku = lab.item(STOCK).await?;
+    let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
+    lab.flush().await?;
+    lab.say(message!("run-pre-deduct-step-4", stock = STOCK));
+
+    let sold = order_until_sold_out(lab, &sku, ["B", "C", "D", "E"]).await?;
+    let late = lab.finish(first).await?.is_success();
+    let audit = settled(lab, &sku).await?;
+    lab.say(message!("run-pre-deduct-step-5", sold = audit.sold, stock = STOCK));
+    let is_oversold = sold == STOCK && late && audit.oversold == 1 && !audit.ok;
+    let counted = message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK);
+    lab.evidence(message!("run-pre-deduct-fact-3"), counted, is_oversold);
+
+    let repaired = reconcile(lab, &sku).await?;
+    let audit = settled(lab, &sku).await?;
+    let cancelled = repaired.cancelled.len();
+    lab.say(message!("run-pre-deduct-step-6", cancelled));
+    let is_repaired = cancelled == 1 && audit.ok && audit.sold == STOCK && audit.oversold == 0;
+    lab.evidence(
+        message!("run-pre-deduct-fact-4"),
+        message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK),
+        is_repaired,
+    );
+    Ok((is_oversold && is_repaired).then_some(repaired.oversold))
+}
+
+/// Sends orders one after the other, the last of which must be rejected. Returns how many were
+/// placed.
+async fn order_until_sold_out<const N: usize>(
+    lab: &Scenario,
+    sku: &Sku,
+    buyers: [&'static str; N],
+) -> anyhow::Result<i64> {
+    let mut sold = 0;
+    for buyer in buyers {
+        let response = lab.order(buyer, 1, sku, STRATEGY).response().await?;
+        if response.is_success() {
+            sold += 1;
+        } else {
+            ensure!(response.rejection() == "sold-out", "{buyer}: {}", response.body);
+            return Ok(sold);
+        }
+    }
+    anyhow::bail!("{sold} orders were placed, and the item is not sold out")
+}
+
+/// Returns the audit, with the counter, once the row has what it can have of the orders.
+async fn settled(lab: &Scenario, sku: &Sku) -> anyhow::Result<ItemAudit> {
+    poll("the orders are settled", async || {
+        let path = format!("/api/items/{sku}/audit");
+        // Of the replica that is never killed.
+        let audit = lab.call(0, "GET", &path, "").await?;
+        let audit: ItemAudit = serde_json::from_slice(&audit)?;
+        Ok((audit.unsettled == 0 || audit.stock == 0).then_some(audit))
+    })
+    .await
+}
+
+async fn reconcile(lab: &Scenario, sku: &Sku) -> anyhow::Result<Reconciliation> {
+    let path = format!("/api/lab/items/{sku}/reconcile");
+    let response = lab.call(0, "POST", &path, "").await?;
+    Ok(serde_json::from_slice(&response)?)
+}

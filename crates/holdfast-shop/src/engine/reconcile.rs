@@ -1,0 +1,101 @@
+//! Reconciles an item of `pre-deduct` with its ledger, which knows every order.
+//!
+//! Settles the orders; cancels or refunds, newest first, those for which there are no units; and
+//! sets the counter to what the row has. The audit holds afterwards.
+//!
+//! Guarantees nothing about an order that is between the counter and Postgres: its units count as
+//! lost, and are sold again. Reconcile when no order is on its way.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::prepare::{cancel_order, options_for_whole_item, refund_order};
+use crate::failure::{Error, Failure, Rejection};
+use crate::locks::counter::StockCounter;
+use crate::model::OrderStatus;
+use crate::store::deducted::{RowStock, newest_unsettled, settle};
+use crate::strategy::row_lock;
+use crate::{OrderId, RequestOptions, Shop, Sku};
+
+/// How often it begins again because orders changed the counter meanwhile.
+const MAX_ATTEMPTS: u32 = 5;
+/// Upper bound of the orders that one reconciliation cancels.
+const MAX_CANCELLED: usize = 1_000;
+
+/// What a reconciliation found and did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reconciliation {
+    /// The counter in Redis before; null if there was none.
+    pub counter_before: Option<i64>,
+    /// The counter now: the units of the item's row.
+    pub counter: i64,
+    /// Units that had left the counter, and that no order has: for sale again.
+    pub undersold: i64,
+    /// Units of orders that did not exist.
+    pub oversold: i64,
+    /// The orders that were cancelled or refunded for want of units, newest first.
+    pub cancelled: Vec<OrderId>,
+}
+
+/// Reconciles a lab item. Fails with [`Error::Conflicts`] if orders keep changing the counter.
+pub async fn reconcile(
+    shop: &Shop,
+    options: &RequestOptions,
+    sku: &Sku,
+) -> Result<Reconciliation, Failure> {
+    let options = options_for_whole_item(shop, options, std::slice::from_ref(sku)).await?;
+    if !options.in_lab {
+        let why = format!("{sku} is the shop's own, and is not sold under pre-deduct");
+        return Err(Rejection::Forbidden(why).into());
+    }
+
+    let counter = StockCounter::new(&shop.locks, sku);
+    let mut oversold = 0;
+    let mut cancelled = Vec::new();
+
+    for _ in 0..MAX_ATTEMPTS {
+        // Before the row is read: whoever changes it from here on is seen below.
+        let before = counter.get().await.map_err(holdfast_lock::Error::from)?;
+        let mut row = settled_row(shop, sku).await?;
+        oversold += (-row.free()).max(0);
+
+        while row.unsettled > 0 && cancelled.len() < MAX_CANCELLED {
+            let Some(order) = newest_unsettled(&shop.pool, sku).await? else { break };
+            // Its units come to the row, which settles older orders with them.
+            let options = RequestOptions {
+                strategy: &row_lock::STRATEGY,
+                request_id: Uuid::now_v7(),
+                ..RequestOptions::clone(&options)
+            };
+            match order.status {
+                OrderStatus::Pending => {
+                    cancel_order(shop, &options, order.user, order.id, None).await?
+                }
+                _ => refund_order(shop, &options, order.user, order.id, None).await?,
+            };
+            cancelled.push(order.id);
+            row = settled_row(shop, sku).await?;
+        }
+
+        let units = row.free().max(0);
+        if counter.replace(before, units).await.map_err(holdfast_lock::Error::from)? {
+            let undersold = before.map_or(0, |before| (units - before).max(0));
+            return Ok(Reconciliation {
+                counter_before: before,
+                counter: units,
+                undersold,
+                oversold,
+                cancelled,
+            });
+        }
+    }
+
+    let cause = "orders changed the counter meanwhile".to_owned();
+    Err(Error::Conflicts { attempts: MAX_ATTEMPTS, cause }.into())
+}
+
+async fn settled_row(shop: &Shop, sku: &Sku) -> Result<RowStock, Failure> {
+    let row = settle(&shop.pool, sku).await?;
+    Ok(row.ok_or_else(|| Rejection::no_item(sku))?)
+}

@@ -1,0 +1,6 @@
+-- Adds units to a counter, if it exists: a missing one is loaded from the row, which has them.
+-- KEYS[1]: the counter. ARGV: units, expiry in ms. Returns 1 if it exists.
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('INCRBY', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1

@@ -1,0 +1,86 @@
+//! The counter of an item's units in Redis, of the strategy `pre-deduct`.
+//!
+//! Guarantees: each change is one script, so no unit is given out twice while Redis keeps the
+//! counter. A counter that is lost is loaded again from Postgres, which does not know of the units
+//! that left it for orders on their way: those are sold a second time.
+//! An error means that the outcome is unknown: the units may have left the counter.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use holdfast_lock::Redis;
+use holdfast_lock::redis::Error as RedisError;
+use redis::{Script, cmd};
+
+use super::ShopLocks;
+use crate::Sku;
+
+/// Expiry of a counter after its last use. Far longer than an order is on its way, so that a
+/// counter expires when nothing depends on it, and Redis does not keep those of deleted items.
+const TTL: Duration = Duration::from_hours(24);
+
+static DEDUCT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("deduct.lua")));
+static ADD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("add.lua")));
+static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replace.lua")));
+
+#[derive(Debug, Clone)]
+pub struct StockCounter {
+    redis: Redis,
+    key: String,
+}
+
+/// The result of [`StockCounter::deduct`], with the units that the counter had before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deducted {
+    Taken { before: i64 },
+    TooFew { available: i64 },
+    NoCounter,
+}
+
+impl StockCounter {
+    pub fn new(locks: &ShopLocks, sku: &Sku) -> Self {
+        let prefix = &locks.leases().settings().key_prefix;
+        Self { redis: locks.redis().clone(), key: format!("{prefix}stock:{}", sku.lock_key()) }
+    }
+
+    pub async fn get(&self) -> Result<Option<i64>, RedisError> {
+        self.redis.query(cmd("GET").arg(&self.key).to_owned()).await
+    }
+
+    /// Takes all of the units, or none.
+    pub async fn deduct(&self, units: i64) -> Result<Deducted, RedisError> {
+        let mut call = DEDUCT.key(&self.key);
+        call.arg(units).arg(ttl_ms());
+        let response: Vec<i64> = self.redis.run_script(call).await?;
+        Ok(match response[..] {
+            [before, 1] => Deducted::Taken { before },
+            [available, _] => Deducted::TooFew { available },
+            _ => Deducted::NoCounter,
+        })
+    }
+
+    /// Sets a counter that does not exist.
+    pub async fn load(&self, units: i64) -> Result<(), RedisError> {
+        let mut set = cmd("SET");
+        set.arg(&self.key).arg(units).arg("NX").arg("PX").arg(ttl_ms());
+        self.redis.query::<Option<String>>(set).await.map(drop)
+    }
+
+    /// Adds units to a counter that exists.
+    pub async fn add(&self, units: i64) -> Result<(), RedisError> {
+        let mut call = ADD.key(&self.key);
+        call.arg(units).arg(ttl_ms());
+        self.redis.run_script::<i64>(call).await.map(drop)
+    }
+
+    /// Sets the counter if it still is `was`; returns whether it did.
+    pub async fn replace(&self, was: Option<i64>, units: i64) -> Result<bool, RedisError> {
+        let mut call = REPLACE.key(&self.key);
+        call.arg(was.map(|was| was.to_string()).unwrap_or_default()).arg(units).arg(ttl_ms());
+        self.redis.run_script(call).await
+    }
+}
+
+fn ttl_ms() -> u64 {
+    u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,216 @@
+//! Orders of `pre-deduct`, whose units left a counter in Redis: the statement that inserts them,
+//! and the settlement that takes their units from the item's row, with the ledger entries.
+//!
+//! Guarantees: the settlement reads what is unsettled under the row's lock, never before it, so any
+//! number of processes may settle an item at once. A line that the row has no units for stays
+//! unsettled: it is oversold, and the audit says so.
+
+use sqlx::PgConnection;
+
+use super::{BatchWrite, WriteResult, column};
+use crate::db::Pool;
+use crate::failure::Error;
+use crate::idempotency::ORDERS_PATH;
+use crate::model::OrderStatus;
+use crate::{OrderId, Sku, UserId};
+
+/// Lines that one transaction settles: it keeps the item's row locked.
+const MAX_SETTLED: i64 = 1_000;
+
+/// What of an item is in its row, and what of that is sold already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowStock {
+    pub stock: i64,
+    pub unsettled: i64,
+}
+
+impl RowStock {
+    /// Returns the units that may be sold; negative if units were sold that do not exist.
+    pub fn free(self) -> i64 {
+        self.stock - self.unsettled
+    }
+}
+
+/// An order with an unsettled line.
+#[derive(Debug, Clone, Copy)]
+pub struct UnsettledOrder {
+    pub id: OrderId,
+    pub user: UserId,
+    pub status: OrderStatus,
+}
+
+/// Inserts an order with its lines, its unsettled lines and its key record, all or nothing. Errors
+/// are those of [`super::place::place`].
+pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Error> {
+    let orders: Vec<_> =
+        batch.commands.iter().filter_map(|w| Some((w, w.changes.order.as_ref()?))).collect();
+
+    let mut lines = Vec::new();
+    for (write, new) in &orders {
+        let limited = new.order.lines.iter().zip(&new.limits);
+        lines.extend(limited.map(|(line, limit)| (*write, *new, line, *limit)));
+    }
+    let mut skus: Vec<&str> = lines.iter().map(|(_, _, line, _)| line.sku.as_str()).collect();
+    skus.sort_unstable();
+    skus.dedup();
+
+    // `for key share` keeps the item from being deleted, and lets others write its row.
+    let holds = sqlx::query_scalar!(
+        r#"with known_items as materialized (
+             select sku from items where sku = any($1) order by sku for key share),
+         guard as materialized (select count(*) = cardinality($1) as holds from known_items),
+
+         new_orders as (
+             select o.* from guard,
+                    unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::timestamptz[],
+                           $7::bytea[], $8::bytea[], $9::uuid[], $10::timestamptz[])
+                    as o (id, user_id, total_cents, token, expires_at, fingerprint, body,
+                          record_id, created_at)
+              where guard.holds),
+         inserted_orders as (
+             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             select id, user_id, 'pending', total_cents, token, created_at, expires_at
+               from new_orders),
+
+         new_lines as (
+             select l.* from guard,
+                    unnest($11::uuid[], $12::uuid[], $13::text[], $14::bigint[], $15::bigint[],
+                           $16::bigint[], $17::uuid[], $19::bigint[])
+                    as l (order_id, user_id, sku, quantity, price, max_per_user, request_id, before)
+              where guard.holds),
+         inserted_lines as (
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
+                                      limit_per_user, entry_seq)
+             select order_id, sku, quantity, price, user_id, max_per_user, 0 from new_lines),
+         inserted_unsettled as (
+             insert into unsettled_lines (sku, order_id, quantity, before, request_id)
+             select sku, order_id, quantity, before, request_id from new_lines),
+
+         inserted_keys as (
+             insert into idempotency
+                 (id, user_id, method, path, key, fingerprint, status, body, order_id)
+             select record_id, user_id, 'POST', $18, token, fingerprint, 201, body, id
+               from new_orders order by record_id)
+
+         select holds as "holds!" from guard"#,
+        &skus as &[&str],
+        &column(&orders, |(_, new)| new.order.id.0),
+        &column(&orders, |(_, new)| new.user.0),
+        &column(&orders, |(_, new)| new.order.total_cents),
+        &column(&orders, |(write, _)| write.idempotency.key.as_str()) as &[&str],
+        &column(&orders, |(_, new)| new.order.expires_at),
+        &column(&orders, |(write, _)| write.idempotency.fingerprint.as_slice()) as &[&[u8]],
+        &column(&orders, |(write, _)| write.response.body.as_slice()) as &[&[u8]],
+        &column(&orders, |(write, _)| write.idempotency.id),
+        &column(&orders, |(_, new)| new.order.created_at),
+        &column(&lines, |(_, new, ..)| new.order.id.0),
+        &column(&lines, |(_, new, ..)| new.user.0),
+        &column(&lines, |(_, _, line, _)| line.sku.as_str()) as &[&str],
+        &column(&lines, |(_, _, line, _)| line.quantity),
+        &column(&lines, |(_, _, line, _)| line.unit_price_cents),
+        &column(&lines, |(.., limit)| *limit) as &[Option<i64>],
+        &column(&lines, |(write, ..)| write.request_id),
+        ORDERS_PATH,
+        &column(&lines, |(_, _, line, _)| line.stock.before),
+    )
+    .fetch_one(db)
+    .await
+    .map_err(super::key_records::duplicate_key_conflict)?;
+
+    Ok(WriteResult::from_guard(holds))
+}
+
+/// Settles the lines that the item's row has units for, in the order of their orders; first those
+/// of cancelled orders, whose units are in the row. Returns what the row has then; `None` if there
+/// is no such item.
+pub async fn settle(pool: &Pool, sku: &Sku) -> Result<Option<RowStock>, Error> {
+    loop {
+        let mut tx = pool.begin().await?;
+        let settled = settle_some(&mut tx, sku).await?;
+        let row = row_stock(&mut tx, sku).await?;
+        tx.commit().await?;
+
+        if settled < MAX_SETTLED {
+            return Ok(row);
+        }
+    }
+}
+
+/// Settles [`MAX_SETTLED`] lines at most, and returns their number.
+async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<i64> {
+    // A statement of its own: the next one sees what was committed before this lock was acquired.
+    sqlx::query!("select from items where sku = $1 for no key update", sku.as_str())
+        .execute(&mut *tx)
+        .await?;
+
+    sqlx::query_scalar!(
+        r#"with oldest as (
+             select order_id, quantity, request_id,
+                    row_number() over (order by o.status in ('pending', 'paid'), order_id) as number
+               from unsettled_lines u join orders o on o.id = u.order_id
+              where u.sku = $1 order by number limit $2),
+         summed as (
+             select o.*, (sum(quantity) over (order by number))::bigint as total from oldest o),
+         settled as materialized (
+             select s.*, nextval('stock_ledger_seq_seq') as seq, i.stock, i.version
+               from summed s join items i on i.sku = $1
+              where s.total <= i.stock order by s.number),
+         deleted as (
+             delete from unsettled_lines u using settled s
+              where u.sku = $1 and u.order_id = s.order_id),
+         entries as (
+             insert into stock_ledger
+                 (seq, sku, before, delta, after, version, reason, order_id, request_id)
+             select seq, $1, stock - total + quantity, -quantity, stock - total,
+                    version + number - 1, 'order', order_id, request_id
+               from settled),
+         numbered_lines as (
+             update order_lines l set entry_seq = s.seq from settled s
+              where l.order_id = s.order_id and l.sku = $1),
+         updated as (
+             update items i
+                set stock = i.stock - s.units, version = i.version + s.number,
+                    sold = i.sold + s.units
+               from (select sum(quantity)::bigint as units, count(*) as number from settled) s
+              where i.sku = $1 and s.number > 0)
+         select count(*) as "settled!" from settled"#,
+        sku.as_str(),
+        MAX_SETTLED,
+    )
+    .fetch_one(tx)
+    .await
+}
+
+/// Returns what an item's row has; `None` if there is no such item.
+pub async fn row_stock(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<Option<RowStock>> {
+    sqlx::query_as!(
+        RowStock,
+        r#"select stock as "stock!",
+                  (select coalesce(sum(quantity), 0)::bigint from unsettled_lines u
+                    where u.sku = i.sku) as "unsettled!"
+             from items i where sku = $1"#,
+        sku.as_str(),
+    )
+    .fetch_optional(db)
+    .await
+}
+
+/// Returns the newest order with an unsettled line that still is to be delivered.
+pub async fn newest_unsettled(pool: &Pool, sku: &Sku) -> Result<Option<UnsettledOrder>, Error> {
+    let newest = sqlx::query_as!(
+        UnsettledOrder,
+        r#"select o.id as "id: OrderId", o.user_id as "user: UserId",
+                  o.status as "status: OrderStatus"
+             from unsettled_lines u join orders o on o.id = u.order_id
+            where u.sku = $1 and o.status in ('pending', 'paid')
+            order by u.order_id desc limit 1"#,
+        sku.as_str(),
+    );
+    Ok(newest.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Deletes the unsettled lines of items that are deleted.
+pub(super) async fn delete(db: &mut PgConnection, skus: &[String]) -> sqlx::Result<()> {
+    sqlx::query!("delete from unsettled_lines where sku = any($1)", skus).execute(db).await?;
+    Ok(())
+}
