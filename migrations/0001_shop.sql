@@ -392,6 +392,8 @@ create table lock_family (
     strategy text not null,
     -- Identifies the Redis of a family that excludes by Redis alone: that Redis has a key of this id.
     redis_mark uuid,
+    -- Authenticates the messages between replicas: who can reach Redis only must not order for others.
+    message_key uuid not null default gen_random_uuid(),
     recorded_at timestamptz not null default now()
 );
 

@@ -34,6 +34,7 @@ use holdfast_lab::scheduler_game::{Games, MAX_TRANSACTIONS, MAX_TRANSACTIONS_OF_
 use holdfast_services::LabMode;
 use holdfast_shop::context::lab_connections;
 use holdfast_shop::db;
+use holdfast_shop::engine::delegation;
 use holdfast_shop::jobs::{self, order_expiry::OrderExpiry};
 use holdfast_shop::lock_family::{self, Candidate, Registration};
 use holdfast_shop::locks::ShopLocks;
@@ -93,6 +94,8 @@ impl Replica {
         // other would oversell.
         let candidate = Candidate::new(&options.database_url, &replica, &shop);
         let registration = Registration::new(candidate, options.lock.change_lock).await?;
+
+        delegation::start(&shop, db::message_key(&shop.pool).await?);
 
         let board = PauseBoard::default();
         let max_transactions = match options.lab.is_class() {

@@ -28,6 +28,7 @@ mod connections;
 mod constraints;
 mod customer_limit_changes;
 mod customer_limits;
+mod delegation;
 mod disconnects;
 mod edit_item;
 mod expiry_rate;

@@ -17,6 +17,7 @@
 mod actor;
 mod database;
 mod decide;
+mod delegation;
 mod engine;
 mod forged_histories;
 mod history;

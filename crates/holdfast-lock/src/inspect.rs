@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::ms;
 use crate::key::QUEUE_SUFFIX;
 use crate::process::name_in;
-use crate::{Error, Holder, Redis};
+use crate::{Error, Holder, LeaseId, Redis};
 
 /// A held lock in Redis.
 #[derive(Debug, Clone)]
@@ -41,6 +41,7 @@ pub(crate) async fn value_and_holder(
         since_ms: since_ms(&value),
         remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
         fence: fence(&value),
+        lease: lease(&value).map(LeaseId::new),
     };
     Ok((value, holder))
 }
@@ -61,7 +62,7 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
             continue;
         }
 
-        let Holder { process, since_ms, remaining, fence } = holder;
+        let Holder { process, since_ms, remaining, fence, .. } = holder;
         let waiting = match fence {
             Some(_) => redis.send(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
@@ -76,6 +77,12 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
 /// Parses the number between the owner and the `@` of a fenced lock's value.
 fn fence(value: &str) -> Option<i64> {
     value.rsplit_once('@').and_then(|(front, _)| front.rsplit_once(' ')?.1.parse().ok())
+}
+
+/// Returns the owner in a fenced lock's value.
+fn lease(value: &str) -> Option<&str> {
+    fence(value)?;
+    Some(value.split_once(' ')?.0)
 }
 
 /// Parses the Unix time behind the `@` of a lock's value.

@@ -12,6 +12,7 @@ mod kind;
 mod lease;
 mod local;
 pub mod locks;
+pub mod mail;
 pub mod observer;
 mod owner;
 #[cfg(feature = "sqlx-postgres")]
@@ -30,6 +31,7 @@ pub use idempotency_locks::{IdempotencyLockResult, IdempotencyLocks};
 pub use key::LockKey;
 pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
+pub use mail::{Delivery, Inbox, LeaseId};
 pub use observer::Observer;
 pub use redis::Redis;
 pub use redis::{TlsFailure, TlsSettings};

@@ -164,6 +164,10 @@ impl Locks {
         &self.process
     }
 
+    pub(crate) fn fenced_locks(&self) -> &FencedLocks {
+        &self.fenced
+    }
+
     pub(crate) fn leases(&self) -> &Leases {
         &self.leases
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::LockKey;
 use crate::redis::{self, ErrorCause};
+use crate::{LeaseId, LockKey};
 
 /// The holder of a lock, from the lock's value in Redis (of a quorum, that of a majority). Unknown
 /// fields are `None`.
@@ -19,6 +19,8 @@ pub struct Holder {
     /// First fence of the process's grant, if the lock has fences. A local handoff uses a later
     /// one.
     pub fence: Option<i64>,
+    /// Its lease, if the lock has fences.
+    pub lease: Option<LeaseId>,
 }
 
 /// The result of a release.

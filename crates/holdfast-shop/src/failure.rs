@@ -39,11 +39,13 @@ pub struct Execution {
     pub response: StoredResponse,
     /// True if it was executed before, with the same idempotency key.
     pub replayed: bool,
+    /// Name of the replica that executed it, if another one did.
+    pub executed_by: Option<Box<str>>,
 }
 
 impl Execution {
     pub(super) fn now(response: StoredResponse) -> Self {
-        Self { response, replayed: false }
+        Self { response, replayed: false, executed_by: None }
     }
 }
 

@@ -23,11 +23,15 @@ pub(super) fn no_content() -> HttpResult {
 /// The trace is not stored, so a replay has none.
 pub(super) fn command_response(result: Result<Execution, Failure>, probe: &Probe) -> HttpResult {
     let executed = result.map_err(Problem::from).and_then(|executed| add_trace(executed, probe));
-    let Execution { response, replayed } = executed.map_err(|problem| match probe.trace() {
-        Some(trace) => problem.with("trace", serde_json::json!(trace)),
-        None => problem,
-    })?;
+    let Execution { response, replayed, executed_by } =
+        executed.map_err(|problem| match probe.trace() {
+            Some(trace) => problem.with("trace", serde_json::json!(trace)),
+            None => problem,
+        })?;
     let mut response = stored_response(response);
+    if let Some(Ok(replica)) = executed_by.as_deref().map(HeaderValue::from_str) {
+        response.headers_mut().insert(HeaderName::from_static("holdfast-replica"), replica);
+    }
     if replayed {
         let name = HeaderName::from_static("idempotent-replayed");
         response.headers_mut().insert(name, HeaderValue::from_static("true"));

@@ -164,7 +164,10 @@ impl RequestContext {
     }
 
     fn add_headers(&self, headers: &mut HeaderMap) {
-        headers.insert(REPLICA, self.replica.clone());
+        // Another one's, if it executed the command.
+        if !headers.contains_key(REPLICA) {
+            headers.insert(REPLICA, self.replica.clone());
+        }
         headers.insert(STRATEGY, HeaderValue::from_static(self.strategy.get()));
         headers.insert(REQUEST_ID, header_value(&self.id.to_string()));
         if let Some(id) = &self.client_id {

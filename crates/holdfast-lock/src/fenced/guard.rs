@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::protocol::Grant;
 use crate::clock;
-use crate::{Error, Holder, Released};
+use crate::{Error, Holder, LeaseId, Released};
 
 /// Interval at which a task that waits for the end of a lease reads the clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -56,6 +56,12 @@ impl FencedGuard {
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
+    }
+
+    /// Returns the id of the lease, which the value of the lock in Redis contains.
+    #[must_use]
+    pub fn lease_id(&self) -> LeaseId {
+        LeaseId::new(&*self.lease.id)
     }
 
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call

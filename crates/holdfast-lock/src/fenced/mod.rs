@@ -40,7 +40,7 @@ use actor::KeyActor;
 pub use guard::FencedGuard;
 use guard::{Message, Waiter};
 use protocol::Protocol;
-pub use protocol::Timing;
+pub use protocol::{FENCES_PER_GRANT, Timing};
 use shared::Shared;
 
 /// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
@@ -104,6 +104,11 @@ impl FencedLocks {
             }
         });
         all_of(join_all(closing).await)
+    }
+
+    /// Returns whether this process holds the lock or waits for it.
+    pub(crate) fn has_actor(&self, redis_key: &str) -> bool {
+        self.0.actors.lock().contains_key(redis_key)
     }
 
     /// Acquires the lock; tries once if there is no time to wait. Returns the holder if the lock is

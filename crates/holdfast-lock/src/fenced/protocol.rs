@@ -67,8 +67,9 @@ impl Timing {
     }
 }
 
-/// Number of fences per grant, as in `constants.lua`.
-pub(super) const FENCES_PER_GRANT: i64 = 64;
+/// Number of fences per grant, as in `constants.lua`: the holder uses those from
+/// [`Holder::fence`](crate::Holder::fence) on.
+pub const FENCES_PER_GRANT: i64 = 64;
 /// Number of polls after which a waiter that did not send them counts as dead.
 const MAX_MISSED_POLLS: u32 = 3;
 

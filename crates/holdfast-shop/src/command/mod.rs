@@ -13,6 +13,7 @@ pub mod state;
 pub mod top_up;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use super::failure::Rejection;
 use super::idempotency::IdempotencyRequest;
@@ -38,6 +39,11 @@ pub trait Command: Debug + Send + Sync + 'static {
         }
     }
 
+    /// Returns the order of one line that it places, if it does: another replica may be asked to.
+    fn single_order(&self) -> Option<SingleOrder<'_>> {
+        None
+    }
+
     /// Returns the key of its batch. A command with a batch key changes no other item or account.
     fn batch_key(&self) -> Option<LockKey> {
         None
@@ -59,6 +65,14 @@ pub trait Command: Debug + Send + Sync + 'static {
 
     /// Decides on `state`, and applies the changes to it. A rejected command leaves it as it was.
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection>;
+}
+
+/// An order of one line: with its idempotency key, all that another replica needs to place it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SingleOrder<'a> {
+    pub sku: &'a Sku,
+    pub quantity: i64,
+    pub payment_window: Duration,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::changes::{Changes, CommandResponse, NewOrder};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, ReadSet};
+use super::{Command, ConditionalUpdate, ReadSet, SingleOrder};
 use crate::failure::Rejection;
 use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
@@ -145,6 +145,11 @@ impl Command for PlaceOrder {
 
     fn places_order(&self) -> bool {
         true
+    }
+
+    fn single_order(&self) -> Option<SingleOrder<'_>> {
+        let (sku, quantity) = self.single_line()?;
+        Some(SingleOrder { sku, quantity, payment_window: self.payment_window })
     }
 
     fn batch_key(&self) -> Option<LockKey> {

@@ -23,6 +23,6 @@ pub use error::Error;
 pub use error_class::{ErrorClass, classify, violates};
 pub use migrate::migrate;
 pub use pool::Pool;
-pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family};
+pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family, message_key};
 pub use server_check::{check_readable, check_server};
 pub use tls::warn_of_plain_text;

@@ -113,6 +113,13 @@ impl ReplicaSession {
     }
 }
 
+/// Returns the key under which the replicas of this database authenticate their messages.
+pub async fn message_key(pool: &Pool) -> Result<Uuid, Error> {
+    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+    let key = sqlx::query_scalar("select message_key from lock_family");
+    Ok(key.fetch_one(&mut *connection).await?)
+}
+
 /// Forgets the recorded family: the next replica records its own.
 pub async fn forget_lock_family(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use super::batch;
 use super::entry::{BatchEntry, EntryResult};
-use super::leader::{Leader, QueueEntry, batch_of};
+use super::leader::{Leader, batch_of};
 use super::locks::{AcquiredLocks, LockState};
+use super::queue::QueueEntry;
 use crate::Sku;
 use crate::command::ReadSet;
 use crate::command::state::{ShopState, StockSnapshot};

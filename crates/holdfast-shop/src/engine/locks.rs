@@ -96,12 +96,12 @@ impl AcquiredLocks {
     pub(super) async fn acquire_lease(
         shop_locks: &ShopLocks,
         key: LockKey,
+        wait: Wait,
     ) -> Result<Self, Failure> {
-        let lock = Lock::Fenced;
         let mut locks = Self::none(vec![key]);
         let request = LockRequest {
-            lock,
-            wait: default_wait(lock),
+            lock: Lock::Fenced,
+            wait,
             retry: None,
             ttl: None,
             deadline: Instant::now() + shop_locks.leases().settings().acquire_timeout,

@@ -11,16 +11,20 @@ mod batch;
 mod begin;
 mod decide;
 mod deduction;
+pub mod delegation;
 mod direct;
 mod entry;
+mod forward;
 mod group_commit;
 mod in_flight;
 mod kept_row;
 mod known_items;
 mod leader;
+mod lease;
 mod locks;
 mod points;
 mod prepare;
+mod queue;
 mod queue_limit;
 mod reconcile;
 pub mod replay;
@@ -36,16 +40,17 @@ mod unpaid;
 use crate::UserId;
 use crate::db::Pool;
 use crate::tasks::Tasks;
+use delegation::Delegation;
 use group_commit::GroupCommit;
 use holdfast_base::metrics::MetricDefinition;
 use in_flight::InFlightKeys;
 use known_items::KnownItems;
-use leader::CommandQueues;
 use moka::future::Cache;
 pub use prepare::{
     cancel_order, edit_item, expire_orders, noop_order, pay_order, place_order, refund_order,
     restock, set_limit, top_up,
 };
+use queue::CommandQueues;
 pub use reconcile::{Reconciliation, reconcile};
 use replay::ReplayLookup;
 use settler::Settler;
@@ -56,6 +61,7 @@ use unpaid::UnpaidOrders;
 pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
     let all = [
         batch::METRICS,
+        forward::METRICS,
         group_commit::METRICS,
         kept_row::METRICS,
         leader::METRICS,
@@ -71,6 +77,7 @@ const MAX_LAB_ACCOUNTS: u64 = 10_000;
 #[derive(Debug, Clone)]
 pub struct Engine {
     queues: CommandQueues,
+    delegation: Delegation,
     in_flight: InFlightKeys,
     group_commit: GroupCommit,
     // Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
@@ -89,6 +96,7 @@ impl Engine {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
         Self {
             queues: CommandQueues::default(),
+            delegation: Delegation::default(),
             in_flight: InFlightKeys::default(),
             group_commit: GroupCommit::new(pool, tasks),
             lab_group_commit: GroupCommit::new(pool, tasks),

@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{Span, debug_span};
 
+use super::delegation::Reply;
 use super::known_items::KnownItem;
-use super::leader::QueueEntry;
+use super::queue::QueueEntry;
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
 use crate::command::Command;
@@ -455,10 +456,11 @@ async fn execute_in_queue(
         joined_at: Instant::now(),
         key_lock_requested: false,
         looked_up: false,
+        stays_here: false,
         in_flight,
         request: Span::current(),
         stage: debug_span!("wait"),
-        reply,
+        reply: Reply::Caller(reply),
     };
     if !leader::enqueue(shop, &key, entry) {
         let full = Error::Overloaded(format!("too many requests wait for {key}"));

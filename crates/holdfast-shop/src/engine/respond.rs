@@ -8,7 +8,8 @@ use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 use tokio::time::Instant;
 
 use super::entry::EntryResult;
-use super::leader::{Leader, QueueEntry, TakenEntries};
+use super::leader::Leader;
+use super::queue::{QueueEntry, TakenEntries};
 use super::replay::LOOKUP_TIMEOUT;
 use crate::failure::{Error, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
@@ -20,7 +21,7 @@ impl QueueEntry {
     pub(super) fn respond(self, result: EntryResult) {
         // First, because a client with its response may use the key again at once.
         drop(self.in_flight);
-        let _ = self.reply.send(result);
+        self.reply.send(result);
     }
 }
 

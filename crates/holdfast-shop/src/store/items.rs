@@ -13,7 +13,25 @@ use crate::db;
 use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::idempotency::IdempotencyRequest;
 use crate::model::{AdminAction, AdminEntry, Item, ItemKind};
-use crate::{IdempotencyKey, Shop, UserId};
+use crate::{IdempotencyKey, Shop, Sku, UserId};
+
+/// Returns the highest fence that wrote the item.
+pub async fn item_fence(db: &mut PgConnection, sku: &Sku) -> Result<i64, Error> {
+    let fence = sqlx::query_scalar!("select fence from items where sku = $1", sku.as_str());
+    Ok(fence.fetch_one(db).await?)
+}
+
+/// Raises the version of an item, and its fence to at least `fence`, so that a write that was
+/// decided before, or is executed under a lower fence, matches no row. Returns the row's fence.
+pub async fn invalidate_item(db: &mut PgConnection, sku: &Sku, fence: i64) -> Result<i64, Error> {
+    let fence = sqlx::query_scalar!(
+        "update items set version = version + 1, fence = greatest(fence, $2)
+          where sku = $1 returning fence",
+        sku.as_str(),
+        fence,
+    );
+    Ok(fence.fetch_one(db).await?)
+}
 
 /// Creates an item of the shop, at most once per idempotency key, with its entry in the admin log.
 pub async fn create(

@@ -89,7 +89,7 @@ pub async fn look_up(
             (Some(status), Some(body)) if !row.old => {
                 let status = u16::try_from(status).unwrap_or(200);
                 let response = StoredResponse { status, body };
-                Ok(Execution { response, replayed: true })
+                Ok(Execution { response, replayed: true, executed_by: None })
             }
             // An old response counts as purged: what a client is told about its key must not depend
             // on when the purge job came by.

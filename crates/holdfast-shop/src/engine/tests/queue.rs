@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
+use super::super::delegation::Reply;
 use super::super::entry::EntryResult;
 use super::super::in_flight::InFlightKeys;
-use super::super::leader::{CommandQueues, EnqueueResult, QueueEntry};
+use super::super::queue::{CommandQueues, EnqueueResult, QueueEntry};
 use super::super::queue_limit::{MAX_BATCH_SIZE, MAX_QUEUE_LENGTH};
 use crate::RequestOptions;
 use crate::command::Command;
@@ -61,10 +62,11 @@ fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
         joined_at,
         key_lock_requested: false,
         looked_up: false,
+        stays_here: false,
         in_flight,
         request: Span::none(),
         stage: Span::none(),
-        reply,
+        reply: Reply::Caller(reply),
     };
     (entry, response)
 }

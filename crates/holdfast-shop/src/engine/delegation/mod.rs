@@ -1,0 +1,108 @@
+//! Delegation: one replica executes the orders of an item, and the others send theirs to it.
+//!
+//! A replica whose commands need a lease that another one holds forwards them to that holder, over
+//! Redis, instead of taking turns with it: a batch then has the commands of all replicas.
+//! [`super::forward`] is the side that forwards; this module sends, receives, and executes.
+//!
+//! Guarantees: a forwarded command is executed only under the lease to which it was addressed. Who
+//! forwarded it and got no answer executes it only under a lease of its own, after it has raised
+//! the row's fence and version: from then on the former holder's write matches no row. So messages
+//! may be lost, late or doubled, and a key record in Postgres excludes a second execution in any
+//! case. A replica with another version of the messages, or without Redis's channels, is not
+//! forwarded to. Awaited answers count against the limit of their queue.
+//!
+//! Tests: `tests/model/delegation.rs`, `tests/it/delegation.rs`.
+
+mod message;
+mod outbox;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_lock::{LeaseId, LockKey};
+use tokio::time::Instant;
+use tracing::Span;
+use uuid::Uuid;
+
+use super::queue::QueueEntry;
+use crate::command::Command as _;
+use crate::strategy::batched;
+use crate::{RequestOptions, Shop};
+pub(super) use message::{Answer, ForwardedOrder, ms};
+use message::{MAILBOX, Message, Seal};
+use outbox::{Address, Running};
+pub(super) use outbox::{Delegation, RemoteLease, Reply};
+
+/// Starts to forward commands, and to execute those of other replicas, until the process ends.
+/// `key` is that of the messages, which the replicas of a shop share.
+pub fn start(shop: &Shop, key: Uuid) {
+    let delegation = &shop.engine.delegation;
+    let locks = shop.locks.leases().clone();
+    let process = locks.process_id();
+    let running = Running { locks, process, seal: Seal::new(key), tasks: shop.tasks.clone() };
+    if delegation.run(running) {
+        // Not one of the tasks that a shutdown waits for: their commands wait for answers.
+        tokio::spawn(receive(shop.clone()));
+    }
+}
+
+async fn receive(shop: Shop) {
+    let delegation = shop.engine.delegation.clone();
+    let Some(Running { locks, process, seal, .. }) = delegation.running() else { return };
+    let mut inbox = locks.inbox(MAILBOX);
+    loop {
+        match seal.open(process, &inbox.next().await) {
+            Some(Message::Commands { lease, key, from, orders }) => {
+                let Ok(key) = LockKey::new(key) else { continue };
+                accept(&shop, &LeaseId::new(lease), &(from.into(), key), orders);
+            }
+            Some(Message::Answers { key, answers }) => {
+                let Ok(key) = LockKey::new(key) else { continue };
+                shop.engine.queues.answer(&key, answers);
+            }
+            None => tracing::warn!("a message of commands is not from a replica of this shop"),
+        }
+    }
+}
+
+/// Adds the commands to the queue of the lease's leader. Those that it does not take get an answer.
+fn accept(shop: &Shop, lease: &LeaseId, to: &Address, orders: Vec<ForwardedOrder>) {
+    let mut entries = Vec::with_capacity(orders.len());
+    for order in orders {
+        match entry(shop, to, &order) {
+            Ok(entry) => entries.push(entry),
+            Err(answer) => shop.engine.delegation.answer(to.clone(), order.number, answer),
+        }
+    }
+    for (entry, answer) in shop.engine.queues.join_forwarded(&to.1, lease, entries) {
+        entry.return_to_sender(answer);
+    }
+}
+
+fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry, Answer> {
+    let command = order.command().ok_or(Answer::Failed)?;
+    let in_flight = shop.engine.in_flight.register(command.idempotency());
+    let in_flight = in_flight.map_err(|rejection| Answer::of_rejection(&rejection))?;
+
+    let joined_at = Instant::now();
+    let options = RequestOptions {
+        strategy: &batched::STRATEGY,
+        in_lab: order.in_lab,
+        payment_window: order.payment_window(),
+        deadline: joined_at + Duration::from_millis(order.left_ms),
+        ..RequestOptions::new(shop, order.request_id)
+    };
+    let delegation = shop.engine.delegation.clone();
+    Ok(QueueEntry {
+        command: Arc::new(command),
+        options,
+        joined_at,
+        key_lock_requested: order.key_lock_requested,
+        looked_up: false,
+        stays_here: true,
+        in_flight,
+        request: Span::none(),
+        stage: Span::none(),
+        reply: Reply::Replica { delegation, to: to.clone(), number: order.number },
+    })
+}

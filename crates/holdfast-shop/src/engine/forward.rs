@@ -1,0 +1,321 @@
+//! The leader of a replica that does not hold the lease of its queue's key: it has its commands
+//! executed by the holder ([`super::delegation`]).
+//!
+//! If a command can't be forwarded, or an answer does not come in time, it waits for the lease, as
+//! if there were no delegation. With the lease, it resolves the commands that have no answer.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_lock::fenced::FENCES_PER_GRANT;
+use holdfast_lock::{Delivery, FencedGuard};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::delegation::{Answer, ForwardedOrder, RemoteLease, ms};
+use super::entry::EntryResult;
+use super::leader::Leader;
+use super::locks::AcquiredLocks;
+use super::queue::{ForwardedEntry, QueueEntry, TakenEntries};
+use super::replay::LOOKUP_TIMEOUT;
+use crate::failure::{Error, Execution};
+use crate::store::items::{invalidate_item, item_fence};
+use crate::store::key_records::{self, Replay};
+use holdfast_base::metrics::define_metrics;
+
+/// Time within which an answer comes, unless its holder is dead, paused or cut off. Far longer than
+/// a batch, and shorter than a lease: who waits for a dead holder's lease is queued by its end.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+define_metrics! {
+    FORWARDED: "holdfast_forwarded_commands_total", Counter ["result"] &[],
+        "batched: commands that were forwarded to the replica with the item's lease, by result";
+    FORWARDED_WAITING: "holdfast_forwarded_commands_waiting", Gauge [] &[],
+        "batched: commands that were forwarded and have no answer yet";
+}
+
+/// How forwarding to a holder ended.
+pub(super) enum ForwardEnd {
+    /// Nothing waits.
+    Idle,
+    /// The lease is another's by now, or free.
+    LeaseMoved,
+    /// The holder can't execute all of the commands, or does not answer.
+    LeaseNeeded,
+}
+
+impl Leader {
+    /// Forwards the commands to that holder as they come, and responds with its answers.
+    pub(super) async fn forward_to(&mut self, lease: RemoteLease) -> ForwardEnd {
+        let delegation = self.shop.engine.delegation.clone();
+        delegation.remember_holder(&self.queue.key, lease.clone()).await;
+        loop {
+            self.take_answers().await;
+            if self.refused_by.as_ref() == Some(&lease.id) {
+                return ForwardEnd::LeaseMoved;
+            }
+            if self.queue.waiting() == 0 && self.forwarded.is_empty() {
+                return ForwardEnd::Idle;
+            }
+
+            let oldest = self.forwarded.values().next().map(|forwarded| forwarded.sent_at);
+            let late_at = oldest.unwrap_or_else(Instant::now) + ANSWER_TIMEOUT;
+            // First: commands that keep arriving do not put it off.
+            if late_at <= Instant::now() {
+                delegation.note_silence(&lease.id);
+                return ForwardEnd::LeaseNeeded;
+            }
+
+            if self.queue.waiting() > 0 {
+                let TakenEntries { batch, dead } = self.queue.take_forwardable();
+                self.reject(dead, Error::deadline_passed()).await;
+                if !batch.is_empty()
+                    && let Some(end) = self.send(&lease, batch).await
+                {
+                    return end;
+                }
+                if self.queue.has_entries_that_stay() {
+                    return ForwardEnd::LeaseNeeded;
+                }
+                continue;
+            }
+
+            tokio::select! {
+                () = self.queue.arrived(1) => {}
+                () = self.queue.answered() => {}
+                () = sleep_until(late_at) => {}
+            }
+        }
+    }
+
+    /// Sends the entries. Returns an end if the holder did not get them.
+    async fn send(&mut self, lease: &RemoteLease, entries: Vec<QueueEntry>) -> Option<ForwardEnd> {
+        let delegation = self.shop.engine.delegation.clone();
+        let sent_at = Instant::now();
+        let numbers: Vec<u64> = entries.iter().map(|_| delegation.next_number()).collect();
+        for (number, entry) in numbers.iter().zip(entries) {
+            // Before they are sent: the answer may come first.
+            self.forwarded.insert(*number, ForwardedEntry { entry, lease: lease.clone(), sent_at });
+        }
+        self.note_forwarded();
+
+        let orders = numbers.iter().filter_map(|number| {
+            let ForwardedEntry { entry, .. } = self.forwarded.get(number)?;
+            let left = entry.options.deadline.saturating_duration_since(sent_at);
+            Some(ForwardedOrder {
+                number: *number,
+                left_ms: ms(left),
+                key_lock_requested: entry.key_lock_requested,
+                in_lab: entry.options.in_lab,
+                request_id: entry.options.request_id,
+                ..ForwardedOrder::of(entry.command.as_ref())?
+            })
+        });
+        let orders = orders.collect();
+        let delivery = delegation.forward(&self.queue.key, &lease.id, orders).await;
+        let end = match delivery {
+            Ok(Delivery::Published) => return None,
+            Ok(Delivery::Moved(_)) => ForwardEnd::LeaseMoved,
+            Ok(Delivery::NotReceived) => {
+                delegation.note_silence(&lease.id);
+                ForwardEnd::LeaseNeeded
+            }
+            // It may have been published.
+            Err(error) => {
+                tracing::debug!(%error, "commands may have been forwarded");
+                return Some(ForwardEnd::LeaseNeeded);
+            }
+        };
+
+        let unsent = numbers.iter().filter_map(|number| self.forwarded.remove(number));
+        let unsent = unsent.map(|forwarded| forwarded.entry).collect();
+        self.note_forwarded();
+        self.queue.put_back(unsent);
+        Some(end)
+    }
+
+    /// Responds with the answers that have come. Commands that were not executed wait again, in
+    /// front of the others.
+    pub(super) async fn take_answers(&mut self) {
+        let mut done = Vec::new();
+        let mut looked_up = Vec::new();
+        let mut returned = Vec::new();
+        let answers = self.queue.take_answers();
+        if answers.is_empty() {
+            return;
+        }
+
+        for (number, answer) in answers {
+            let Some(ForwardedEntry { mut entry, lease, .. }) = self.forwarded.remove(&number)
+            else {
+                continue;
+            };
+            let replica = lease.id.process_name();
+            if answer == Answer::LeaseEnded {
+                self.refused_by = Some(lease.id.clone());
+            }
+            // A duplicate at the holder may have been refused because of this command's key lock:
+            // it would be wrong to refuse both.
+            let has_key = answer == Answer::KeyInFlight && entry.key_lock_requested;
+            entry.stays_here |= has_key || answer == Answer::Failed;
+            let answer = if has_key { Answer::Failed } else { answer };
+            let is_unread = matches!(answer, Answer::KeyInFlight | Answer::Overloaded);
+            let result =
+                entry.command.single_order().and_then(|order| answer.result(order, replica));
+            match result {
+                Some(Err(failure)) if is_unread => looked_up.push((entry, failure)),
+                Some(result) => done.push((entry, result)),
+                None => returned.push(entry),
+            }
+        }
+
+        self.note_forwarded();
+        count("executed", done.iter().filter(|(_, result)| result.is_ok()).count());
+        count("rejected", done.iter().filter(|(_, result)| result.is_err()).count());
+        count("rejected", looked_up.len());
+        count("returned", returned.len());
+        if !returned.is_empty() {
+            self.queue.put_back(returned);
+        }
+        self.respond(done).await;
+        let names: Vec<String> =
+            looked_up.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
+        self.key_locks.release(&names).await;
+        self.replay_or_reject(looked_up);
+    }
+
+    /// Resolves the commands that were forwarded and have no answer, under the own lease. Raises
+    /// the version and the fence of the row first: from then on, no former holder writes it. So a
+    /// command without a record was not executed, and waits again.
+    pub(super) async fn resolve_forwarded(&mut self, locks: &mut AcquiredLocks) {
+        self.take_answers().await;
+        let forwarded = std::mem::take(&mut self.forwarded);
+        let highest_grant = forwarded.values().map(|it| it.lease.fence).max();
+        let entries: Vec<QueueEntry> = forwarded.into_values().map(|it| it.entry).collect();
+        self.note_forwarded();
+        let Some(highest_grant) = highest_grant else { return };
+
+        tracing::info!(key = %self.queue.key, commands = entries.len(), "forwarded commands have no answer");
+        let replays = match timeout(
+            RESOLVE_TIMEOUT,
+            self.look_up_behind_fence(&entries, highest_grant, locks),
+        )
+        .await
+        {
+            Ok(Ok(replays)) => replays,
+            Ok(Err(error)) => return self.report_unknown(entries, &error).await,
+            Err(_) => return self.report_unknown(entries, &Error::postgres_timeout()).await,
+        };
+
+        let mut done: Vec<(QueueEntry, EntryResult)> = Vec::new();
+        let mut again = Vec::new();
+        for (mut entry, replay) in entries.into_iter().zip(replays) {
+            match replay {
+                // By this request, although its response was read back.
+                Some(replay) => {
+                    done.push((entry, replay.map(|executed| Execution::now(executed.response))));
+                }
+                None => {
+                    // The former holder may have locked its key.
+                    entry.key_lock_requested = true;
+                    entry.stays_here = true;
+                    again.push(entry);
+                }
+            }
+        }
+        count("resolved", done.len());
+        count("returned", again.len());
+        self.queue.put_back(again);
+        self.respond(done).await;
+    }
+
+    async fn look_up_behind_fence(
+        &self,
+        entries: &[QueueEntry],
+        highest_grant: i64,
+        locks: &mut AcquiredLocks,
+    ) -> Result<Vec<Option<Replay>>, Error> {
+        let Some(order) = entries.iter().find_map(|entry| entry.command.single_order()) else {
+            return Err(Error::Bug("only orders are forwarded".to_owned()));
+        };
+
+        while let Some(fence) = locks.lease().map(FencedGuard::fence) {
+            // The fences of a former holder are those of its grant. If Redis lost its counter, they
+            // may be higher than this lease's; and if it had lost it before, the holder may have
+            // raised its own above the row's.
+            let mut connection = self.shop.pool.acquire().await?;
+            // A statement may be in flight on it if this is dropped.
+            connection.close_on_drop(true);
+            let row = item_fence(&mut connection, order.sku).await?;
+            let floor = row.max(highest_grant + FENCES_PER_GRANT) + FENCES_PER_GRANT;
+            if fence > floor && invalidate_item(&mut connection, order.sku, fence).await? == fence {
+                let requests: Vec<_> =
+                    entries.iter().map(|entry| entry.command.idempotency()).collect();
+                let replays = key_records::look_up(&mut connection, &requests).await?;
+                connection.close_on_drop(false);
+                return Ok(replays);
+            }
+
+            // Before Redis is awaited.
+            connection.close_on_drop(false);
+            drop(connection);
+            locks.raise_fences(vec![(self.queue.key.clone(), floor)]).await?;
+        }
+        Err(Error::LockLost(self.queue.key.clone()))
+    }
+
+    /// Responds to the commands that were forwarded and whose deadline has passed; with `all`, to
+    /// all of them: with the record of the key, or that the outcome is unknown.
+    pub(super) async fn give_up_forwarded(&mut self, all: bool) {
+        let now = Instant::now();
+        let late = self.forwarded.extract_if(.., |_, it| all || it.entry.options.deadline <= now);
+        let late: Vec<QueueEntry> = late.map(|(_, forwarded)| forwarded.entry).collect();
+        self.note_forwarded();
+        if late.is_empty() {
+            return;
+        }
+
+        let replays = &self.shop.engine.replays;
+        let lookups =
+            late.iter().map(|entry| replays.find(entry.command.idempotency(), LOOKUP_TIMEOUT));
+        let found = join_all(lookups).await;
+        let (done, open): (Vec<_>, Vec<_>) =
+            late.into_iter().zip(found).partition(|(_, replay)| replay.is_some());
+        count("resolved", done.len());
+        let done = done.into_iter().filter_map(|(entry, replay)| Some((entry, replay?)));
+        self.respond(done.collect()).await;
+
+        let open = open.into_iter().map(|(entry, _)| entry).collect();
+        self.report_unknown(open, &Error::task_ended("the replica with the item's lease")).await;
+    }
+
+    async fn report_unknown(&mut self, entries: Vec<QueueEntry>, error: &Error) {
+        count("unknown", entries.len());
+        let unknown = Error::Unavailable {
+            what: "the replica with the item's lease",
+            cause: error.to_string(),
+            outcome_unknown: true,
+        };
+        self.reject(entries, unknown).await;
+    }
+
+    /// Counts the commands without an answer against the limit of the queue.
+    fn note_forwarded(&self) {
+        let now = self.forwarded.len();
+        let before = self.queue.set_forwarded(now);
+        metrics::gauge!(FORWARDED_WAITING).increment(now as f64 - before as f64);
+    }
+
+    /// Returns the commands of other replicas that were not begun: the lease to which they were
+    /// addressed has ended.
+    pub(super) fn return_unbegun(&self) {
+        for entry in self.queue.end_lease() {
+            entry.return_to_sender(Answer::LeaseEnded);
+        }
+    }
+}
+
+/// Counts forwarded commands by what became of them.
+fn count(result: &'static str, commands: usize) {
+    metrics::counter!(FORWARDED, "result" => result).increment(commands as u64);
+}

@@ -1,0 +1,195 @@
+//! `batched` on several replicas: commands go to the replica that holds the item's lease. While it
+//! is killed, paused or cut off, and while Redis loses its data, none is executed twice, and each
+//! client learns what became of its order.
+
+use std::pin::pin;
+
+use futures_util::future::{Either, join_all, select};
+use holdfast_testkit::checker::ObservedOutcome;
+use holdfast_testkit::observer::Observer;
+use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::topology::{self, Topology};
+use holdfast_testkit::{Call, Reply, Shop, User, fresh_key, until};
+
+use crate::batched_faults::REQUEST_TIMEOUT;
+use crate::metrics::{metrics, value};
+
+const STOCK: i64 = 100;
+/// The orders at replica 1, which forwards them.
+const FORWARDED: usize = 10;
+
+async fn forwarded(shop: &Shop, replica: usize, result: &str) -> f64 {
+    let line = format!("holdfast_forwarded_commands_total{{result=\"{result}\"}}");
+    value(&metrics(shop, replica).await, &line).unwrap_or(0.0)
+}
+
+pub async fn unanswered(shop: &Shop, replica: usize) -> f64 {
+    let metrics = metrics(shop, replica).await;
+    value(&metrics, "holdfast_forwarded_commands_waiting").unwrap_or(0.0)
+}
+
+/// Orders at both replicas at the same time.
+async fn order_at_both(alice: &User, sku: &str, orders: usize) -> Vec<Reply> {
+    join_all((0..orders).map(|n| alice.at(n % 2).orders(sku, 1).send())).await
+}
+
+#[tokio::test]
+async fn commands_go_to_the_replica_with_the_lease() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000_000, 100).await;
+    let mut executed_elsewhere = 0;
+    until("orders are executed by another replica", async || {
+        for (n, reply) in order_at_both(&alice, &sku, 40).await.into_iter().enumerate() {
+            let is_elsewhere = reply.header("holdfast-replica") != shop.replicas[n % 2].name();
+            executed_elsewhere += i32::from(is_elsewhere);
+            reply.succeeds(201);
+        }
+        executed_elsewhere > 20
+    })
+    .await;
+    let counted = forwarded(&shop, 0, "executed").await + forwarded(&shop, 1, "executed").await;
+    assert!(counted >= f64::from(executed_elsewhere), "{counted} of {executed_elsewhere}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn forwarded_commands_are_rejected_and_replayed_as_others() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let keys: Vec<String> = (0..40).map(|_| fresh_key()).collect();
+    until("rejections are another replica's", async || {
+        let sku = shop.lab_item(10).await;
+        let each = keys.iter().enumerate();
+        let orders = each.map(|(n, _)| alice.at(n % 2).orders(&sku, 1).key(&fresh_key()).send());
+        let replies = join_all(orders).await;
+        assert_eq!(replies.iter().filter(|reply| reply.status == 201).count(), 10);
+        for reply in replies.into_iter().filter(|reply| reply.status != 201) {
+            assert_eq!(reply.fails(409, "sold-out")["requested"], 1);
+        }
+        forwarded(&shop, 0, "rejected").await + forwarded(&shop, 1, "rejected").await > 0.0
+    })
+    .await;
+
+    // Of the duplicates at both replicas, one is executed.
+    let sku = shop.shop_item(1_000, 100).await;
+    for _ in 0..2 {
+        let orders = keys.iter().flat_map(|key| {
+            (0..2).map(|at| alice.at(at).orders(&sku, 1).key(key).send()).collect::<Vec<_>>()
+        });
+        for reply in join_all(orders.collect::<Vec<_>>()).await {
+            if reply.status != 201 {
+                reply.fails(409, "idempotency-key-in-flight");
+            }
+        }
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 40);
+    shop.assert_sound().await;
+}
+
+/// Pauses an order of replica 0 under the item's lease for four seconds, sends orders to replica 1,
+/// which forwards them, and lets `fault` happen. Each client asks until it knows the outcome.
+async fn check_fault(shop: &Shop, running: usize, fault: impl AsyncFnOnce()) {
+    let observer = Observer::of(shop).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(STOCK, 100).await;
+    let lines = [(sku.as_str(), 1)];
+    let buy = async |n: usize, pause: Option<&str>| {
+        let key = fresh_key();
+        let with_pause = |it: Call| match pause {
+            Some(point) => it.pause(point),
+            None => it,
+        };
+        let outcome = observer.place(n, &key, &lines, with_pause, Some(REQUEST_TIMEOUT)).await;
+        if !matches!(outcome, ObservedOutcome::Done { .. }) {
+            observer.buy(n + 3, &key, &lines, REQUEST_TIMEOUT).await;
+        }
+    };
+
+    let mut holder = Box::pin(buy(0, Some("read:4000")));
+    let paused = pin!(shop.until_one_is_paused(&admin, "read"));
+    let Either::Right(_) = select(&mut holder, paused).await else { panic!("it was not paused") };
+    let others = join_all((0..FORWARDED).map(|n| buy(2 * n + 1, None)));
+    let fault = async {
+        until("orders are forwarded", async || unanswered(shop, 1).await >= 1.0).await;
+        fault().await;
+    };
+    futures_util::join!(holder, others, fault);
+
+    assert_eq!(orders(shop).await, FORWARDED as i64 + 1);
+    observer.assert_consistent(running, &[&sku]).await;
+}
+
+async fn orders(shop: &Shop) -> i64 {
+    shop.number("select count(*) from orders").await
+}
+
+async fn until_others_are_sold(shop: &Shop) {
+    until("the other replica sells", async || orders(shop).await >= FORWARDED as i64).await;
+}
+
+#[tokio::test]
+async fn killed_holder_loses_no_forwarded_command() {
+    let shop = Shop::start(2).await;
+    check_fault(&shop, 1, async || shop.replicas[0].send_kill()).await;
+}
+
+#[tokio::test]
+async fn paused_holder_executes_no_command_twice() {
+    let shop = Shop::start(2).await;
+    let pause = async || {
+        shop.replicas[0].pause();
+        until_others_are_sold(&shop).await;
+        shop.replicas[0].resume();
+    };
+    check_fault(&shop, 1, pause).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holder_without_redis_executes_no_command_twice() {
+    let redis = Proxy::to_redis().await;
+    let mut shop = Shop::without_replicas().await;
+    let url = format!("redis://127.0.0.1:{}", redis.port);
+    shop.add_replica(&[("REDIS_URL", url.as_str())]);
+    shop.add_replica(&[]);
+    let cut = async || {
+        redis.freeze();
+        until_others_are_sold(&shop).await;
+        redis.thaw();
+    };
+    check_fault(&shop, 1, cut).await;
+}
+
+#[tokio::test]
+async fn redis_that_loses_its_data_loses_no_forwarded_command() {
+    let (shop, redis) = Shop::with_own_redis().await;
+    let flush = async || {
+        let _: String = topology::query(&redis.url, "FLUSHALL").unwrap();
+    };
+    check_fault(&shop, 1, flush).await;
+}
+
+#[tokio::test]
+async fn replica_that_forwards_and_dies_loses_no_command() {
+    let shop = Shop::start(2).await;
+    check_fault(&shop, 0, async || shop.replicas[1].send_kill()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_forwarded_in_cluster_and_behind_sentinels() {
+    for topology in [Topology::Cluster, Topology::Sentinel] {
+        let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
+        let redis = redis.expect("redis-server is installed");
+        let shop = Shop::start_with(2, &[("REDIS_URL", redis.url.as_str())]).await;
+        let alice = shop.sign_in("alice").await;
+        let sku = shop.shop_item(1_000_000, 100).await;
+        until("orders are forwarded", async || {
+            for reply in order_at_both(&alice, &sku, 40).await {
+                reply.succeeds(201);
+            }
+            forwarded(&shop, 0, "executed").await + forwarded(&shop, 1, "executed").await > 0.0
+        })
+        .await;
+        shop.assert_sound().await;
+    }
+}
