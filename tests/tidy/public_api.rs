@@ -35,7 +35,7 @@ fn public_api_of_the_lock_is_the_committed_one() {
     );
 }
 
-/// The items of the sources: those that are `pub`, also in a private module, which `lib.rs` exports.
+/// The items of the sources: those that are `pub`, also in a private module that `lib.rs` exports.
 #[derive(Default)]
 struct Api {
     files: Vec<SourceFile>,

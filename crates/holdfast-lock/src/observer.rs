@@ -129,9 +129,9 @@ impl Observer for MetricsObserver {
             Event::Joined { queue_length } => metrics::histogram!(QUEUE_LENGTH)
                 .record(u32::try_from(queue_length).map_or(f64::INFINITY, f64::from)),
             Event::Acquired { kind, source, waited } => {
-                metrics::counter!(ACQUISITIONS, "kind" => kind.name(), "source" => source.name())
-                    .increment(1);
-                metrics::histogram!(WAIT, "kind" => kind.name()).record(waited.as_secs_f64());
+                let (kind, source) = (kind.name(), source.name());
+                metrics::counter!(ACQUISITIONS, "kind" => kind, "source" => source).increment(1);
+                metrics::histogram!(WAIT, "kind" => kind).record(waited.as_secs_f64());
             }
             Event::Renewed { kind } => {
                 metrics::counter!(RENEWALS, "kind" => kind.name()).increment(1);

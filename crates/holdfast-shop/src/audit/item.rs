@@ -244,15 +244,7 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
     let Some(row) = row else { return Ok(None) };
 
     // Of the same snapshot as the figures.
-    let forks = sqlx::query_as!(
-        LedgerFork,
-        r#"select version, min(before) as "before!", array_agg(seq order by seq) as "entries!"
-             from stock_ledger where sku = $1
-            group by version having count(*) > 1 order by version"#,
-        sku.as_str(),
-    )
-    .fetch_all(tx)
-    .await?;
+    let forks = ledger_forks(tx, sku).await?;
 
     let drift = row.stock - row.total;
     Ok(Some(ItemAudit {
@@ -271,4 +263,16 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
         forks,
         ok: drift == 0 && row.breaks == 0 && row.unsettled <= row.stock,
     }))
+}
+
+async fn ledger_forks(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<Vec<LedgerFork>> {
+    sqlx::query_as!(
+        LedgerFork,
+        r#"select version, min(before) as "before!", array_agg(seq order by seq) as "entries!"
+             from stock_ledger where sku = $1
+            group by version having count(*) > 1 order by version"#,
+        sku.as_str(),
+    )
+    .fetch_all(tx)
+    .await
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
 
-use super::state::UnitSnapshot;
 use crate::failure::{Error, StoredResponse};
 use crate::model::{
     AdminEntry, Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
@@ -130,4 +129,14 @@ pub enum CommandResponse {
     /// [`Changes::edit`].
     Edited,
     Expired(BTreeSet<OrderId>),
+}
+
+/// One unit of an item in units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitSnapshot {
+    pub unit: i64,
+    /// Version at which `order` was read; each change replaces it.
+    pub version: i64,
+    /// The order that has it; `None` if it is free.
+    pub order: Option<OrderId>,
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::changes::{BalanceChange, LedgerChange, StatusTransition, StockChange};
+use super::changes::{BalanceChange, LedgerChange, StatusTransition, StockChange, UnitSnapshot};
 use crate::failure::Rejection;
 use crate::model::{Item, LedgerEntry, OrderStatus};
 use crate::{OrderId, Sku, UserId};
@@ -29,16 +29,6 @@ pub struct ShopState {
     pub next_entry: Option<NextLedgerEntry>,
     /// The units that are locked for the commands: of items in units, and of no others.
     pub units: BTreeMap<Sku, Vec<UnitSnapshot>>,
-}
-
-/// One unit of an item in units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnitSnapshot {
-    pub unit: i64,
-    /// Version at which `order` was read; each change replaces it.
-    pub version: i64,
-    /// The order that has it; `None` if it is free.
-    pub order: Option<OrderId>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

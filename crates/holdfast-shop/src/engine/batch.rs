@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use holdfast_lock::FencedGuard;
 use rand::RngExt as _;
-use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{Span, debug_span};
+use tokio::time::{Instant, sleep};
+use tracing::debug_span;
 
+use super::batch_entries::{Batch, begin_step};
 use super::begin::{BegunAttempt, ReadResult, begin_unread, read};
 use super::decide::{Decision, decide};
-use super::entry::{AttemptError, BatchEntry, EntryResult};
+use super::entry::{AttemptError, EntryResult};
 use super::group_commit;
 use super::locks::{AcquiredLocks, LockState};
 use super::points::{self, note_refused, pass_committed, pass_point, pass_written};
@@ -26,24 +27,13 @@ use crate::failure::{Error, Failure};
 use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
 use crate::store::{BatchWrite, WriteResult};
-use crate::strategy::{Mistake, Strategy};
-use crate::{Shop, Sku, UserId};
+use crate::strategy::Mistake;
+use crate::{Sku, UserId};
 use holdfast_base::metrics::define_metrics;
 
 define_metrics! {
     STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
         "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
-}
-
-/// Commands that are executed together, under the same locks, with one read and one write.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Batch<'a> {
-    pub(super) shop: &'a Shop,
-    pub(super) strategy: &'static Strategy,
-    pub(super) entries: &'a [BatchEntry<'a>],
-    /// True for the batch of a leader: no other write of its key is under way in this process, so
-    /// its write may share a statement with those of other keys.
-    pub(super) has_leader: bool,
 }
 
 /// Executes the batch of a leader without a read, on what it knows of its own last write. If the
@@ -399,45 +389,4 @@ async fn ended(session: DatabaseSession, failure: Failure) -> AttemptError {
 async fn row_changed(session: DatabaseSession) -> AttemptError {
     session.end().await;
     Error::Conflict("a row changed between read and write".to_owned()).into()
-}
-
-impl<'a> Batch<'a> {
-    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
-        self.entries.iter().copied().enumerate()
-    }
-
-    fn written(&self, write: &BatchWrite) -> impl Iterator<Item = (usize, BatchEntry<'a>)> {
-        write.commands.iter().map(|command| (command.position, self.entries[command.position]))
-    }
-
-    /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
-    /// none.
-    pub(super) fn is_in_lab(&self) -> bool {
-        self.entries.iter().any(|entry| entry.options.in_lab)
-    }
-
-    fn yields_connection(&self) -> bool {
-        self.entries.iter().any(|entry| entry.options.probe.yields_connection())
-    }
-
-    fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {
-        let failure = failure.into();
-        self.entries.iter().map(|_| Err(failure.clone())).collect()
-    }
-
-    pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
-    }
-
-    /// The latest: a batch is executed as a whole, without those that were late when it was taken.
-    pub(super) fn deadline(&self) -> Instant {
-        let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
-        deadlines.max().unwrap_or_else(Instant::now)
-    }
-}
-
-/// Begins a step of a batch: a span below the stage of each command, until the result is dropped.
-pub(super) fn begin_step(batch: Batch<'_>, span_below: impl Fn(&Span) -> Span) -> Vec<Span> {
-    let spans = batch.entries.iter().map(|entry| span_below(entry.stage));
-    spans.filter(|span| !span.is_disabled()).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::debug_span;
 
-use super::batch::{Batch, begin_step};
+use super::batch_entries::{Batch, begin_step};
 use super::entry::AttemptError;
 use super::kept_row::PostgresClock;
 use super::locks::{AcquiredLocks, LockState};

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
-use super::batch::{self, Batch};
+use super::batch;
+use super::batch_entries::Batch;
 use super::deduction::add_returned;
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;

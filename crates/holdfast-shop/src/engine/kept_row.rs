@@ -7,15 +7,10 @@
 //! keys are found by the insert of its own: a duplicate violates the unique constraint, and the
 //! batch reads. Tests: `tests/it/kept_row.rs`, `tests/model/strategy.rs`.
 
-use futures_util::future::join;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::batch;
-use super::entry::{BatchEntry, EntryResult};
-use super::leader::{Leader, batch_of};
-use super::locks::{AcquiredLocks, LockState};
-use super::queue::QueueEntry;
+use super::entry::BatchEntry;
 use crate::Sku;
 use crate::command::ReadSet;
 use crate::command::state::{ShopState, StockSnapshot};
@@ -96,28 +91,6 @@ impl KeptRow {
     pub(super) fn record_refused(&mut self) {
         metrics::counter!(UNREAD_BATCHES, "outcome" => "refused").increment(1);
         self.reads_due = READS_AFTER_REFUSAL;
-    }
-}
-
-impl Leader {
-    /// Executes a batch, without a read if all is known.
-    pub(super) async fn execute(
-        &mut self,
-        locks: &mut AcquiredLocks,
-        queued: Vec<QueueEntry>,
-    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
-        let shop = self.shop.clone();
-        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-        let Some(known) = locks.kept_row.take(&entries) else {
-            drop(entries);
-            return self.execute_with_read(locks, queued).await;
-        };
-
-        // The write needs no locks of idempotency keys, as it inserts their records; they answer
-        // the duplicates that follow.
-        let executing = batch::execute_unread(batch_of(&shop, &entries), locks, known);
-        let (_, (results, state)) = join(self.acquire_key_locks(&queued), executing).await;
-        (queued.into_iter().zip(results).collect(), state)
     }
 }
 

@@ -19,7 +19,8 @@ use holdfast_lock::{FencedGuard, IdempotencyLocks, LeaseId, LockKey};
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, debug_span, error_span};
 
-use super::batch::{self, Batch};
+use super::batch;
+use super::batch_entries::Batch;
 use super::begin;
 use super::entry::{BatchEntry, EntryResult};
 use super::locks::{AcquiredLocks, LockState};

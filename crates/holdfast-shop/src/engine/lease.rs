@@ -21,9 +21,15 @@ const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
 /// Where the lease is that a leader needs.
 #[derive(Debug)]
 pub(super) enum LeaseLocation {
-    Here(AcquiredLocks),
+    Here(Box<AcquiredLocks>),
     /// Held by another process, to which commands may be forwarded.
     Elsewhere(RemoteLease),
+}
+
+impl LeaseLocation {
+    fn here(locks: AcquiredLocks) -> Self {
+        Self::Here(Box::new(locks))
+    }
 }
 
 type PendingLease = MaybeDone<BoxFuture<'static, Result<LeaseLocation, Failure>>>;
@@ -61,7 +67,7 @@ impl Leader {
                         None => wait_for_lease(&locks, key).await,
                     }
                 }
-                acquired => acquired.map(LeaseLocation::Here),
+                acquired => acquired.map(LeaseLocation::here),
             }
         }))
     }
@@ -75,7 +81,7 @@ impl Leader {
             _ => {
                 let acquiring = self.acquire_or_find();
                 match self.wait_for(acquiring).await? {
-                    LeaseLocation::Here(locks) => return Some(locks),
+                    LeaseLocation::Here(locks) => return Some(*locks),
                     LeaseLocation::Elsewhere(lease) => lease,
                 }
             }
@@ -98,7 +104,7 @@ impl Leader {
     /// Waits for a lease that was requested with [`Leader::acquire`].
     pub(super) async fn wait_for_own(&mut self, acquiring: PendingLease) -> Option<AcquiredLocks> {
         match self.wait_for(acquiring).await? {
-            LeaseLocation::Here(locks) => Some(locks),
+            LeaseLocation::Here(locks) => Some(*locks),
             LeaseLocation::Elsewhere(_) => None,
         }
     }
@@ -165,5 +171,5 @@ impl Leader {
 
 async fn wait_for_lease(locks: &ShopLocks, key: LockKey) -> Result<LeaseLocation, Failure> {
     let acquired = AcquiredLocks::acquire_lease(locks, key, Wait::Notify).await;
-    acquired.map(LeaseLocation::Here)
+    acquired.map(LeaseLocation::here)
 }

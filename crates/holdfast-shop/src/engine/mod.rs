@@ -8,6 +8,7 @@
 //! decision and write, a bounded number of times.
 
 mod batch;
+mod batch_entries;
 mod begin;
 mod decide;
 mod deduction;
@@ -20,6 +21,7 @@ mod in_flight;
 mod kept_row;
 mod known_items;
 mod leader;
+mod leader_batch;
 mod lease;
 mod locks;
 mod points;

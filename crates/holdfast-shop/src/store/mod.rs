@@ -22,15 +22,13 @@ pub mod read;
 pub mod transition;
 pub mod units;
 
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::changed_rows::{ChangedRows, GuardedRow};
 use super::Sku;
-use super::command::changes::{Changes, ItemEdit, NewOrder, StockChange};
-use super::command::state::UnitSnapshot;
-use super::failure::{Error, StoredResponse};
+use super::command::changes::{Changes, ItemEdit, NewOrder, StockChange, UnitSnapshot};
+use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
@@ -85,16 +83,6 @@ impl BatchWrite {
     /// key.
     pub fn edit(&self) -> Option<(&CommandWrite, &ItemEdit)> {
         self.commands.iter().find_map(|write| Some((write, write.changes.edit.as_ref()?)))
-    }
-
-    /// Keeps a write that arrives later from matching its rows, and waits for one that has locked
-    /// them: [`ChangedRows::invalidate`].
-    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
-        match self.units().next() {
-            // The statement of the read has locked it, in the transaction of the write.
-            Some(unit) => Ok(units::wait_for_transaction(db, unit).await?),
-            None => self.rows.invalidate(db).await,
-        }
     }
 
     fn sold(&self, sku: &Sku) -> i64 {

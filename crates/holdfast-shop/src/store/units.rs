@@ -15,7 +15,8 @@ use uuid::Uuid;
 use super::key_records::duplicate_key_conflict;
 use super::transition::transition;
 use super::{BatchWrite, UnitChange, WriteResult, column};
-use crate::command::state::{ShopState, UnitSnapshot};
+use crate::command::changes::UnitSnapshot;
+use crate::command::state::ShopState;
 use crate::failure::{Error, Failure};
 use crate::idempotency::ORDERS_PATH;
 use crate::{OrderId, Sku};
@@ -258,11 +259,20 @@ async fn give_back(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
     Ok(WriteResult::from_guard(holds))
 }
 
+impl BatchWrite {
+    /// Keeps a write that arrives later from matching its rows, and waits for one that has locked
+    /// them: [`ChangedRows::invalidate`].
+    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        match self.units().next() {
+            // The statement of the read has locked it, in the transaction of the write.
+            Some(unit) => Ok(wait_for_transaction(db, unit).await?),
+            None => self.rows.invalidate(db).await,
+        }
+    }
+}
+
 /// Waits for the transaction that has locked the unit, if it has not ended.
-pub(super) async fn wait_for_transaction(
-    db: &mut PgConnection,
-    change: UnitChange<'_>,
-) -> sqlx::Result<()> {
+async fn wait_for_transaction(db: &mut PgConnection, change: UnitChange<'_>) -> sqlx::Result<()> {
     sqlx::query!(
         "select from item_units where sku = $1 and unit = $2 for update",
         change.change.key.as_str(),

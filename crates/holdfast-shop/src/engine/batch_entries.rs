@@ -1,0 +1,67 @@
+//! The commands of a batch, and what is asked of all of them.
+
+use std::future::Future;
+
+use tokio::time::{Instant, timeout_at};
+use tracing::Span;
+
+use super::entry::{BatchEntry, EntryResult};
+use crate::Shop;
+use crate::failure::{Error, Failure};
+use crate::store::BatchWrite;
+use crate::strategy::Strategy;
+
+/// Commands that are executed together, under the same locks, with one read and one write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch<'a> {
+    pub(super) shop: &'a Shop,
+    pub(super) strategy: &'static Strategy,
+    pub(super) entries: &'a [BatchEntry<'a>],
+    /// True for the batch of a leader: no other write of its key is under way in this process, so
+    /// its write may share a statement with those of other keys.
+    pub(super) has_leader: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
+        self.entries.iter().copied().enumerate()
+    }
+
+    pub(super) fn written(
+        &self,
+        write: &BatchWrite,
+    ) -> impl Iterator<Item = (usize, BatchEntry<'a>)> {
+        write.commands.iter().map(|command| (command.position, self.entries[command.position]))
+    }
+
+    /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
+    /// none.
+    pub(super) fn is_in_lab(&self) -> bool {
+        self.entries.iter().any(|entry| entry.options.in_lab)
+    }
+
+    pub(super) fn yields_connection(&self) -> bool {
+        self.entries.iter().any(|entry| entry.options.probe.yields_connection())
+    }
+
+    pub(super) fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {
+        let failure = failure.into();
+        self.entries.iter().map(|_| Err(failure.clone())).collect()
+    }
+
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
+    }
+
+    /// The latest: a batch is executed as a whole, without those that were late when it was taken.
+    pub(super) fn deadline(&self) -> Instant {
+        let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
+        deadlines.max().unwrap_or_else(Instant::now)
+    }
+}
+
+/// Begins a step of a batch: a span below the stage of each command, until the result is dropped.
+pub(super) fn begin_step(batch: Batch<'_>, span_below: impl Fn(&Span) -> Span) -> Vec<Span> {
+    let spans = batch.entries.iter().map(|entry| span_below(entry.stage));
+    spans.filter(|span| !span.is_disabled()).collect()
+}

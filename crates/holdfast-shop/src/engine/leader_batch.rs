@@ -1,0 +1,31 @@
+//! A leader's batch: with a read, or on the row that its last one left ([`super::kept_row`]).
+
+use futures_util::future::join;
+
+use super::batch;
+use super::entry::{BatchEntry, EntryResult};
+use super::leader::{Leader, batch_of};
+use super::locks::{AcquiredLocks, LockState};
+use super::queue::QueueEntry;
+
+impl Leader {
+    /// Executes a batch, without a read if all is known.
+    pub(super) async fn execute(
+        &mut self,
+        locks: &mut AcquiredLocks,
+        queued: Vec<QueueEntry>,
+    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
+        let shop = self.shop.clone();
+        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
+        let Some(known) = locks.kept_row.take(&entries) else {
+            drop(entries);
+            return self.execute_with_read(locks, queued).await;
+        };
+
+        // The write needs no locks of idempotency keys, as it inserts their records; they answer
+        // the duplicates that follow.
+        let executing = batch::execute_unread(batch_of(&shop, &entries), locks, known);
+        let (_, (results, state)) = join(self.acquire_key_locks(&queued), executing).await;
+        (queued.into_iter().zip(results).collect(), state)
+    }
+}
