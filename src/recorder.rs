@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use holdfast_lock::LockKind;
 use holdfast_lock::observer::metric_names;
 use metrics::{Key, Level, Metadata};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -31,9 +32,9 @@ define_metrics! {
         "Leases that were renewed, by kind of lock";
     LOST: metric_names::LOST, Counter ["kind"] &[],
         "Leases found lost before they were released, by kind of lock: expired, or lost by Redis";
-    ACQUIRE_TIME: metric_names::WAIT, Histogram ["kind"] SECONDS,
+    ACQUIRE_TIME: metric_names::ACQUIRE_TIME, Histogram ["kind"] SECONDS,
         "Time from the call until a lock was acquired, by kind of lock";
-    HOLD_TIME: metric_names::HOLD, Histogram ["kind"] SECONDS,
+    HOLD_TIME: metric_names::HOLD_TIME, Histogram ["kind"] SECONDS,
         "Time for which a lock was held, by kind of lock";
 }
 
@@ -65,6 +66,12 @@ pub fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     let handle = builder.install_recorder()?;
 
     all_metrics().for_each(describe);
+    // Of the kinds that renew. As of those without labels, Prometheus sees no increase in a first
+    // sample.
+    for kind in [LockKind::Fenced, LockKind::Watchdog, LockKind::Quorum].map(LockKind::name) {
+        metrics::counter!(RENEWALS, "kind" => kind).increment(0);
+        metrics::counter!(LOST, "kind" => kind).increment(0);
+    }
     metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
     Ok(HANDLE.get_or_init(|| handle).clone())
 }

@@ -43,8 +43,9 @@ pub fn under(strategy: &'static str) -> impl Fn(Call) -> Call + Copy {
 async fn customer_limit_is_exact_under_every_strategy() {
     let shop = Shop::start(2).await;
     let customers = shop.customers().await;
-    // Under all strategies, also those that oversell; an item in units has no limit.
-    let limiting = STRATEGIES.iter().filter(|strategy| !strategy.is_for_units());
+    // Under all strategies, also those that oversell; an item in units has no limit, and before
+    // pre-deduct writes an order, it has not locked what the customer has.
+    let limiting = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.counts_in_redis());
     for strategy in limiting.map(|strategy| strategy.name) {
         let each = if strategy == "expire-only" { 4 } else { 8 };
         for limit in [1, 3] {

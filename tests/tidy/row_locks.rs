@@ -14,7 +14,12 @@ fn statements_lock_rows_in_order() {
         for (end, _) in locks {
             let select = &code[..end];
             let select = &select[select.rfind("select ").unwrap_or(0)..];
-            let keys = [" where sku = $1", " where user_id = $1", " where only_one"];
+            let keys = [
+                " where sku = $1",
+                " where sku = $1 and unit = $2",
+                " where user_id = $1",
+                " where only_one",
+            ];
             let is_one_row = keys.iter().any(|key| select.ends_with(key));
             let is_ordered = select.contains(" order by ");
             let never_waits = code[end..].starts_with(" for update skip locked");

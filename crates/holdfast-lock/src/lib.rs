@@ -14,6 +14,7 @@ mod local;
 pub mod locks;
 pub mod mail;
 pub mod observer;
+mod owned_key;
 mod owner;
 #[cfg(feature = "sqlx-postgres")]
 pub mod postgres;

@@ -112,9 +112,9 @@ pub mod metric_names {
     /// Counter of lost leases, with the label `kind`.
     pub const LOST: &str = "holdfast_lock_lost_total";
     /// Histogram of the seconds from the call to the acquisition, with the label `kind`.
-    pub const WAIT: &str = "holdfast_lock_acquire_seconds";
+    pub const ACQUIRE_TIME: &str = "holdfast_lock_acquire_seconds";
     /// Histogram of the seconds from the acquisition to its end, with the label `kind`.
-    pub const HOLD: &str = "holdfast_lock_held_seconds";
+    pub const HOLD_TIME: &str = "holdfast_lock_held_seconds";
     /// Histogram of the number of waiters of this process before a new one.
     pub const QUEUE_LENGTH: &str = "holdfast_lock_queue_requests";
     /// Gauge of the keys that this process holds while another process waits for them.
@@ -123,7 +123,9 @@ pub mod metric_names {
 
 impl Observer for MetricsObserver {
     fn observe(&self, event: Event) {
-        use metric_names::{ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS, WAIT};
+        use metric_names::{
+            ACQUIRE_TIME, ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS,
+        };
 
         match event {
             Event::Joined { queue_length } => metrics::histogram!(QUEUE_LENGTH)
@@ -131,7 +133,7 @@ impl Observer for MetricsObserver {
             Event::Acquired { kind, source, waited } => {
                 let (kind, source) = (kind.name(), source.name());
                 metrics::counter!(ACQUISITIONS, "kind" => kind, "source" => source).increment(1);
-                metrics::histogram!(WAIT, "kind" => kind).record(waited.as_secs_f64());
+                metrics::histogram!(ACQUIRE_TIME, "kind" => kind).record(waited.as_secs_f64());
             }
             Event::Renewed { kind } => {
                 metrics::counter!(RENEWALS, "kind" => kind.name()).increment(1);
@@ -150,5 +152,7 @@ impl Observer for MetricsObserver {
 }
 
 fn record_hold(kind: LockKind, held: Duration) {
-    metrics::histogram!(metric_names::HOLD, "kind" => kind.name()).record(held.as_secs_f64());
+    use metric_names::HOLD_TIME;
+
+    metrics::histogram!(HOLD_TIME, "kind" => kind.name()).record(held.as_secs_f64());
 }

@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
 use crate::lease::{Closable, LeaseRecord, Leases};
+use crate::owned_key::OwnedKey;
 use crate::process::Process;
 use crate::redis::set_if_absent;
 use crate::{Error, LockKind, Redis, Released, watchdog};
@@ -36,15 +37,6 @@ pub(crate) struct OwnerLease {
     record: Option<Arc<LeaseRecord>>,
     renewal: Option<AbortOnDropHandle<()>>,
     release_on_drop: bool,
-}
-
-/// A key in Redis, and the value under which it is ours.
-#[derive(Debug, Clone)]
-pub(crate) struct OwnedKey {
-    pub redis: Redis,
-    pub key: String,
-    /// Unique per acquisition.
-    pub owner: String,
 }
 
 /// An acquired lease, as `Locks::close` releases it.
@@ -61,17 +53,6 @@ impl Closable for Acquired {
             self.record.record_release(released);
             released
         })
-    }
-}
-
-impl OwnedKey {
-    /// Deletes the key if it is still ours.
-    async fn delete(&self) -> Released {
-        match self.redis.delete_if(&self.key, &self.owner).await {
-            Ok(true) => Released::Held,
-            Ok(false) => Released::Lost,
-            Err(_) => Released::Unknown,
-        }
     }
 }
 

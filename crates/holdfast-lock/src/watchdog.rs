@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::clock::{lease_deadline_us, monotonic_us};
 use crate::lease::LeaseRecord;
-use crate::owner::OwnedKey;
+use crate::owned_key::OwnedKey;
 
 /// Renews the lease until `end_us`, or until its key has another owner or none. Retries sooner
 /// after an error.

@@ -1,11 +1,12 @@
-//! The course: a learner writes a lock in two functions, and each level breaks it by one more fault.
+//! The course: a learner writes a lock in two functions, and each level breaks it by one more
+//! fault.
 //!
 //! A check is a judgement with the faults of the level; the rules of the level say whether it is
-//! passed. The helper files in `course/` hide the judge's protocol, and bring a client for Redis and
-//! one for Postgres, so that a learner installs nothing but the language.
+//! passed. The helper files in `course/` hide the judge's protocol, and bring a client for Redis
+//! and one for Postgres, so that a learner installs nothing but the language.
 //!
-//! Reading order: `levels`, `folder`, `check`, `text`. Tests: `tests/alone/course.rs`, and all levels with
-//! ten seeds: `script/test-course`.
+//! Reading order: `levels`, `folder`, `check`, `text`. Tests: `tests/alone/course.rs`; all levels,
+//! with ten seeds: `script/test-course`.
 
 mod check;
 mod folder;
@@ -31,8 +32,8 @@ pub enum CourseCommand {
         /// The folder; it is created, or must be empty
         folder: PathBuf,
     },
-    /// Judge the lock at the learner's level; exit code 0: passed, 1: not passed, 2: it could not be
-    /// judged
+    /// Judge the lock at the learner's level; exit code 0: passed, 1: not passed, 2: it could not
+    /// be judged
     Check(CheckArgs),
     /// Show the levels, and which are passed
     Status {

@@ -154,9 +154,10 @@ impl Leader {
             if answer == Answer::LeaseEnded {
                 self.refused_by = Some(lease.id.clone());
             }
-            // A duplicate at the holder may have been refused because of this command's key lock:
-            // it would be wrong to refuse both.
-            let has_key = answer == Answer::KeyInFlight && entry.key_lock_requested;
+            // A duplicate at the holder, also one with another payload, may have been refused
+            // because of this command's key lock: it would be wrong to refuse both.
+            let is_duplicate = matches!(answer, Answer::KeyInFlight | Answer::KeyMismatch);
+            let has_key = is_duplicate && entry.key_lock_requested;
             entry.stays_here |= has_key || answer == Answer::Failed;
             let answer = if has_key { Answer::Failed } else { answer };
             let is_unread = matches!(answer, Answer::KeyInFlight | Answer::Overloaded);
