@@ -1,6 +1,6 @@
 //! Lesson `units`: one unit is left, and A has locked its row. B is rejected at once, as sold out,
-//! and the unit is free again when A's replica is killed. Then two orders of two units, which do not
-//! wait for each other, and the same load with one row and with a row per unit.
+//! and the unit is free again when A's replica is killed. Then two orders of two units, which do
+//! not wait for each other, and the same load with one row and with a row per unit.
 
 use super::{
     ArmResult, DefaultLoad, LessonResult, Scenario, Supply, sales, throughputs, wait_until,

@@ -123,8 +123,8 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does; an edit of an item is alone, and so are a change of units, which has two statements, and an
-/// order of `pre-deduct`.
+/// does; an edit of an item is alone, and so are a change of units, which has two statements, and
+/// an order of `pre-deduct`.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[&BatchWrite],

@@ -85,11 +85,11 @@ impl KeptRow {
     }
 
     pub(super) fn record_written(&self) {
-        metrics::counter!(UNREAD_BATCHES, "outcome" => "written").increment(1);
+        count("written");
     }
 
     pub(super) fn record_refused(&mut self) {
-        metrics::counter!(UNREAD_BATCHES, "outcome" => "refused").increment(1);
+        count("refused");
         self.reads_due = READS_AFTER_REFUSAL;
     }
 }
@@ -104,4 +104,8 @@ fn is_enough(sku: &Sku, entry: &BatchEntry<'_>) -> bool {
         && !texts
         && !next_entry
         && matches!(entry.options.probe, Probe::Off)
+}
+
+fn count(outcome: &'static str) {
+    metrics::counter!(UNREAD_BATCHES, "outcome" => outcome).increment(1);
 }

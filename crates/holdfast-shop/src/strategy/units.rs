@@ -10,8 +10,8 @@
 //! # Breaks when
 //! It does not oversell; it promises less. Who comes first is not served first. *Sold out* is not
 //! final: a unit that another order has locked counts as gone, and is free again if that order is
-//! rejected or fails. Each sale leaves dead rows behind, which vacuum has to remove. Rules that need
-//! the whole item, such as a limit per customer, need a lock on it again.
+//! rejected or fails. Each sale leaves dead rows behind, which vacuum has to remove. Rules that
+//! need the whole item, such as a limit per customer, need a lock on it again.
 //!
 //! # Seen in the wild
 //! `select … for update skip locked limit n`: seats, tickets and vouchers, and flash sales of large
