@@ -125,3 +125,4 @@ course-event-killed = is killed
 course-event-flushed = loses its data
 course-event-restarted = is there again, empty
 course-event-promoted = becomes the primary
+course-event-disconnected = loses all its connections

@@ -122,3 +122,4 @@ course-event-killed = 被杀死
 course-event-flushed = 丢失数据
 course-event-restarted = 又回来了，是空的
 course-event-promoted = 成为主库
+course-event-disconnected = 所有连接都断开了
