@@ -134,12 +134,16 @@ impl FencedGuard {
         self.released = true;
         let (responder, response) = oneshot::channel();
         let id = self.lease.id.clone();
-        match self.actor.send(Message::Released { id, responder: Some(responder) }) {
-            Ok(()) => response.await.unwrap_or(Released::Unknown),
-            // The actor outlives the guards of a lease, unless it panicked.
-            Err(_) if self.lease.is_held() => Released::Unknown,
-            Err(_) => Released::Lost,
+        let sent = self.actor.send(Message::Released { id, responder: Some(responder) });
+        if sent.is_ok()
+            && let Ok(released) = response.await
+        {
+            return released;
         }
+
+        // The actor outlives the guards of a lease, unless it panicked or the lease was lost; it may
+        // have ended with this message unread.
+        if self.lease.is_held() { Released::Unknown } else { Released::Lost }
     }
 
     /// Leaves the lock to expire: it is neither renewed nor released.
