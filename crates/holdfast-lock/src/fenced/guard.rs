@@ -141,8 +141,8 @@ impl FencedGuard {
             return released;
         }
 
-        // The actor outlives the guards of a lease, unless it panicked or the lease was lost; it may
-        // have ended with this message unread.
+        // The actor outlives the guards of a lease, unless it panicked or the lease was lost. It
+        // may have ended with this message unread.
         if self.lease.is_held() { Released::Unknown } else { Released::Lost }
     }
 
