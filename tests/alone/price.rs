@@ -18,8 +18,11 @@ use crate::whole_machine;
 
 const CONNECTIONS: usize = 128;
 const ORDERS: usize = 25 * CONNECTIONS;
-/// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
-const MAX_COST: (f64, f64) = (0.14, 0.06);
+/// Upper bounds per order: reads of Redis, and writing transactions of Postgres. One of two
+/// replicas forwards its orders to the other, which costs a message for each few of them.
+const MAX_COST: (f64, f64) = (0.3, 0.08);
+/// Reads of Redis per writing transaction: those of a batch, its messages and its answers.
+const MAX_READS_PER_WRITE: f64 = 6.0;
 /// What else runs on the machine makes an order dearer, never cheaper: one low cost suffices.
 const MAX_MEASUREMENTS: usize = 3;
 
@@ -105,7 +108,7 @@ impl OrderCost {
 
     fn is_low(&self) -> bool {
         let is_below_max = self.reads <= MAX_COST.0 && self.writes <= MAX_COST.1;
-        is_below_max && self.reads < 3.0 * self.writes
+        is_below_max && self.reads < MAX_READS_PER_WRITE * self.writes
     }
 }
 
@@ -118,8 +121,7 @@ const ALL_FEATURES: [(&str, &str); 4] = [
 ];
 
 /// Unoptimized, on a busy machine, fewer clients are back in time for the next batch, so this
-/// allows twice what `script/bench` demands (P12). How often Redis is asked per batch does not
-/// depend on that: three reads are less than a tenth per order in a full batch of 32.
+/// allows several times what `script/bench` demands (P12).
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_order_costs_fraction_of_a_write() {
     let _machine = whole_machine();
