@@ -247,7 +247,7 @@ impl RunInProgress {
             ran: true,
             lost_updates: lost(&mut self.changes, stock, end.stock)?,
             overlaps: holds::overlaps(&holds).len() as u64,
-            release_ok_when_lost: holds::wrong_releases(&holds).len() as u64,
+            release_ok_when_lost: holds::wrong_releases(&holds, &self.recording).len() as u64,
             fence_regressions: holds::fence_regressions(&holds, &self.recording).len() as u64,
             with_fence,
             acquired: holds.len() as u64,

@@ -30,11 +30,14 @@ pub(super) fn overlaps(holds: &[Turn]) -> Vec<HoldPair> {
 }
 
 /// Returns the holds whose release was answered `ok` after another client had been granted the
-/// lock, each with that first later hold.
-pub(super) fn wrong_releases(holds: &[Turn]) -> Vec<HoldPair> {
+/// lock, each with that first later hold. Grants whose order is not known are left out: of two that
+/// overlap, the one of the delayed answer may have been the earlier, and the other's `ok` is right.
+pub(super) fn wrong_releases(holds: &[Turn], recording: &Recording) -> Vec<HoldPair> {
     let pairs = holds.iter().zip(holds.iter().skip(1));
     let wrong = pairs.filter(|(hold, later)| {
-        hold.release == ReleaseAnswer::Ok && later.answered_us < hold.release_us
+        hold.release == ReleaseAnswer::Ok
+            && later.answered_us < hold.release_us
+            && is_granted_later(hold, later, recording)
     });
     wrong.map(|(hold, later)| (*hold, *later)).collect()
 }
@@ -52,9 +55,7 @@ pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<Ho
             continue;
         };
 
-        let is_later = before.release_us <= hold.answered_us
-            || before.answered_us + REORDERING_US <= hold.answered_us;
-        if before.fence >= Some(fence) && is_later && !is_delayed(hold, recording) {
+        if before.fence >= Some(fence) && is_granted_later(&before, hold, recording) {
             regressions.push((before, *hold));
         }
         if before.fence < Some(fence) {
@@ -62,6 +63,14 @@ pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<Ho
         }
     }
     regressions
+}
+
+/// Returns whether `later` was certainly granted the lock after `hold`, whose answer came first.
+fn is_granted_later(hold: &Turn, later: &Turn, recording: &Recording) -> bool {
+    let is_apart = hold.release_us <= later.answered_us
+        || hold.answered_us <= later.asked_us
+        || hold.answered_us + REORDERING_US <= later.answered_us;
+    is_apart && !is_delayed(later, recording)
 }
 
 /// Returns whether the answer arrived late because the worker was stopped or cut off.
@@ -150,6 +159,25 @@ mod tests {
         let turn = |(asked_us, answered_us)| Turn { asked_us, answered_us, ..Turn::default() };
         let turns = turns.iter().copied().map(turn).collect();
         Recording { began_us: 100, ended_us: 1_000, turns, ..Recording::default() }
+    }
+
+    #[test]
+    fn release_is_wrong_only_if_the_other_grant_is_certainly_later() {
+        let hold = |asked_us, answered_us| Turn {
+            asked_us,
+            answered_us,
+            release_us: 200_000,
+            release: ReleaseAnswer::Ok,
+            ..Turn::default()
+        };
+        let wrong = |later| wrong_releases(&[hold(100, 1_000), later], &recording(&[])).len();
+
+        // The other asked at the same time: it may have been granted the lock first, and lost it.
+        assert_eq!(wrong(hold(200, 1_500)), 0);
+        // It asked after this one had been granted the lock.
+        assert_eq!(wrong(hold(1_200, 1_500)), 1);
+        // Its answer came too much later to have been overtaken.
+        assert_eq!(wrong(hold(200, 1_000 + REORDERING_US)), 1);
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Evidence<'_> {
     }
 
     pub(super) fn wrong_releases(&mut self) {
-        let pairs = holds::wrong_releases(self.holds);
+        let pairs = holds::wrong_releases(self.holds, self.recording);
         self.report.release_ok_when_lost = pairs.len() as u64;
 
         for pair in spread(&pairs) {

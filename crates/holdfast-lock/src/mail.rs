@@ -99,7 +99,7 @@ impl Locks {
         let mut call = SEND_TO_HOLDER.prepare_invoke();
         call.key(self.redis_key(key)).arg(&lease.0).arg(channel).arg(message);
 
-        let (current, receivers): (String, i64) = self.redis().run_script(call).await?;
+        let (current, receivers): (String, i64) = self.redis().send_script(call).await?;
         Ok(match receivers {
             -2 => Delivery::NotReceived,
             ..0 => Delivery::Moved((!current.is_empty()).then_some(LeaseId(current))),
@@ -119,7 +119,7 @@ impl Locks {
     ) -> Result<(), Error> {
         let mut publish = cmd("PUBLISH");
         publish.arg(self.mail_channel(mailbox, process_id)).arg(message);
-        let () = self.redis().query(publish).await?;
+        let () = self.redis().send(publish).await?;
         Ok(())
     }
 
