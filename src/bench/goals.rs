@@ -50,7 +50,7 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     let share_of_floor = format!("batched, {MANY_CLIENTS} clients / the write alone");
     let payments = format!("payments, {clients} users: batched / row-lock");
     let mut goals = vec![
-        ratio("P1", "one hot item: batched / owner", [17.0, 28.0], data.rate(batched, owner)),
+        ratio("P1", "one hot item: batched / owner", [14.0, 28.0], data.rate(batched, owner)),
         ratio("P2", "one hot item: batched / row-lock", [11.0, 18.0], data.rate(batched, row_lock)),
         ratio("P3", "one hot item: batched / atomic", [8.0, 12.0], data.rate(batched, atomic)),
         ratio("P4", "batched / no-op", [0.17, 0.22], data.rate(batched, no_op)),

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use futures_util::StreamExt as _;
 use holdfast_lock::Redis;
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::database::{OWN_CONNECTIONS, check_own};
 use super::floor;
@@ -31,6 +32,8 @@ const PAYMENTS_PER_SECOND: f64 = 12.0;
 const SETUP_STRATEGY: &str = "atomic";
 /// Number of messages of which the median is the round trip to a server.
 const ROUND_TRIPS: usize = 30;
+/// Time in which the orders of a run of `pre-deduct` are settled at the latest.
+const SETTLEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn warm_up(length: Duration) -> Duration {
     length.mul_f64(0.3).min(Duration::from_secs(3))
@@ -133,10 +136,28 @@ impl Harness {
             Task::Floor => self.floor(&skus, run.clients, length).await?,
             _ => load::run(plan).await?,
         };
+        // The work that `pre-deduct` puts off is a cost of its orders.
+        self.await_settlement().await?;
         let after = self.counters().await?;
         let costs = before.zip(after).map(|(before, after)| after.since(before));
-        let audit = self.audit(&skus).await?;
+
+        let mut audit = self.audit(&skus).await?;
+        if run.task == Task::Hot && audit.least_stock == Some(0) {
+            audit.ok = false;
+            audit.failed.push("sold out before the end: not a rate of sales".to_owned());
+        }
         Ok(Round::new(&report, run.task, costs, audit))
+    }
+
+    async fn await_settlement(&self) -> anyhow::Result<()> {
+        let open = "select exists (select from unsettled_lines)";
+        let started = Instant::now();
+        let mut connection = self.connection().await?;
+        while sqlx::query_scalar::<_, bool>(open).fetch_one(&mut *connection).await? {
+            anyhow::ensure!(started.elapsed() < SETTLEMENT_TIMEOUT, "orders are not settled");
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
     }
 
     async fn floor(

@@ -172,6 +172,8 @@ pub(super) struct AuditSummary {
     /// Row versions from which two or more entries were computed.
     pub(super) forks: usize,
     pub(super) failed: Vec<String>,
+    #[serde(skip)]
+    pub(super) least_stock: Option<i64>,
 }
 
 impl AuditSummary {
@@ -179,6 +181,7 @@ impl AuditSummary {
         self.ok &= item.ok && item.forks.is_empty() && item.unaccounted() == 0;
         self.oversold += (-item.unaccounted()).max(item.oversold).max(0);
         self.forks += item.forks.len();
+        self.least_stock = Some(self.least_stock.map_or(item.stock, |least| least.min(item.stock)));
     }
 }
 

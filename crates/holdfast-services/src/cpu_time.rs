@@ -24,7 +24,8 @@ pub struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Returns what its processes have used so far; `None` without `/proc`.
+    /// Returns what its processes have used so far; `None` without `/proc`, and if a part has used
+    /// nothing: its processes are then not known by their names.
     pub fn cpu_time(&self) -> Option<CpuTime> {
         let files = fs::read_dir("/proc").ok()?.flatten().filter_map(|folder| {
             folder.file_name().to_str()?.parse::<i32>().ok()?;
@@ -32,7 +33,9 @@ impl ProcessTree {
             fs::read_to_string(folder.path().join("stat")).ok()
         });
         let files: Vec<String> = files.collect();
-        (!files.is_empty()).then(|| sum(&files, self.root))
+        let total = sum(&files, self.root);
+        let parts = [total.postgres, total.replicas, total.redis];
+        parts.iter().all(|used| !used.is_zero()).then_some(total)
     }
 }
 
