@@ -43,6 +43,26 @@ fn adapters_say_what_they_judge() {
     }
 }
 
+/// `judge/setup` builds with `--locked`, which fails for a dependency that is not in the file.
+#[test]
+fn lock_file_of_the_adapters_has_the_dependencies_of_our_lock() {
+    let manifest = read("crates/holdfast-lock/Cargo.toml");
+    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let (dependencies, _) = dependencies.split_once("\n[").unwrap();
+    let locked = read("judge/Cargo.lock");
+    let (_, locked) = locked.split_once("name = \"holdfast-lock\"\n").unwrap();
+    let (locked, _) = locked.split_once("\n]").unwrap();
+
+    let required = dependencies.lines().filter(|line| !line.contains("optional = true"));
+    let names =
+        required.filter_map(|line| line.split(['.', ' ']).next()).filter(|it| !it.is_empty());
+    let missing: Vec<_> = names.filter(|name| !locked.contains(&format!("\n \"{name}"))).collect();
+    assert!(
+        missing.is_empty(),
+        "run `cargo update --workspace` in judge/: {missing:?} are missing"
+    );
+}
+
 #[test]
 fn judged_page_is_made_from_the_judgements() {
     let checked = Command::new("python3").arg(root().join("judge/render")).arg("--check").output();
