@@ -72,6 +72,7 @@ pub(super) async fn place(
             return Ok(Ok(()));
         }
         Fault::ClientKill | Fault::ScriptFlush => {
+            let from_us = monotonic_us();
             for _ in 0..BLOWS {
                 stage.work_for(BLOW_INTERVAL).await?;
                 match stage.fault {
@@ -79,6 +80,7 @@ pub(super) async fn place(
                     _ => stage.redis.flush_scripts().await?,
                 }
             }
+            stage.recording.blows = Some((from_us, monotonic_us()));
         }
         Fault::ClockJump => {
             if let Some(why_not) = stage.find_fixed_clock().await {
@@ -139,6 +141,10 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         }
         Fault::RedisRestart | Fault::RedisFailover => {
             stage.mark_server(REDIS, "killed", holder.id);
+            if plan.args.outage_ms > 0 {
+                stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
+                stage.work_for(Duration::from_millis(plan.args.outage_ms)).await?;
+            }
             let socket = if stage.fault == Fault::RedisRestart {
                 let socket = stage.redis.restart().await?;
                 stage.mark_server(REDIS, "restarted", holder.id);

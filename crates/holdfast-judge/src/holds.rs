@@ -115,20 +115,21 @@ pub(super) fn held_times(holds: &[Turn], recording: &Recording) -> Vec<(u64, u64
     times
 }
 
-/// Returns the longest time in which a client waited for a key that none held, and Redis was not
-/// away: its start and its length in microseconds.
+/// Returns the longest time in which a client waited for a key that none held, and Redis was neither
+/// away nor struck again and again: its start and its length in microseconds.
 pub(super) fn longest_block(
     held_times: &[(u64, u64)],
     recording: &Recording,
 ) -> Option<(u64, u64)> {
     let ends = std::iter::once(recording.began_us).chain(held_times.iter().map(|time| time.1));
     let starts = held_times.iter().map(|time| time.0).chain(std::iter::once(recording.ended_us));
-    let gaps = ends.zip(starts).flat_map(|(from, until)| match recording.outage {
-        Some((away, back)) if away < until && back > from => {
-            [(from, away.max(from)), (back.min(until), until)]
-        }
-        _ => [(from, until), (until, until)],
-    });
+    let gaps =
+        ends.zip(starts).flat_map(|(from, until)| match recording.outage.or(recording.blows) {
+            Some((away, back)) if away < until && back > from => {
+                [(from, away.max(from)), (back.min(until), until)]
+            }
+            _ => [(from, until), (until, until)],
+        });
     let mut gaps: Vec<(u64, u64)> = gaps.filter(|(from, until)| from < until).collect();
     gaps.sort_by_key(|(from, until)| Reverse(until - from));
 
@@ -191,5 +192,7 @@ mod tests {
         });
         waited.outage = Some((600, 900));
         assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((900, 50)));
+        (waited.outage, waited.blows) = (None, Some((600, 800)));
+        assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((800, 150)));
     }
 }

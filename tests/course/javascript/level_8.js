@@ -85,13 +85,15 @@ function stopRenewal(token) {
 function ensureGuard(key, ttlMs) {
   if (leaseMs.has(key)) return;
   leaseMs.set(key, ttlMs);
-  guard(key, ttlMs);
+  setImmediate(guard, key, ttlMs); // not part of this request
 }
 
 async function guard(key, ttlMs) {
   for (;;) {
     try {
-      await redis('EVAL', REPLACE, 2, key, baton(key), ttlMs);
+      if (await redis('EXISTS', key, baton(key)) === 0) {
+        await redis('EVAL', REPLACE, 2, key, baton(key), ttlMs);
+      }
     } catch {
       // A server that is away comes back.
     }

@@ -95,5 +95,6 @@ def ensure_guard(key, ttl_ms):
 
 def guard(key, ttl_ms):
     while True:
-        redis("EVAL", REPLACE, 2, key, baton(key), ttl_ms)
+        if redis("EXISTS", key, baton(key)) == 0:
+            redis("EVAL", REPLACE, 2, key, baton(key), ttl_ms)
         sleep(ttl_ms / 4000)

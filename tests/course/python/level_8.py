@@ -110,7 +110,8 @@ def ensure_guard(key, ttl_ms):
 def guard(key, ttl_ms):
     while True:
         try:
-            redis("EVAL", REPLACE, 2, key, baton(key), ttl_ms)
+            if redis("EXISTS", key, baton(key)) == 0:
+                redis("EVAL", REPLACE, 2, key, baton(key), ttl_ms)
         except (ConnectionError, RuntimeError):
             pass  # a server that is away comes back
         sleep(ttl_ms / 4000)

@@ -6,7 +6,8 @@
 //
 // Every call may throw: ServerAway if the server is away, ServerError with the server's own words if it
 // refuses a command, and Cancelled. Each call has a connection of its own, so one that waits delays no
-// other.
+// other. Start what goes on in the background by a timer (setInterval, setTimeout, setImmediate): then it
+// is not part of the request, and not cancelled with it.
 //
 // You need not change this file.
 'use strict';
@@ -34,6 +35,7 @@ const current = new AsyncLocalStorage();
 class Request {
   constructor() {
     this.isCancelled = false;
+    this.isAnswered = false;
     this.wake = null; // ends what the request waits for
   }
 
@@ -50,7 +52,18 @@ class Request {
   }
 }
 
-const requestOf = () => current.getStore() || new Request();
+function requestOf() {
+  const request = current.getStore();
+  // What goes on after the answer is nobody's request.
+  return request && !request.isAnswered ? request : new Request();
+}
+
+for (const name of ['setInterval', 'setTimeout', 'setImmediate']) {
+  const start = global[name];
+  // As a thread of its own would be: a callback runs outside of the request that started it.
+  const outside = (...timer) => current.exit(() => start(...timer));
+  global[name] = Object.defineProperties(outside, Object.getOwnPropertyDescriptors(start));
+}
 
 async function sleep(seconds) {
   const request = requestOf();
@@ -277,7 +290,7 @@ function stop(message) {
 // The line of lock.js from which an error comes.
 function placeOf(error) {
   const line = /lock\.js:(\d+)/.exec((error && error.stack) || '');
-  return line ? `lock.js, line ${line[1]}: ` : '';
+  return line ? `lock.js, line ${line[1]}: ` : 'lock.js: ';
 }
 
 const isOfServer = (error) => error instanceof ServerAway || error instanceof ServerError;
@@ -322,6 +335,7 @@ async function serve(message) {
     else if (isOfServer(error)) answer = { ok: false, reason: 'error', detail: placeOf(error) + error.message };
     else stop(`${placeOf(error)}${error}`);
   } finally {
+    request.isAnswered = true;
     requests.delete(message.id);
   }
   output(JSON.stringify({ id: message.id, ...answer }) + '\n');
@@ -343,10 +357,10 @@ async function initialize(message) {
     if (lock.ready) await lock.ready();
   } catch (error) {
     if (error.code === 'MODULE_NOT_FOUND') {
-      stop(`lock.js: ${error.message.split('\n')[0]}: npm install it here, or use redis and postgres of ` +
+      stop(`${placeOf(error)}${error.message.split('\n')[0]}: npm install it here, or use redis and postgres of ` +
         'holdfast_course.js');
     }
-    stop(`lock.js cannot be loaded: ${error.stack || error}`);
+    stop(`${placeOf(error)}${error}`);
   }
   for (const name of ['acquire', 'release']) {
     if (typeof lock[name] !== 'function') stop(`lock.js exports no function ${name}`);
@@ -357,7 +371,7 @@ async function initialize(message) {
 
 function main() {
   // The judge reads answers from stdout.
-  process.stdout.write = (text) => stop(`${placeOf(new Error())}lock.js prints ` +
+  process.stdout.write = (text) => stop(`${placeOf(new Error())}it prints ` +
     `${JSON.stringify(String(text).trim())} to stdout, which belongs to the judge. Use console.error(…)`);
   process.on('unhandledRejection', (error) => {
     if (!isOfServer(error)) stop(`${placeOf(error)}${error}`);

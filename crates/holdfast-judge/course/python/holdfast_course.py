@@ -299,7 +299,7 @@ def _serve_lock(lock, message, ttl_ms):
         held = lock.acquire(key, message["wait_ms"] / 1000, ttl_ms)
     except Cancelled:
         return _answer(message, ok=False, reason="cancelled")
-    except Exception as error:
+    except BaseException as error:  # also that of sys.exit
         return _error(message, error)
     finally:
         _requests.pop(message["id"], None)
@@ -316,7 +316,7 @@ def _serve_lock(lock, message, ttl_ms):
         released = lock.release(key, token)
     except Cancelled:
         return _answer(message, ok=False, reason="cancelled")
-    except Exception as error:
+    except BaseException as error:  # also that of sys.exit
         return _error(message, error)
     finally:
         _requests.pop(message["id"], None)
@@ -345,9 +345,9 @@ def _import_lock():
     except ModuleNotFoundError as error:
         _stop(f"lock.py imports {error.name}, which is not installed: python3 -m pip install "
               f"{error.name}, or use redis and postgres of holdfast_course")
-    except Exception as error:
+    except BaseException as error:
         traceback.print_exc()
-        _stop(f"lock.py cannot be imported: {error}")
+        _stop(f"lock.py cannot be imported: {type(error).__name__}: {error}")
     for name in ("acquire", "release"):
         if not callable(getattr(lock, name, None)):
             _stop(f"lock.py has no function {name}")

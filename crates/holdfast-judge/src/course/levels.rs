@@ -55,6 +55,8 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         think_ms: 1,
         wait_ms: 5_000,
         answer_timeout_s: 5,
+        // Longer than between two commands of whatever runs in the background: each meets it.
+        outage_ms: if level >= EVERYTHING { TTL_MS } else { 0 },
         env: vec![("HOLDFAST_COURSE_LEVEL".to_owned(), level.to_string())],
         json: None,
         html: None,

@@ -1,0 +1,72 @@
+"""Mistakes of learners, each with what a check has to say: the file, the line and the reason.
+
+`script/test-course` runs them. The code is that of `acquire`, from line 3 or 4 on; a whole file if it
+has several lines.
+"""
+
+PYTHON = """from holdfast_course import redis
+def acquire(key, wait_s, ttl_ms):
+    {}
+    return 'token'
+def release(key, token):
+    return True
+"""
+JAVASCRIPT = """const {{ redis, sleep }} = require('./holdfast_course.js');
+exports.acquire = async (key, waitS, ttlMs) => {{
+  {}
+  return 'token';
+}};
+exports.release = async (key, token) => true;
+"""
+RUST = """#![allow(unused, unreachable_code)]
+use std::time::Duration; use crate::{{redis, Cancelled, Reply, Result}};
+pub fn acquire(key: &str, wait: Duration, ttl_ms: u64) -> Result<Option<(String, Option<i64>)>> {{
+    {}
+    Ok(Some((key.to_owned(), None)))
+}}
+pub fn release(key: &str, token: &str) -> Result<bool> {{ Ok(true) }}
+"""
+ENDLESS = "A call of acquire or release did not end in 5 seconds"
+
+MISTAKES = {
+    "python": (PYTHON, [
+        ("print('here')", "lock.py, line 3: it prints 'here' to stdout"),
+        ("redis('SET', key", "lock.py, line 3: '(' was never closed"),
+        ("return key.size", "lock.py, line 3: AttributeError"),
+        ("raise SystemExit(1)", "lock.py, line 3: SystemExit"),
+        ("import redys", "lock.py, line 3: ModuleNotFoundError: No module named 'redys'"),
+        ("return None", "acquire granted nothing"),
+        ("while True: pass", ENDLESS),
+        ("from redys import x\ny = 1\n", "lock.py imports redys, which is not installed"),
+        ("acquire = 1\n\n", "lock.py has no function acquire"),
+        ("\n\nraise ValueError('early')\n", "lock.py cannot be imported: ValueError: early"),
+    ]),
+    "javascript": (JAVASCRIPT, [
+        ("console.log('here');", "lock.js, line 3: it prints \"here\" to stdout"),
+        ("redis('SET', key;", "lock.js, line 3: SyntaxError"),
+        ("return key.size.of;", "lock.js, line 3: TypeError"),
+        ("require('redys');", "lock.js, line 3: Error: Cannot find module 'redys'"),
+        ("return null;", "acquire granted nothing"),
+        ("for (;;);", ENDLESS),
+        ("await new Promise(() => {});", ENDLESS),
+        ("setTimeout(() => { throw new Error('later'); }, 5);", "Error: later"),
+        ("\nrequire('redys');\n", "lock.js, line 2: Cannot find module 'redys': npm install it"),
+        ("\nexports.acquire = 1;\n", "lock.js exports no function acquire"),
+        ("\nthrow new Error('early');\n", "lock.js, line 2: Error: early"),
+    ]),
+    "rust": (RUST, [
+        ("println!(\"here {key}\");", "src/lock.rs, line 4: it prints \"here item:"),
+        ("redis(&[\"SET\", key;", "src/lock.rs:4"),
+        ("let x: Option<u8> = None; x.unwrap();", "src/lock.rs:4"),
+        ("use redys::x;", "redys"),
+        ("return Ok(None);", "acquire granted nothing"),
+        ("loop {}", ENDLESS),
+    ]),
+}
+
+
+def mistakes(language):
+    """Returns the content of the lock's file, and what is to be said of it, per mistake."""
+    frame, codes = MISTAKES[language]
+    for code, said in codes:
+        yield (code if "\n" in code else frame.format(code)), said
