@@ -1,6 +1,6 @@
 // Runs a race and plays its trace in slow motion. What is shown comes from the server: the drawing,
 // each step in words and the result. Without this script the form leads to the page of the race,
-// which has the same as a picture.
+// which has the same as a picture. On the site, which has no server, it plays recorded races.
 
 const FLIGHT_MS = 420;
 const POLL_MS = 500;
@@ -24,12 +24,16 @@ const hint = byId("race-hint");
 const proof = byId("race-proof");
 const replayButton = byId("race-replay");
 const stepButton = byId("race-step");
+const scrubber = byId("race-scrub");
+const recorded = JSON.parse(byId("race-films")?.textContent ?? "null");
 
 // Counts the plays: a later one stops the earlier ones.
 let current = 0;
 // The race that is shown, and its step that comes next.
 let shown = null;
 let nextStep = 0;
+// While the scrubber moves, nothing flies.
+let isStill = false;
 
 function text(id, variables = {}) {
   return (texts[id] ?? "").replace(/%(\w+)%/g, (all, name) => variables[name] ?? all);
@@ -55,6 +59,7 @@ function reset() {
 function clear() {
   current += 1;
   nextStep = 0;
+  if (scrubber) scrubber.value = 0;
   const on = form.elements.on.checked;
   stage.dataset.state = "idle";
   stage.dataset.lock = on ? "on" : "off";
@@ -101,7 +106,7 @@ function setToken(phone, value, wrote = false) {
 
 // Lets a value fly between the shelf and a phone.
 async function fly(phone, value, kind) {
-  if (calm.matches) return;
+  if (calm.matches || isStill) return;
   const frame = stage.getBoundingClientRect();
   const center = (target) => {
     const box = target.getBoundingClientRect();
@@ -181,6 +186,7 @@ async function playDuel(race) {
   const run = current;
   showDrawing(race);
   const begin = performance.now();
+  follow(race, run, begin);
   for (const [index, step] of race.steps.entries()) {
     if (!calm.matches) await sleep(begin + step.at * race.playMs - performance.now());
     if (run !== current) return;
@@ -207,18 +213,50 @@ async function playCrowd(race) {
   setLeft(race.stock);
   const run = current;
   const begin = performance.now();
+  follow(race, run, begin);
   for (const [number, cell] of race.cells.entries()) {
     const wait = begin + cell.at * race.playMs - performance.now();
     if (!calm.matches && wait > 4) await sleep(wait);
     if (run !== current) return;
-    // A race of one buyer has no place here.
-    crowd.children[number]?.setAttribute("class", cell.kind);
-    if (cell.kind === "doubled") verdict.classList.add("loss");
-    if (!cell.verdict) continue;
-    setLeft(cell.left);
-    verdict.textContent = cell.verdict;
+    showCell(number, cell);
   }
   finish(race);
+}
+
+function showCell(number, cell) {
+  // A race of one buyer has no place here.
+  crowd.children[number]?.setAttribute("class", cell.kind);
+  if (cell.kind === "doubled") verdict.classList.add("loss");
+  if (!cell.verdict) return;
+  setLeft(cell.left);
+  verdict.textContent = cell.verdict;
+}
+
+// Moves the scrubber with a playback.
+function follow(race, run, begin) {
+  if (!scrubber || calm.matches) return;
+  const move = () => {
+    if (run !== current || stage.dataset.state !== "idle") return;
+    scrubber.value = ((performance.now() - begin) / race.playMs) * scrubber.max;
+    requestAnimationFrame(move);
+  };
+  requestAnimationFrame(move);
+}
+
+// Shows a race as it is at a part of its playback, from 0 to 1.
+function seek(race, part) {
+  clear();
+  isStill = true;
+  if (race.cells) {
+    setLeft(race.stock);
+    race.cells.forEach((cell, number) => cell.at <= part && showCell(number, cell));
+  } else {
+    showDrawing(race);
+    race.steps.forEach((step, index) => step.at <= part && showStep(race, index, 0));
+  }
+  isStill = false;
+  if (part >= 1) finish(race);
+  scrubber.value = part * scrubber.max;
 }
 
 // Keeps a race to be played again, as a whole or, with two orders, in steps.
@@ -241,15 +279,20 @@ function finish(race) {
   live.textContent = isHinted ? `${race.announced} ${hint.textContent}` : race.announced;
   reveal(hint, isHinted);
   byId("race-proof-text").textContent = race.proof;
+  if (!recorded) showLinks(race);
+  reveal(proof, true);
+  keep(race);
+  if (scrubber) scrubber.value = scrubber.max;
+  form.dataset.race = race.id;
+  showResult();
+}
+
+function showLinks(race) {
   byId("race-entries").textContent = race.entries;
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
   byId("race-file").href = `/race/${race.id}/file`;
   byId("race-image").href = `/race/${race.id}/image.png`;
-  reveal(proof, true);
-  keep(race);
-  form.dataset.race = race.id;
-  showResult();
 }
 
 function fail(message) {
@@ -264,8 +307,10 @@ async function fetchJson(url, options) {
   return body;
 }
 
-// Scrolls to where the result will appear, below the stage: both fit on one screen.
+// Scrolls to where the result will appear, below the stage: both fit on one screen. A recorded race
+// plays by itself, also in a frame of another page, which nothing may scroll.
 function showResult() {
+  if (recorded) return;
   verdict.parentElement.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
 }
 
@@ -278,6 +323,7 @@ async function run() {
   reset();
   const run = current;
   const request = { lock: chosenLock(), buyers: buyers(), stock: stock() };
+  if (recorded) return play(recordedRace(request));
   caption.textContent = text("starting");
   try {
     let race = await fetchJson("/api/race", { method: "POST", body: JSON.stringify(request) });
@@ -295,11 +341,18 @@ async function run() {
   }
 }
 
+const recordedRace = ({ lock, buyers }) => recorded.find((race) => race.lock === lock && race.buyers === buyers);
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   run();
 });
-form.addEventListener("input", reset);
+form.addEventListener("input", ({ target }) => target !== scrubber && reset());
+scrubber?.addEventListener("input", () => {
+  shown ??= recordedRace({ lock: chosenLock(), buyers: buyers() });
+  seek(shown, scrubber.value / scrubber.max);
+  keep(shown);
+});
 // A lock is chosen to be used, also the one that was chosen before.
 form.addEventListener("click", ({ target }) => {
   if (target.name !== "lock" || form.elements.on.checked) return;
@@ -314,3 +367,4 @@ const stored = byId("race-data");
 if (stored) form.reset();
 reset();
 if (stored) keep(JSON.parse(stored.textContent));
+if (recorded) run();

@@ -54,7 +54,7 @@ fn sources(folder: &str, text: &mut String) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(path.to_str().unwrap(), text);
-        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "html") {
+        } else if path.extension().is_some_and(|kind| ["rs", "html", "py", "js"].iter().any(|it| kind == *it)) {
             text.push_str(&fs::read_to_string(path).unwrap());
         }
     }
@@ -65,6 +65,7 @@ fn program() -> String {
     sources("src", &mut text);
     sources("crates", &mut text);
     sources("templates", &mut text);
+    sources("site", &mut text);
     text
 }
 

@@ -1,8 +1,10 @@
-//! The rules of a game, and the levels, whose goals the item's ledger decides.
+//! The rules of a game, and the levels, whose goals the item's ledger decides. `levels.json` describes
+//! the levels, also for the page of the site, which plays them without a server (`site/scheduler.js`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use serde::Deserialize;
 use strum::{EnumString, IntoStaticStr};
 
 use holdfast_shop::Strategy;
@@ -57,6 +59,42 @@ pub enum Level {
     Fence,
 }
 
+/// The contents of `levels.json`.
+#[derive(Debug, Default, Deserialize)]
+struct Description {
+    /// Number of steps beyond the best that still give two stars.
+    two_stars_within: usize,
+    levels: Vec<LevelDescription>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LevelDescription {
+    name: String,
+    strategy: String,
+    orders: usize,
+    goal: Goal,
+    solution: String,
+    /// Of each order: where it is paused.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the site's page"))]
+    points: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Goal {
+    /// More units are sold than there were.
+    Oversold,
+    /// The fence rejects a late write, and the books balance.
+    StaleWrite,
+}
+
+static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("levels.json")).unwrap_or_else(|error| {
+        tracing::error!(%error, "the levels of the scheduler game can't be read");
+        Description::default()
+    })
+});
+
 impl Level {
     pub const ALL: [Self; 3] = [Self::Oversell, Self::UselessLock, Self::Fence];
 
@@ -73,29 +111,29 @@ impl Level {
         Self::ALL.get(at + 1).copied()
     }
 
-    pub fn rules(self) -> Option<GameRules> {
-        let name = match self {
-            Self::Oversell => "none",
-            Self::UselessLock => "owner",
-            Self::Fence => "fenced",
-        };
-        let strategy = playable_named(name)?;
-        Some(GameRules { strategy, orders: 2, level: Some(self) })
+    fn description(self) -> Option<&'static LevelDescription> {
+        DESCRIPTION.levels.iter().find(|level| level.name == self.name())
     }
 
-    /// In which the goal can be reached: `tests/it/scheduler.rs` plays them.
+    pub fn rules(self) -> Option<GameRules> {
+        let level = self.description()?;
+        let strategy = playable_named(&level.strategy)?;
+        Some(GameRules { strategy, orders: level.orders, level: Some(self) })
+    }
+
+    /// Steps that reach the goal, as few as possible: the letter of an order, or X to end the lease.
+    pub fn solution(self) -> &'static str {
+        self.description().map_or("", |level| &level.solution)
+    }
+
     pub fn best_steps(self) -> usize {
-        match self {
-            Self::Oversell => 6,
-            Self::UselessLock => 9,
-            Self::Fence => 10,
-        }
+        self.solution().len()
     }
 
     pub fn stars(self, steps: usize) -> usize {
         match steps.saturating_sub(self.best_steps()) {
             0 => 3,
-            1..=2 => 2,
+            more if more <= DESCRIPTION.two_stars_within => 2,
             _ => 1,
         }
     }
@@ -135,9 +173,34 @@ impl GameRules {
     }
 
     pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
-        match self.level {
-            Some(Level::Fence) => audit.ok && audit.sold == 1 && has_stale_write,
-            _ => audit.oversold > 0,
+        let goal = self.level.and_then(Level::description).map_or(Goal::Oversold, |it| it.goal);
+        match goal {
+            Goal::StaleWrite => audit.ok && audit.sold == 1 && has_stale_write,
+            Goal::Oversold => audit.oversold > 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_is_described_with_the_points_of_its_strategy() {
+        let described: Vec<&str> = DESCRIPTION.levels.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(described, Level::ALL.map(Level::name));
+
+        for level in &DESCRIPTION.levels {
+            let rules = Level::named(&level.name).and_then(Level::rules).unwrap();
+            let points: Vec<&str> = rules.points().into_iter().map(Point::name).collect();
+            assert_eq!(level.points, points, "{}", level.name);
+        }
+    }
+
+    #[test]
+    fn stars_depend_on_the_steps_beyond_the_best() {
+        let level = Level::Oversell;
+        let stars = [0, 1, 2, 3].map(|more| level.stars(level.best_steps() + more));
+        assert_eq!(stars, [3, 2, 2, 1]);
     }
 }

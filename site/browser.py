@@ -1,0 +1,124 @@
+"""A browser for the tests of the site: Chromium through its driver (WebDriver), without a library."""
+
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage")
+TIMEOUT_S = 120
+
+
+def program(*names):
+    found = next(filter(None, map(shutil.which, names)), None)
+    if not found:
+        raise SystemExit(f"site: {names[0]} is missing: script/bootstrap --tests")
+    return found
+
+
+class Browser:
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.profile = tempfile.TemporaryDirectory(prefix="holdfast-site-")
+        driver = program("chromedriver", "/usr/lib/chromium-browser/chromedriver")
+        self.driver = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.base = f"http://127.0.0.1:{port}"
+        # The environment may name a proxy, which nothing here may use.
+        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        options = {
+            "binary": program("chromium", "chromium-browser", "google-chrome"),
+            "args": [*ARGUMENTS, f"--user-data-dir={self.profile.name}"],
+        }
+        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"}}
+        end = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                self.opener.open(f"{self.base}/status", timeout=5).read()
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+        session = self.call("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
+        self.base += f"/session/{session['sessionId']}"
+
+    def call(self, method, path, body=None):
+        path = path or "/session"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.base + path, data=data, method=method)
+        try:
+            with self.opener.open(request, timeout=TIMEOUT_S) as response:
+                return json.loads(response.read())["value"]
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(json.loads(error.read())["value"]["message"]) from error
+
+    def open(self, address):
+        self.call("POST", "/url", {"url": address})
+
+    def run(self, script, *values):
+        return self.call("POST", "/execute/sync", {"script": script, "args": list(values)})
+
+    def run_async(self, script, *values):
+        return self.call("POST", "/execute/async", {"script": script, "args": list(values)})
+
+    def command(self, name, **parameters):
+        return self.call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def size(self, width, height=900):
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
+
+    def scheme(self, value):
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
+
+    def scripts(self, are_on):
+        self.command("Emulation.setScriptExecutionDisabled", value=not are_on)
+
+    def until(self, what, script, *values):
+        """Waits until a script returns something true, and returns it."""
+        end = time.monotonic() + TIMEOUT_S
+        while True:
+            value = self.run(script, *values)
+            if value:
+                return value
+            if time.monotonic() > end:
+                raise AssertionError(f"not in {TIMEOUT_S} s: {what}")
+            time.sleep(0.1)
+
+    def click(self, selector):
+        self.until(f"{selector} exists", "return !!document.querySelector(arguments[0])", selector)
+        self.run("document.querySelector(arguments[0]).click()", selector)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0])?.textContent.trim() ?? ''", selector)
+
+    def requests(self):
+        """Returns the addresses that were requested since the last call."""
+        entries = self.call("POST", "/se/log", {"type": "performance"})
+        messages = (json.loads(entry["message"])["message"] for entry in entries)
+        return [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+
+    def picture(self, path):
+        size = self.run("return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], 6000), "scale": 1}
+        shot = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(shot["data"]))
+
+    def close(self):
+        try:
+            self.call("DELETE", "/")
+        except (OSError, RuntimeError):
+            pass
+        self.driver.terminate()
+        self.driver.wait()
+        self.profile.cleanup()

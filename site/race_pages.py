@@ -1,0 +1,102 @@
+"""The first page, with the race, and the race alone, for a frame of another page. The stage is that
+of the shop's first page; its races are recorded."""
+
+import json
+import re
+from html import escape
+
+from frame import Page
+from shop import CROWD, main_of
+
+STYLES = ("swimlane.css", "race.css")
+NO_SCRIPT = "<noscript><style>#race, #race-proof { display: none; }</style></noscript>\n"
+
+
+def one(pattern, text):
+    found = re.findall(pattern, text)
+    if len(found) != 1:
+        raise SystemExit(f"site: the shop's race has {len(found)} parts like {pattern}")
+    return found[0]
+
+
+def stage(t, shop_page, films):
+    """Returns the shop's stage, with a scrubber and the choices that were recorded."""
+    main = main_of(shop_page)
+    marks = one(r'(?s)<svg class="unseen".*?</svg>', main)
+    form = one(r'(?s)<form class="race" id="race".*?</form>', main)
+    texts = one(r'(?s)<script type="application/json" id="race-texts">.*?</script>', main)
+    pictures = one(r"(?s)<noscript>.*?</noscript>", main)
+    one(r'<p class="race-slider">', form)
+    one(r'(?s)<details class="race-locks">.*?</details>', form)
+
+    two, crowd = t("race-crowd-two"), t("race-crowd", buyers=CROWD, stock=CROWD // 2)
+    choices = f"""<p class="race-slider"><label for="race-scrub">{t("site-scrub")}</label> <input type="range" id="race-scrub" min="0" max="1000" value="0"></p>
+  <fieldset class="race-choice"><legend>{t("race-buyers")}</legend><label><input type="radio" name="buyers" value="2" checked> {two}</label><label><input type="radio" name="buyers" value="{CROWD}"> {crowd}</label> <output class="unseen" id="race-crowd-size"></output></fieldset>
+  <fieldset class="race-choice"><legend>{t("race-lock")}</legend>{lock_choice(t, "fenced", True)}{lock_choice(t, "local", False)}</fieldset>"""
+    form = re.sub(r'(?s)<p class="race-slider">.*</details>', lambda _: choices, form)
+    form = form.replace(' method="post" action="/race"', "")
+    form = re.sub(r"\n\s+", "\n", form)
+
+    data = json.dumps(films, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f"""{marks}
+{form}
+<div class="race-proof pending" id="race-proof"><p><span id="race-proof-text"></span></p></div>
+{texts}
+<script type="application/json" id="race-films">{data}</script>
+{pictures}"""
+
+
+def lock_choice(t, lock, is_chosen):
+    checked = " checked" if is_chosen else ""
+    return f'<label><input type="radio" name="lock" value="{lock}"{checked}> {t(f"race-lock-{lock}")}</label>'
+
+
+def preview(t, verdict, image):
+    return f"""<meta property="og:title" content="{t("race-question")}">
+<meta property="og:description" content="{escape(t("site-what"))}">
+<meta property="og:image" content="{image}">
+<meta property="og:image:width" content="1200">
+<meta property="og:image:height" content="630">
+<meta property="og:image:alt" content="{verdict}">
+<meta name="twitter:card" content="summary_large_image">
+"""
+
+
+def card(t, path, title, about):
+    return f'<li><h3><a href="{path}">{t(title)}</a></h3><p>{t(about)}</p></li>'
+
+
+def first_page(t, stage_html, head):
+    command = "<code>pip install holdfast-lab &amp;&amp; holdfast up</code>"
+    frame = '<iframe src="…/race.html" title="Holdfast" width="100%" height="760"></iframe>'
+    locks = "".join(f"<li>{t(f'site-which-{name}')}</li>" for name in ("one", "row", "hot", "store"))
+    main = f"""<h1 class="race-question" id="race-question">{t("race-question")}</h1>
+<p class="race-lead">{t("site-lead")}</p>
+{stage_html}
+<section aria-labelledby="why"><h2 id="why">{t("site-why-title")}</h2>
+<p>{t("site-why")}</p>
+<p>{t("site-cure")}</p>
+<p>{t("site-what")}</p></section>
+<section aria-labelledby="which"><h2 id="which">{t("site-which-title")}</h2>
+<ul class="which">{locks}</ul>
+<p><a href="docs/which-lock.html">{t("site-which-more")}</a></p></section>
+<section aria-labelledby="more"><h2 id="more">{t("site-more-title")}</h2>
+<ul class="ways">
+{card(t, "scheduler.html", "lab-scheduler-title", "site-scheduler-about")}
+{card(t, "judged.html", "judge-title", "site-judged-about")}
+{card(t, "lessons.html", "site-lessons-title", "site-lessons-about")}
+{card(t, "course.html", "course-title", "site-course-about")}
+{card(t, "docs/index.html", "site-docs-title", "site-docs-about")}
+</ul>
+<p>{t("site-run", command=command)}</p></section>
+<section aria-labelledby="embed"><h2 id="embed">{t("site-embed-title")}</h2>
+<p>{t("site-embed-about")} <a href="race.html">race.html</a></p>
+<div class="scroll" tabindex="0" role="group" aria-labelledby="embed"><pre><code>{escape(frame)}</code></pre></div></section>"""
+    return Page(t, "index.html", t("race-question"), main, STYLES, ("race.js",), NO_SCRIPT + head)
+
+
+def embedded_page(t, stage_html, head):
+    main = f"""<h1 class="race-question" id="race-question">{t("race-question")}</h1>
+{stage_html}
+<p class="hint"><a href="index.html" target="_top">Holdfast{"：" if t.language == "zh" else ": "}{t("site-why-title")}</a></p>"""
+    return Page(t, "race.html", t("race-question"), main, STYLES, ("race.js",), NO_SCRIPT + head, is_embedded=True)

@@ -1,0 +1,362 @@
+// You are the scheduler, without a server: the statements of the shop on a Postgres in the page
+// (PGlite). One connection plays both orders: each statement commits itself, as in the shop's levels.
+// The lock in Redis is modelled (`lock`). Where Postgres can't be loaded, a recording plays.
+
+const element = (id) => document.getElementById(id);
+const data = JSON.parse(element("scheduler-data").textContent);
+const game = element("game");
+const recording = element("recording");
+const plural = new Intl.PluralRules(data.language);
+const USER = "00000000-0000-4000-8000-000000000001";
+const PRICE = 100;
+const FENCES_PER_GRANT = 64;
+const NEXT = {
+  wait: ({ lock }) => (lock ? "scheduler-next-lock" : "scheduler-next-read"),
+  held: () => "scheduler-next-read",
+  read: () => "scheduler-next-compute",
+  commit: () => "scheduler-next-write-commit",
+  write: () => "scheduler-next-acknowledge",
+  committed: ({ lock }) => (lock ? "scheduler-next-unlock" : "scheduler-next-finish"),
+  release: () => "scheduler-next-respond",
+};
+
+function fill(parts, values) {
+  return parts.map((part) => {
+    if (typeof part === "string") return part;
+    if (part.var) return String(values[part.var]);
+    const value = values[part.select];
+    const key = [String(value), typeof value === "number" ? plural.select(value) : ""].find((it) => it in part.variants);
+    return fill(part.variants[key ?? part.default], values);
+  }).join("");
+}
+
+const text = (id, values = {}) => fill(data.texts[id], values);
+const state = (message) => { element("state").textContent = message; };
+
+function loadScript(address) {
+  return new Promise((resolve, reject) => {
+    const script = Object.assign(document.createElement("script"), { src: address, onload: resolve, onerror: () => reject(new Error(address)) });
+    document.head.append(script);
+  });
+}
+
+// ---- Postgres ----
+
+let starting = null;
+
+// Returns the running Postgres with the shop's tables; loads it at the first call.
+function postgres() {
+  starting ??= start().catch((error) => {
+    starting = null;
+    throw error;
+  });
+  return starting;
+}
+
+async function start() {
+  state(text("site-scheduler-loading"));
+  const assets = new URL(game.dataset.assets, location.href).href;
+  const [{ PGlite }] = await Promise.all([import(`${assets}pglite/index.js`), loadScript(`${assets}shop-sql.js`)]);
+  state(text("site-scheduler-starting"));
+  const db = await PGlite.create();
+  for (const migration of window.shopSql.migrations) await db.exec(migration);
+  state("");
+  return db;
+}
+
+const list = (...values) => `{${values.map((value) => (value === null ? "null" : `"${value}"`)).join(",")}}`;
+
+// A statement that the shop sends. Values are arrays in Postgres' notation, as the shop's are.
+async function send(name, values) {
+  return (await (await postgres()).query(window.shopSql.statements[name], values)).rows;
+}
+
+// ---- A game ----
+
+let current = null;
+
+class Game {
+  constructor(level) {
+    this.level = level;
+    this.hasLock = level.points.includes("held");
+    this.stock = level.orders - 1;
+    this.sku = `last-${crypto.randomUUID()}`;
+    this.orders = ["A", "B", "C"].slice(0, level.orders).map((name) => ({ name, at: "wait", passed: [], result: null }));
+    // The modelled lock in Redis: who holds it, and the last fence.
+    this.lock = { holder: null, fence: 0 };
+    this.steps = [];
+    this.reachedAt = null;
+  }
+
+  async begin() {
+    await send("create_item", [this.sku, "The last units", PRICE, this.stock, "lab", null, ""]);
+    await send("open_ledger", [this.sku, this.stock, crypto.randomUUID()]);
+    await this.look();
+  }
+
+  async look() {
+    const [audit] = await send("audit", [this.sku, 100]);
+    this.audit = Object.fromEntries(Object.entries(audit).map(([name, value]) => [name.replace(/!$/, ""), value]));
+    const db = await postgres();
+    this.entries = (await db.query("select seq, before, delta, after, version, fence, reason from stock_ledger where sku = $1 order by seq desc", [this.sku])).rows;
+    this.isSound = ["drift", "oversold", "breaks", "forks"].every((name) => this.audit[name] === 0);
+  }
+
+  isOver() {
+    return this.orders.every((order) => order.result);
+  }
+
+  isReached() {
+    const isStale = this.orders.some((order) => order.result?.kind === "stale");
+    return this.level.goal === "oversold" ? this.audit.oversold > 0 : this.isSound && this.audit.sold === 1 && isStale;
+  }
+
+  stars() {
+    const more = this.reachedAt - this.level.solution.length;
+    if (!this.reachedAt) return 0;
+    return more <= 0 ? 3 : more <= data.two_stars_within ? 2 : 1;
+  }
+
+  // Takes a step: of an order, or the end of the lease.
+  async step(who) {
+    const order = this.orders.find(({ name }) => name === who);
+    if (who === "X") {
+      this.lock.holder = null;
+      this.steps.push({ who, words: text("scheduler-step-expired") });
+    } else {
+      if (!order || order.result || order.isWaiting) return false;
+      const did = text("scheduler-step", { order: who, did: text(NEXT[order.at]({ lock: this.hasLock })) });
+      const after = await this.advance(order);
+      this.steps.push({ who, words: after ? `${did} → ${after}` : did });
+    }
+    this.grant();
+    await this.look();
+    if (!this.reachedAt && this.isReached()) this.reachedAt = this.steps.length;
+    return true;
+  }
+
+  // Moves an order to its next point; returns what it saw, in words.
+  async advance(order) {
+    const { points } = this.level;
+    const to = points[points.indexOf(order.at) + 1];
+    switch (to) {
+      case "held":
+        if (this.lock.holder) {
+          order.isWaiting = true;
+          return text("scheduler-step-waits");
+        }
+        this.take(order);
+        return "";
+      case "read":
+        await this.read(order);
+        return text("scheduler-saw", { value: order.before });
+      case "commit":
+        // The shop decides here that nothing is left, and writes nothing.
+        if (order.before < 1) return this.leave(order, { kind: "sold-out" });
+        break;
+      case "write":
+        if (!(await this.write(order))) return this.leave(order, { kind: "stale" });
+        break;
+      case "release":
+        this.release(order);
+        break;
+      case undefined:
+        order.passed.push("end");
+        order.result = order.outcome ?? { kind: "sold", before: order.before, after: order.before - 1 };
+        return this.result(order.result);
+      default:
+    }
+    order.passed.push(to);
+    order.at = to;
+    return "";
+  }
+
+  take(order) {
+    order.isWaiting = false;
+    this.lock = { holder: order.name, fence: this.lock.fence + (this.lock.fence ? FENCES_PER_GRANT : 1) };
+    order.fence = this.level.strategy === "fenced" ? this.lock.fence : null;
+    order.passed.push("held");
+    order.at = "held";
+  }
+
+  // Redis gives a free lock to who waits.
+  grant() {
+    const next = this.orders.find((order) => order.isWaiting);
+    if (next && !this.lock.holder) this.take(next);
+  }
+
+  release(order) {
+    if (this.lock.holder === order.name) this.lock.holder = null;
+  }
+
+  leave(order, outcome) {
+    this.release(order);
+    order.outcome = outcome;
+    order.passed.push("release");
+    order.at = "release";
+    return "";
+  }
+
+  async read(order) {
+    const [row] = await send("read", [list(this.sku), "{}", list(USER), false]);
+    order.before = row["stock?"];
+    order.version = row["version?"];
+  }
+
+  // The statement that places an order, with the guards of the level's strategy.
+  async write(order) {
+    const isFenced = this.level.strategy === "fenced";
+    const id = crypto.randomUUID();
+    const now = new Date().toISOString();
+    const [{ "holds!": holds }] = await send("place", [
+      list(this.sku), list(isFenced ? order.version : null), list(order.fence ?? null), list(order.before - 1), list(1),
+      list(id), list(USER), list(PRICE), list(id), list(now), list("\\\\x00"), list("\\\\x00"), list(now),
+      list(id), list(USER), list(this.sku), list(1), list(PRICE), list(null), list(order.before), list(order.version),
+      list(order.fence ?? null), list(crypto.randomUUID()), "/api/orders", list(crypto.randomUUID()), null, list(1),
+    ]);
+    return holds;
+  }
+
+  result({ kind, before, after }) {
+    return text(`scheduler-result-${kind}`, { before, after });
+  }
+}
+
+// ---- What is shown ----
+
+function segment(of, order, { kind, code }, index) {
+  const { points } = of.level;
+  const [from, to] = [points[index], points[index + 1]];
+  const value = order.before === undefined ? "$2" : order.before - 1;
+  const isPassed = order.passed.includes(to ?? "end");
+  const isNext = !order.result && !order.isWaiting && order.at === from;
+  let sent = code;
+  if (to === "write") sent = code.replace("$2", () => value).replaceAll("$4", order.fence ?? "$4");
+  if (to === "commit" && order.before !== undefined) sent = `-- ${order.before} − 1 = ${value}`;
+  let seen = "";
+  if (isPassed && to === "read") seen = text("scheduler-saw", { value: order.before });
+  if (isPassed && to === "held" && order.fence) seen = text("scheduler-fence", { value: order.fence });
+  const modelled = kind === "lock" ? ` <span class="badge">${text("site-scheduler-modelled")}</span>` : "";
+  const mark = isNext ? ' aria-current="step"' : "";
+  return `<li class="${kind}${isNext ? " current" : isPassed ? " passed" : ""}"${mark}><pre>${sent}</pre>${seen && `<b class="observed">${seen}</b>`}${modelled}</li>`;
+}
+
+function orderCard(of, order) {
+  const holds = !order.result && order.passed.includes("held") && !order.passed.includes("release");
+  const chip = of.hasLock && holds ? ` <span class="chip lock">${text("scheduler-has-lock")}</span>` : "";
+  let now;
+  if (order.result) now = `<p class="result${order.result.kind === "sold" ? " sold" : ""}">${of.result(order.result)}</p>`;
+  else if (order.isWaiting) now = `<p class="result waiting">${text("scheduler-waits-lock")}</p>`;
+  else now = `<button class="main" id="step-${order.name}" type="button" data-who="${order.name}" aria-keyshortcuts="${order.name}"><kbd>${order.name}</kbd> ${text(NEXT[order.at]({ lock: of.hasLock }))}</button>`;
+  const code = of.level.segments.map((it, index) => segment(of, order, it, index)).join("");
+  return `<article class="game-order" aria-labelledby="order-${order.name}"><h2 id="order-${order.name}">${text("scheduler-order", { order: order.name })}${chip}</h2>${now}<ol class="code">${code}</ol></article>`;
+}
+
+function ledgerEntry(of, entry) {
+  const isFork = of.entries.filter(({ version }) => version === entry.version).length > 1;
+  const delta = entry.delta > 0 ? `+${entry.delta}` : `−${-entry.delta}`;
+    const fence = entry.fence === null ? "" : ` · ${text("shop-ledger-fence", { fence: entry.fence })}`;
+  const fork = isFork ? `<p class="violation"><span aria-hidden="true">◆</span> ${text("scheduler-fork")}</p>` : "";
+  return `<li class="entry${isFork ? " forked" : ""}"><span class="seq">#${entry.seq}</span><span class="chain"><b>${entry.before}</b> <i>${delta}</i> <span class="to">→</span> <b>${entry.after}</b></span><span class="reason">${text(`shop-reason-${entry.reason}`)}</span><span class="fine">${text("shop-ledger-version", { version: entry.version })}${fence}</span>${fork}</li>`;
+}
+
+function heading(of) {
+  if (of.reachedAt) return text("scheduler-reached", { steps: of.reachedAt });
+  return of.isOver() ? text("scheduler-missed") : text("scheduler-steps", { steps: of.steps.length });
+}
+
+function show(of) {
+  const { audit, level } = of;
+  const focused = document.activeElement?.id;
+  const stars = of.stars();
+  const next = data.levels[data.levels.indexOf(level) + 1];
+  const starLine = stars ? `<p class="stars" role="img" aria-label="${text("scheduler-stars", { stars })}">${"★".repeat(stars)}${"☆".repeat(3 - stars)}</p>` : "";
+  const oversold = audit.oversold ? ` · <b class="off">${text("scheduler-oversold", { units: audit.oversold })}</b>` : "";
+  const steps = of.steps.map(({ words }, at) => (at + 1 === of.reachedAt ? `<li class="reached">${words} <b>★ ${text("scheduler-goal")}</b></li>` : `<li>${words}</li>`));
+  game.innerHTML = `<h2 class="level-title">${text(`scheduler-level-${level.name}-title`)}</h2>
+<p>${text(`scheduler-level-${level.name}-goal`)}</p>
+<section class="goal${of.reachedAt ? " reached" : ""}${audit.oversold ? " loss" : ""}" aria-labelledby="goal-title"><h2 id="goal-title">${heading(of)}</h2>${starLine}
+<p class="books">${text("scheduler-books", { opening: of.stock, sold: audit.sold, stock: audit.stock })}${oversold}</p></section>
+<section class="game-orders" aria-label="${text("scheduler-orders")}">${of.orders.map((order) => orderCard(of, order)).join("")}</section>
+<div class="actions"><button id="undo" type="button" data-do="undo" aria-keyshortcuts="U"${of.steps.length ? "" : " disabled"}><kbd>U</kbd> ${text("scheduler-undo")}</button>
+${of.hasLock && !of.isOver() ? `<button id="expire" type="button" data-who="X" aria-keyshortcuts="X"><kbd>X</kbd> ${text("scheduler-expire")}</button>` : ""}
+<button id="again" type="button" data-play="${level.name}" aria-keyshortcuts="R"><kbd>R</kbd> ${text("scheduler-again")}</button>
+${next ? `<button id="next" type="button" data-play="${next.name}"${of.reachedAt ? ' class="main"' : ""}>${text("scheduler-next-level")}</button>` : ""}</div>
+<p class="hint keys">${text("scheduler-keys", { orders: level.orders, leases: of.hasLock ? "yes" : "no" })} ${text("site-scheduler-undo-about")}</p>
+${steps.length ? `<section aria-labelledby="steps-title"><h2 id="steps-title">${text("scheduler-taken")}</h2><ol class="taken-steps">${steps.join("")}</ol></section>` : ""}
+<section aria-labelledby="ledger-title"><h2 id="ledger-title">${text("scheduler-ledger")}</h2><ol class="ledger">${of.entries.map((entry) => ledgerEntry(of, entry)).join("")}</ol></section>`;
+  const target = element(focused);
+  (target && !target.disabled ? target : game).focus({ preventScroll: true });
+  if (of.steps.length) element("announce").textContent = `${of.steps.at(-1).words} ${heading(of)}`;
+}
+
+// ---- What the visitor does ----
+
+let isBusy = false;
+
+async function act(action) {
+  if (isBusy) return;
+  isBusy = true;
+  game.setAttribute("aria-busy", "true");
+  try {
+    await action();
+  } catch (error) {
+    const why = location.protocol === "file:" || typeof WebAssembly === "undefined" ? text("site-scheduler-no-wasm") : text("site-scheduler-failed", { why: error.message });
+    state(why);
+    await watch(current?.level.name ?? data.levels[0].name);
+  } finally {
+    isBusy = false;
+    game.removeAttribute("aria-busy");
+  }
+}
+
+async function play(name, steps = []) {
+  recording.hidden = true;
+  recording.replaceChildren();
+  if (location.protocol === "file:" || typeof WebAssembly === "undefined") {
+    state(text("site-scheduler-no-wasm"));
+    return watch(name);
+  }
+  const next = new Game(data.levels.find((level) => level.name === name));
+  await next.begin();
+  for (const step of steps) await next.step(step);
+  current = next;
+  show(current);
+}
+
+// Shows the recorded game of a level, with a position for each of its steps.
+async function watch(name) {
+  if (!window.recordedGames) await loadScript(game.dataset.recordings);
+  const states = window.recordedGames[name];
+  game.replaceChildren();
+  recording.hidden = false;
+  recording.innerHTML = `<h2 id="recording-title" tabindex="-1">${text("site-scheduler-recording")}</h2>
+<div class="controls"><button type="button" id="previous">${text("site-scheduler-previous")}</button> <button type="button" id="forward">${text("site-scheduler-next")}</button>
+<input type="range" id="moment" min="0" max="${states.length - 1}" value="0" aria-label="${text("scheduler-taken")}"></div><div id="recorded"></div>`;
+  const moment = element("moment");
+  const move = (by) => {
+    moment.value = Number(moment.value) + by;
+    element("recorded").innerHTML = states[Number(moment.value)].replace("<h1>", "<h2>").replace("</h1>", "</h2>");
+  };
+  moment.addEventListener("input", () => move(0));
+  element("previous").addEventListener("click", () => move(-1));
+  element("forward").addEventListener("click", () => move(1));
+  move(0);
+  element("recording-title").focus();
+}
+
+document.addEventListener("click", ({ target }) => {
+  const { play: level, watch: watched, who, do: what } = target.closest("button")?.dataset ?? {};
+  if (level) act(() => play(level));
+  else if (watched) act(() => watch(watched));
+  else if (who) act(async () => (await current.step(who)) && show(current));
+  else if (what === "undo") act(() => play(current.level.name, current.steps.slice(0, -1).map((step) => step.who)));
+});
+game.addEventListener("keydown", (event) => {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.repeat) return;
+  const key = event.key.toLowerCase();
+  const button = element({ u: "undo", x: "expire", r: "again" }[key] ?? `step-${key.toUpperCase()}`);
+  if (!button || button.disabled) return;
+  event.preventDefault();
+  button.click();
+});

@@ -1,0 +1,86 @@
+"""You are the scheduler, on a Postgres in the browser: the page, and the data of its script. Levels come
+from the lab's description, statements and tables from the shop."""
+
+import json
+import re
+from pathlib import Path
+
+from frame import Page
+
+ROOT = Path(__file__).parent.parent
+LEVELS = ROOT / "crates/holdfast-lab/src/scheduler_game/levels.json"
+# Words of which only one of the shop's statements has all.
+STATEMENTS = {
+    "create_item": ("insert into items (sku, name, price_cents, stock, opening",),
+    "open_ledger": ("values ($1, 0, $2::bigint, $2, 0, 'opening', $3)",),
+    "read": ("join lateral (select * from items where sku = any($1)", "nextval('stock_ledger_seq_seq')"),
+    "place": ("locked_items as materialized", "inserted_lines as", "new_orders as"),
+    "audit": ("sold_twice as", 'as "oversold!"', 'as "is_complete!"'),
+}
+PGLITE_FILES = ("pglite.wasm", "pglite.data", "initdb.wasm")
+
+
+def statements():
+    """Returns the shop's own statements, as sqlx has them."""
+    queries = [json.loads(path.read_text(encoding="utf-8"))["query"] for path in sorted((ROOT / ".sqlx").glob("*.json"))]
+    found = {}
+    for name, words in STATEMENTS.items():
+        matching = [query for query in queries if all(word in query for word in words)]
+        if len(matching) != 1:
+            raise SystemExit(f"site: {len(matching)} statements of the shop are like {name}")
+        found[name] = matching[0]
+    return found
+
+
+def migrations():
+    return [path.read_text(encoding="utf-8") for path in sorted((ROOT / "migrations").glob("*.sql"))]
+
+
+def levels():
+    return json.loads(LEVELS.read_text(encoding="utf-8"))
+
+
+def segments(state):
+    """Returns kind and code of an order's steps, from a game that has not begun."""
+    first = re.search(r'(?s)<ol class="code">(.*?)</ol>', state)[1]
+    found = re.findall(r'(?s)<li class="(\w+)[^>]*><pre>(.*?)</pre>', first)
+    return [{"kind": kind, "code": code} for kind, code in found]
+
+
+def game_data(t, games):
+    described = levels()
+    for level in described["levels"]:
+        level["segments"] = segments(games[level["name"]][0])
+    texts = t.starting_with("scheduler-", "site-scheduler-", "shop-ledger-", "shop-reason-")
+    return {**described, "language": t.language, "texts": texts}
+
+
+def as_script(name, value):
+    """A script that sets a variable: a page from the file system can load it, unlike JSON."""
+    return f"window.{name} = {json.dumps(value, ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def scheduler_page(t, data, mb, packed):
+    root = "" if t.language == "en" else "../"
+    items = []
+    for number, level in enumerate(data["levels"], 1):
+        name = level["name"]
+        title = t(f"scheduler-level-{name}-title")
+        items.append(f"""<li class="level"><h2>{number}. {title}</h2>
+<p>{t(f"scheduler-level-{name}-goal")}</p>
+<p class="buttons"><button class="main" type="button" data-play="{name}">{t("scheduler-play")}<span class="unseen">: {title}</span></button>
+<button type="button" data-watch="{name}">{t("site-scheduler-watch")}<span class="unseen">: {title}</span></button></p></li>""")
+    embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    main = f"""<h1>{t("lab-scheduler-title")}</h1>
+<p class="lead">{t("scheduler-lead")}</p>
+<p>{t("site-scheduler-real")}</p>
+<p class="hint">{t("site-scheduler-size", mb=mb, packed=packed)}</p>
+<noscript><p>{t("site-scheduler-no-script")}</p></noscript>
+<ol class="levels needs-script">{"".join(items)}</ol>
+<p id="state" role="status"></p>
+<p id="announce" class="unseen" role="status"></p>
+<section id="recording" class="recording" aria-labelledby="recording-title" hidden></section>
+<div id="game" tabindex="-1" data-assets="{root}assets/" data-recordings="{root}assets/recorded-{t.language}.js"></div>
+<script type="application/json" id="scheduler-data">{embedded}</script>"""
+    head = "<noscript><style>.needs-script { display: none; }</style></noscript>\n"
+    return Page(t, "scheduler.html", t("lab-scheduler-title"), main, ("lab.css", "scheduler.css"), ("scheduler.js",), head)
