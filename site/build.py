@@ -11,6 +11,7 @@ import book
 import lab_pages
 import race_pages
 import scheduler_page
+from frame import edition
 from shop import CROWD, LESSONS, LOCKS, Shop
 from texts import LANGUAGES, Texts
 
@@ -124,7 +125,8 @@ def words_about(name):
     folder = ROOT / "judge" / name
     while not folder.exists():
         folder = folder.with_name(folder.name.rpartition("-")[0])
-    about = (folder / "README.md").read_text(encoding="utf-8").lower()
+    # Its first paragraph names the library and its language.
+    about = (folder / "README.md").read_text(encoding="utf-8").lower().split("\n\n")[1]
     return " ".join([name, *sorted(set(re.findall(r"[a-z][a-z0-9+#-]+", about)))])
 
 
@@ -135,7 +137,7 @@ def add_lessons(site, shop, all_texts):
         for name, run in runs.items():
             page = lab_pages.saved_run(t, shop.saved_run(run, t.language))
             sizes[name] = len(page.encode())
-            site.write(f"{'' if t.language == 'en' else 'zh/'}lessons/{name}.html", page)
+            site.write(f"{edition(t.language)}lessons/{name}.html", page)
         site.add(lab_pages.lessons_page(t, sizes))
 
 
@@ -158,6 +160,8 @@ def main():
     for t in all_texts:
         site.add(lab_pages.course_page(t, shop.page("/lab/course", t.language)))
         site.add(*book.pages(t, shop.page("/glossary", t.language)))
+        for picture in (book.DOCS / "bench").glob("*.svg"):
+            site.write(f"{edition(t.language)}docs/bench/{picture.name}", picture.read_bytes())
 
     shutil.rmtree(out, ignore_errors=True)
     new.rename(out)

@@ -139,6 +139,7 @@ class Game {
   async advance(order) {
     const { points } = this.level;
     const to = points[points.indexOf(order.at) + 1];
+    let seen = "";
     switch (to) {
       case "held":
         if (this.lock.holder) {
@@ -149,7 +150,8 @@ class Game {
         return "";
       case "read":
         await this.read(order);
-        return text("scheduler-saw", { value: order.before });
+        seen = text("scheduler-saw", { value: order.before });
+        break;
       case "commit":
         // The shop decides here that nothing is left, and writes nothing.
         if (order.before < 1) return this.leave(order, { kind: "sold-out" });
@@ -168,7 +170,7 @@ class Game {
     }
     order.passed.push(to);
     order.at = to;
-    return "";
+    return seen;
   }
 
   take(order) {

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import threading
+import urllib.parse
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -62,7 +63,9 @@ def is_solved(browser, level):
 
 PLAYED = """const root = document.querySelector(arguments[0]);
     const texts = (selector) => [...root.querySelectorAll(selector)].map((it) => it.textContent.replace(/\\s+/g, ' ').trim());
-    return { steps: texts('.taken-steps li'), chains: texts('.ledger .chain'), books: texts('.books'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
+    // How long an order waits for a lock that is free again depends on the machine.
+    const withoutWaits = (steps) => steps.map((step) => step.replace(/ → waits$/, ''));
+    return { steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
 
 
 class Test:
@@ -79,7 +82,7 @@ class Test:
             for link in page.links:
                 if re.match(r"https?:|mailto:|data:", link):
                     continue
-                file, _, place = link.partition("#")
+                file, _, place = urllib.parse.unquote(link).partition("#")
                 target = (path.parent / file).resolve() if file else path.resolve()
                 if not target.is_file() or not target.is_relative_to(self.folder.resolve()):
                     wrong.append(f"{path.relative_to(self.folder)}: {link}")
@@ -173,7 +176,7 @@ class Test:
                 return [...document.querySelectorAll('tbody tr')].filter((row) => row.checkVisibility()).map((row) => row.querySelector('th').textContent)"""
             every = browser.run(find, "")
             redis_py = browser.run(find, "Redis-PY")
-            assert len(every) > 15 and redis_py == [name for name in every if name.startswith("redis-py ")], redis_py
+            assert len(every) > 15 and 0 < len(redis_py) < 5 and any(name.startswith("redis-py ") for name in redis_py), redis_py
             assert 1 < len(browser.run(find, "rust")) < len(every)
             assert browser.run(find, "no such lock") == []
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
