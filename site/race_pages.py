@@ -69,7 +69,8 @@ def card(t, path, title, about):
 def first_page(t, stage_html, head):
     command = "<code>pip install holdfast-lab &amp;&amp; holdfast up</code>"
     frame = '<iframe src="…/race.html" title="Holdfast" width="100%" height="760"></iframe>'
-    locks = "".join(f"<li>{t(f'site-which-{name}')}</li>" for name in ("one", "row", "hot", "store"))
+    answers = [t(f"site-which-{name}") for name in ("one", "row", "hot", "store")]
+    locks = "".join(f"<li>{answer}</li>" for answer in answers)
     main = f"""<h1 class="race-question" id="race-question">{t("race-question")}</h1>
 <p class="race-lead">{t("site-lead")}</p>
 {stage_html}

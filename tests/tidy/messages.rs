@@ -54,7 +54,10 @@ fn sources(folder: &str, text: &mut String) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(path.to_str().unwrap(), text);
-        } else if path.extension().is_some_and(|kind| ["rs", "html", "py", "js"].iter().any(|it| kind == *it)) {
+        } else if path
+            .extension()
+            .is_some_and(|kind| ["rs", "html", "py", "js"].iter().any(|it| kind == *it))
+        {
             text.push_str(&fs::read_to_string(path).unwrap());
         }
     }
