@@ -27,7 +27,9 @@ async fn send_behind_batch(
             .await;
         let duplicate = pair.iter().position(|sent| sent.is_finished()).unwrap();
         let reply = pair.remove(duplicate).await;
-        assert!(reply.is_replayed() || reply.problem() == "idempotency-key-in-flight", "{reply}");
+        let is_duplicate = reply.is_replayed()
+            || ["idempotency-key-in-flight", "idempotency-key-mismatch"].contains(&reply.problem());
+        assert!(is_duplicate, "{reply}");
         queued.append(&mut pair);
     }
     meanwhile.await;
@@ -113,5 +115,62 @@ async fn duplicate_in_a_batch_without_a_read_is_replayed() {
     }
     assert!(unread(&shop, "refused").await > 0.0);
     assert_eq!(shop.item_audit(&sku).await["sold"], placed);
+    shop.assert_sound().await;
+}
+
+/// An order is placed, and its response is lost. The next batches leave too little for another one
+/// of that size: sent again, it inserts no key record that would be a duplicate.
+#[tokio::test]
+async fn duplicate_that_the_kept_row_would_reject_is_looked_up() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    for (again, problem) in [(6, None), (7, Some("idempotency-key-mismatch"))] {
+        let refused = unread(&shop, "refused").await;
+        for _ in 0..MAX_ATTEMPTS {
+            let sku = shop.shop_item(10, 100).await;
+            let key = fresh_key();
+            let first = admin.orders(&sku, 6).key(&key).await;
+            let calls = vec![admin.orders(&sku, 1), admin.orders(&sku, again).key(&key)];
+            let mut replies = send_behind_batch(&shop, &admin, &sku, calls, async {}).await;
+            let repeated = replies.pop().unwrap();
+            match problem {
+                None => repeated.replays(&first),
+                Some(problem) => assert_eq!(repeated.problem(), problem, "{repeated}"),
+            };
+            replies.pop().unwrap().succeeds(201);
+            assert_eq!(shop.item_audit(&sku).await["sold"], 8);
+            if unread(&shop, "refused").await > refused {
+                break;
+            }
+        }
+        assert!(unread(&shop, "refused").await > refused, "{again}");
+    }
+    shop.assert_sound().await;
+}
+
+/// The key of one order of a batch has a record in a transaction of another replica that stays open
+/// for longer than a statement waits. The others of the batch do not fail with it.
+#[tokio::test]
+async fn open_transaction_with_a_key_fails_no_other_order() {
+    let shop = Shop::start(2).await;
+    let admin = shop.sign_in("admin").await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(100_000, 100).await;
+    for _ in 0..MAX_ATTEMPTS {
+        let key = fresh_key();
+        let elsewhere = alice.at(1).orders(&shop.lab_item(10).await, 1).lock("row-lock").key(&key);
+        let open = shop.pause(&admin, elsewhere, "write").await;
+
+        let calls = vec![admin.orders(&sku, 1), alice.orders(&sku, 1).key(&key)];
+        let mut replies = send_behind_batch(&shop, &admin, &sku, calls, async {}).await;
+        let repeated = replies.pop().unwrap();
+        assert_eq!(repeated.problem(), "idempotency-key-mismatch", "{repeated}");
+        replies.pop().unwrap().succeeds(201);
+        shop.resume(&admin, open).await.succeeds(201);
+        if unread(&shop, "refused").await > 0.0 {
+            break;
+        }
+    }
+    assert!(unread(&shop, "refused").await > 0.0);
     shop.assert_sound().await;
 }

@@ -267,7 +267,13 @@ fn write_of(command: &PlaceOrder, before: ShopState) -> BatchWrite {
         response,
         request_id: Uuid::now_v7(),
     };
-    BatchWrite { rows: rows.unwrap(), now: before.now, commands: vec![write], deducted: false }
+    BatchWrite {
+        rows: rows.unwrap(),
+        now: before.now,
+        commands: vec![write],
+        deducted: false,
+        is_unread: false,
+    }
 }
 
 /// A write whose unit was sold, or sold and given back, since it was read: it changes nothing.

@@ -23,6 +23,7 @@ use super::points::{self, note_refused, pass_committed, pass_point, pass_written
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use crate::command::state::ShopState;
+use crate::db::ErrorClass;
 use crate::failure::{Error, Failure};
 use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
@@ -36,15 +37,41 @@ define_metrics! {
         "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
 }
 
-/// Executes the batch of a leader without a read, on what it knows of its own last write. If the
-/// write is refused, or nothing is written, the batch is read and executed as any other.
+/// Executes the batch of a leader without a read, on what it knows of its own last write. Returns
+/// `None` if it wrote nothing and is to be executed with a read, as if it had not begun.
 pub(super) async fn execute_unread(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
     known: ReadSnapshot,
-) -> (Vec<EntryResult>, LockState) {
+) -> Option<(Vec<EntryResult>, LockState)> {
     let begun = begin_unread(batch, known).await;
-    complete(batch, locks, begun).await
+    match attempt(batch, locks, begun).await {
+        Ok(results) => {
+            locks.kept_row.record_written();
+            Some((results, LockState::Held))
+        }
+        Err(AttemptError::UnknownOutcome(error, write, results)) => {
+            Some(resolve_outcome(&batch.shop.pool, error, &write, results).await)
+        }
+        Err(AttemptError::Failed(failure)) if !may_help_to_read(&failure) => {
+            Some(fail(batch, failure))
+        }
+        Err(AttemptError::Failed(_) | AttemptError::StaleFences(_)) => {
+            locks.kept_row.record_refused();
+            None
+        }
+    }
+}
+
+/// Returns whether an unread batch may succeed with a read: a row or a key record is not as its
+/// leader assumed, or one of its commands fails the others.
+fn may_help_to_read(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Error(
+            Error::Conflict(_) | Error::Postgres(ErrorClass::LockTimeout, _) | Error::Bug(_)
+        )
+    )
 }
 
 /// Completes a batch that has begun; some of its commands may have been taken out since.
@@ -79,7 +106,6 @@ async fn run(
             None => read(batch).await,
         };
 
-        let is_unread = begun.as_ref().is_ok_and(|begun| begun.is_unread);
         let failure = match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
@@ -102,8 +128,6 @@ async fn run(
         };
 
         match failure {
-            // At once, and not an attempt of the strategy, which begins with a read.
-            Failure::Error(Error::Conflict(_)) if is_unread => locks.kept_row.record_refused(),
             Failure::Error(Error::Conflict(_)) if attempts < batch.strategy.attempts => {
                 // Random and growing, so that those who met once do not meet again.
                 let pause_ms: u32 = rand::rng().random_range(2..=20 * attempts);
@@ -120,12 +144,17 @@ async fn run(
                 tracing::warn!(%error, commands, "a batch failed; trying halves");
                 return run_halves(batch, locks).await;
             }
-            Failure::Error(error) if error.is_outage() => {
-                return (batch.fail_all(error.clone()), LockState::HeldInOutage(error));
-            }
-            failure => return (batch.fail_all(failure), LockState::Held),
+            failure => return fail(batch, failure),
         }
     }
+}
+
+fn fail(batch: Batch<'_>, failure: Failure) -> (Vec<EntryResult>, LockState) {
+    let state = match &failure {
+        Failure::Error(error) if error.is_outage() => LockState::HeldInOutage(error.clone()),
+        _ => LockState::Held,
+    };
+    (batch.fail_all(failure), state)
 }
 
 async fn run_halves(batch: Batch<'_>, locks: &mut AcquiredLocks) -> (Vec<EntryResult>, LockState) {
@@ -173,16 +202,19 @@ async fn attempt(
             return Err(stop);
         }
     };
-    let Some(write) = write else {
+    if is_unread && (write.is_none() || results.iter().any(Result::is_err)) {
+        // Its key may have a record, and no insert of one would find it: the order that it placed
+        // is what the stock lacks now. And without a write, no guard compares the row.
         session.end().await;
-        if is_unread {
-            // No guard has compared the row: the rejections may be out of date.
-            return Err(Error::Conflict("a rejection needs a read".to_owned()).into());
-        }
+        return Err(Error::Conflict("a rejection needs a read".to_owned()).into());
+    }
+    let Some(mut write) = write else {
+        session.end().await;
         return Ok(results);
     };
 
     let _step = begin_step(batch, |held| debug_span!(parent: held, "write"));
+    write.is_unread = is_unread;
     let write = Arc::new(write);
     match session {
         DatabaseSession::Autocommit(_) => {
@@ -190,9 +222,6 @@ async fn attempt(
             if batch.has_leader {
                 let fence = locks.lease().map(FencedGuard::fence);
                 locks.kept_row.keep(after, fence, clock);
-            }
-            if is_unread {
-                locks.kept_row.record_written();
             }
             Ok(results)
         }

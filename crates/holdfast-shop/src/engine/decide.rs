@@ -91,7 +91,7 @@ pub(super) fn decide(
     } else {
         ChangedRows::between(&before, &after, strategy.guard, &exclusion)?
     };
-    let write = BatchWrite { rows, now: before.now, commands, deducted };
+    let write = BatchWrite { rows, now: before.now, commands, deducted, is_unread: false };
     Ok(Decision { before, after, write: Some(write), results })
 }
 

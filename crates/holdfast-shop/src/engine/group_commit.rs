@@ -58,7 +58,7 @@ pub(super) struct GroupCommit {
 struct WriteGroup {
     busy: bool,
     queue: VecDeque<QueuedWrite>,
-    /// Connection for the next statement: the first write has just used it for its read.
+    /// Connection for the next statement: that of the first write in the queue.
     session: Option<DatabaseSession>,
 }
 
@@ -89,10 +89,6 @@ impl GroupCommit {
         session: &mut DatabaseSession,
         write: &Arc<BatchWrite>,
     ) -> Result<WriteResult, Failure> {
-        if write.deducted {
-            // Its statement is another one, and waits for no row.
-            return send(&self.pool, session, &[write]).await;
-        }
         let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
             let permit = StatementPermit { group: group.clone(), all: self.clone() };

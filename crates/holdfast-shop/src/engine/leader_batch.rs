@@ -25,7 +25,17 @@ impl Leader {
         // The write needs no locks of idempotency keys, as it inserts their records; they answer
         // the duplicates that follow.
         let executing = batch::execute_unread(batch_of(&shop, &entries), locks, known);
-        let (_, (results, state)) = join(self.acquire_key_locks(&queued), executing).await;
-        (queued.into_iter().zip(results).collect(), state)
+        let (admitted, executed) = join(self.acquire_key_locks(&queued), executing).await;
+        drop(entries);
+        if let Some((results, state)) = executed {
+            return (queued.into_iter().zip(results).collect(), state);
+        }
+
+        // Without the duplicates, one of which may be why nothing was written.
+        let queued = self.retain_admitted(queued, admitted);
+        if queued.is_empty() {
+            return (Vec::new(), LockState::Held);
+        }
+        self.execute_with_read(locks, queued).await
     }
 }

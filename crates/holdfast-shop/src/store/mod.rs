@@ -50,6 +50,9 @@ pub struct BatchWrite {
     /// True if its units left a counter in Redis: it inserts an order and changes no row, so it is
     /// written alone, and nothing keeps a late one from taking effect ([`deducted`]).
     pub deducted: bool,
+    /// True if it was decided without a read of its keys, so a record of them may be in another
+    /// transaction that is still open.
+    pub is_unread: bool,
 }
 
 impl BatchWrite {
@@ -126,10 +129,11 @@ pub enum WriteResult {
     RowChanged,
 }
 
-/// Returns the `lock_timeout` of a statement with several batches. A single batch waits longer, for
-/// the `lock_timeout` of its session.
+/// Returns the `lock_timeout` of a statement with several batches, or with one that can be decided
+/// again with a read. Another single batch waits longer, for the `lock_timeout` of its session.
 fn row_lock_timeout(batches: &[&BatchWrite]) -> Option<&'static str> {
-    (batches.len() > 1).then_some("200ms")
+    let has_another_way = batches.len() > 1 || batches.iter().any(|batch| batch.is_unread);
+    has_another_way.then_some("200ms")
 }
 
 impl WriteResult {
