@@ -1,5 +1,5 @@
-//! The rules of a game, and the levels, whose goals the item's ledger decides. `levels.json` describes
-//! the levels, also for the page of the site, which plays them without a server (`site/scheduler.js`).
+//! The rules of a game, and the levels, whose goals the item's ledger decides. `levels.json`
+//! describes the levels, also for the site, which plays them without a server.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Level {
         Some(GameRules { strategy, orders: level.orders, level: Some(self) })
     }
 
-    /// Steps that reach the goal, as few as possible: the letter of an order, or X to end the lease.
+    /// The fewest steps that reach the goal: the letter of an order, or X to end the lease.
     pub fn solution(self) -> &'static str {
         self.description().map_or("", |level| &level.solution)
     }
