@@ -1,19 +1,20 @@
-//! Units that left the counters of `pre-deduct` for one command.
+//! Units that left the counters of `pre-deduct` for one command, or that will come to them.
 //!
 //! Units leave a counter before the write, and come to one after its commit; so the counters never
-//! have more than the rows while Redis keeps them. A replica that dies between the two, and a write
-//! whose outcome stays unknown, leave the counter with too little (an undersell), until it is
-//! reconciled with the ledger ([`super::reconcile`]).
+//! have more than the rows while Redis keeps them. A counter to which units will come is loaded
+//! before the write: loaded after the commit, it would get them twice. A replica that dies between
+//! the two, and a write whose outcome stays unknown, leave the counter with too little (an
+//! undersell), until it is reconciled with the ledger ([`super::reconcile`]).
 
 use tokio::sync::oneshot;
 
-use crate::command::Command;
-use crate::db::Pool;
+use crate::command::{Command, ConditionalUpdate};
 use crate::failure::{Error, Execution, Failure, Rejection};
 use crate::locks::counter::{Deducted, StockCounter};
 use crate::store::deducted::row_stock;
 use crate::tasks::Tasks;
 use crate::{Shop, Sku};
+use holdfast_lock::redis::Error as RedisError;
 
 /// How often a counter is loaded for one command: Redis may lose it each time.
 const MAX_LOADS: usize = 3;
@@ -21,9 +22,15 @@ const MAX_LOADS: usize = 3;
 /// On drop before the command begins, the units return to their counters.
 #[derive(Debug)]
 pub(super) struct Deduction {
-    taken: Vec<TakenUnits>,
+    counted: CountedUnits,
     is_kept: bool,
     tasks: Tasks,
+}
+
+#[derive(Debug, Default)]
+struct CountedUnits {
+    taken: Vec<TakenUnits>,
+    announced: Vec<AnnouncedUnits>,
 }
 
 #[derive(Debug)]
@@ -35,15 +42,23 @@ pub(super) struct TakenUnits {
     counter: StockCounter,
 }
 
+/// Units that come to a row with the command's write, and to the counter behind it.
+#[derive(Debug)]
+struct AnnouncedUnits {
+    sku: Sku,
+    units: i64,
+    counter: StockCounter,
+}
+
 impl Deduction {
-    /// Takes the units that the command removes from stock.
+    /// Takes the units that the command removes from stock, and announces those that it adds. Units
+    /// that an order gives back come to the row only: it may be one without any.
     ///
     /// # Cancel safety
     /// Dropping the future returns what was taken.
     pub(super) async fn take(shop: &Shop, command: &dyn Command) -> Result<Self, Failure> {
-        let deltas = deltas(command);
-        let wanted = deltas.into_iter().filter(|(_, delta)| *delta < 0).collect();
-        let taking = take_all(shop.clone(), wanted);
+        let update = command.conditional_update().unwrap_or_default();
+        let taking = take_all(shop.clone(), update);
         let (reply, taken) = oneshot::channel();
         // In a task: a script that was sent is executed, and its units must not be forgotten.
         shop.tasks.spawn(async move {
@@ -56,22 +71,22 @@ impl Deduction {
     }
 
     pub(super) fn units(&self) -> &[TakenUnits] {
-        &self.taken
+        &self.counted.taken
     }
 
     /// Ends the deduction with the result of its command: keeps the units if they are sold or may
-    /// be, and returns them otherwise.
+    /// be, and returns them otherwise. Adds the announced ones once they are in the row.
     pub(super) async fn end(mut self, result: &Result<Execution, Failure>) {
-        let returns = match result {
-            Ok(executed) => executed.replayed,
-            Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => !outcome_unknown,
-            Err(_) => true,
-        };
-
-        if returns {
-            self.return_all().await;
-        } else {
-            self.taken.clear();
+        match result {
+            Ok(Execution { replayed: false, .. }) => {
+                let CountedUnits { taken: _, announced } = std::mem::take(&mut self.counted);
+                end_announcements(announced, |units| units).await;
+            }
+            Err(Failure::Error(Error::Unavailable { outcome_unknown: true, .. })) => {
+                // Announcements expire: the write may be under way.
+                self.counted = CountedUnits::default();
+            }
+            Ok(_) | Err(_) => self.return_all().await,
         }
     }
 
@@ -81,80 +96,108 @@ impl Deduction {
     }
 
     async fn return_all(mut self) {
-        return_units(std::mem::take(&mut self.taken)).await;
+        std::mem::take(&mut self.counted).return_all().await;
     }
 }
 
 impl Drop for Deduction {
     fn drop(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        if !taken.is_empty() && !self.is_kept {
-            self.tasks.spawn(return_units(taken));
+        let counted = std::mem::take(&mut self.counted);
+        if !counted.is_empty() && !self.is_kept {
+            self.tasks.spawn(counted.return_all());
         }
     }
 }
 
-/// Adds the units that a command has put back into stock to their counters.
-pub(super) async fn add_returned(shop: &Shop, command: &dyn Command) {
-    for (sku, delta) in deltas(command).into_iter().filter(|(_, delta)| *delta > 0) {
-        if let Err(error) = StockCounter::new(&shop.locks, &sku).add(delta).await {
-            tracing::warn!(%error, %sku, delta, "units did not return to the counter");
-        }
+impl CountedUnits {
+    fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.announced.is_empty()
     }
-}
 
-fn deltas(command: &dyn Command) -> Vec<(Sku, i64)> {
-    command.conditional_update().map(|update| update.stock).unwrap_or_default()
-}
-
-async fn take_all(shop: Shop, wanted: Vec<(Sku, i64)>) -> Result<Deduction, Failure> {
-    let tasks = shop.tasks.clone();
-    let mut deduction = Deduction { taken: Vec::new(), is_kept: false, tasks };
-    for (sku, delta) in wanted {
-        let counter = StockCounter::new(&shop.locks, &sku);
-        let units = -delta;
-        match take_units(&shop.pool, &counter, &sku, units).await {
-            Ok(before) => deduction.taken.push(TakenUnits { sku, units, before, counter }),
-            Err(failure) => {
-                // All or none, and before the response: the client may order the others at once.
-                return_units(std::mem::take(&mut deduction.taken)).await;
-                return Err(failure);
+    async fn return_all(self) {
+        for TakenUnits { sku, units, counter, .. } in self.taken {
+            if let Err(error) = counter.add(units).await {
+                tracing::warn!(%error, %sku, units, "units did not return to the counter");
             }
+        }
+        end_announcements(self.announced, |_| 0).await;
+    }
+}
+
+/// Adds what has come to the row of the announced units.
+async fn end_announcements(announced: Vec<AnnouncedUnits>, came: impl Fn(i64) -> i64) {
+    for AnnouncedUnits { sku, units, counter } in announced {
+        let units = came(units);
+        if let Err(error) = counter.add_announced(units).await {
+            tracing::warn!(%error, %sku, units, "units did not come to the counter");
+        }
+    }
+}
+
+async fn take_all(shop: Shop, update: ConditionalUpdate) -> Result<Deduction, Failure> {
+    let tasks = shop.tasks.clone();
+    let counted = CountedUnits::default();
+    let mut deduction = Deduction { counted, is_kept: false, tasks };
+    for (sku, delta) in update.stock {
+        if let Err(failure) =
+            count(&shop, &mut deduction.counted, sku, delta, update.restocks).await
+        {
+            // All or none, and before the response: the client may order the others at once.
+            deduction.return_all().await;
+            return Err(failure);
         }
     }
     Ok(deduction)
 }
 
-/// Takes units from a counter, which is loaded if there is none. Returns what it had before.
-async fn take_units(
-    pool: &Pool,
-    counter: &StockCounter,
-    sku: &Sku,
-    units: i64,
-) -> Result<i64, Failure> {
-    for _ in 0..=MAX_LOADS {
-        match counter.deduct(units).await.map_err(holdfast_lock::Error::from)? {
-            Deducted::Taken { before } => return Ok(before),
+async fn count(
+    shop: &Shop,
+    counted: &mut CountedUnits,
+    sku: Sku,
+    delta: i64,
+    restocks: bool,
+) -> Result<(), Failure> {
+    let counter = StockCounter::new(&shop.locks, &sku);
+    if delta < 0 {
+        let units = -delta;
+        match with_counter(shop, &counter, &sku, || counter.deduct(units)).await? {
+            Deducted::Taken { before } => {
+                counted.taken.push(TakenUnits { sku, units, before, counter });
+            }
             Deducted::TooFew { available } => {
-                let sku = sku.clone();
                 return Err(Rejection::SoldOut { sku, requested: units, available }.into());
             }
-            Deducted::NoCounter => {}
+        }
+    } else if restocks {
+        with_counter(shop, &counter, &sku, || counter.announce()).await?;
+        counted.announced.push(AnnouncedUnits { sku, units: delta, counter });
+    }
+    Ok(())
+}
+
+/// Calls Redis until there is a counter, which is loaded if there is none.
+async fn with_counter<T, F>(
+    shop: &Shop,
+    counter: &StockCounter,
+    sku: &Sku,
+    call: impl Fn() -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<Option<T>, RedisError>>,
+{
+    for loads in 0..=MAX_LOADS {
+        if let Some(done) = call().await.map_err(holdfast_lock::Error::from)? {
+            return Ok(done);
+        }
+        if loads == MAX_LOADS {
+            break;
         }
 
         // Too much, if Redis lost the counter while orders were between it and Postgres: nothing
         // here knows of them. This is what the strategy is there to show.
-        let row = row_stock(&mut *pool.acquire().await?, sku).await?;
+        let row = row_stock(&mut *shop.pool.acquire().await?, sku).await?;
         let row = row.ok_or_else(|| Rejection::no_item(sku))?;
         counter.load(row.free().max(0)).await.map_err(holdfast_lock::Error::from)?;
     }
     Err(Error::unavailable_counter().into())
-}
-
-async fn return_units(taken: Vec<TakenUnits>) {
-    for TakenUnits { sku, units, counter, .. } in taken {
-        if let Err(error) = counter.add(units).await {
-            tracing::warn!(%error, %sku, units, "units did not return to the counter");
-        }
-    }
 }

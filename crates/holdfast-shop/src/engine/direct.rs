@@ -12,7 +12,6 @@ use tracing::{Instrument as _, debug_span};
 
 use super::batch;
 use super::batch_entries::Batch;
-use super::deduction::add_returned;
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::{AcquiredLocks, LockState};
@@ -167,9 +166,6 @@ async fn end_counted(
     result: &Result<Execution, Failure>,
 ) {
     locks.end_deduction(result).await;
-    if matches!(result, Ok(Execution { replayed: false, .. })) {
-        add_returned(shop, command).await;
-    }
     // Whatever the result: the write may be done.
     for sku in command.reads().items {
         shop.engine.settler.request(sku);
