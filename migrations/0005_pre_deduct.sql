@@ -14,5 +14,10 @@ create table unsettled_lines (
     before     units            not null,
     -- The request that placed the order, for the ledger entry.
     request_id uuid             not null,
+    -- True once the order is cancelled, refunded or expired: its units are in the row already, and the
+    -- settlement takes them first, before another line gets them.
+    returned   boolean          not null default false,
     constraint unsettled_lines_pkey primary key (sku, order_id)
 );
+
+create index returned_lines on unsettled_lines (sku, order_id) where returned;

@@ -1,11 +1,16 @@
 //! `pre-deduct`: exact while nothing fails; what a fault between Redis and Postgres costs, in
 //! units; and that a reconciliation with the ledger repairs it.
 
+use holdfast_shop::engine;
+use holdfast_shop::store::deducted::settle;
+use holdfast_shop::{OrderId, RequestOptions, Sku, UserId};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::topology::{free_ports, query};
 use holdfast_testkit::{Call, Shop, User, assert_has, id_of, until};
 use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
 
 const STOCK: i64 = 8;
 /// The orders that a fault meets between the counter and Postgres.
@@ -63,9 +68,12 @@ impl Lab {
         self.audit(replica).await
     }
 
+    fn reconciles(&self, replica: usize) -> Call {
+        self.admin.at(replica).post(&format!("/api/lab/items/{}/reconcile", self.sku))
+    }
+
     async fn reconcile(&self, replica: usize) -> Value {
-        let path = format!("/api/lab/items/{}/reconcile", self.sku);
-        self.admin.at(replica).post(&path).succeeds(200).await
+        self.reconciles(replica).succeeds(200).await
     }
 
     /// All units are sold, and the books say so.
@@ -134,11 +142,25 @@ async fn flushed_redis_oversells_until_reconciled() {
     assert_has(&audit, json!({ "sold": STOCK + 3, "stock": 0, "oversold": 3, "undersold": 0 }));
     assert_has(&audit, json!({ "ok": false, "breaks": 0, "forks": [] }));
 
-    let repaired = lab.reconcile(0).await;
-    assert_has(&repaired, json!({ "oversold": 3, "undersold": 0, "counter": 0 }));
+    // Without time to cancel one, it says what is left to do.
+    let here = lab.shop.in_process_with_redis("batched", &redis.url);
+    let mut options = RequestOptions::new(&here, Uuid::now_v7());
+    options.deadline = Instant::now();
+    let sku = Sku::try_from(lab.sku.clone()).unwrap();
+    let partial = engine::reconcile(&here, &options, &sku).await.unwrap();
+    assert_eq!((partial.unsettled, partial.cancelled), (3, vec![]));
+
+    // The newest is paid between the read of its status and its cancellation.
+    let pays = lab.alice.pays(&late[2]).lock("row-lock");
+    let paying = lab.shop.pause(&lab.admin, pays, "write").await;
+    let reconciling = lab.reconciles(0).send();
+    until("it waits for the order", async || lab.shop.waiting_sessions().await == 1).await;
+    lab.shop.resume(&lab.admin, paying).await.succeeds(200);
+    let repaired = reconciling.await.succeeds(200);
+    assert_has(&repaired, json!({ "oversold": 3, "undersold": 0, "counter": 0, "unsettled": 0 }));
     late.reverse();
     assert_eq!(repaired["cancelled"], json!(late), "the newest first");
-    for (order, status) in late.iter().zip(["cancelled", "refunded", "cancelled"]) {
+    for (order, status) in late.iter().zip(["refunded", "refunded", "cancelled"]) {
         assert_eq!(lab.alice.order(order).await["status"], status);
     }
     lab.assert_sold_exactly(0).await;
@@ -246,18 +268,100 @@ async fn removed_units_leave_the_counter_first() {
     // What a cancelled order returns is in the row alone, until the item is reconciled.
     lab.settled(0, 0).await;
     lab.alice.cancels(&placed[0]).succeeds(200).await;
-    assert_has(&lab.audit(0).await, json!({ "stock": 1, "counter": 0, "undersold": 1 }));
-    assert_has(&lab.reconcile(0).await, json!({ "undersold": 1, "counter": 1 }));
-    assert_eq!(lab.sell_out(0).await.len(), 1);
+    let here = lab.shop.in_process("pre-deduct");
+    let order = OrderId(id_of(&placed[1]).parse().unwrap());
+    let buyer = sqlx::query_scalar("select user_id from orders where id = $1").bind(order.0);
+    let buyer = UserId(buyer.fetch_one(&lab.shop.pool).await.unwrap());
+    let options = RequestOptions::new(&here, Uuid::now_v7());
+    engine::cancel_order(&here, &options, buyer, order, None).await.unwrap();
+    assert_has(&lab.audit(0).await, json!({ "stock": 2, "counter": 0, "undersold": 2 }));
+    assert_has(&lab.reconcile(0).await, json!({ "undersold": 2, "counter": 2 }));
+    assert_eq!(lab.sell_out(0).await.len(), 2);
     lab.assert_sold_exactly(1).await;
 }
 
+/// Its units are in the row, and not in the counter yet: whoever loads or replaces the counter from
+/// the row then would count them twice.
 #[tokio::test]
-async fn only_lab_items_are_counted_and_reconciled() {
+async fn units_of_a_restock_on_its_way_are_counted_once() {
+    let lab = Lab::new(Shop::start(2).await).await;
+    let pause_restock = async || {
+        let restock = lab.admin.restocks(&lab.sku, 4).lock("pre-deduct");
+        lab.shop.pause(&lab.admin, restock, "committed").await
+    };
+
+    // The item has had no order: there is no counter.
+    let restock = pause_restock().await;
+    assert_eq!(lab.sell_out(1).await.len(), 8);
+    lab.shop.resume(&lab.admin, restock).await.succeeds(200);
+    assert_eq!(lab.sell_out(1).await.len(), 4);
+    lab.settled(0, 0).await;
+
+    let restock = pause_restock().await;
+    lab.reconciles(1).fails(503, "overloaded").await;
+    lab.shop.resume(&lab.admin, restock).await.succeeds(200);
+    assert_has(&lab.reconcile(1).await, json!({ "counter_before": 4, "counter": 4 }));
+    // One that failed is not on its way.
+    let too_many = lab.admin.restocks(&lab.sku, 1_000_000_000).lock("pre-deduct");
+    too_many.fails(422, "invalid-request").await;
+    assert_has(&lab.reconcile(1).await, json!({ "counter_before": 4, "counter": 4 }));
+    assert_eq!(lab.sell_out(0).await.len(), 4);
+    let audit = lab.settled(0, 0).await;
+    assert_has(
+        &audit,
+        json!({ "sold": 16, "stock": 0, "oversold": 0, "undersold": 0, "ok": true }),
+    );
+    lab.shop.assert_sound().await;
+}
+
+/// An oversold order that is larger than what is left keeps none that fits from its units.
+#[tokio::test]
+async fn order_without_units_is_passed_over() {
+    let (shop, redis) = Shop::with_own_redis().await;
+    let lab = Lab::new(shop).await;
+    let order = |quantity| lab.alice.orders(&lab.sku, quantity).lock("pre-deduct");
+    let large = lab.shop.pause(&lab.admin, order(STOCK), "deducted").await;
+    query::<String>(&redis.url, "FLUSHALL").unwrap();
+    order(STOCK - 3).succeeds(201).await;
+    lab.settled(0, 0).await;
+    let small = lab.pause_orders(2, "committed").await;
+
+    let large = id_of(&lab.shop.resume(&lab.admin, large).await.succeeds(201));
+    assert_has(&lab.settled(0, STOCK).await, json!({ "stock": 1, "counter": 1 }));
+    for small in small {
+        lab.shop.resume(&lab.admin, small).await.succeeds(201);
+    }
+    let repaired = lab.reconcile(0).await;
+    assert_has(&repaired, json!({ "cancelled": [large], "oversold": STOCK - 1, "counter": 1 }));
+    assert_eq!(lab.sell_out(0).await.len(), 1);
+    lab.assert_sold_exactly(0).await;
+}
+
+/// A settlement reads each line that it settles, and no others, however many there are.
+#[tokio::test]
+async fn long_backlog_is_settled_in_one_pass() {
     let lab = Lab::new(Shop::start(1).await).await;
-    lab.alice.orders("deadbolt", 1).lock("pre-deduct").fails(403, "forbidden").await;
-    lab.admin.post("/api/lab/items/deadbolt/reconcile").fails(403, "forbidden").await;
-    lab.admin.post("/api/lab/items/no-such-item/reconcile").fails(404, "not-found").await;
-    let path = format!("/api/lab/items/{}/reconcile", lab.sku);
-    lab.alice.post(&path).fails(403, "forbidden").await;
+    let sku = Sku::try_from(lab.sku.clone()).unwrap();
+    let lines = 10_000;
+    let fill = "with new_orders as (
+             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             select lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'pending', 0, n, now(), now()
+               from generate_series(1, $2) n returning id)
+         insert into unsettled_lines (sku, order_id, quantity, before, request_id)
+         select $1, id, 1, 1, id from new_orders";
+    for sql in [fill, "update items set stock = $2 where sku = $1"] {
+        sqlx::query(sql).bind(&lab.sku).bind(lines).execute(&lab.shop.pool).await.unwrap();
+    }
+    lab.shop.execute("vacuum analyze unsettled_lines").await;
+
+    settle(&lab.shop.pool.clone().into(), &sku).await.unwrap();
+    assert_eq!(lab.shop.stock(&lab.sku).await, 0);
+    let counted = "select n_tup_del, (seq_tup_read + idx_tup_fetch)::bigint
+                     from pg_stat_user_tables where relname = 'unsettled_lines'";
+    let counted =
+        async || sqlx::query_as::<_, (i64, i64)>(counted).fetch_one(&lab.shop.pool).await.unwrap();
+    until("its statistics have arrived", async || counted().await.0 == lines).await;
+    // Once to select it, once to delete it.
+    let (_, read) = counted().await;
+    assert!(read <= 2 * lines, "{read} rows for {lines} lines");
 }

@@ -6,7 +6,10 @@
 //! Guarantees nothing about an order that is between the counter and Postgres: its units count as
 //! lost, and are sold again. Reconcile when no order is on its way.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -14,7 +17,7 @@ use super::prepare::{cancel_order, options_for_whole_item, refund_order};
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::counter::StockCounter;
 use crate::model::OrderStatus;
-use crate::store::deducted::{RowStock, newest_unsettled, settle};
+use crate::store::deducted::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
 use crate::strategy::row_lock;
 use crate::{OrderId, RequestOptions, Shop, Sku};
 
@@ -22,6 +25,8 @@ use crate::{OrderId, RequestOptions, Shop, Sku};
 const MAX_ATTEMPTS: u32 = 5;
 /// Upper bound of the orders that one reconciliation cancels.
 const MAX_CANCELLED: usize = 1_000;
+/// Time before the deadline from which no further order is cancelled.
+const TIME_TO_FINISH: Duration = Duration::from_secs(2);
 
 /// What a reconciliation found and did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -36,6 +41,9 @@ pub struct Reconciliation {
     pub oversold: i64,
     /// The orders that were cancelled or refunded for want of units, newest first.
     pub cancelled: Vec<OrderId>,
+    /// Units of orders that have none still, because one request cannot cancel so many: reconcile
+    /// again.
+    pub unsettled: i64,
 }
 
 /// Reconciles a lab item. Fails with [`Error::Conflicts`] if orders keep changing the counter.
@@ -60,21 +68,15 @@ pub async fn reconcile(
         let mut row = settled_row(shop, sku).await?;
         oversold += (-row.free()).max(0);
 
-        while row.unsettled > 0 && cancelled.len() < MAX_CANCELLED {
+        while row.free() < 0 && cancelled.len() < MAX_CANCELLED {
+            if Instant::now() + TIME_TO_FINISH > options.deadline {
+                break;
+            }
             let Some(order) = newest_unsettled(&shop.pool, sku).await? else { break };
+            if cancel(shop, &options, order).await? {
+                cancelled.push(order.id);
+            }
             // Its units come to the row, which settles older orders with them.
-            let options = RequestOptions {
-                strategy: &row_lock::STRATEGY,
-                request_id: Uuid::now_v7(),
-                ..RequestOptions::clone(&options)
-            };
-            match order.status {
-                OrderStatus::Pending => {
-                    cancel_order(shop, &options, order.user, order.id, None).await?
-                }
-                _ => refund_order(shop, &options, order.user, order.id, None).await?,
-            };
-            cancelled.push(order.id);
             row = settled_row(shop, sku).await?;
         }
 
@@ -87,6 +89,7 @@ pub async fn reconcile(
                 undersold,
                 oversold,
                 cancelled,
+                unsettled: (-row.free()).max(0),
             });
         }
     }
@@ -95,7 +98,32 @@ pub async fn reconcile(
     Err(Error::Conflicts { attempts: MAX_ATTEMPTS, cause }.into())
 }
 
+/// Cancels or refunds an order. Returns `false` if somebody else changed its status since it was
+/// read.
+async fn cancel(
+    shop: &Shop,
+    options: &RequestOptions,
+    order: UnsettledOrder,
+) -> Result<bool, Failure> {
+    let options = RequestOptions {
+        strategy: &row_lock::STRATEGY,
+        request_id: Uuid::now_v7(),
+        ..options.clone()
+    };
+    let UnsettledOrder { id, user, status } = order;
+    let cancelled = match status {
+        OrderStatus::Pending => cancel_order(shop, &options, user, id, None).await,
+        _ => refund_order(shop, &options, user, id, None).await,
+    };
+    match cancelled {
+        Ok(_) => Ok(true),
+        Err(Failure::Rejected(Rejection::OrderState { .. })) => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
 async fn settled_row(shop: &Shop, sku: &Sku) -> Result<RowStock, Failure> {
-    let row = settle(&shop.pool, sku).await?;
+    settle(&shop.pool, sku).await?;
+    let row = row_stock(&mut *shop.pool.acquire().await?, sku).await?;
     Ok(row.ok_or_else(|| Rejection::no_item(sku))?)
 }

@@ -2,8 +2,8 @@
 //! and the settlement that takes their units from the item's row, with the ledger entries.
 //!
 //! Guarantees: the settlement reads what is unsettled under the row's lock, never before it, so any
-//! number of processes may settle an item at once. A line that the row has no units for stays
-//! unsettled: it is oversold, and the audit says so.
+//! number of processes may settle an item at once, and its time does not grow with their number. A
+//! line that the row has no units for stays unsettled: it is oversold, and the audit says so.
 
 use sqlx::PgConnection;
 
@@ -31,7 +31,7 @@ impl RowStock {
     }
 }
 
-/// An order with an unsettled line.
+/// An order with an unsettled line, and its status at that time.
 #[derive(Debug, Clone, Copy)]
 pub struct UnsettledOrder {
     pub id: OrderId,
@@ -120,44 +120,56 @@ pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
     Ok(WriteResult::from_guard(holds))
 }
 
-/// Settles the lines that the item's row has units for, in the order of their orders; first those
-/// of cancelled orders, whose units are in the row. Returns what the row has then; `None` if there
-/// is no such item.
-pub async fn settle(pool: &Pool, sku: &Sku) -> Result<Option<RowStock>, Error> {
+/// Settles the lines that the item's row has units for: first those of orders that gave their units
+/// back to the row, then the others in the order of their orders. One for which too few are left is
+/// passed over.
+pub async fn settle(pool: &Pool, sku: &Sku) -> Result<(), Error> {
     loop {
         let mut tx = pool.begin().await?;
-        let settled = settle_some(&mut tx, sku).await?;
-        let row = row_stock(&mut tx, sku).await?;
+        let is_settled = settle_some(&mut tx, sku).await?;
         tx.commit().await?;
 
-        if settled < MAX_SETTLED {
-            return Ok(row);
+        if is_settled {
+            return Ok(());
         }
     }
 }
 
-/// Settles [`MAX_SETTLED`] lines at most, and returns their number.
-async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<i64> {
+/// Settles [`MAX_SETTLED`] lines at most. Returns whether there are no more to settle.
+async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<bool> {
     // A statement of its own: the next one sees what was committed before this lock was acquired.
-    sqlx::query!("select from items where sku = $1 for no key update", sku.as_str())
-        .execute(&mut *tx)
-        .await?;
+    let stock = sqlx::query_scalar!(
+        r#"select stock as "stock!" from items where sku = $1 for no key update"#,
+        sku.as_str(),
+    );
+    let stock = stock.fetch_optional(&mut *tx).await?.unwrap_or(0);
+    if stock == 0 {
+        return Ok(true);
+    }
 
-    sqlx::query_scalar!(
+    // Both parts of `oldest` end at their limit, however many lines there are: the first reads an
+    // index of its own, the second the primary key. By `ctid`, because a join could read them all;
+    // whoever else would change a line waits for the item's row.
+    let settled = sqlx::query!(
         r#"with oldest as (
-             select order_id, quantity, request_id,
-                    row_number() over (order by o.status in ('pending', 'paid'), order_id) as number
-               from unsettled_lines u join orders o on o.id = u.order_id
-              where u.sku = $1 order by number limit $2),
-         summed as (
+             select *, row_number() over (order by place, order_id) as number
+               from ((select ctid as line, order_id, quantity, request_id, 1 as place
+                        from unsettled_lines
+                       where sku = $1 and returned and quantity <= $3
+                       order by order_id limit $2)
+                     union all
+                     (select ctid, order_id, quantity, request_id, 2 from unsettled_lines
+                       where sku = $1 and not returned and quantity <= $3
+                       order by order_id limit $2)) lines
+              order by number limit $2),
+         summed as materialized (
              select o.*, (sum(quantity) over (order by number))::bigint as total from oldest o),
          settled as materialized (
              select s.*, nextval('stock_ledger_seq_seq') as seq, i.stock, i.version
                from summed s join items i on i.sku = $1
               where s.total <= i.stock order by s.number),
          deleted as (
-             delete from unsettled_lines u using settled s
-              where u.sku = $1 and u.order_id = s.order_id),
+             delete from unsettled_lines where ctid = any(array(select line from settled))),
          entries as (
              insert into stock_ledger
                  (seq, sku, before, delta, after, version, reason, order_id, request_id)
@@ -173,12 +185,16 @@ async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<i64> {
                     sold = i.sold + s.units
                from (select sum(quantity)::bigint as units, count(*) as number from settled) s
               where i.sku = $1 and s.number > 0)
-         select count(*) as "settled!" from settled"#,
+         select (select count(*) from summed) as "found!", (select count(*) from settled) as "lines!"
+        "#,
         sku.as_str(),
         MAX_SETTLED,
+        stock,
     )
     .fetch_one(tx)
-    .await
+    .await?;
+    // With fewer than it found, the next line is too large for what is left; smaller ones may not be.
+    Ok(settled.found < MAX_SETTLED && settled.lines == settled.found)
 }
 
 /// Returns what an item's row has; `None` if there is no such item.
@@ -195,15 +211,15 @@ pub async fn row_stock(db: &mut PgConnection, sku: &Sku) -> sqlx::Result<Option<
     .await
 }
 
-/// Returns the newest order with an unsettled line that still is to be delivered.
+/// Returns the newest order with an unsettled line, of those that have not given it back.
 pub async fn newest_unsettled(pool: &Pool, sku: &Sku) -> Result<Option<UnsettledOrder>, Error> {
     let newest = sqlx::query_as!(
         UnsettledOrder,
         r#"select o.id as "id: OrderId", o.user_id as "user: UserId",
                   o.status as "status: OrderStatus"
-             from unsettled_lines u join orders o on o.id = u.order_id
-            where u.sku = $1 and o.status in ('pending', 'paid')
-            order by u.order_id desc limit 1"#,
+             from (select order_id from unsettled_lines
+                    where sku = $1 and not returned order by order_id desc limit 1) u
+             join orders o on o.id = u.order_id"#,
         sku.as_str(),
     );
     Ok(newest.fetch_optional(&mut *pool.acquire().await?).await?)
