@@ -1,6 +1,7 @@
 //! Items in units (strategy `units`): each unit is sold once and comes back once, also when orders
 //! and cancellations meet; what such an item rejects; what a plan reads; what the audit finds.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,9 +12,9 @@ use holdfast_shop::model::RequestedLine;
 use holdfast_shop::store::changed_rows::ChangedRows;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::store::{BatchWrite, CommandWrite, WriteResult, purge_lab_item, units};
-use holdfast_shop::{IdempotencyKey, Sku, Strategy, UserId};
+use holdfast_shop::{IdempotencyKey, OrderId, RequestOptions, Sku, Strategy, UserId, engine};
 use holdfast_testkit::proxy::Proxy;
-use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, until};
+use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, id_of, until};
 use serde_json::{Value, json};
 use sqlx::{Executor as _, PgConnection};
 use uuid::Uuid;
@@ -188,6 +189,35 @@ async fn item_in_units_rejects_what_needs_its_row() {
 
     let output = shop.try_start_rejected(&[], &[("HOLDFAST_LOCK", "units")]);
     assert!(output.contains("the lock units sells only items in units"), "{output}");
+}
+
+/// Five orders expire in one transaction, and the sixth's unit is locked.
+#[tokio::test]
+async fn orders_that_expired_before_a_failure_are_reported() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = item_in_units(&shop, 6).await;
+    let mut due = Vec::new();
+    for _ in 0..6 {
+        let placed = id_of(&order(&alice, &sku, 1).ok().await).parse().unwrap();
+        due.push((OrderId(placed), vec![(Sku::try_from(sku.clone()).unwrap(), 1)]));
+    }
+    shop.execute("update orders set expires_at = now()").await;
+    let (first, last) = due.split_at(5);
+    let expected: BTreeSet<OrderId> = first.iter().map(|(order, _)| *order).collect();
+    let mut tx = begin(&shop).await;
+    let lock = sqlx::query("select from item_units where order_id = $1 for update");
+    lock.bind(last[0].0.0).execute(&mut *tx).await.unwrap();
+
+    let here = shop.in_process("batched");
+    let expire = async || {
+        let options = RequestOptions::new(&here, Uuid::now_v7());
+        engine::expire_orders(&here, &options, due.clone()).await
+    };
+    assert_eq!(expire().await.unwrap(), expected);
+    tx.rollback().await.unwrap();
+    assert_eq!(expire().await.unwrap(), [last[0].0].into());
+    assert_sound(&shop, &sku, 0, 6).await;
 }
 
 /// The purge waits for an order in flight, which has locked a unit and not the item.

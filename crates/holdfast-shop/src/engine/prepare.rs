@@ -261,8 +261,8 @@ async fn execute_edit(
 /// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
 /// means that a lock was not acquired.
 ///
-/// Orders of items in units, which are of no others, expire in several transactions: a failure may
-/// have expired the first ones, and the next call goes on.
+/// Orders of items in units, which are of no others, expire in several transactions: after a failure
+/// behind the first one, those that have expired are returned, and the next call goes on.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
@@ -280,8 +280,14 @@ pub async fn expire_orders(
     let mut expired = BTreeSet::new();
     for orders in orders.chunks(MAX_EXPIRED_IN_UNITS) {
         let command = Arc::new(ExpireOrders::new(orders.to_vec()));
-        let executed = execute(shop, &options, command).await?;
-        expired.append(&mut executed.response.read()?);
+        match execute(shop, &options, command).await {
+            Ok(executed) => expired.append(&mut executed.response.read()?),
+            Err(failure) if expired.is_empty() => return Err(failure),
+            Err(failure) => {
+                tracing::debug!(%failure, "the other orders in units are still to expire");
+                break;
+            }
+        }
     }
     Ok(expired)
 }
