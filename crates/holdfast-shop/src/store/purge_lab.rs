@@ -56,19 +56,14 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku, newest: &str) -> Result<bool
         tx.rollback().await?;
         return Ok(false);
     }
-    // In the order of a command. An order locks its items' rows, so none is committed between the
-    // check and the deletion; one that was committed before the locks shows below.
+    // In the order of a command. An order locks its items' rows, or its units, so none is committed
+    // between the check and the deletion; one that was committed before the locks shows below.
     sqlx::query!("select from orders where id = any($1) order by id for update", &found.orders)
         .execute(&mut *tx)
         .await?;
     sqlx::query!("select from items where sku = any($1) order by sku for update", &found.skus)
         .execute(&mut *tx)
         .await?;
-    if connected_items(&mut tx, sku).await? != found || is_in_use(&mut tx, &found).await? {
-        tx.rollback().await?;
-        return Ok(false);
-    }
-    // An order in units locks no item, but its units: one that was in flight shows below.
     sqlx::query!(
         "select from item_units where sku = any($1) order by sku, unit for update",
         &found.skus
