@@ -93,7 +93,7 @@ pub struct ServeArgs {
 pub struct LockArgs {
     /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
     /// watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic, version,
-    /// serializable, advisory, units, queue, pre-deduct or batched
+    /// serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
     /// Expiry of a lock that is not released, in milliseconds; `fenced` and `batched` have 3 s,

@@ -54,7 +54,7 @@ pub struct UpArgs {
     pub lab: LabMode,
     /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
     /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
-    /// version, serializable, advisory, units, queue, pre-deduct or batched
+    /// version, serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }
