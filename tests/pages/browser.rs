@@ -12,7 +12,8 @@ use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// One browser at a time: two of them on two cores are slower than one after the other.
+/// One browser at a time: two of them on two cores are slower than one after the other. That of
+/// `axe` runs beside them.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 const DRIVERS: [&str; 2] = ["chromedriver", "/usr/lib/chromium-browser/chromedriver"];
@@ -51,6 +52,12 @@ impl Browser {
     pub async fn open_with(base: &str, javascript: bool, strategy: PageLoadStrategy) -> Self {
         let permit = ONE_AT_A_TIME.lock().await;
         Self::launch(base, javascript, strategy, Some(permit)).await
+    }
+
+    /// Opens a browser that waits for no other test's, for a test whose page computes for minutes:
+    /// it keeps one core busy, and those of the others wait for most of their time.
+    pub async fn open_for_minutes(base: &str) -> Self {
+        Self::launch(base, true, PageLoadStrategy::Normal, None).await
     }
 
     /// Opens another browser at the same site, beside this one.

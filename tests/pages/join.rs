@@ -364,7 +364,7 @@ async fn violations_of_class(screen: &Browser) -> Vec<String> {
         }
         screen.driver.execute(open, vec![]).await.unwrap();
         screen.driver.execute(&*axe, vec![]).await.unwrap();
-        found.extend(violations(screen, name).await);
+        found.extend(violations(screen, name, "en").await);
     }
     found
 }

@@ -413,7 +413,7 @@ async fn causes_are_dragged() {
     assert!(value.json().as_i64().unwrap() > 350, "{}", value.json());
 
     browser.driver.execute(axe(), vec![]).await.unwrap();
-    assert_eq!(violations(&browser, "run with handles").await, Vec::<String>::new());
+    assert_eq!(violations(&browser, "run with handles", "en").await, Vec::<String>::new());
 
     browser.click(".handles button").await;
     browser.until_path("/lab/runs/").await;
