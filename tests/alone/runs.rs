@@ -197,8 +197,14 @@ async fn class_votes_while_a_replica_is_killed() {
 }
 
 #[tokio::test]
-async fn only_admin_controls_runs_over_the_api() {
+async fn api_starts_valid_runs_of_admins_and_streams_them() {
     let lab = Lab::open().await;
+    check_rights(&lab).await;
+    check_parameters(&lab).await;
+    check_event_stream(&lab).await;
+}
+
+async fn check_rights(lab: &Lab) {
     let load = json!({ "strategies": ["owner"], "orders": 20 });
     let id = lab.start(&load).await;
     let alice = lab.admin.session_of("alice").await;
@@ -211,9 +217,8 @@ async fn only_admin_controls_runs_over_the_api() {
     assert_eq!(lab.wait_until_over(&id).await["state"], "done");
 }
 
-#[tokio::test]
-async fn invalid_run_parameters_are_rejected_per_field() {
-    let lab = Lab::open().await;
+/// The problem names the field.
+async fn check_parameters(lab: &Lab) {
     for (request, field) in [
         (json!({}), "strategies"),
         (json!({ "strategies": ["unknown"] }), "strategies"),
@@ -240,21 +245,8 @@ async fn invalid_run_parameters_are_rejected_per_field() {
     lab.admin.get("/api/lab/runs/nothing").fails(404, "not-found").await;
 }
 
-#[tokio::test]
-async fn lab_api_requires_lab_mode() {
-    let lab = Lab::start_with(&["--lab", "off"]).await;
-    let run = json!({ "strategies": ["none"] });
-    lab.admin.starts_run(&run).fails(403, "forbidden").await;
-    for path in
-        ["/api/lab/runs", "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8", "/api/lab/paused"]
-    {
-        lab.admin.get(path).fails(403, "forbidden").await;
-    }
-}
-
-#[tokio::test]
-async fn event_stream_is_throttled_and_complete() {
-    let lab = Lab::open().await;
+/// The stream is throttled and complete.
+async fn check_event_stream(lab: &Lab) {
     let request = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
     let id = lab.start(&request).await;
     let began = Instant::now();
@@ -271,6 +263,37 @@ async fn event_stream_is_throttled_and_complete() {
     let last: Value = serde_json::from_str(last).unwrap();
     assert_eq!(last["state"], "done");
     assert_eq!(last["arms"].as_array().unwrap().len(), 2);
+}
+
+/// Its API is closed, and a lesson starts a shop of its own.
+#[tokio::test]
+async fn shop_without_lab_mode_runs_nothing() {
+    let lab = Lab::start_with(&["--lab", "off"]).await;
+    let run = json!({ "strategies": ["none"] });
+    lab.admin.starts_run(&run).fails(403, "forbidden").await;
+    for path in
+        ["/api/lab/runs", "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8", "/api/lab/paused"]
+    {
+        lab.admin.get(path).fails(403, "forbidden").await;
+    }
+
+    let output = command("dead-holder", &lab.up).output().await.unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stdout.contains("SHOWN:"), "{stdout}{stderr}");
+    let parts = ["lab of the shop on", "starting a temporary shop"];
+    assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+    let unknown = command("nothing", &lab.up).output().await.unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+
+    // With a closed stdout, the lesson still runs to its end and removes its shop.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = command("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
+    let prefix = format!("holdfast-lesson-{}-", unread.id().unwrap());
+    assert_eq!(unread.wait().await.unwrap().code(), Some(0));
+    let folders = std::fs::read_dir("/var/tmp").unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!folders.into_iter().any(|name| name.to_string_lossy().starts_with(&prefix)));
 }
 
 #[tokio::test]
@@ -292,9 +315,9 @@ async fn lesson_without_contention_says_why() {
 }
 
 #[tokio::test]
-async fn run_of_an_interrupted_lesson_continues() {
+async fn run_outlives_its_command_but_not_its_shop() {
     let lab = Lab::open().await;
-    let mut lesson = lesson("unpaid", &lab.up).spawn().unwrap();
+    let mut lesson = command("unpaid", &lab.up).spawn().unwrap();
     let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
     let page = loop {
         let line = stdout.next_line().await.unwrap().unwrap();
@@ -307,12 +330,9 @@ async fn run_of_an_interrupted_lesson_continues() {
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
     let run = page.rsplit('/').next().unwrap();
     assert_eq!(lab.wait_until_over(run).await["state"], "done");
-}
 
-#[tokio::test]
-async fn lesson_reports_a_stopped_shop() {
-    let lab = Lab::open().await;
-    let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
+    // A shop that stops is reported.
+    let mut lesson = command("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
     stdout.next_line().await.unwrap().unwrap();
     let _data = lab.up.stop();
@@ -321,29 +341,7 @@ async fn lesson_reports_a_stopped_shop() {
     assert_eq!(ended.status.code(), Some(2));
 }
 
-#[tokio::test]
-async fn lesson_starts_own_shop_without_lab_mode() {
-    let lab = Lab::start_with(&["--lab", "off"]).await;
-    let output = lesson("dead-holder", &lab.up).output().await.unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stdout.contains("SHOWN:"), "{stdout}{stderr}");
-    let parts = ["lab of the shop on", "starting a temporary shop"];
-    assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
-    let unknown = lesson("nothing", &lab.up).output().await.unwrap();
-    assert_eq!(unknown.status.code(), Some(2));
-
-    // With a closed stdout, the lesson still runs to its end and removes its shop.
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut unread = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
-    let prefix = format!("holdfast-lesson-{}-", unread.id().unwrap());
-    assert_eq!(unread.wait().await.unwrap().code(), Some(0));
-    let folders = std::fs::read_dir("/var/tmp").unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(!folders.into_iter().any(|name| name.to_string_lossy().starts_with(&prefix)));
-}
-
-fn lesson(name: &str, up: &Up) -> tokio::process::Command {
+fn command(name: &str, up: &Up) -> tokio::process::Command {
     let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
     lesson.args(["lesson", name, "--data"]).arg(up.data());
     lesson.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -353,7 +351,7 @@ fn lesson(name: &str, up: &Up) -> tokio::process::Command {
 #[tokio::test]
 async fn lesson_command_prints_verdict_and_evidence() {
     let lab = Lab::open().await;
-    let output = lesson("lost-update", &lab.up).output().await.unwrap();
+    let output = command("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     for part in
@@ -363,7 +361,7 @@ async fn lesson_command_prints_verdict_and_evidence() {
     }
 
     let output =
-        lesson("lost-update", &lab.up).env("LC_ALL", "zh_CN.UTF-8").output().await.unwrap();
+        command("lost-update", &lab.up).env("LC_ALL", "zh_CN.UTF-8").output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for part in ["已证实：", "账目不符", "全部细节：http", "读到 10", "下一课：holdfast"]
     {
@@ -373,7 +371,7 @@ async fn lesson_command_prints_verdict_and_evidence() {
         assert!(!text.contains(part), "{part} is English:\n{text}");
     }
 
-    let output = lesson("no-rollback", &lab.up).arg("--json").output().await.unwrap();
+    let output = command("no-rollback", &lab.up).arg("--json").output().await.unwrap();
     assert!(output.status.success());
     let run: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(run["claim_shown"], true, "{run:#}");
