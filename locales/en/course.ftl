@@ -11,7 +11,7 @@ course-level = Level { $level } of 8: { $title }
 
 course-1-title = a lock at all
 course-1-fault = none
-course-1-task = Let one client at a time have the lock. The others wait, and do not burn the server meanwhile: the lock is held at least 30 % of the time.
+course-1-task = Let one client at a time have the lock. The others wait, and do not burn the server meanwhile: the lock is held at least 30 % of the time, and a grant costs at most 200 commands of Redis.
 course-1-learned = Two clients that read the same number both subtract one from it, and one update is lost. A lock that one atomic command sets keeps them apart.
 course-1-hint-1 = One command of Redis sets a key only if there is none: SET key value NX. Who gets no reply tries again after a short sleep.
 course-1-hint-2 = GET, then SET, are two commands: another client comes between them. Sleep some 10 ms between two attempts, and give up after wait_s.
@@ -25,7 +25,7 @@ course-2-hint-2 = SET and PEXPIRE are two commands: who is killed between them l
 
 course-3-title = release only what is yours
 course-3-fault = work that outlives the lease
-course-3-task = A holder works longer than its lease, and another client has the lock by then. Its release must not take the lock from that client, and says that the lock was lost.
+course-3-task = A holder works longer than its lease, and another client has the lock by then. Its release must not take the lock from that client, and says that the lock was lost; the release of a lock that is still held says so, too.
 course-3-learned = DEL deletes whoever's lock it is. A token says whose it is, and the comparison and the deletion are one step.
 course-3-hint-1 = Give each acquisition a value of its own, a random token, and delete the key only if it still has this value.
 course-3-hint-2 = GET and DEL are two commands, between which the lease can end. A script is one step: EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 key token
@@ -48,8 +48,8 @@ course-6-title = fences must survive the store
 course-6-fault = Redis loses its data
 course-6-task = Redis is flushed, and restarted empty. Fences must never go back, and nothing may be lost where they are compared.
 course-6-learned = A counter that can be lost is no order. The fence has to come from a store that does not forget what it gave out.
-course-6-hint-1 = postgres(…) runs a statement. A sequence gives each number once, and Postgres keeps it.
-course-6-hint-2 = Create the sequence once, when the program starts (two processes start at the same time), and draw from it after the key was set: select nextval('fences').
+course-6-hint-1 = postgres(…) runs a statement. A sequence gives each number once, and Postgres keeps it. There is one: fences.
+course-6-hint-2 = Draw from it after the key was set: select nextval('fences'). Drawn before, it may be lower than that of a client that was faster.
 
 course-7-title = many clients
 course-7-fault = twice as many clients
@@ -69,7 +69,7 @@ course-8-hint-2 = A cancelled acquire must not leave a lock, a place in the queu
 course-new = { $folder } is ready. Write acquire and release in { $file }, then run:
 course-new-exists = { $folder } exists and is not empty. Name a new folder.
 course-readme-files = { $file } is yours. { $helper } speaks with the judge, and has a Redis and a Postgres for you: its first lines say how to call them. .course.json keeps your progress, and can be handed in: it has no name, no password and no code.
-course-readme-commands = holdfast course check judges { $file } at your level, in 10 to 60 seconds. With --hint it says what may help. holdfast course status shows all levels.
+course-readme-commands = holdfast course check judges { $file } at your level, in ten seconds to two minutes. With --hint it says what may help. holdfast course status shows all levels.
 course-readme-first = Your first task
 
 ## Checking
@@ -78,18 +78,22 @@ course-failed = not passed
 course-next = Next:
 course-last = You have passed all levels.
 course-what-learned = What this level shows:
-course-evidence = What happened, in order:
+course-evidence = What happened, in order (w0 c2 is client 2 of process 0):
 course-picture = Drawn, with all clients: { $file }
-course-hint-offer = More hints: holdfast course check --hint
+course-hint-offer = More hints: holdfast course check { $folder } --hint
+course-hint-last = That was the last hint of this level.
 course-hint = Hint { $number } of { $count }: { $hint }
 course-level-of-option = Progress is not changed, since --level was given.
 course-rule-lost = nothing lost
 course-rule-fenced = nothing lost where the fence is compared
 course-rule-held = held at least 30 % of the time
-course-rule-redis = the lock is in Redis
+course-rule-redis = the lock is in Redis (commands a grant)
+course-rule-burn = at most 200 commands a grant
 course-rule-blocked = granted again within { $ms } ms
 course-rule-leftover = no key left
 course-rule-release = no “ok” for a lost lock
+course-rule-true = no “lost” for a lock that is held
+course-rule-kept = the next holder keeps the lock
 course-rule-fences = fences never go back
 course-rule-jain = served evenly: 0.9 or more
 course-rule-wait = wait at most 3 × that of a fair queue
@@ -98,8 +102,18 @@ course-rule-starved = nobody starves
 course-rule-ran = the fault could strike
 course-no-redis = These functions send Redis no command. A lock in a file or in the memory of one process keeps apart the processes of one machine only; the two processes of a check stand for two machines. (holdfast judge judges locks on other servers.)
 course-sleeps = The lock is free most of the time: a client that sleeps instead of waiting for the lock keeps the others waiting, too.
+course-burns = Clients that wait ask Redis again and again without a pause, and slow down the holder, too. Sleep some 10 ms between two attempts.
+course-commands = All commands of all clients are counted, those that a script calls, too: of attempts, renewals and whatever runs in the background. Not counted is what opens a connection.
+course-stderr = Written to stderr, the last lines under { $fault }:
+course-rules = Rule
+course-measured = Measured
+course-rules-hold = { $rules ->
+    [one] 1 other rule holds
+   *[other] { $rules } other rules hold
+}
 course-empty = acquire granted nothing: it returned no token to any client. Is it still empty?
 course-endless = A call of acquire or release did not end in { $seconds } seconds. acquire has to give up after wait_s, and release must not wait.
+course-missing-file = { $file } is missing in { $folder }. A new folder of the course has it.
 course-missing-program = { $program } is missing: { $how }
 
 ## Status
@@ -119,6 +133,7 @@ course-event-write = writes
 course-event-refused = is refused: there is a higher fence
 course-event-released = has released it
 course-event-lost = is told that the lock was lost
+course-event-lease-ends = reaches the end of its lease, unless it was renewed
 course-event-paused = is stopped
 course-event-continued = goes on
 course-event-killed = is killed

@@ -11,7 +11,7 @@ course-level = 第 { $level } 关（共 8 关）：{ $title }
 
 course-1-title = 先有一把锁
 course-1-fault = 没有
-course-1-task = 同一时刻只让一个客户端拿到锁。其他的等待，并且不把服务器拖垮：至少 30% 的时间里锁是有人持有的。
+course-1-task = 同一时刻只让一个客户端拿到锁。其他的等待，并且不把服务器拖垮：至少 30% 的时间里锁是有人持有的，每次获取最多用 200 条 Redis 命令。
 course-1-learned = 两个客户端读到同一个数，都减一，就丢了一次更新。用一条原子命令设置的锁能把它们分开。
 course-1-hint-1 = Redis 有一条命令，只在键不存在时才设置：SET 键 值 NX。没有得到回复的，睡一小会儿再试。
 course-1-hint-2 = 先 GET 再 SET 是两条命令，中间会插进别的客户端。两次尝试之间睡大约 10 毫秒，过了 wait_s 就放弃。
@@ -25,7 +25,7 @@ course-2-hint-2 = SET 再 PEXPIRE 是两条命令：在它们之间被杀死，�
 
 course-3-title = 只释放自己的锁
 course-3-fault = 工作比租期长
-course-3-task = 持有者工作的时间超过了租期，这时锁已经归了别的客户端。它的释放不能把锁从那个客户端手里抢走，并且要说锁已经丢了。
+course-3-task = 持有者工作的时间超过了租期，这时锁已经归了别的客户端。它的释放不能把锁从那个客户端手里抢走，并且要说锁已经丢了；释放还持有的锁时，也要如实回答。
 course-3-learned = DEL 不管锁是谁的都会删掉。令牌说明锁是谁的，而比较和删除是同一步。
 course-3-hint-1 = 每次获取都用一个自己的值，即随机的令牌；只有键还是这个值时才删除。
 course-3-hint-2 = GET 再 DEL 是两条命令，租期可能正好在中间结束。脚本是一步：EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 键 令牌
@@ -48,8 +48,8 @@ course-6-title = fence 要比存储活得久
 course-6-fault = Redis 丢失数据
 course-6-task = Redis 被清空，又以空的状态重启。fence 绝不能倒退，在比较 fence 的地方什么都不能丢。
 course-6-learned = 会丢的计数器排不出次序。fence 要来自不会忘记自己发出过什么的存储。
-course-6-hint-1 = postgres(…) 执行一条语句。序列的每个数只给一次，Postgres 会记住。
-course-6-hint-2 = 程序启动时创建一次序列（两个进程同时启动），设置键之后再从序列取数：select nextval('fences')。
+course-6-hint-1 = postgres(…) 执行一条语句。序列的每个数只给一次，Postgres 会记住。已经有一个：fences。
+course-6-hint-2 = 设置键之后再从序列取数：select nextval('fences')。提前取的数，可能比更快的客户端的数小。
 
 course-7-title = 很多客户端
 course-7-fault = 客户端多一倍
@@ -69,7 +69,7 @@ course-8-hint-2 = 被取消的 acquire 不能留下锁、队列里的位置，�
 course-new = { $folder } 已准备好。在 { $file } 里写 acquire 和 release，然后运行：
 course-new-exists = { $folder } 已存在且不为空。请换一个新文件夹。
 course-readme-files = { $file } 是你的。{ $helper } 与评判程序对话，并为你准备好 Redis 和 Postgres：开头几行说明怎样调用。.course.json 保存你的进度，可以上交：里面没有姓名、密码和代码。
-course-readme-commands = holdfast course check 按你的关卡检查 { $file }，需要 10 到 60 秒。加上 --hint 会给出提示。holdfast course status 显示所有关卡。
+course-readme-commands = holdfast course check 按你的关卡检查 { $file }，需要十秒到两分钟。加上 --hint 会给出提示。holdfast course status 显示所有关卡。
 course-readme-first = 第一个任务
 
 ## Checking
@@ -78,18 +78,22 @@ course-failed = 没有通过
 course-next = 下一关：
 course-last = 你已通过所有关卡。
 course-what-learned = 这一关说明：
-course-evidence = 按先后发生的事：
+course-evidence = 按先后发生的事（w0 c2 是 0 号进程的 2 号客户端）：
 course-picture = 画成图，包括所有客户端：{ $file }
-course-hint-offer = 更多提示：holdfast course check --hint
+course-hint-offer = 更多提示：holdfast course check { $folder } --hint
+course-hint-last = 这是这一关的最后一条提示。
 course-hint = 提示 { $number }/{ $count }：{ $hint }
 course-level-of-option = 因为用了 --level，进度没有改变。
 course-rule-lost = 没有丢失更新
 course-rule-fenced = 比较 fence 的地方没有丢失更新
 course-rule-held = 至少 30% 的时间有人持有
-course-rule-redis = 锁在 Redis 里
+course-rule-redis = 锁在 Redis 里（每次获取的命令数）
+course-rule-burn = 每次获取最多 200 条命令
 course-rule-blocked = { $ms } 毫秒之内又能拿到
 course-rule-leftover = 没有留下键
 course-rule-release = 丢了的锁不回答“ok”
+course-rule-true = 还持有的锁不回答“丢了”
+course-rule-kept = 下一个持有者的锁没有被抢走
 course-rule-fences = fence 从不倒退
 course-rule-jain = 服务均匀：0.9 或以上
 course-rule-wait = 等待最多是公平队列的 3 倍
@@ -98,8 +102,15 @@ course-rule-starved = 没有人一直等不到
 course-rule-ran = 故障能够发生
 course-no-redis = 这两个函数没有向 Redis 发送命令。放在文件里或一个进程内存里的锁，只能分开同一台机器上的进程；检查里的两个进程代表两台机器。（别的服务器上的锁用 holdfast judge 评判。）
 course-sleeps = 锁大部分时间是空闲的：客户端不等锁而是睡觉，其他人也跟着等。
+course-burns = 等待的客户端不停地问 Redis，把持有者也拖慢了。两次尝试之间睡大约 10 毫秒。
+course-commands = 所有客户端的全部命令都算，脚本里调用的也算：尝试、续租以及后台运行的一切。建立连接的命令不算。
+course-stderr = 写到 stderr 的最后几行（故障：{ $fault }）：
+course-rules = 规则
+course-measured = 测得
+course-rules-hold = 其他 { $rules } 条规则成立
 course-empty = acquire 一次也没有给出锁：它没有向任何客户端返回令牌。它还是空的吗？
 course-endless = acquire 或 release 的一次调用在 { $seconds } 秒之内没有结束。acquire 过了 wait_s 要放弃，release 不能等待。
+course-missing-file = { $folder } 里缺少 { $file }。课程的新文件夹里有它。
 course-missing-program = 缺少 { $program }：{ $how }
 
 ## Status
@@ -116,6 +127,7 @@ course-event-write = 写
 course-event-refused = 被拒绝：有更大的 fence
 course-event-released = 已释放锁
 course-event-lost = 被告知锁已丢
+course-event-lease-ends = 租期到了，除非续过租
 course-event-paused = 被停住
 course-event-continued = 继续
 course-event-killed = 被杀死

@@ -8,10 +8,12 @@ pub async fn course(command: CourseCommand) -> anyhow::Result<bool> {
     let answer = match command {
         CourseCommand::New { language, folder } => course::create(language, &folder)?,
         CourseCommand::Status { folder } => course::status(&folder)?,
-        CourseCommand::Check(CheckArgs { folder, hint: true, .. }) => course::hint(&folder)?,
+        CourseCommand::Check(CheckArgs { folder, hint: true, level, .. }) => {
+            course::hint(&folder, level)?
+        }
         CourseCommand::Check(options) => {
             let check = Box::pin(course::check(&options)).await?;
-            ResultFile::open(&check.page)?.write(&app::judgement_page(&check.judgement)?)?;
+            ResultFile::open(&check.page)?.write(&app::check_page(&check)?)?;
             course::describe(&check)
         }
     };

@@ -80,6 +80,7 @@ fn each_solution_fails_the_next_level() {
         "{stdout}"
     );
     assert!(stdout.contains("Hint 1 of 2") && !stdout.contains("Hint 2"), "{stdout}");
+    assert!(stdout.contains("keys left in Redis"), "why nobody got it: {stdout}");
     let progress = learner.progress();
     assert_eq!((&progress["level"], progress["checks"].as_array().unwrap().len()), (&2.into(), 2));
     assert!(fs::read_to_string(learner.folder.join("check.html")).unwrap().contains("kill-holder"));
@@ -88,12 +89,24 @@ fn each_solution_fails_the_next_level() {
     let (code, stdout, stderr) = learner.check(&["--level", "3"]);
     assert_eq!(code, Some(1), "{stdout}{stderr}");
     assert!(broken(&stdout)[0].starts_with("long-work no “ok” for a lost lock"), "{stdout}");
-    assert!(stdout.contains("has released it"), "the two requests are listed: {stdout}");
+    let (_, story) = stdout.split_once("What happened, in order").unwrap();
+    for part in ["reaches the end of its lease", "is granted the lock", "has released it"] {
+        assert!(story.contains(part), "the two requests are listed: {stdout}");
+    }
     assert_eq!(learner.progress(), progress, "a level that was chosen changes nothing");
 
+    // As at the levels with a fence, which does not matter here.
     learner.take_solution(3);
+    let solution = fs::read_to_string(learner.folder.join("lock.py")).unwrap();
+    let written = "    print('released', file=__import__('sys').stderr)\n    return redis(\"EVAL\"";
+    let solution = solution.replace("    return token", "    return token, 1");
+    learner.write_lock(&solution.replace("    return redis(\"EVAL\"", written));
     let (code, stdout, stderr) = learner.check(&["--level", "3"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("Written to stderr") && stdout.contains("\n  released\n"), "{stdout}");
+    let page = fs::read_to_string(learner.folder.join("check.html")).unwrap();
+    assert!(page.contains("<h1>Level 3 of 8"), "the page has the verdict of the course");
+    assert!(!page.contains("lost updates under"), "and no other");
 }
 
 #[test]
@@ -114,11 +127,15 @@ fn mistakes_of_a_learner_are_named() {
         let (code, stdout, stderr) = learner.check(&[]);
         assert_eq!(code, Some(2), "{line}: {stdout}{stderr}");
         assert!(stderr.contains(message), "{line}: {stderr}");
+        assert!(!stderr.contains("exit status"), "{line}: the judge's own words: {stderr}");
     }
     learner.write_lock("import redys\n");
     let (code, _, stderr) = learner.check(&[]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("python3 -m pip install redys"), "{stderr}");
+    fs::remove_file(learner.folder.join("lock.py")).unwrap();
+    let (_, _, stderr) = learner.check(&[]);
+    assert!(stderr.contains("lock.py is missing in"), "{stderr}");
     assert_eq!(learner.progress()["checks"].as_array().unwrap().len(), 0);
 }
 

@@ -30,7 +30,7 @@ ENDLESS = "A call of acquire or release did not end in 5 seconds"
 
 MISTAKES = {
     "python": (PYTHON, [
-        ("print('here')", "lock.py, line 3: it prints 'here' to stdout"),
+        ("print('here', 1)", "lock.py, line 3: it prints 'here 1' to stdout"),
         ("redis('SET', key", "lock.py, line 3: '(' was never closed"),
         ("return key.size", "lock.py, line 3: AttributeError"),
         ("raise SystemExit(1)", "lock.py, line 3: SystemExit"),
@@ -39,7 +39,7 @@ MISTAKES = {
         ("while True: pass", ENDLESS),
         ("from redys import x\ny = 1\n", "lock.py imports redys, which is not installed"),
         ("acquire = 1\n\n", "lock.py has no function acquire"),
-        ("\n\nraise ValueError('early')\n", "lock.py cannot be imported: ValueError: early"),
+        ("\n\nraise ValueError('early')\n", "lock.py, line 3: ValueError: early"),
     ]),
     "javascript": (JAVASCRIPT, [
         ("console.log('here');", "lock.js, line 3: it prints \"here\" to stdout"),
@@ -63,6 +63,30 @@ MISTAKES = {
         ("loop {}", ENDLESS),
     ]),
 }
+
+# Locks that are wrong in one place: the solution of a level in Python with these replacements, and the
+# rule that finds it.
+WRONG = [
+    (1, {"        sleep(0.01)\n": "        pass\n"}, "none at most 200 commands a grant"),
+    (3, {"redis(\"EVAL\", RELEASE, 1, key, token) == 1": "redis(\"DEL\", key) == -1"},
+     "none no “lost” for a lock that is held"),
+    (3, {"    return redis(\"EVAL\", RELEASE, 1, key, token) == 1":
+         "    mine = redis(\"GET\", key) == token\n    redis(\"DEL\", key)\n    return mine"},
+     "long-work the next holder keeps the lock"),
+    (5, {"import threading\n": "import itertools\nimport threading\n",
+         "renewals = {}\n": "renewals = {}\nnumbers = itertools.count(1)\n",
+         "return token, fence": "return token, next(numbers)"}, "none fences never go back"),
+]
+
+
+def wrong_locks(solutions):
+    """Returns of each wrong lock its level, its code and the rule, from the folder of the solutions."""
+    for level, replacements, rule in WRONG:
+        code = (solutions / f"level_{level}.py").read_text()
+        for old, new in replacements.items():
+            assert code.count(old) == 1, (level, old)
+            code = code.replace(old, new)
+        yield level, code, rule
 
 
 def mistakes(language):

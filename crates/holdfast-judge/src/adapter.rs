@@ -46,10 +46,14 @@ struct Failure {
 }
 
 impl Failure {
+    fn last_words(&self) -> Vec<String> {
+        self.last_words.lock().iter().cloned().collect()
+    }
+
     async fn report(&self, why: String) {
         // For its stderr to arrive.
         sleep(EXIT_TIMEOUT / 10).await;
-        let last_words = self.last_words.lock().iter().cloned().collect::<Vec<_>>();
+        let last_words = self.last_words();
         let _ = self.failures.send(match last_words.as_slice() {
             [] => format!("{why}. Its stderr is empty"),
             lines => format!("{why}. The end of its stderr:\n  {}", lines.join("\n  ")),
@@ -110,6 +114,11 @@ impl AdapterProcess {
             failure.report(why).await;
         });
         Ok(process)
+    }
+
+    /// Returns the last lines that the adapter has written to stderr.
+    pub(super) fn last_words(&self) -> Vec<String> {
+        self.failure.last_words()
     }
 
     /// Sends a request and returns its answer, which may take `wait` longer than others.

@@ -69,10 +69,13 @@ pub struct JudgeArgs {
     /// Time within which the adapter must answer, besides that wait, in seconds
     #[arg(long, default_value_t = 30, value_parser = whole_number::<u64>(1..=600))]
     pub answer_timeout_s: u64,
-    /// Time without a server under redis-restart and redis-failover, in milliseconds, besides that of
-    /// the restart or the promotion
+    /// Time without a server under redis-restart and redis-failover, in milliseconds, besides that
+    /// of the restart or the promotion
     #[arg(long, default_value_t = 0, value_parser = whole_number::<u64>(0..=60_000))]
     pub outage_ms: u64,
+    /// Under long-work, another client holds the lock while the first one releases; for the course.
+    #[arg(skip)]
+    pub second_holder: bool,
     /// Environment variable for the adapter, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub env: Vec<(String, String)>,

@@ -24,6 +24,8 @@ pub(super) struct Recording {
     /// Time over which a fault struck again and again.
     pub(super) blows: Option<(u64, u64)>,
     pub(super) last_error: Option<String>,
+    /// The end of the stderr of an adapter.
+    pub(super) last_words: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,41 @@ pub(super) fn events_between(
     let room = MAX_EVENTS.saturating_sub(needed);
     keep_ends(&mut events, |event| clients.contains(&event.id), MAX_NEEDED / 2);
     keep_ends(&mut events, |event| !clients.contains(&event.id), room / 2);
+    events
+}
+
+/// Returns the events of these turns, each given by its client and the time of its grant, with the
+/// end of each lease that they outlived, and what happened meanwhile to their workers and to
+/// servers.
+pub(super) fn story(recording: &Recording, turns: &[(ClientId, u64)], lease_us: u64) -> Vec<Event> {
+    let is_told = |turn: &&Turn| turns.contains(&(turn.id, turn.answered_us));
+    let told: Vec<&Turn> = recording.turns.iter().filter(is_told).collect();
+    let mut events = Vec::new();
+    for turn in &told {
+        let mut points = points_of(turn);
+        let lease_end_us = turn.answered_us + lease_us;
+        if turn.release_us > lease_end_us {
+            points.push((lease_end_us, "lease-ends", None, None));
+        }
+        let happened = points.into_iter().filter(|(at_us, ..)| *at_us > 0);
+        events.extend(happened.map(|(at_us, name, value, fence)| Event {
+            value,
+            fence,
+            ..recording.event(at_us, turn.id, name)
+        }));
+    }
+
+    let from_us = told.iter().map(|turn| turn.answered_us).min().unwrap_or(0);
+    let until_us = told.iter().map(|turn| turn.release_us.max(turn.released_us)).max();
+    let span = from_us..=until_us.unwrap_or(0);
+    let meanwhile = recording.marks.iter().filter(|mark| span.contains(&mark.at_us));
+    let is_theirs = |id: ClientId| told.iter().any(|turn| turn.id == id);
+    let marks = meanwhile.filter(|mark| mark.server.is_some() || is_theirs(mark.id));
+    events.extend(marks.map(|mark| Event {
+        server: mark.server.map(str::to_owned),
+        ..recording.event(mark.at_us, mark.id, mark.event)
+    }));
+    events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
     events
 }
 

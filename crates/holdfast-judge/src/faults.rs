@@ -113,6 +113,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
 
     let from_us = monotonic_us();
     let mut commit = Duration::ZERO;
+    let mut second = None;
     match stage.fault {
         Fault::KillHolder => return stage.kill(holder).await,
         Fault::Pause => {
@@ -166,12 +167,27 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             fs::write(clock, CLOCK_JUMP)?;
             stage.work_for(takeover).await?;
         }
-        Fault::LongWork => stage.work_for(plan.ttl(2.5)).await?,
+        Fault::LongWork => {
+            stage.work_for(plan.ttl(2.5)).await?;
+            if plan.args.second_holder {
+                let other = (worker + 1) % plan.args.workers;
+                // Nobody gets a lock that is renewed.
+                second = stage.hold_within(other, plan.ttl(0.5)).await?;
+            }
+            if second.is_some() {
+                // So long that the order of the two grants is certain.
+                stage.work_for(plan.ttl(0.2)).await?;
+            }
+        }
         Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
     }
 
     // A stopped worker reads this as soon as it runs again.
     stage.go(worker, commit).await?;
+    if let Some(second) = second {
+        stage.work_for(plan.ttl(0.2)).await?;
+        stage.go(second.id.worker, Duration::ZERO).await?;
+    }
     match stage.fault {
         Fault::Pause => stage.resume(holder.id),
         Fault::Partition => {

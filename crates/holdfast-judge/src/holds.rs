@@ -42,6 +42,25 @@ pub(super) fn wrong_releases(holds: &[Turn], recording: &Recording) -> Vec<HoldP
     wrong.map(|(hold, later)| (*hold, *later)).collect()
 }
 
+/// Returns the holds whose release was answered `lost` less than half a lease after their grant:
+/// without a fault, no lease has ended by then.
+pub(super) fn early_losses(holds: &[Turn], lease_us: u64) -> Vec<Turn> {
+    let lost = holds.iter().filter(|hold| {
+        hold.release == ReleaseAnswer::Lost && hold.released_us < hold.answered_us + lease_us / 2
+    });
+    lost.copied().collect()
+}
+
+/// Returns the grants less than half a lease after an earlier one, whose client still held the
+/// lock: its lease cannot have ended, so that somebody took the lock from it.
+pub(super) fn early_grants(holds: &[Turn], lease_us: u64, recording: &Recording) -> Vec<HoldPair> {
+    let pairs = overlaps(holds).into_iter().filter(|(hold, later)| {
+        later.answered_us < hold.answered_us + lease_us / 2
+            && is_granted_later(hold, later, recording)
+    });
+    pairs.collect()
+}
+
 /// Returns the grants whose fence was not above that of an earlier one, each with the earlier one
 /// of the highest fence. Grants whose answers were delayed by a fault are left out: their order is
 /// not known.
@@ -115,8 +134,8 @@ pub(super) fn held_times(holds: &[Turn], recording: &Recording) -> Vec<(u64, u64
     times
 }
 
-/// Returns the longest time in which a client waited for a key that none held, and Redis was neither
-/// away nor struck again and again: its start and its length in microseconds.
+/// Returns the longest time in which a client waited for a key that none held, and Redis was
+/// neither away nor struck again and again: its start and its length in microseconds.
 pub(super) fn longest_block(
     held_times: &[(u64, u64)],
     recording: &Recording,
@@ -179,6 +198,31 @@ mod tests {
         assert_eq!(wrong(hold(1_200, 1_500)), 1);
         // Its answer came too much later to have been overtaken.
         assert_eq!(wrong(hold(200, 1_000 + REORDERING_US)), 1);
+    }
+
+    #[test]
+    fn lease_that_cannot_have_ended_is_taken_or_denied() {
+        let hold = |answered_us, release_us, release| Turn {
+            answered_us,
+            release_us,
+            released_us: release_us + 10,
+            release,
+            ..Turn::default()
+        };
+        let lease_us = 400_000;
+        let ok = hold(1_000, 300_000, ReleaseAnswer::Ok);
+        let taken = |at_us| {
+            let later = hold(at_us, at_us + 1_000, ReleaseAnswer::Ok);
+            early_grants(&[ok, later], lease_us, &recording(&[])).len()
+        };
+        // Of two answers at nearly the same time, the order of the grants is not known.
+        assert_eq!([taken(10_000), taken(100_000), taken(210_000), taken(300_000)], [0, 1, 0, 0]);
+
+        let denied = |released_us| {
+            let hold = hold(0, released_us, ReleaseAnswer::Lost);
+            early_losses(&[ok, hold], lease_us).len()
+        };
+        assert_eq!([denied(100_000), denied(200_000)], [1, 0]);
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub(super) enum WorkerReport {
     Turn(Turn),
     Ended {
         last_error: Option<String>,
+        /// The end of the adapter's stderr.
+        last_words: Vec<String>,
     },
     Failed {
         why: String,

@@ -74,6 +74,13 @@ pub struct FaultReport {
     pub overlaps: u64,
     /// Releases that were answered `ok` although another client held the lock by then.
     pub release_ok_when_lost: u64,
+    /// Releases that were answered `lost` within half a lease of the grant; only without a fault.
+    #[serde(default)]
+    pub early_losses: u64,
+    /// Grants within half a lease of an earlier one, whose client still held the lock; only under
+    /// `long-work`.
+    #[serde(default)]
+    pub early_grants: u64,
     /// Grants whose fence was not above all earlier ones of the key.
     pub fence_regressions: u64,
     /// Answers *busy* or *timeout* while the backend was away and nobody held the key.
@@ -107,6 +114,9 @@ pub struct FaultReport {
     /// One sentence for each violation, with its evidence; the first few of each kind.
     #[serde(default)]
     pub violations: Vec<Violation>,
+    /// The last lines that an adapter wrote to stderr, not those of one that was killed.
+    #[serde(skip)]
+    pub stderr: Vec<String>,
 }
 
 /// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report
@@ -136,14 +146,18 @@ pub struct WithFence {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Violation {
-    /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `fence-regression`,
-    /// `misreported-busy`, `blocked`, `starved` or `leftover-key`.
+    /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `early-loss`,
+    /// `early-grant`, `fence-regression`, `misreported-busy`, `blocked`, `starved` or
+    /// `leftover-key`.
     pub kind: String,
     /// What happened, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
     pub text: String,
     /// The events around it, by time, for a drawing with a lane per client.
     #[serde(default)]
     pub events: Vec<Event>,
+    /// Only what happened in the turns that the text speaks of, for the course.
+    #[serde(skip)]
+    pub story: Vec<Event>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -157,7 +171,7 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// `ask`, `granted`, `read`, `write`, `refused`, `released`, `lost`, `paused`, `continued` or
-    /// `killed`; of a server `flushed`, `evicted`,
+    /// `killed`, in a story also `lease-ends`; of a server `flushed`, `evicted`,
     /// `disconnected`, `killed`, `restarted` or `promoted`.
     pub event: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -338,6 +338,7 @@ impl Judge<'_> {
             leftover_keys: figures.leftover_keys,
             acquired: holds.len() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
+            stderr: recording.last_words.clone(),
             ..FaultReport::default()
         };
 
@@ -350,6 +351,11 @@ impl Judge<'_> {
 
         evidence.overlaps();
         evidence.wrong_releases();
+        match fault {
+            Fault::Undisturbed => evidence.early_losses(),
+            Fault::LongWork => evidence.early_grants(),
+            _ => {}
+        }
         evidence.fence_regressions();
         evidence.misreported();
         evidence.held_times();

@@ -180,8 +180,17 @@ impl<'a> Stage<'a> {
     /// Holds the next client of this worker that acquires the lock, between its read and its write.
     /// `None` if none acquires it in time.
     pub(super) async fn hold(&mut self, worker: u32) -> anyhow::Result<Option<Turn>> {
-        self.workers[worker as usize].order(WorkerOrder::Hold).await?;
         let limit = Duration::from_millis(2 * self.wait_ms()) + self.plan.ttl(2.0);
+        self.hold_within(worker, limit).await
+    }
+
+    /// As [`Self::hold`], for at most this time.
+    pub(super) async fn hold_within(
+        &mut self,
+        worker: u32,
+        limit: Duration,
+    ) -> anyhow::Result<Option<Turn>> {
+        self.workers[worker as usize].order(WorkerOrder::Hold).await?;
         let until = Instant::now() + limit;
         while let Some(message) = self.next(until).await? {
             if let Some(WorkerReport::Holding(turn)) = message.report {
@@ -262,9 +271,12 @@ impl<'a> Stage<'a> {
         let mut running = self.workers.len();
         while running > 0 {
             let message = self.next(until).await?.context("the clients don't end their turns")?;
-            if let Some(WorkerReport::Ended { last_error }) = message.report {
+            if let Some(WorkerReport::Ended { last_error, last_words }) = message.report {
                 running -= 1;
                 self.recording.last_error = last_error.or(self.recording.last_error.take());
+                if self.recording.last_words.is_empty() {
+                    self.recording.last_words = last_words;
+                }
             }
         }
         Ok(())

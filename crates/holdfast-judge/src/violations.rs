@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::events::{Recording, events_between, ms};
+use super::events::{Recording, events_between, ms, story};
 use super::holds::{self, HoldPair};
 use super::ledger::{Ledger, LedgerEntry};
 use super::plan::JudgePlan;
@@ -33,12 +33,27 @@ impl Evidence<'_> {
         let mut events = events_between(self.recording, from_us, until_us, of);
         // The write without the fence took effect; the other row's is not in question here.
         events.retain(|event| kind != "lost-update" || event.event != "refused");
-        self.report.violations.push(Violation { kind: kind.to_owned(), text, events });
+        let story = Vec::new();
+        self.report.violations.push(Violation { kind: kind.to_owned(), text, events, story });
+    }
+
+    /// Adds to the last violation what happened in these turns, each given by its client and the
+    /// time of its grant.
+    fn tell(&mut self, turns: &[(ClientId, u64)]) {
+        let lease_us = self.lease_us();
+        if let Some(violation) = self.report.violations.last_mut() {
+            violation.story = story(self.recording, turns, lease_us);
+        }
+    }
+
+    fn lease_us(&self) -> u64 {
+        1_000 * self.plan.args.ttl_ms
     }
 
     fn add_pair(&mut self, kind: &str, text: String, (first, second): &HoldPair) {
         let until = first.release_us.max(second.release_us);
         self.add(kind, text, first.answered_us, until, &[first.id, second.id]);
+        self.tell(&[first, second].map(|turn| (turn.id, turn.answered_us)));
     }
 
     /// Formats a time as milliseconds since the start of the work.
@@ -56,6 +71,8 @@ impl Evidence<'_> {
             let from_us = early.granted_us.min(late.granted_us);
             let text = self.describe(early, late);
             self.add("lost-update", text, from_us, late.sent_us, &[early.id, late.id]);
+            self.tell(&[early, late].map(|entry| (entry.id, entry.granted_us)));
+            self.leave_out_refusals();
         }
 
         if lost > 0 && breaks.is_empty() {
@@ -75,8 +92,23 @@ impl Evidence<'_> {
             let fence = late.fence.unwrap_or_default();
             let text = format!("with fence {fence}, {}", self.describe(&early, &late));
             self.add("lost-with-fence", text, 0, 0, &[]);
+            self.tell(&[&early, &late].map(|entry| (entry.id, entry.granted_us)));
+            self.leave_out_values();
         }
         Ok(())
+    }
+
+    /// The refusals were of the row with the fence.
+    fn leave_out_refusals(&mut self) {
+        let last = self.report.violations.last_mut();
+        last.into_iter().for_each(|it| it.story.retain(|event| event.event != "refused"));
+    }
+
+    /// The values were those of the row without the fence.
+    fn leave_out_values(&mut self) {
+        let last = self.report.violations.last_mut();
+        let story = last.into_iter().flat_map(|violation| &mut violation.story);
+        story.for_each(|event| event.value = None);
     }
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> String {
@@ -135,6 +167,46 @@ impl Evidence<'_> {
                 self.at(second.answered_us),
             );
             self.add_pair("release-ok-when-lost", text, &pair);
+        }
+    }
+
+    /// To be called without a fault.
+    pub(super) fn early_losses(&mut self) {
+        let turns = holds::early_losses(self.holds, self.lease_us());
+        self.report.early_losses = turns.len() as u64;
+
+        for turn in turns.iter().take(MAX_OF_KIND) {
+            let text = format!(
+                "{} was granted the lock at {}, released it at {}, and was answered that it had lost \
+                 it, although its lease of {} ms had not ended",
+                turn.id,
+                self.at(turn.answered_us),
+                self.at(turn.release_us),
+                grouped(self.plan.args.ttl_ms),
+            );
+            self.add("early-loss", text, turn.answered_us, turn.released_us, &[turn.id]);
+            self.tell(&[(turn.id, turn.answered_us)]);
+        }
+    }
+
+    /// To be called for `long-work`: other faults take locks on purpose.
+    pub(super) fn early_grants(&mut self) {
+        let pairs = holds::early_grants(self.holds, self.lease_us(), self.recording);
+        self.report.early_grants = pairs.len() as u64;
+
+        for pair in spread(&pairs) {
+            let (first, second) = &pair;
+            let text = format!(
+                "{} was granted the lock at {} and held it until {}, and {} was granted it at {}, \
+                 although the first one's lease of {} ms had not ended: a release has taken it away",
+                first.id,
+                self.at(first.answered_us),
+                self.at(first.release_us),
+                second.id,
+                self.at(second.answered_us),
+                grouped(self.plan.args.ttl_ms),
+            );
+            self.add_pair("early-grant", text, &pair);
         }
     }
 

@@ -146,7 +146,8 @@ async fn serve(
                 ended.context("a client of the worker panicked")?;
                 if clients.is_empty() {
                     let last_error = state.last_error.lock().clone();
-                    report(&WorkerReport::Ended { last_error });
+                    let last_words = state.adapter.last_words();
+                    report(&WorkerReport::Ended { last_error, last_words });
                 }
                 continue;
             }

@@ -26,10 +26,6 @@ const renewals = new Map();
 const leaseMs = new Map();
 const baton = (key) => `${key}:baton`;
 
-// Two adapters start at once, and `if not exists` does not keep them apart.
-exports.ready = () => postgres(`select pg_advisory_lock(1);
-  create sequence if not exists fences; select pg_advisory_unlock(1)`);
-
 // A number above all earlier ones, from a store that does not forget. Who is overtaken on the way has a
 // higher fence than the next holder, who is then refused: nothing is lost.
 const newFence = async () => Number(await postgres("select nextval('fences')"));

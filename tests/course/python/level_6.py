@@ -11,10 +11,6 @@ RENEW = ("return redis.call('get', KEYS[1]) == ARGV[1] "
          "and redis.call('pexpire', KEYS[1], ARGV[2])")
 renewals = {}
 
-# Two adapters start at once, and `if not exists` does not keep them apart.
-postgres("select pg_advisory_lock(1); create sequence if not exists fences; "
-         "select pg_advisory_unlock(1)")
-
 
 def acquire(key, wait_s, ttl_ms):
     token = str(uuid.uuid4())

@@ -31,10 +31,6 @@ lease_ms = {}
 guarded = set()
 guards = threading.Lock()
 
-# Two adapters start at once, and `if not exists` does not keep them apart.
-postgres("select pg_advisory_lock(1); create sequence if not exists fences; "
-         "select pg_advisory_unlock(1)")
-
 
 def acquire(key, wait_s, ttl_ms):
     ensure_guard(key, ttl_ms)

@@ -7,6 +7,9 @@
 Every call may raise: ConnectionError if the server is away, RuntimeError with the server's own words
 if it refuses a command, and Cancelled. Threads may call them at the same time.
 
+There is a sequence `fences` in Postgres. For a library of your choice, HOLDFAST_REDIS_URL and
+HOLDFAST_DATABASE_URL in the environment are the addresses of both. What lock.py writes to stderr is shown with the check.
+
 You need not change this file.
 """
 
@@ -259,22 +262,34 @@ def _stop(message):
 class _NoOutput:
     """stdout of lock.py: the judge reads answers there."""
 
+    text = ""
+
     def write(self, text):
+        # print writes its arguments one by one.
+        self.text += text
+        if "\n" not in text:
+            return
         here = Path(__file__).parent
         frames = [frame for frame in traceback.extract_stack()
                   if Path(frame.filename).parent == here and frame.filename != __file__]
         place = f"lock.py, line {frames[-1].lineno}" if frames else "lock.py"
-        _stop(f"{place}: it prints {text.strip()!r} to stdout, which belongs to the judge. "
+        _stop(f"{place}: it prints {self.text.strip()!r} to stdout, which belongs to the judge. "
               "Use print(…, file=sys.stderr)")
 
     def flush(self):
         pass
 
 
-def _error(request, error):
+def _place(error):
+    """Where in lock.py an exception comes from."""
+    here = Path(__file__).parent
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if frame.filename != __file__]
-    place = f"lock.py, line {frames[-1].lineno}: " if frames else ""
+              if Path(frame.filename).parent == here and frame.filename != __file__]
+    return f"lock.py, line {frames[-1].lineno}: " if frames else "lock.py: "
+
+
+def _error(request, error):
+    place = _place(error)
     if not isinstance(error, (ConnectionError, RuntimeError)):
         _stop(f"{place}{type(error).__name__}: {error}")
     # A server that is away is no fault of the lock.
@@ -283,9 +298,11 @@ def _error(request, error):
 
 
 def _grant(request, held, ttl_ms):
+    is_pair = isinstance(held, tuple) and len(held) == 2 and isinstance(held[1], int)
     if LEVEL < FENCE_LEVEL:
-        return held, {}
-    if not (isinstance(held, tuple) and len(held) == 2 and isinstance(held[1], int)):
+        # A lock of a later level is checked again: its fence does not matter here.
+        return held[0] if is_pair else held, {}
+    if not is_pair:
         _stop(f"acquire returned {held!r}. From level {FENCE_LEVEL} on it returns a pair: the token, "
               "and the fence, an int")
     return held[0], {"fence": held[1]}
@@ -343,11 +360,12 @@ def _import_lock():
     except SyntaxError as error:
         _stop(f"lock.py, line {error.lineno}: {error.msg}")
     except ModuleNotFoundError as error:
+        if error.name == "lock":
+            _stop("lock.py is missing")
         _stop(f"lock.py imports {error.name}, which is not installed: python3 -m pip install "
               f"{error.name}, or use redis and postgres of holdfast_course")
     except BaseException as error:
-        traceback.print_exc()
-        _stop(f"lock.py cannot be imported: {type(error).__name__}: {error}")
+        _stop(f"{_place(error)}{type(error).__name__}: {error}")
     for name in ("acquire", "release"):
         if not callable(getattr(lock, name, None)):
             _stop(f"lock.py has no function {name}")
@@ -365,6 +383,8 @@ def main():
                                        for name in ("redis_url", "database_url"))
             _servers["redis"] = _Server(lambda: _Redis(redis_url))
             _servers["postgres"] = _Server(lambda: _Postgres(database_url))
+            os.environ["HOLDFAST_REDIS_URL"] = message["redis_url"]
+            os.environ["HOLDFAST_DATABASE_URL"] = message["database_url"]
             ttl_ms = message["ttl_ms"]
             # As `holdfast_course`: lock.py has to see the same module.
             sys.modules["holdfast_course"] = sys.modules["__main__"]

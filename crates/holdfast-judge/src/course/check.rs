@@ -39,7 +39,11 @@ pub struct CheckResult {
     /// Where the page of the judgement belongs.
     pub page: PathBuf,
     pub(super) level: u32,
+    /// As the learner names it.
+    pub(super) folder: PathBuf,
     pub(super) lock_file: &'static str,
+    /// Hints of this level that were shown.
+    pub(super) hints: usize,
     pub(super) findings: Vec<Finding>,
     /// The level was chosen, so that the progress was not changed.
     pub(super) is_chosen: bool,
@@ -66,6 +70,7 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     let judgement = judged.map_err(|error| explain(error, limit_s))?;
 
     let findings = levels::examine(level, &judgement);
+    let hints = progress.hints;
     if args.level.is_none() {
         let passed = findings.iter().all(|finding| finding.holds);
         let at = OffsetDateTime::now_utc().format(&Rfc3339)?;
@@ -75,7 +80,9 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
 
     Ok(CheckResult {
         page: folder.path.join("check.html"),
+        folder: args.folder.clone(),
         lock_file: language.lock_file(),
+        hints,
         is_chosen: args.level.is_some(),
         judgement,
         level,
@@ -83,8 +90,16 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     })
 }
 
-/// Checks that the language is installed, and compiles the lock if it has to be.
+/// Checks that the files are there and the language is installed, and compiles the lock if it has
+/// to be.
 fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
+    for file in [language.lock_file(), language.helper_file()] {
+        if !folder.join(file).is_file() {
+            let missing = message!("course-missing-file", file, folder = folder.display());
+            bail!("{}", missing.text(Edition::of_environment()));
+        }
+    }
+
     let (program, how) = language.program();
     let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
     if version.is_err() {
@@ -108,6 +123,9 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
 fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
     let edition = Edition::of_environment();
     let text = format!("{error:#}");
+    if let Some(said) = said_by_helper(&text) {
+        return anyhow!(said);
+    }
     if text.contains(NO_GRANT) && !text.contains("last error") {
         return anyhow!(edition.text("course-empty"));
     }
@@ -115,4 +133,14 @@ fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
         return anyhow!(message!("course-endless", seconds = limit_s).text(edition));
     }
     error
+}
+
+/// Returns the lines with which the learner's helper has ended the check, without what the judge
+/// says about its exit.
+fn said_by_helper(text: &str) -> Option<String> {
+    let (_, said) = text.split_once("(exit status: 3). The end of its stderr:\n")?;
+    let mut lines: Vec<&str> = said.lines().map(|it| it.strip_prefix("  ").unwrap_or(it)).collect();
+    // Several clients find the same mistake.
+    lines.dedup();
+    Some(lines.join("\n"))
 }

@@ -46,7 +46,7 @@ impl Language {
         self.files()[0].0
     }
 
-    fn helper_file(self) -> &'static str {
+    pub(super) fn helper_file(self) -> &'static str {
         self.files()[1].0
     }
 

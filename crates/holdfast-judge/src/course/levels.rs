@@ -18,6 +18,10 @@ const TTL_MS: u64 = 500;
 /// Below this, a lock has no part in Redis: each grant needs a command at least.
 const MIN_COMMANDS: f64 = 0.5;
 const MIN_HELD: f64 = 0.3;
+/// Above this, clients ask again and again without a pause.
+const MAX_COMMANDS: f64 = 200.0;
+/// As above, once the clients have to queue.
+const MAX_COMMANDS_IN_QUEUE: f64 = 6.0;
 
 /// The faults by the level that adds them.
 const FAULTS: [(u32, &[&str]); 6] = [
@@ -28,6 +32,26 @@ const FAULTS: [(u32, &[&str]); 6] = [
     (8, &["redis-failover", "partition"]),
     (8, &["cancel", "client-kill"]),
 ];
+
+impl Finding {
+    /// Returns the level that adds the rule: its hints are about it.
+    pub(super) fn added_by(&self) -> u32 {
+        match (self.rule.id(), self.fault.as_str()) {
+            ("course-rule-true" | "course-rule-release" | "course-rule-kept", _) => 3,
+            ("course-rule-lost", "long-work") => 4,
+            ("course-rule-jain" | "course-rule-wait" | "course-rule-commands", _) => MANY_CLIENTS,
+            ("course-rule-starved", _) => EVERYTHING,
+            ("course-rule-blocked", fault) if fault != "kill-holder" => EVERYTHING,
+            ("course-rule-fences", fault) => first_level(fault).max(FENCES),
+            (_, fault) => first_level(fault),
+        }
+    }
+}
+
+/// Returns the level that adds the fault.
+fn first_level(fault: &str) -> u32 {
+    FAULTS.iter().find(|(_, names)| names.contains(&fault)).map_or(1, |(level, _)| *level)
+}
 
 /// A rule, what was measured, and whether it holds.
 #[derive(Debug)]
@@ -57,6 +81,8 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         answer_timeout_s: 5,
         // Longer than between two commands of whatever runs in the background: each meets it.
         outage_ms: if level >= EVERYTHING { TTL_MS } else { 0 },
+        // Later, the lease is renewed, and nobody else gets the lock.
+        second_holder: level == 3,
         env: vec![("HOLDFAST_COURSE_LEVEL".to_owned(), level.to_string())],
         json: None,
         html: None,
@@ -81,7 +107,15 @@ pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<Finding> {
 
 /// Returns the violation that shows why the rule does not hold.
 pub(super) fn evidence<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
-    let kind = finding.kind?;
+    violation(judgement, finding, finding.kind?)
+}
+
+/// Returns the violation that names the keys which are left under the rule's fault.
+pub(super) fn left_key<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
+    violation(judgement, finding, "leftover-key")
+}
+
+fn violation<'a>(judgement: &'a Judgement, finding: &Finding, kind: &str) -> Option<&'a Violation> {
     let fault = judgement.faults.iter().find(|fault| fault.name == finding.fault)?;
     fault.violations.iter().find(|violation| violation.kind == kind)
 }
@@ -116,17 +150,20 @@ impl Rules {
                 self.granted_again(fault, 2 * TTL_MS);
                 let left = fault.violations.iter().filter(|it| it.kind == "leftover-key").count();
                 self.count(fault, "course-rule-leftover", left as u64, "leftover-key");
+                self.fences_grow(fault);
             }
             "long-work" => {
                 let wrong = fault.release_ok_when_lost;
                 self.count(fault, "course-rule-release", wrong, "release-ok-when-lost");
+                self.count(fault, "course-rule-kept", fault.early_grants, "early-grant");
                 if self.level > 3 {
                     self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
                 }
+                self.fences_grow(fault);
             }
-            "redis-flush" | "redis-restart" => {
-                let back = fault.fence_regressions;
-                self.count(fault, "course-rule-fences", back, "fence-regression");
+            // Redis keeps its data when a client is paused, and loses it in the others.
+            "pause" | "redis-flush" | "redis-restart" => {
+                self.fences_grow(fault);
                 self.nothing_lost(fault);
             }
             _ => self.nothing_lost(fault),
@@ -143,22 +180,38 @@ impl Rules {
     fn examine_undisturbed(&mut self, fault: &FaultReport) {
         let commands = fault.redis_commands;
         let rule = Message::new("course-rule-redis");
-        let measured = format!("{commands:.1} / grant");
-        self.add(fault, rule, commands >= MIN_COMMANDS, measured, None);
+        self.add(fault, rule, commands >= MIN_COMMANDS, format!("{commands:.1}"), None);
         self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
         let held = fault.held_share;
         let rule = Message::new("course-rule-held");
         self.add(fault, rule, held >= MIN_HELD, format!("{:.0} %", 100.0 * held), None);
+        if self.level >= 3 {
+            self.count(fault, "course-rule-true", fault.early_losses, "early-loss");
+        }
+        self.fences_grow(fault);
 
-        if self.level >= MANY_CLIENTS {
+        if self.level < MANY_CLIENTS {
+            let rule = Message::new("course-rule-burn");
+            self.add(fault, rule, commands <= MAX_COMMANDS, format!("{commands:.1}"), None);
+        } else {
+            let is_cheap = commands <= MAX_COMMANDS_IN_QUEUE;
             let figures = [
                 ("course-rule-jain", fault.jain >= 0.9, fault.jain),
                 ("course-rule-wait", fault.wait_ratio <= 3.0, fault.wait_ratio),
-                ("course-rule-commands", commands <= 6.0, commands),
+                ("course-rule-commands", is_cheap, commands),
             ];
             for (rule, holds, measured) in figures {
                 self.add(fault, Message::new(rule), holds, format!("{measured:.2}"), None);
             }
+        }
+    }
+
+    /// Where no fault makes a counter in Redis go back, or at the levels at which it must not
+    /// matter.
+    fn fences_grow(&mut self, fault: &FaultReport) {
+        if self.level >= FENCES {
+            let back = fault.fence_regressions;
+            self.count(fault, "course-rule-fences", back, "fence-regression");
         }
     }
 
@@ -177,5 +230,65 @@ impl Rules {
         let rule = Message::new("course-rule-blocked").with("ms", grouped(limit_ms));
         let measured = format!("{} ms", grouped(blocked));
         self.add(fault, rule, blocked <= limit_ms, measured, Some("blocked"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Adapter;
+
+    /// Returns the rules that do not hold for a lock that is right but for this.
+    fn broken(level: u32, fault: &str, change: impl Fn(&mut FaultReport)) -> Vec<(String, u32)> {
+        let names = [UNDISTURBED, "kill-holder", "long-work", "pause"];
+        let report = |name: &&str| {
+            let mut report = FaultReport { name: (*name).to_owned(), ran: true, ..good() };
+            if *name == fault {
+                change(&mut report);
+            }
+            report
+        };
+        let adapter = Adapter {
+            name: "lock".to_owned(),
+            fencing: level >= FENCES,
+            renews: true,
+            cancels: true,
+        };
+        let judgement = Judgement {
+            adapter,
+            faults: names.iter().map(report).collect(),
+            safe: true,
+            ttl_ms: TTL_MS,
+            seed: 1,
+            started_at: String::new(),
+        };
+        let findings = examine(level, &judgement);
+        let broken = findings.iter().filter(|finding| !finding.holds);
+        broken.map(|finding| (finding.rule.id().to_owned(), finding.added_by())).collect()
+    }
+
+    fn good() -> FaultReport {
+        FaultReport { held_share: 0.7, jain: 1.0, redis_commands: 5.0, ..FaultReport::default() }
+    }
+
+    #[test]
+    fn wrong_locks_break_the_rule_that_is_about_them() {
+        let rule = |id: &str, level: u32| vec![(id.to_owned(), level)];
+        // Deletes the key of whoever has it, and says `lost`.
+        let denies = |fault: &mut FaultReport| fault.early_losses = 9;
+        assert!(broken(2, UNDISTURBED, denies).is_empty());
+        assert_eq!(broken(3, UNDISTURBED, denies), rule("course-rule-true", 3));
+        let takes = |fault: &mut FaultReport| fault.early_grants = 1;
+        assert_eq!(broken(3, "long-work", takes), rule("course-rule-kept", 3));
+        // Counts in the memory of a process.
+        let repeats = |fault: &mut FaultReport| fault.fence_regressions = 119;
+        assert!(broken(4, UNDISTURBED, repeats).is_empty());
+        for fault in [UNDISTURBED, "kill-holder", "long-work", "pause"] {
+            assert_eq!(broken(5, fault, repeats), rule("course-rule-fences", 5), "{fault}");
+        }
+        // Asks without a pause.
+        let burns = |fault: &mut FaultReport| fault.redis_commands = 1_558.0;
+        assert_eq!(broken(1, UNDISTURBED, burns), rule("course-rule-burn", 1));
+        assert_eq!(broken(7, UNDISTURBED, burns), rule("course-rule-commands", 7));
     }
 }

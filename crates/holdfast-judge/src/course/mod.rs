@@ -65,14 +65,44 @@ pub fn status(folder: &Path) -> anyhow::Result<CourseAnswer> {
     Ok(CourseAnswer { text, yes: true })
 }
 
-/// Shows the next hint of the level; the last one again after it.
-pub fn hint(folder: &Path) -> anyhow::Result<CourseAnswer> {
+/// Shows the next hint of the level; the last one again after it. Of a level that was chosen, all.
+pub fn hint(folder: &Path, level: Option<u32>) -> anyhow::Result<CourseAnswer> {
     let folder = CourseFolder::open(folder)?;
     let mut progress = folder.progress()?;
+    if let Some(level) = level {
+        let language = Edition::of_environment();
+        let hints = (1..=text::HINTS).map(|number| text::hint(level, number, language));
+        return Ok(CourseAnswer { text: hints.collect(), yes: true });
+    }
+
     progress.hints = (progress.hints + 1).min(text::HINTS);
     folder.store(&progress)?;
     let text = text::hint(progress.checked_level(), progress.hints, Edition::of_environment());
     Ok(CourseAnswer { text, yes: true })
+}
+
+/// What the page of a check begins with.
+#[derive(Debug)]
+pub struct CheckHead {
+    pub title: String,
+    pub verdict: String,
+    pub passed: bool,
+    pub rules: Vec<CheckedRule>,
+}
+
+/// A rule of the level under a fault, with what was measured.
+#[derive(Debug)]
+pub struct CheckedRule {
+    pub holds: bool,
+    /// The fault's name on the command line.
+    pub fault: String,
+    pub rule: String,
+    pub measured: String,
+}
+
+/// Returns the head of the page of a check.
+pub fn head(check: &CheckResult, language: Edition) -> CheckHead {
+    text::head(check, language)
 }
 
 /// Says whether the level is passed, and why not.

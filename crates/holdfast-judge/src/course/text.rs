@@ -5,15 +5,16 @@ use std::path::Path;
 use super::check::CheckResult;
 use super::folder::Progress;
 use super::levels::{self, Finding, LAST_LEVEL};
-use crate::report::{ClientId, Event, Violation};
+use super::{CheckHead, CheckedRule};
+use crate::report::{Event, UNDISTURBED};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 
 /// Hints of each level.
 pub(super) const HINTS: usize = 2;
-/// Events of a violation that are listed.
-const MAX_EVENTS: usize = 10;
+/// Above this number of rules, those that hold are only counted.
+const MAX_RULES: usize = 24;
 
 /// Returns the heading of a level.
 fn heading(level: u32, language: Language) -> String {
@@ -26,9 +27,14 @@ pub(super) fn task(level: u32, language: Language) -> String {
     format!("{}\n\n{task}", heading(level, language))
 }
 
+/// Returns a hint, and after the last one says so.
 pub(super) fn hint(level: u32, number: usize, language: Language) -> String {
     let hint = language.text(&format!("course-{level}-hint-{number}"));
-    message!("course-hint", number, count = HINTS, hint).text(language) + "\n"
+    let text = message!("course-hint", number, count = HINTS, hint).text(language) + "\n";
+    if number < HINTS {
+        return text;
+    }
+    text + &language.text("course-hint-last") + "\n"
 }
 
 /// Quotes a path for a shell if it must be.
@@ -69,9 +75,13 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
 
     let broken = check.findings.iter().find(|finding| !finding.holds);
     match broken {
-        None => text += &passed(check, language),
+        None => {
+            text += &written(check, None, language);
+            text += &passed(check, language);
+        }
         Some(finding) => {
             text += &explain(check, finding, language);
+            text += &written(check, Some(&finding.fault), language);
             text += &format!(
                 "\n{}\n\n{} ({}, seed {}). ",
                 message!("course-picture", file = check.page.display()).text(language),
@@ -79,8 +89,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
                 check.lock_file,
                 check.judgement.seed
             );
-            text += &hint(level, 1, language);
-            text += &format!("{}\n", language.text("course-hint-offer"));
+            text += &next_hint(check, finding, language);
         }
     }
     if check.is_chosen {
@@ -89,9 +98,60 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
     text
 }
 
+/// Returns the hint that is about this rule: of the learner's level the last one that was shown, of
+/// an earlier one the first.
+fn next_hint(check: &CheckResult, finding: &Finding, language: Language) -> String {
+    let level = finding.added_by().min(check.level);
+    if level < check.level || check.is_chosen {
+        return hint(level, 1, language);
+    }
+    let number = check.hints.clamp(1, HINTS);
+    let mut text = hint(level, number, language);
+    if number < HINTS {
+        let offer = message!("course-hint-offer", folder = quote(&check.folder));
+        text += &format!("{}\n", offer.text(language));
+    }
+    text
+}
+
+/// Returns what the lock wrote to stderr under a fault, or else under any; of a lock that passed,
+/// what it wrote without a fault.
+fn written(check: &CheckResult, fault: Option<&str>, language: Language) -> String {
+    let faults = &check.judgement.faults;
+    let of = |name: &str| faults.iter().find(|it| it.name == name && !it.stderr.is_empty());
+    let found = match fault {
+        Some(name) => of(name).or_else(|| faults.iter().find(|it| !it.stderr.is_empty())),
+        None => of(UNDISTURBED),
+    };
+    let Some(found) = found else { return String::new() };
+
+    let heading = message!("course-stderr", fault = found.name.as_str()).text(language);
+    format!("\n{heading}\n  {}\n", found.stderr.join("\n  "))
+}
+
+/// Returns the head of the check's page.
+pub(super) fn head(check: &CheckResult, language: Language) -> CheckHead {
+    let passed = check.passed();
+    let verdict = language.text(if passed { "course-passed" } else { "course-failed" });
+    let rules = check.findings.iter().map(|finding| CheckedRule {
+        holds: finding.holds,
+        fault: finding.fault.clone(),
+        rule: finding.rule.text(language),
+        measured: finding.measured.clone(),
+    });
+    CheckHead {
+        title: heading(check.level, language),
+        verdict: capitalized(&verdict),
+        passed,
+        rules: rules.collect(),
+    }
+}
+
 fn table(findings: &[Finding], language: Language) -> String {
-    let rows: Vec<_> = findings.iter().map(|it| (it, it.rule.text(language))).collect();
-    let fault_width = findings.iter().map(|it| it.fault.len()).max().unwrap_or(0);
+    let is_shown = |finding: &&Finding| findings.len() <= MAX_RULES || !finding.holds;
+    let shown = findings.iter().filter(is_shown);
+    let rows: Vec<_> = shown.map(|it| (it, it.rule.text(language))).collect();
+    let fault_width = rows.iter().map(|(finding, _)| finding.fault.len()).max().unwrap_or(0);
     let rule_width = rows.iter().map(|(_, rule)| width(rule)).max().unwrap_or(0);
     let lines = rows.iter().map(|(finding, rule)| {
         let mark = if finding.holds { "✓" } else { "✗" };
@@ -99,7 +159,13 @@ fn table(findings: &[Finding], language: Language) -> String {
         let Finding { fault, measured, .. } = finding;
         format!("  {mark} {fault:fault_width$}  {rule}{space}  {measured}\n")
     });
-    lines.collect()
+    let mut text: String = lines.collect();
+    let hidden = findings.len() - rows.len();
+    if hidden > 0 {
+        let hold = message!("course-rules-hold", rules = hidden).text(language);
+        text += &format!("  ✓ {hold}\n");
+    }
+    text
 }
 
 /// Returns the columns that a text takes in a terminal.
@@ -126,31 +192,34 @@ fn passed(check: &CheckResult, language: Language) -> String {
 
 /// Says why the rule does not hold: the two requests, and when each held the lock.
 fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String {
-    match finding.rule.id() {
-        "course-rule-redis" => return format!("\n{}\n", language.text("course-no-redis")),
-        "course-rule-held" => return format!("\n{}\n", language.text("course-sleeps")),
-        _ => {}
+    let why = match finding.rule.id() {
+        "course-rule-redis" => Some("course-no-redis"),
+        "course-rule-held" => Some("course-sleeps"),
+        "course-rule-burn" => Some("course-burns"),
+        "course-rule-commands" => Some("course-commands"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        return format!("\n{}\n", language.text(why));
     }
     let Some(violation) = levels::evidence(&check.judgement, finding) else {
         return String::new();
     };
 
     let mut text = format!("\n{}: {}.\n", finding.fault, violation.text);
-    let events = named_events(violation);
-    if !events.is_empty() {
+    // Nobody gets a lock whose key nobody deletes.
+    if finding.rule.id() == "course-rule-blocked"
+        && let Some(left) = levels::left_key(&check.judgement, finding)
+    {
+        text += &format!("{}: {}.\n", finding.fault, left.text);
+    }
+    if !violation.story.is_empty() {
         text += &format!("\n{}\n", language.text("course-evidence"));
-        for event in events {
+        for event in &violation.story {
             text += &format!("  {}\n", describe_event(event, language));
         }
     }
     text
-}
-
-/// Returns the first events of the clients that the violation's text names.
-fn named_events(violation: &Violation) -> Vec<&Event> {
-    let words = violation.text.replace([':', ',', '.'], " ") + " ";
-    let is_named = |id: &ClientId| words.contains(&format!("{id} "));
-    violation.events.iter().filter(|event| is_named(&event.id)).take(MAX_EVENTS).collect()
 }
 
 fn describe_event(event: &Event, language: Language) -> String {
@@ -162,8 +231,9 @@ fn describe_event(event: &Event, language: Language) -> String {
         None => event.id.to_string(),
     };
     format!(
+        // Not rounded, as in the sentence above.
         "{:>8} ms  {who}  {what}{}{}",
-        grouped(event.t_ms.round() as u64),
+        grouped(event.t_ms as u64),
         value.unwrap_or_default(),
         fence.unwrap_or_default()
     )

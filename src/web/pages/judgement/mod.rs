@@ -17,6 +17,7 @@ use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{Language, Message};
+use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{
     self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, UNDISTURBED, Violation,
 };
@@ -34,12 +35,16 @@ const STYLES: [&str; 3] = [
 pub struct JudgementView<'a> {
     pub judgement: &'a Judgement,
     pub language: Language,
+    /// A page with another verdict, of the course, does not show this one.
+    pub has_verdict: bool,
 }
 
 #[derive(Debug, Template)]
 #[template(path = "saved_judgement.html")]
 struct SavedJudgement<'a> {
     view: JudgementView<'a>,
+    /// Of a check of the course.
+    check: Option<CheckHead>,
     style: String,
     policy: String,
 }
@@ -52,10 +57,28 @@ pub fn saved_page(judgement: &Judgement) -> askama::Result<String> {
     saved_page_in(judgement, Language::of_environment())
 }
 
+/// Renders a check of the course as one HTML file, in the language of the terminal.
+///
+/// # Errors
+/// Fails if the template does.
+pub fn saved_check(check: &CheckResult) -> askama::Result<String> {
+    let language = Language::of_environment();
+    save(&check.judgement, Some(course::head(check, language)), language)
+}
+
 fn saved_page_in(judgement: &Judgement, language: Language) -> askama::Result<String> {
+    save(judgement, None, language)
+}
+
+fn save(
+    judgement: &Judgement,
+    check: Option<CheckHead>,
+    language: Language,
+) -> askama::Result<String> {
     let style = without_fonts(&STYLES.concat());
     let policy = format!("default-src 'none'; style-src {}", hash_source(&style));
-    SavedJudgement { view: JudgementView { judgement, language }, style, policy }.render()
+    let view = JudgementView { judgement, language, has_verdict: check.is_none() };
+    SavedJudgement { view, check, style, policy }.render()
 }
 
 impl JudgementView<'_> {
@@ -266,7 +289,8 @@ mod tests {
         assert!(!row(&page, "cost-title", &slow_commit.name).contains("found"));
         let events = Vec::new();
         let kind = "leftover-key".to_owned();
-        slow_commit.violations.push(Violation { kind, text: "1 key is left".to_owned(), events });
+        let (text, story) = ("1 key is left".to_owned(), Vec::new());
+        slow_commit.violations.push(Violation { kind, text, events, story });
         let name = slow_commit.name.clone();
         let page = render(&judgement, Language::English);
         assert!(row(&page, "cost-title", &name).contains("found"));
@@ -300,12 +324,36 @@ mod tests {
     }
 
     #[test]
+    fn page_of_a_check_has_its_verdict_and_rules() {
+        let judgement = judgement();
+        let rule = course::CheckedRule {
+            holds: false,
+            fault: "pause".to_owned(),
+            rule: "fences never go back".to_owned(),
+            measured: "119".to_owned(),
+        };
+        let head = CheckHead {
+            title: "Level 5 of 8: the fence".to_owned(),
+            verdict: "Not passed".to_owned(),
+            passed: false,
+            rules: vec![rule],
+        };
+        let page = save(&judgement, Some(head), Language::English).unwrap();
+        for text in ["<h1>Level 5 of 8: the fence</h1>", "Not passed", "fences never go back"] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert!(page.contains("saved-verdict loss"), "{page}");
+        assert!(!page.contains("lost updates under"), "{page}");
+    }
+
+    #[test]
     fn loss_with_fence_is_red() {
         let mut judgement = judgement();
         let fault = &mut judgement.faults[0];
         fault.with_fence.as_mut().unwrap().lost_updates = 2;
         let (kind, text) = ("lost-with-fence".to_owned(), "2 updates are lost".to_owned());
-        fault.violations.push(Violation { kind, text, events: Vec::new() });
+        let (events, story) = (Vec::new(), Vec::new());
+        fault.violations.push(Violation { kind, text, events, story });
         let page = render(&judgement, Language::English);
         assert!(page.contains("demands the fence: 2 lost updates."));
         let none = row(&page, "safety-title", "none");

@@ -141,7 +141,7 @@ async fn judgement_page(
     is_opened: bool,
 ) -> HttpResult {
     let layout = Layout::of(request).await?;
-    let view = JudgementView { judgement, language: layout.language };
+    let view = JudgementView { judgement, language: layout.language, has_verdict: true };
     html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
 }
 
