@@ -10,7 +10,8 @@
 // is not part of the request, and not cancelled with it.
 //
 // There is a sequence `fences` in Postgres. For a library of your choice, HOLDFAST_REDIS_URL and
-// HOLDFAST_DATABASE_URL in the environment are the addresses of both. What lock.js writes to stderr is shown with the check.
+// HOLDFAST_DATABASE_URL in the environment are the addresses of both. What lock.js writes to stderr is
+// shown with the check.
 //
 // You need not change this file.
 'use strict';

@@ -8,7 +8,8 @@ Every call may raise: ConnectionError if the server is away, RuntimeError with t
 if it refuses a command, and Cancelled. Threads may call them at the same time.
 
 There is a sequence `fences` in Postgres. For a library of your choice, HOLDFAST_REDIS_URL and
-HOLDFAST_DATABASE_URL in the environment are the addresses of both. What lock.py writes to stderr is shown with the check.
+HOLDFAST_DATABASE_URL in the environment are the addresses of both. What lock.py writes to stderr is
+shown with the check.
 
 You need not change this file.
 """

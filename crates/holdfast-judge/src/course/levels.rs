@@ -141,6 +141,13 @@ impl Rules {
         self.add(fault, Message::new(rule), found == 0, grouped(found), Some(kind));
     }
 
+    /// As [`Self::count`]. On a machine under load some answers are late, so that a few clients of
+    /// a queue seem to overtake each other.
+    fn count_but_few(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: &'static str) {
+        let few = if self.level < MANY_CLIENTS { 0 } else { fault.acquired / 100 };
+        self.add(fault, Message::new(rule), found <= few, grouped(found), Some(kind));
+    }
+
     fn examine(&mut self, fault: &FaultReport) {
         match fault.name.as_str() {
             UNDISTURBED => self.examine_undisturbed(fault),
@@ -155,7 +162,7 @@ impl Rules {
             "long-work" => {
                 let wrong = fault.release_ok_when_lost;
                 self.count(fault, "course-rule-release", wrong, "release-ok-when-lost");
-                self.count(fault, "course-rule-kept", fault.early_grants, "early-grant");
+                self.count_but_few(fault, "course-rule-kept", fault.early_grants, "early-grant");
                 if self.level > 3 {
                     self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
                 }
@@ -186,7 +193,7 @@ impl Rules {
         let rule = Message::new("course-rule-held");
         self.add(fault, rule, held >= MIN_HELD, format!("{:.0} %", 100.0 * held), None);
         if self.level >= 3 {
-            self.count(fault, "course-rule-true", fault.early_losses, "early-loss");
+            self.count_but_few(fault, "course-rule-true", fault.early_losses, "early-loss");
         }
         self.fences_grow(fault);
 
@@ -211,7 +218,7 @@ impl Rules {
     fn fences_grow(&mut self, fault: &FaultReport) {
         if self.level >= FENCES {
             let back = fault.fence_regressions;
-            self.count(fault, "course-rule-fences", back, "fence-regression");
+            self.count_but_few(fault, "course-rule-fences", back, "fence-regression");
         }
     }
 
