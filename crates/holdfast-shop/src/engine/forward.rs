@@ -54,7 +54,11 @@ impl Leader {
             if self.refused_by.as_ref() == Some(&lease.id) {
                 return ForwardEnd::LeaseMoved;
             }
-            if self.queue.waiting() == 0 && self.forwarded.is_empty() {
+
+            let waiting = self.queue.waiting();
+            let held = self.pace.held(waiting, Instant::now());
+            // While orders are expected, it stays: a new leader would not know of them.
+            if waiting == 0 && self.forwarded.is_empty() && held.is_none() {
                 return ForwardEnd::Idle;
             }
 
@@ -66,7 +70,8 @@ impl Leader {
                 return ForwardEnd::LeaseNeeded;
             }
 
-            if self.queue.waiting() > 0 {
+            let has_due = waiting > 0 && held.is_none();
+            if has_due || self.queue.has_entries_that_stay() {
                 let TakenEntries { batch, dead } = self.queue.take_forwardable();
                 self.reject(dead, Error::deadline_passed()).await;
                 if !batch.is_empty()
@@ -80,10 +85,11 @@ impl Leader {
                 continue;
             }
 
+            let (complete_size, held_until) = held.unwrap_or((1, late_at));
             tokio::select! {
-                () = self.queue.arrived(1) => {}
+                () = self.queue.arrived(complete_size) => {}
                 () = self.queue.answered() => {}
-                () = sleep_until(late_at) => {}
+                () = sleep_until(late_at.min(held_until)) => {}
             }
         }
     }
@@ -98,6 +104,7 @@ impl Leader {
             self.forwarded.insert(*number, ForwardedEntry { entry, lease: lease.clone(), sent_at });
         }
         self.note_forwarded();
+        self.pace.note_sent(sent_at);
 
         let orders = numbers.iter().filter_map(|number| {
             let ForwardedEntry { entry, .. } = self.forwarded.get(number)?;
@@ -140,16 +147,16 @@ impl Leader {
         let mut done = Vec::new();
         let mut looked_up = Vec::new();
         let mut returned = Vec::new();
+        let mut oldest: Option<Instant> = None;
         let answers = self.queue.take_answers();
         if answers.is_empty() {
             return;
         }
 
         for (number, answer) in answers {
-            let Some(ForwardedEntry { mut entry, lease, .. }) = self.forwarded.remove(&number)
-            else {
-                continue;
-            };
+            let Some(forwarded) = self.forwarded.remove(&number) else { continue };
+            let ForwardedEntry { mut entry, lease, sent_at } = forwarded;
+            oldest = Some(oldest.map_or(sent_at, |oldest| oldest.min(sent_at)));
             let replica = lease.id.process_name();
             if answer == Answer::LeaseEnded {
                 self.refused_by = Some(lease.id.clone());
@@ -171,6 +178,11 @@ impl Leader {
         }
 
         self.note_forwarded();
+        if let Some(sent_at) = oldest {
+            // Before the clients have their responses, and order again.
+            let answered = done.len() + looked_up.len();
+            self.pace.note_answers(answered, self.queue.waiting(), sent_at, Instant::now());
+        }
         count("executed", done.iter().filter(|(_, result)| result.is_ok()).count());
         count("rejected", done.iter().filter(|(_, result)| result.is_err()).count());
         count("rejected", looked_up.len());
@@ -310,9 +322,9 @@ impl Leader {
     /// Returns the commands of other replicas that were not begun: the lease to which they were
     /// addressed has ended.
     pub(super) fn return_unbegun(&self) {
-        for entry in self.queue.end_lease() {
-            entry.return_to_sender(Answer::LeaseEnded);
-        }
+        let unbegun = self.queue.end_lease().into_iter();
+        let answers = unbegun.filter_map(|entry| entry.return_to_sender(Answer::LeaseEnded));
+        self.shop.engine.delegation.answer(answers.collect());
     }
 }
 

@@ -24,6 +24,7 @@ use super::batch_entries::Batch;
 use super::begin;
 use super::entry::{BatchEntry, EntryResult};
 use super::locks::{AcquiredLocks, LockState};
+use super::pace::Pace;
 use super::points::pass_point;
 use super::queue::{EnqueueResult, ForwardedEntry, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
@@ -74,6 +75,7 @@ async fn lead(shop: Shop, key: LockKey) {
         queue,
         key_locks,
         forwarded: BTreeMap::new(),
+        pace: Pace::new(),
         refused_by: None,
         expected_batch_size: 0,
         batches: 0,
@@ -156,6 +158,8 @@ pub(super) struct Leader {
     pub(super) key_locks: IdempotencyLocks,
     /// The commands that another replica executes, in the order in which they were sent.
     pub(super) forwarded: BTreeMap<u64, ForwardedEntry>,
+    /// When the next of them are sent.
+    pub(super) pace: Pace,
     /// The last lease whose process did not execute a command, because it has no leader under it.
     pub(super) refused_by: Option<LeaseId>,
     /// Number of commands in and behind the last batch: an estimate of the next one.

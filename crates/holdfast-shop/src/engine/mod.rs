@@ -24,6 +24,7 @@ mod leader;
 mod leader_batch;
 mod lease;
 mod locks;
+mod pace;
 mod points;
 mod prepare;
 mod queue;

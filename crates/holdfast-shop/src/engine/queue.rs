@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::delegation::{Answer, RemoteLease, Reply};
+use super::delegation::{AddressedAnswer, Answer, RemoteLease, Reply};
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
@@ -53,10 +53,11 @@ impl QueueEntry {
         is_plain && !self.stays_here && self.command.single_order().is_some()
     }
 
-    /// Returns a command that was not begun to the replica that forwarded it.
-    pub(super) fn return_to_sender(self, answer: Answer) {
+    /// Ends a command that was not begun, and returns the answer to the replica that forwarded it.
+    #[must_use]
+    pub(super) fn return_to_sender(self, answer: Answer) -> Option<AddressedAnswer> {
         drop(self.in_flight);
-        self.reply.answer(answer);
+        self.reply.addressed(answer)
     }
 
     pub(super) fn entry(&self) -> BatchEntry<'_> {

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 use tokio::time::Instant;
 
+use super::delegation::AddressedAnswer;
 use super::entry::EntryResult;
 use super::leader::Leader;
 use super::queue::{QueueEntry, TakenEntries};
@@ -18,10 +19,12 @@ use crate::idempotency::IdempotencyRequest;
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl QueueEntry {
-    pub(super) fn respond(self, result: EntryResult) {
+    /// Responds to a caller in this process, or returns the answer to another replica.
+    #[must_use]
+    pub(super) fn respond(self, result: EntryResult) -> Option<AddressedAnswer> {
         // First, because a client with its response may use the key again at once.
         drop(self.in_flight);
-        self.reply.send(result);
+        self.reply.send(result)
     }
 }
 
@@ -52,21 +55,25 @@ impl Leader {
         let (kept, open): (Vec<_>, Vec<_>) =
             done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
         // At once: nothing of theirs is to be released.
+        let mut answers = Vec::new();
         for (entry, result) in kept {
             self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
-            entry.respond(result);
+            answers.extend(entry.respond(result));
         }
+        self.shop.engine.delegation.answer(answers);
 
         let names: Vec<String> =
             open.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
         self.key_locks.release(&names).await;
         let mut unread = Vec::new();
+        let mut answers = Vec::new();
         for (entry, result) in open {
             match result {
                 Err(failure) if failure.precedes_read() => unread.push((entry, failure)),
-                result => entry.respond(result),
+                result => answers.extend(entry.respond(result)),
             }
         }
+        self.shop.engine.delegation.answer(answers);
         self.replay_or_reject(unread);
     }
 
@@ -87,11 +94,12 @@ impl Leader {
         }
 
         let replays = self.shop.engine.replays.clone();
+        let delegation = self.shop.engine.delegation.clone();
         self.shop.tasks.spawn(async move {
             let responses = rejected.into_iter().map(async |(entry, failure)| {
                 let request = entry.command.idempotency();
                 let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
-                entry.respond(result);
+                delegation.answer(entry.respond(result).into_iter().collect());
             });
             join_all(responses).await;
         });

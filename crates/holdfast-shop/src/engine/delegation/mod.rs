@@ -31,7 +31,7 @@ use crate::{RequestOptions, Shop};
 pub(super) use message::{Answer, ForwardedOrder, ms};
 use message::{MAILBOX, Message, Seal};
 use outbox::{Address, Running};
-pub(super) use outbox::{Delegation, RemoteLease, Reply};
+pub(super) use outbox::{AddressedAnswer, Delegation, RemoteLease, Reply};
 
 /// Starts to forward commands, and to execute those of other replicas, until the process ends.
 /// `key` is that of the messages, which the replicas of a shop share.
@@ -68,15 +68,17 @@ async fn receive(shop: Shop) {
 /// Adds the commands to the queue of the lease's leader. Those that it does not take get an answer.
 fn accept(shop: &Shop, lease: &LeaseId, to: &Address, orders: Vec<ForwardedOrder>) {
     let mut entries = Vec::with_capacity(orders.len());
+    let mut answers = Vec::new();
     for order in orders {
         match entry(shop, to, &order) {
             Ok(entry) => entries.push(entry),
-            Err(answer) => shop.engine.delegation.answer(to.clone(), order.number, answer),
+            Err(answer) => answers.push((to.clone(), order.number, answer)),
         }
     }
-    for (entry, answer) in shop.engine.queues.join_forwarded(&to.1, lease, entries) {
-        entry.return_to_sender(answer);
-    }
+    let refused = shop.engine.queues.join_forwarded(&to.1, lease, entries);
+    let refused = refused.into_iter();
+    answers.extend(refused.filter_map(|(entry, answer)| entry.return_to_sender(answer)));
+    shop.engine.delegation.answer(answers);
 }
 
 fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry, Answer> {
@@ -92,7 +94,6 @@ fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry
         deadline: joined_at + Duration::from_millis(order.left_ms),
         ..RequestOptions::new(shop, order.request_id)
     };
-    let delegation = shop.engine.delegation.clone();
     Ok(QueueEntry {
         command: Arc::new(command),
         options,
@@ -103,6 +104,6 @@ fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry
         in_flight,
         request: Span::none(),
         stage: Span::none(),
-        reply: Reply::Replica { delegation, to: to.clone(), number: order.number },
+        reply: Reply::Replica { to: to.clone(), number: order.number },
     })
 }

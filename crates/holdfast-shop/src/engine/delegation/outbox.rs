@@ -70,22 +70,27 @@ impl Default for Delegation {
     }
 }
 
+/// An answer that is to be sent: where, and the number of its command.
+pub(in crate::engine) type AddressedAnswer = (Address, u64, Answer);
+
 /// The way of a result: to the caller in this process, or to the replica that sent the command.
 #[derive(Debug)]
 pub(in crate::engine) enum Reply {
     Caller(oneshot::Sender<EntryResult>),
-    Replica { delegation: Delegation, to: Address, number: u64 },
+    Replica { to: Address, number: u64 },
 }
 
 impl Reply {
-    pub fn send(self, result: EntryResult) {
+    /// Sends the result to a caller. Returns it if it is for another replica: several of them
+    /// share a message ([`Delegation::answer`]).
+    #[must_use]
+    pub fn send(self, result: EntryResult) -> Option<AddressedAnswer> {
         match self {
             Reply::Caller(caller) => {
                 let _ = caller.send(result);
+                None
             }
-            Reply::Replica { delegation, to, number } => {
-                delegation.answer(to, number, Answer::of(result));
-            }
+            Reply::Replica { to, number } => Some((to, number, Answer::of(result))),
         }
     }
 
@@ -98,10 +103,11 @@ impl Reply {
         }
     }
 
-    /// Answers a command of another replica.
-    pub fn answer(self, answer: Answer) {
-        if let Reply::Replica { delegation, to, number } = self {
-            delegation.answer(to, number, answer);
+    /// Addresses an answer to a command of another replica.
+    pub fn addressed(self, answer: Answer) -> Option<AddressedAnswer> {
+        match self {
+            Reply::Caller(_) => None,
+            Reply::Replica { to, number } => Some((to, number, answer)),
         }
     }
 
@@ -179,16 +185,22 @@ impl Delegation {
         Ok(running.locks.send_to_holder(key, lease, MAILBOX, &sealed).await?)
     }
 
-    /// Answers a command. Answers to one address that come while another is being sent share the
-    /// next message.
-    pub fn answer(&self, to: Address, number: u64, answer: Answer) {
+    /// Answers commands: those of one address in one message. What comes while a message to that
+    /// address is being sent shares the next one.
+    pub fn answer(&self, answers: Vec<AddressedAnswer>) {
         let Some(running) = self.0.running.get() else { return };
         let mut outbox = self.0.outbox.lock();
-        let is_first = !outbox.contains_key(&to);
-        outbox.entry(to.clone()).or_default().push((number, answer));
+        let mut idle = Vec::new();
+        for (to, number, answer) in answers {
+            let waiting = outbox.entry(to).or_insert_with_key(|to| {
+                idle.push(to.clone());
+                Vec::new()
+            });
+            waiting.push((number, answer));
+        }
         drop(outbox);
 
-        if is_first {
+        for to in idle {
             let delegation = self.clone();
             running.tasks.spawn(async move { delegation.send_answers(to).await });
         }

@@ -105,7 +105,7 @@ fn key_is_free_before_the_response() {
     let retry = Arc::new(Retry(entry.command.clone(), keys, AtomicBool::new(false)));
     let waker = retry.clone().into();
     assert!(response.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
-    entry.respond(Err(Error::GivenUp("tried").into()));
+    assert!(entry.respond(Err(Error::GivenUp("tried").into())).is_none());
     assert!(retry.2.load(Ordering::Relaxed), "a retry with the same key is refused");
 }
 
