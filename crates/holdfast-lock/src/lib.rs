@@ -32,7 +32,7 @@ pub use idempotency_locks::{IdempotencyLockResult, IdempotencyLocks};
 pub use key::LockKey;
 pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
-pub use mail::{Delivery, Inbox, LeaseId};
+pub use mail::{Delivery, Inbox, InboxState, LeaseId};
 pub use observer::Observer;
 pub use redis::Redis;
 pub use redis::{TlsFailure, TlsSettings};

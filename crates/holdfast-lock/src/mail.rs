@@ -6,9 +6,10 @@
 //! arrives, the lease may have ended: the receiver compares [`crate::FencedGuard::lease_id`]. It is
 //! neither confidential nor authentic: who can publish in this Redis can send any.
 
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::{Script, cmd};
 use tokio::time::sleep;
 
@@ -130,6 +131,7 @@ impl Locks {
             redis: self.redis().clone(),
             channel: self.mail_channel(mailbox, &self.process_id()),
             subscription: None,
+            state: InboxState::default(),
             pause: MIN_PAUSE,
         }
     }
@@ -145,7 +147,25 @@ pub struct Inbox {
     redis: Redis,
     channel: String,
     subscription: Option<Subscription>,
+    state: InboxState,
     pause: Duration,
+}
+
+/// Whether an [`Inbox`] receives what is sent to it. Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct InboxState(Arc<Mutex<Option<Instant>>>);
+
+impl InboxState {
+    /// Returns the time at which the inbox subscribed; `None` while it is not subscribed. A hint: a
+    /// connection that has broken may not be known to have.
+    #[must_use]
+    pub fn subscribed_since(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock() = since;
+    }
 }
 
 impl std::fmt::Debug for Inbox {
@@ -154,7 +174,19 @@ impl std::fmt::Debug for Inbox {
     }
 }
 
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.state.set(None);
+    }
+}
+
 impl Inbox {
+    /// Returns the state, which others may watch.
+    #[must_use]
+    pub fn state(&self) -> InboxState {
+        self.state.clone()
+    }
+
     /// Waits for the next message. Cancel safe: no message is lost.
     pub async fn next(&mut self) -> String {
         loop {
@@ -165,6 +197,7 @@ impl Inbox {
                     Err(error) => tracing::debug!(%error, "an inbox broke"),
                 }
                 self.subscription = None;
+                self.state.set(None);
                 // Also after a subscription that worked: a server may accept each, and end it.
                 sleep(self.pause).await;
             }
@@ -173,6 +206,7 @@ impl Inbox {
                 Ok(subscription) => {
                     self.pause = MIN_PAUSE;
                     self.subscription = Some(subscription);
+                    self.state.set(Some(Instant::now()));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "can't subscribe to an inbox");
