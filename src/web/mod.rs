@@ -4,7 +4,6 @@
 //! result. No code in this module decides about stock or money.
 
 pub mod demo_user;
-mod log_limit;
 pub mod problems;
 pub mod state;
 

@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod flags;
 pub mod glossary;
+pub mod log_limit;
 pub mod messages;
 pub mod metrics;
 pub mod output;

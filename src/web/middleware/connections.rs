@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use socket2::SockRef;
 
 use super::address::{TrustedProxies, rate_limit_key};
-use crate::web::log_limit;
+use holdfast_base::log_limit;
 use holdfast_base::metrics::define_metrics;
 
 /// Time after which the kernel closes a connection whose client does not receive what was sent:

@@ -14,7 +14,7 @@ use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
-use crate::web::log_limit;
+use holdfast_base::log_limit;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_shop::db::ErrorClass;
 use holdfast_shop::{Error, Failure, Rejection};
