@@ -2,9 +2,12 @@
 //! is killed, paused or cut off, and while Redis loses its data, none is executed twice, and each
 //! client learns what became of its order.
 
+use std::collections::HashSet;
 use std::pin::pin;
 
+use futures_util::StreamExt as _;
 use futures_util::future::{Either, join_all, select};
+use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::Observer;
 use holdfast_testkit::proxy::Proxy;
@@ -192,4 +195,62 @@ async fn commands_are_forwarded_in_cluster_and_behind_sentinels() {
         .await;
         shop.assert_sound().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_that_arrives_twice_is_accepted_once() {
+    let (shop, server) = Shop::with_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000_000, 100).await;
+    let client = redis::Client::open(server.url.as_str()).unwrap();
+    let mut publisher = client.get_multiplexed_async_connection().await.unwrap();
+    let mut subscriber = client.get_async_pubsub().await.unwrap();
+    subscriber.psubscribe("*mail:*").await.unwrap();
+    let repeat = async {
+        let mut messages = subscriber.on_message();
+        let mut repeated: HashSet<String> = HashSet::new();
+        while let Some(message) = messages.next().await {
+            let text: String = message.get_payload().unwrap();
+            // What this test has published comes too.
+            if repeated.insert(text.clone()) {
+                let mut publish = redis::cmd("PUBLISH");
+                publish.arg(message.get_channel_name()).arg(text);
+                let _: i64 = publish.query_async(&mut publisher).await.unwrap();
+            }
+        }
+    };
+
+    let mut placed = 0;
+    let place = until("orders are forwarded", async || {
+        for reply in order_at_both(&alice, &sku, 40).await {
+            reply.succeeds(201);
+        }
+        placed += 40;
+        forwarded(&shop, 0, "executed").await + forwarded(&shop, 1, "executed").await > 100.0
+    });
+    let Either::Left(_) = select(pin!(place), pin!(repeat)).await else { panic!("it ended") };
+    assert_eq!(orders(&shop).await, placed);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_that_would_miss_the_answers_forwards_nothing() {
+    let redis = own_redis().await;
+    let deaf = "ACL SETUSER deaf on >word ~* &* +@all -subscribe";
+    let _: String = topology::query(&redis.url, deaf).unwrap();
+    let mut shop = Shop::without_replicas().await;
+    shop.add_replica(&[("REDIS_URL", redis.url.as_str())]);
+    let url = format!("{}?user=deaf&pass=word", redis.url);
+    shop.add_replica(&[("REDIS_URL", url.as_str())]);
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000_000, 100).await;
+    for _ in 0..3 {
+        for reply in order_at_both(&alice, &sku, 40).await {
+            reply.succeeds(201);
+        }
+    }
+    for result in ["executed", "rejected", "returned", "resolved", "unknown"] {
+        assert_eq!(forwarded(&shop, 1, result).await, 0.0, "{result}");
+    }
+    shop.assert_sound().await;
 }

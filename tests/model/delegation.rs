@@ -2,7 +2,7 @@
 //! come between.
 //!
 //! The sender forwards one order to the holder, and waits: for an answer, or for the lease itself.
-//! Messages are lost, or arrive at any later time; a lease ends at any moment, and its holder
+//! Messages are lost, or arrive at any later time, one of them twice; a lease ends at any moment, and its holder
 //! learns it later or never; a flush deletes the lease and its fences. The order needs a unit, of
 //! which there is none at first; another write brings one at any time, so that who decides later
 //! decides otherwise. A process without further steps has crashed.
@@ -75,6 +75,10 @@ struct State {
     /// The lease that the command in the queue was addressed to.
     addressed: u8,
     message: Option<u8>,
+    /// How often it may arrive once more.
+    copies: u8,
+    /// True once it has arrived at the holder.
+    has_arrived: bool,
     answer: Option<Word>,
     /// True until the sender's client was told something.
     waits: bool,
@@ -84,6 +88,8 @@ struct State {
 struct Delegation {
     /// The holder executes only under the lease that the message names.
     is_bound: bool,
+    /// It drops a message that has arrived before.
+    drops_copies: bool,
     /// The sender raises the row's version, and its fence to that of the own lease.
     raises_version: bool,
     raises_fence: bool,
@@ -91,8 +97,13 @@ struct Delegation {
     raises_own_fence: bool,
 }
 
-const SOUND: Delegation =
-    Delegation { is_bound: true, raises_version: true, raises_fence: true, raises_own_fence: true };
+const SOUND: Delegation = Delegation {
+    is_bound: true,
+    drops_copies: true,
+    raises_version: true,
+    raises_fence: true,
+    raises_own_fence: true,
+};
 
 /// The fence of the lease to which the command is addressed.
 const HOLDERS_FENCE: u8 = 1;
@@ -206,6 +217,23 @@ impl Delegation {
         next
     }
 
+    fn arrived(&self, state: &State, lease: u8) -> State {
+        let mut next = State { message: None, has_arrived: true, ..state.clone() };
+        if state.has_arrived && self.drops_copies {
+            return next;
+        }
+        if self.is_bound && state.holder.lease != Some(lease) {
+            next.answer = Some(Word::Returned);
+        } else if state.holder.at == Phase::Without {
+            next.holder.at = Phase::Queued;
+            next.addressed = lease;
+        } else {
+            // A request with its key is in flight.
+            next.answer = Some(Word::NotDone);
+        }
+        next
+    }
+
     /// The sender, under a lease of its own, resolves what has no answer.
     fn resolve(&self, state: &State) -> Vec<(&'static str, State)> {
         let sender = state.sender;
@@ -269,6 +297,8 @@ impl Machine for Delegation {
             sender: idle,
             addressed: 0,
             message: Some(1),
+            copies: 1,
+            has_arrived: false,
             answer: None,
             waits: true,
             told: None,
@@ -281,14 +311,12 @@ impl Machine for Delegation {
             return Vec::new();
         }
         if let Some(lease) = state.message {
-            let mut next = State { message: None, ..state.clone() };
-            if state.holder.lease == Some(lease) || !self.is_bound {
-                next.holder.at = Phase::Queued;
-                next.addressed = lease;
-            } else {
-                next.answer = Some(Word::Returned);
+            let arrived = self.arrived(state, lease);
+            if let Some(copies) = state.copies.checked_sub(1) {
+                let next = State { message: Some(lease), copies, ..arrived.clone() };
+                moves.push(("the message arrives, and will once more", next));
             }
-            moves.push(("the message arrives", next));
+            moves.push(("the message arrives", arrived));
             moves.push(("the message is lost", State { message: None, ..state.clone() }));
         }
         if let Some(word) = state.answer {
@@ -380,4 +408,10 @@ fn flush_gives_the_sender_a_lower_fence_than_the_holders() {
 fn holder_must_not_execute_under_its_next_lease() {
     let machine = Delegation { is_bound: false, ..SOUND };
     assert_breaks("delegation: under any lease", &machine, "reported not done what is done");
+}
+
+#[test]
+fn message_that_arrives_twice_must_be_accepted_once() {
+    let machine = Delegation { drops_copies: false, ..SOUND };
+    assert_breaks("delegation: accepts copies", &machine, "reported not done what is done");
 }

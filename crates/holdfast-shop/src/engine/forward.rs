@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_lock::fenced::FENCES_PER_GRANT;
 use holdfast_lock::{Delivery, FencedGuard};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::delegation::{Answer, ForwardedOrder, RemoteLease, ms};
 use super::entry::EntryResult;
@@ -25,6 +25,9 @@ use holdfast_base::metrics::define_metrics;
 /// Time within which an answer comes, unless its holder is dead, paused or cut off. Far longer than
 /// a batch, and shorter than a lease: who waits for a dead holder's lease is queued by its end.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for which a new holder of the lease waits for answers on their way: less than to resolve
+/// their commands takes.
+const LATE_ANSWER_TIMEOUT: Duration = Duration::from_millis(3);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 define_metrics! {
@@ -66,12 +69,15 @@ impl Leader {
             let late_at = oldest.unwrap_or_else(Instant::now) + ANSWER_TIMEOUT;
             // First: commands that keep arriving do not put it off.
             if late_at <= Instant::now() {
-                delegation.note_silence(&lease.id);
+                delegation.note_missing_answer(&lease.id, late_at - ANSWER_TIMEOUT);
                 return ForwardEnd::LeaseNeeded;
             }
 
             let has_due = waiting > 0 && held.is_none();
             if has_due || self.queue.has_entries_that_stay() {
+                if !delegation.may_forward_to(&lease.id) {
+                    return ForwardEnd::LeaseNeeded;
+                }
                 let TakenEntries { batch, dead } = self.queue.take_forwardable();
                 self.reject(dead, Error::deadline_passed()).await;
                 if !batch.is_empty()
@@ -157,6 +163,7 @@ impl Leader {
             let Some(forwarded) = self.forwarded.remove(&number) else { continue };
             let ForwardedEntry { mut entry, lease, sent_at } = forwarded;
             oldest = Some(oldest.map_or(sent_at, |oldest| oldest.min(sent_at)));
+            self.shop.engine.delegation.note_answer(&lease.id);
             let replica = lease.id.process_name();
             if answer == Answer::LeaseEnded {
                 self.refused_by = Some(lease.id.clone());
@@ -201,7 +208,7 @@ impl Leader {
     /// the version and the fence of the row first: from then on, no former holder writes it. So a
     /// command without a record was not executed, and waits again.
     pub(super) async fn resolve_forwarded(&mut self, locks: &mut AcquiredLocks) {
-        self.take_answers().await;
+        self.await_late_answers().await;
         let forwarded = std::mem::take(&mut self.forwarded);
         let highest_grant = forwarded.values().map(|it| it.lease.fence).max();
         let entries: Vec<QueueEntry> = forwarded.into_values().map(|it| it.entry).collect();
@@ -240,6 +247,18 @@ impl Leader {
         count("returned", again.len());
         self.queue.put_back(again);
         self.respond(done).await;
+    }
+
+    /// Waits for the answers that the former holder sent before it released the lease.
+    async fn await_late_answers(&mut self) {
+        let until = Instant::now() + LATE_ANSWER_TIMEOUT;
+        loop {
+            self.take_answers().await;
+            if self.forwarded.is_empty() || timeout_at(until, self.queue.answered()).await.is_err()
+            {
+                return;
+            }
+        }
     }
 
     async fn look_up_behind_fence(

@@ -281,6 +281,10 @@ impl Leader {
             let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
         }
 
+        if is_left {
+            // Before the next holder resolves them.
+            self.return_unbegun();
+        }
         locks.release().await;
         self.respond(done).await;
         self.return_unbegun();

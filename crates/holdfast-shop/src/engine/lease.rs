@@ -76,6 +76,12 @@ impl Leader {
     /// were executed elsewhere, or rejected.
     pub(super) async fn obtain_lease(&mut self) -> Option<AcquiredLocks> {
         let delegation = self.shop.engine.delegation.clone();
+        if self.forwarded.is_empty() && !self.queue.has_forwardable_entries() {
+            // Nobody asks who has the lease.
+            let acquiring = self.acquire();
+            return self.wait_for_own(acquiring).await;
+        }
+
         let holder = match delegation.last_holder(&self.queue.key).await {
             Some(lease) if self.refused_by.as_ref() != Some(&lease.id) => lease,
             _ => {

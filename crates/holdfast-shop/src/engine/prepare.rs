@@ -16,7 +16,7 @@ use tracing::{Span, debug_span};
 use super::delegation::Reply;
 use super::known_items::KnownItem;
 use super::queue::QueueEntry;
-use super::replay::LOOKUP_TIMEOUT;
+use super::replay::{FULL_QUEUE_LOOKUP_TIMEOUT, LOOKUP_TIMEOUT};
 use super::{direct, leader};
 use crate::command::Command;
 use crate::command::edit_item::{EditItem, ItemFields};
@@ -35,9 +35,6 @@ use crate::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::strategy::{Family, units};
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
-
-/// Timeout of the key lookup before a full queue rejects, which must be immediate.
-const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
 /// write, in one statement, which has a timeout.

@@ -227,6 +227,10 @@ impl LeaderQueue {
             .unwrap_or(false)
     }
 
+    pub fn has_forwardable_entries(&self) -> bool {
+        self.with(|queue| queue.entries.iter().any(QueueEntry::is_forwardable)).unwrap_or(false)
+    }
+
     /// Sets the number of entries that another replica executes; returns the number before.
     pub fn set_forwarded(&self, count: usize) -> usize {
         self.with(|queue| std::mem::replace(&mut queue.forwarded, count)).unwrap_or(0)

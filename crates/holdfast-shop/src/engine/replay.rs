@@ -17,6 +17,8 @@ use crate::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
 
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Timeout of the key lookup before a full queue rejects, which must be immediate.
+pub(super) const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>);

@@ -11,7 +11,7 @@ use super::delegation::AddressedAnswer;
 use super::entry::EntryResult;
 use super::leader::Leader;
 use super::queue::{QueueEntry, TakenEntries};
-use super::replay::LOOKUP_TIMEOUT;
+use super::replay::{FULL_QUEUE_LOOKUP_TIMEOUT, LOOKUP_TIMEOUT};
 use crate::failure::{Error, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
 
@@ -98,7 +98,11 @@ impl Leader {
         self.shop.tasks.spawn(async move {
             let responses = rejected.into_iter().map(async |(entry, failure)| {
                 let request = entry.command.idempotency();
-                let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
+                let within = match failure {
+                    Failure::Error(Error::Overloaded(_)) => FULL_QUEUE_LOOKUP_TIMEOUT,
+                    _ => LOOKUP_TIMEOUT,
+                };
+                let result = replays.find_or(request, within, failure).await;
                 delegation.answer(entry.respond(result).into_iter().collect());
             });
             join_all(responses).await;

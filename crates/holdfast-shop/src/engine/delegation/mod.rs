@@ -7,9 +7,10 @@
 //! Guarantees: a forwarded command is executed only under the lease to which it was addressed. Who
 //! forwarded it and got no answer executes it only under a lease of its own, after it has raised
 //! the row's fence and version: from then on the former holder's write matches no row. So messages
-//! may be lost, late or doubled, and a key record in Postgres excludes a second execution in any
-//! case. A replica with another version of the messages, or without Redis's channels, is not
-//! forwarded to. Awaited answers count against the limit of their queue.
+//! may be lost or late, and one that arrives twice is accepted once; a key record in Postgres
+//! excludes a second execution in any case. A replica with another version of the messages, or
+//! without Redis's channels, is not forwarded to, and forwards nothing while it could not receive
+//! the answers. Awaited answers count against the limit of their queue.
 //!
 //! Tests: `tests/model/delegation.rs`, `tests/it/delegation.rs`.
 
@@ -19,7 +20,7 @@ mod outbox;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_lock::{LeaseId, LockKey};
+use holdfast_lock::{Inbox, LeaseId, LockKey};
 use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
@@ -28,6 +29,7 @@ use super::queue::QueueEntry;
 use crate::command::Command as _;
 use crate::strategy::batched;
 use crate::{RequestOptions, Shop};
+use holdfast_base::log_limit;
 pub(super) use message::{Answer, ForwardedOrder, ms};
 use message::{MAILBOX, Message, Seal};
 use outbox::{Address, Running};
@@ -39,17 +41,23 @@ pub fn start(shop: &Shop, key: Uuid) {
     let delegation = &shop.engine.delegation;
     let locks = shop.locks.leases().clone();
     let process = locks.process_id();
-    let running = Running { locks, process, seal: Seal::new(key), tasks: shop.tasks.clone() };
+    let inbox = locks.inbox(MAILBOX);
+    let running = Running {
+        locks,
+        process,
+        seal: Seal::new(key),
+        tasks: shop.tasks.clone(),
+        inbox: inbox.state(),
+    };
     if delegation.run(running) {
         // Not one of the tasks that a shutdown waits for: their commands wait for answers.
-        tokio::spawn(receive(shop.clone()));
+        tokio::spawn(receive(shop.clone(), inbox));
     }
 }
 
-async fn receive(shop: Shop) {
+async fn receive(shop: Shop, mut inbox: Inbox) {
     let delegation = shop.engine.delegation.clone();
-    let Some(Running { locks, process, seal, .. }) = delegation.running() else { return };
-    let mut inbox = locks.inbox(MAILBOX);
+    let Some(Running { process, seal, .. }) = delegation.running() else { return };
     loop {
         match seal.open(process, &inbox.next().await) {
             Some(Message::Commands { lease, key, from, orders }) => {
@@ -60,7 +68,12 @@ async fn receive(shop: Shop) {
                 let Ok(key) = LockKey::new(key) else { continue };
                 shop.engine.queues.answer(&key, answers);
             }
-            None => tracing::warn!("a message of commands is not from a replica of this shop"),
+            None => {
+                // Whoever may publish in this Redis can send any number of them.
+                if let Some(left_out) = log_limit::admit("foreign message") {
+                    tracing::warn!(left_out, "a message is not from a replica of this shop");
+                }
+            }
         }
     }
 }
@@ -69,7 +82,7 @@ async fn receive(shop: Shop) {
 fn accept(shop: &Shop, lease: &LeaseId, to: &Address, orders: Vec<ForwardedOrder>) {
     let mut entries = Vec::with_capacity(orders.len());
     let mut answers = Vec::new();
-    for order in orders {
+    for order in shop.engine.delegation.first_arrivals(to, orders) {
         match entry(shop, to, &order) {
             Ok(entry) => entries.push(entry),
             Err(answer) => answers.push((to.clone(), order.number, answer)),
