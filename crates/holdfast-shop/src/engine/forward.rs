@@ -110,7 +110,7 @@ impl Leader {
             self.forwarded.insert(*number, ForwardedEntry { entry, lease: lease.clone(), sent_at });
         }
         self.note_forwarded();
-        self.pace.note_sent(self.forwarded.len(), sent_at);
+        self.pace.note_sent(sent_at);
 
         let orders = numbers.iter().filter_map(|number| {
             let ForwardedEntry { entry, .. } = self.forwarded.get(number)?;
@@ -188,8 +188,7 @@ impl Leader {
         if let Some(sent_at) = oldest {
             // Before the clients have their responses, and order again.
             let answered = done.len() + looked_up.len();
-            let others = (self.queue.waiting(), self.forwarded.len());
-            self.pace.note_answers(answered, others, sent_at, Instant::now());
+            self.pace.note_answers(answered, self.queue.waiting(), sent_at, Instant::now());
         }
         count("executed", done.iter().filter(|(_, result)| result.is_ok()).count());
         count("rejected", done.iter().filter(|(_, result)| result.is_err()).count());
