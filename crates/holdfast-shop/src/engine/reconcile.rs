@@ -1,10 +1,12 @@
 //! Reconciles an item of `pre-deduct` with its ledger, which knows every order.
 //!
 //! Settles the orders; cancels or refunds, newest first, those for which there are no units; and
-//! sets the counter to what the row has. The audit holds afterwards.
+//! sets the counter to what the row has. The audit holds afterwards, unless more are to be cancelled
+//! than one request can.
 //!
 //! Guarantees nothing about an order that is between the counter and Postgres: its units count as
-//! lost, and are sold again. Reconcile when no order is on its way.
+//! lost, and are sold again. Reconcile when no order is on its way. A restock on its way makes it
+//! fail.
 
 use std::time::Duration;
 
@@ -46,7 +48,8 @@ pub struct Reconciliation {
     pub unsettled: i64,
 }
 
-/// Reconciles a lab item. Fails with [`Error::Conflicts`] if orders keep changing the counter.
+/// Reconciles a lab item. Fails with [`Error::Conflicts`] if orders keep changing the counter, or a
+/// restock is about to.
 pub async fn reconcile(
     shop: &Shop,
     options: &RequestOptions,
@@ -94,7 +97,7 @@ pub async fn reconcile(
         }
     }
 
-    let cause = "orders changed the counter meanwhile".to_owned();
+    let cause = "orders or a restock changed the counter meanwhile".to_owned();
     Err(Error::Conflicts { attempts: MAX_ATTEMPTS, cause }.into())
 }
 
