@@ -18,6 +18,7 @@ use super::begin::{BegunAttempt, ReadResult, begin_unread, read};
 use super::decide::{Decision, decide};
 use super::entry::{AttemptError, EntryResult};
 use super::group_commit;
+use super::kept_row::count_unread_batch;
 use super::locks::{AcquiredLocks, LockState};
 use super::points::{self, note_refused, pass_committed, pass_point, pass_written};
 use super::resolve::resolve_outcome;
@@ -47,7 +48,7 @@ pub(super) async fn execute_unread(
     let begun = begin_unread(batch, known).await;
     match attempt(batch, locks, begun).await {
         Ok(results) => {
-            locks.kept_row.record_written();
+            count_unread_batch("written");
             Some((results, LockState::Held))
         }
         Err(AttemptError::UnknownOutcome(error, write, results)) => {
@@ -57,7 +58,7 @@ pub(super) async fn execute_unread(
             Some(fail(batch, failure))
         }
         Err(AttemptError::Failed(_) | AttemptError::StaleFences(_)) => {
-            locks.kept_row.record_refused();
+            count_unread_batch("refused");
             None
         }
     }

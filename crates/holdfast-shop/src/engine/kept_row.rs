@@ -19,10 +19,6 @@ use crate::probe::Probe;
 use crate::store::read::ReadSnapshot;
 use holdfast_base::metrics::define_metrics;
 
-/// Number of batches that read after one that was refused: a client that repeats old keys makes
-/// few batches fail.
-const READS_AFTER_REFUSAL: u32 = 8;
-
 define_metrics! {
     UNREAD_BATCHES: "holdfast_unread_batches_total", Counter ["outcome"] &[],
         "batched: batches decided without a read, by outcome: written, or refused and read";
@@ -33,7 +29,6 @@ define_metrics! {
 pub(super) struct KeptRow {
     row: Option<(Sku, StockSnapshot)>,
     clock: Option<PostgresClock>,
-    reads_due: u32,
 }
 
 /// A time of Postgres's clock, and when it was read.
@@ -72,26 +67,16 @@ impl KeptRow {
 
     /// Keeps what a write left of its only row, under a lease with that fence.
     pub(super) fn keep(&mut self, after: ShopState, fence: Option<i64>, clock: PostgresClock) {
-        self.reads_due = self.reads_due.saturating_sub(1);
         let mut items = after.items.into_iter();
         let (Some((sku, row)), None, Some(fence)) = (items.next(), items.next(), fence) else {
             return;
         };
 
         // A limit needs the purchases of each buyer; what is sold out is answered after a read.
-        if self.reads_due == 0 && row.limit_per_user.is_none() && row.stock > 0 {
+        if row.limit_per_user.is_none() && row.stock > 0 {
             self.row = Some((sku, StockSnapshot { fence, ..row }));
             self.clock = Some(clock);
         }
-    }
-
-    pub(super) fn record_written(&self) {
-        count("written");
-    }
-
-    pub(super) fn record_refused(&mut self) {
-        count("refused");
-        self.reads_due = READS_AFTER_REFUSAL;
     }
 }
 
@@ -107,6 +92,6 @@ fn is_enough(sku: &Sku, entry: &BatchEntry<'_>) -> bool {
         && matches!(entry.options.probe, Probe::Off)
 }
 
-fn count(outcome: &'static str) {
+pub(super) fn count_unread_batch(outcome: &'static str) {
     metrics::counter!(UNREAD_BATCHES, "outcome" => outcome).increment(1);
 }

@@ -79,6 +79,7 @@ async fn lead(shop: Shop, key: LockKey) {
         refused_by: None,
         expected_batch_size: 0,
         batches: 0,
+        reads_due: 0,
     };
     let mut lease: Option<AcquiredLocks> = None;
     let mut last_end = Instant::now();
@@ -166,6 +167,8 @@ pub(super) struct Leader {
     pub(super) expected_batch_size: usize,
     /// Number of batches under the current item lease.
     pub(super) batches: u32,
+    /// Number of batches that are to be read, because one without a read was refused.
+    pub(super) reads_due: u32,
 }
 
 impl Leader {

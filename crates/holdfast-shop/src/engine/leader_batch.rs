@@ -8,6 +8,10 @@ use super::leader::{Leader, batch_of};
 use super::locks::{AcquiredLocks, LockState};
 use super::queue::QueueEntry;
 
+/// Number of batches that read after one that was refused, under the same lease or the next ones: a
+/// client that repeats old keys makes few batches fail.
+const READS_AFTER_REFUSAL: u32 = 8;
+
 impl Leader {
     /// Executes a batch, without a read if all is known.
     pub(super) async fn execute(
@@ -17,7 +21,9 @@ impl Leader {
     ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
         let shop = self.shop.clone();
         let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-        let Some(known) = locks.kept_row.take(&entries) else {
+        let known = locks.kept_row.take(&entries).filter(|_| self.reads_due == 0);
+        let Some(known) = known else {
+            self.reads_due = self.reads_due.saturating_sub(1);
             drop(entries);
             return self.execute_with_read(locks, queued).await;
         };
@@ -31,6 +37,7 @@ impl Leader {
             return (queued.into_iter().zip(results).collect(), state);
         }
 
+        self.reads_due = READS_AFTER_REFUSAL;
         // Without the duplicates, one of which may be why nothing was written.
         let queued = self.retain_admitted(queued, admitted);
         if queued.is_empty() {
