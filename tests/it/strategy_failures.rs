@@ -282,6 +282,13 @@ async fn in_process_locks_fork_on_two_replicas() {
     }
 }
 
+/// The strategies that a server accepts. The others are refused: `tests/it/units.rs`,
+/// `unsafe_lock_must_be_allowed`.
+fn of_servers() -> impl Iterator<Item = &'static str> {
+    let strategies = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.is_for_lab_only());
+    strategies.map(|strategy| strategy.name)
+}
+
 #[test]
 fn help_and_documentation_list_every_strategy() {
     let help = |command| {
@@ -290,9 +297,11 @@ fn help_and_documentation_list_every_strategy() {
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
+    let names: Vec<&str> = of_servers().collect();
+    let listed = format!("Strategy: {} or batched", names[..names.len() - 1].join(", "));
+    let listed_by_up = listed.replace("Strategy", "Strategy of the replicas");
+    assert!(help("up").contains(&listed_by_up) && help("serve").contains(&listed), "{listed}");
     let names: Vec<&str> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
-    let listed = format!("{} or batched", names[..names.len() - 1].join(", "));
-    assert!(help("up").contains(&listed) && help("serve").contains(&listed), "{listed}");
     let concepts = include_str!("../../docs/CONCEPTS.md");
     let (_, section) = concepts.split_once("\n## Strategies\n").unwrap();
     let (table, _) = section.split_once("\n## ").unwrap();
@@ -306,9 +315,7 @@ fn help_and_documentation_list_every_strategy() {
 
 #[tokio::test]
 async fn server_runs_under_every_strategy() {
-    // The others are refused: `tests/it/units.rs`, `unsafe_lock_must_be_allowed`.
-    let of_servers = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.is_for_lab_only());
-    for strategy in of_servers.map(|strategy| strategy.name) {
+    for strategy in of_servers() {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
         let alice = shop.sign_in("alice").await;
