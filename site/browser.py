@@ -4,14 +4,15 @@ import base64
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage")
 TIMEOUT_S = 120
@@ -25,11 +26,23 @@ def program(*names):
 
 
 class Browser:
-    def __init__(self):
+    """Ends its processes at the end of its `with`, also when that fails or is interrupted."""
+
+    def __enter__(self):
+        self.driver, self.profile = None, tempfile.mkdtemp(prefix="holdfast-site-")
+        # As the other ways to end, it leaves through `__exit__`.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self.profile = tempfile.TemporaryDirectory(prefix="holdfast-site-")
         driver = program("chromedriver", "/usr/lib/chromium-browser/chromedriver")
         self.driver = subprocess.Popen([driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.base = f"http://127.0.0.1:{port}"
@@ -37,7 +50,7 @@ class Browser:
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         options = {
             "binary": program("chromium", "chromium-browser", "google-chrome"),
-            "args": [*ARGUMENTS, f"--user-data-dir={self.profile.name}"],
+            "args": [*ARGUMENTS, f"--user-data-dir={self.profile}"],
         }
         capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"}}
         end = time.monotonic() + TIMEOUT_S
@@ -49,11 +62,10 @@ class Browser:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.05)
-        session = self.call("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
+        session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self.base += f"/session/{session['sessionId']}"
 
     def call(self, method, path, body=None):
-        path = path or "/session"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data=data, method=method)
         try:
@@ -114,11 +126,18 @@ class Browser:
         with open(path, "wb") as file:
             file.write(base64.b64decode(shot["data"]))
 
-    def close(self):
-        try:
-            self.call("DELETE", "/")
-        except (OSError, RuntimeError):
-            pass
-        self.driver.terminate()
-        self.driver.wait()
-        self.profile.cleanup()
+    def __exit__(self, *_):
+        if self.driver:
+            self.driver.terminate()
+            self.driver.wait()
+        # The driver leaves the browser running when it is terminated. Its processes name the profile,
+        # which is of this test alone.
+        listed = subprocess.run(["ps", "-eo", "pid=,args="], stdout=subprocess.PIPE, text=True, check=True)
+        for line in listed.stdout.splitlines():
+            pid, _, command = line.strip().partition(" ")
+            if f"--user-data-dir={self.profile}" in command:
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        shutil.rmtree(self.profile, ignore_errors=True)

@@ -13,11 +13,11 @@ LOGO = (
 )
 NAVIGATION = (
     ("index.html", "nav-race"),
-    ("scheduler.html", "lab-scheduler-title"),
+    ("scheduler.html", "site-nav-scheduler"),
     ("judged.html", "judge-title"),
-    ("lessons.html", "site-lessons-title"),
-    ("course.html", "site-course-short"),
-    ("docs/index.html", "site-docs-title"),
+    ("lessons.html", "site-nav-lessons"),
+    ("course.html", "site-nav-course"),
+    ("docs/index.html", "site-nav-docs"),
 )
 
 

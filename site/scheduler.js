@@ -303,20 +303,26 @@ async function act(action) {
   try {
     await action();
   } catch (error) {
-    const why = location.protocol === "file:" || typeof WebAssembly === "undefined" ? text("site-scheduler-no-wasm") : text("site-scheduler-failed", { why: error.message });
-    state(why);
-    await watch(current?.level.name ?? data.levels[0].name);
+    state(text("site-scheduler-failed", { why: error.message }));
   } finally {
     isBusy = false;
     game.removeAttribute("aria-busy");
   }
 }
 
+// Begins a level and repeats steps in it; where Postgres can't be loaded, the recording plays.
 async function play(name, steps = []) {
   recording.hidden = true;
   recording.replaceChildren();
+  element("state").scrollIntoView({ block: "center" });
   if (location.protocol === "file:" || typeof WebAssembly === "undefined") {
     state(text("site-scheduler-no-wasm"));
+    return watch(name);
+  }
+  try {
+    await postgres();
+  } catch (error) {
+    state(text("site-scheduler-failed", { why: error.message }));
     return watch(name);
   }
   const next = new Game(data.levels.find((level) => level.name === name));
@@ -324,6 +330,7 @@ async function play(name, steps = []) {
   for (const step of steps) await next.step(step);
   current = next;
   show(current);
+  if (!steps.length) game.scrollIntoView();
 }
 
 // Shows the recorded game of a level, with a position for each of its steps.

@@ -69,10 +69,9 @@ PLAYED = """const root = document.querySelector(arguments[0]);
 
 
 class Test:
-    def __init__(self, folder, axe, server):
-        self.folder, self.axe = folder, axe
+    def __init__(self, folder, axe, server, browser):
+        self.folder, self.axe, self.browser = folder, axe, browser
         self.base = f"http://127.0.0.1:{server.server_port}{SUB_PATH}"
-        self.browser = Browser()
 
     def every_internal_link_leads_somewhere(self):
         pages = {path: Links(path.read_text(encoding="utf-8")) for path in self.folder.rglob("*.html")}
@@ -211,6 +210,16 @@ class Test:
             browser.click("#forward")
         assert browser.run("return !!document.querySelector('#recorded .goal.reached')")
 
+    def recording_plays_without_webassembly(self):
+        browser = self.browser
+        off = browser.command("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.WebAssembly")
+        browser.open(self.base + "zh/scheduler.html")
+        browser.click('[data-play="oversell"]')
+        browser.until("the recording", "return !!document.querySelector('#moment')")
+        browser.command("Page.removeScriptToEvaluateOnNewDocument", identifier=off["identifier"])
+        assert "WebAssembly" in browser.text("#state")
+        assert browser.run("return document.querySelectorAll('#recorded .game-order').length") == 2
+
     def no_other_host_was_asked(self):
         asked = [address for address in self.asked if not address.startswith((self.base, "file:", "data:", "blob:", "chrome:", "about:"))]
         assert len(self.asked) > 50 and not asked, asked
@@ -218,7 +227,8 @@ class Test:
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays,
                  self.race_is_a_picture_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
-                 self.has_no_violation, self.plays_from_the_file_system, self.no_other_host_was_asked]
+                 self.has_no_violation, self.plays_from_the_file_system,
+                 self.recording_plays_without_webassembly, self.no_other_host_was_asked]
         self.asked, failed = [], 0
         take = self.browser.requests
         self.browser.requests = lambda: self.keep(take())
@@ -231,7 +241,6 @@ class Test:
             except Exception as error:  # one test says nothing about the next
                 failed += 1
                 print(f"FAILED {test.__name__}: {type(error).__name__}: {error}", flush=True)
-        self.browser.close()
         print(f"{len(tests) - failed} passed, {failed} failed")
         return failed
 
@@ -245,7 +254,9 @@ def main():
     handler = functools.partial(Handler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    raise SystemExit(1 if Test(folder, axe, server).run_all() else 0)
+    with Browser() as browser:
+        failed = Test(folder, axe, server, browser).run_all()
+    raise SystemExit(1 if failed else 0)
 
 
 if __name__ == "__main__":
