@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 STATIC = ROOT / "static"
 # Of the shop; race.js plays recorded races here.
 ASSETS = ("holdfast.css", "holdfast.svg", "judged.css", "lab.css", "race.css", "race.js", "scheduler.css", "swimlane.css")
-OWN_ASSETS = ("judged.js", "scheduler.js", "site.css")
+OWN_ASSETS = ("judged.js", "scheduler.js", "site.css", "which-lock.js")
 
 
 def arguments():
@@ -158,6 +158,7 @@ def main():
     add_judged(site, shop, all_texts)
     add_lessons(site, shop, all_texts)
     for t in all_texts:
+        site.add(lab_pages.which_lock(t, shop))
         site.add(lab_pages.course_page(t, shop.page("/lab/course", t.language)))
         site.add(*book.pages(t, shop.page("/glossary", t.language)))
         for picture in (book.DOCS / "bench").glob("*.svg"):

@@ -81,7 +81,7 @@ class Page:
 </header>
 """
             footer = f"""<footer>
-  <a href="{self.up}docs/which-lock.html">{t("choose-title")}</a>
+  <a href="{self.up}which-lock.html">{t("choose-title")}</a>
   <a href="{self.up}docs/glossary.html">{t("glossary-title")}</a>
   <nav class="languages" aria-label="{t("footer-language")}">
     {self.languages()}

@@ -88,3 +88,46 @@ def saved_run(t, page):
 def course_page(t, page):
     main = without_crumb(main_of(page))
     return Page(t, "course.html", t("course-title"), main, ("lab.css",))
+
+
+def which_lock(t, shop):
+    """The five questions, with the answer to each set of answers that the shop has one for."""
+    form = re.search(r'(?s)<form action="/which-lock#answer">(.*?)</form>', main_of(shop.page("/which-lock", t.language)))[1]
+    names = list(dict.fromkeys(re.findall(r'type="radio" name="(\w+)"', form)))
+    choices = {name: re.findall(rf'name="{name}" value="(\w+)"', form) for name in names}
+    answers = []
+
+    def walk(given, left):
+        query = "&".join(f"{name}={answer}" for name, answer in given.items())
+        page = main_of(shop.page(f"/which-lock?{query}", t.language))
+        found = re.search(r'(?s)<h2 id="answer-title"><code>(.*?)</section>', page)
+        if given and found:
+            answers.append((given, f"<h2><code>{on_site(found[1])}"))
+        elif left:
+            for answer in choices[left[0]]:
+                walk({**given, left[0]: answer}, left[1:])
+
+    walk({}, names)
+    if len(answers) < 5:
+        raise SystemExit(f"site: the shop's page answers {len(answers)} sets of answers")
+    sections = "".join(
+        f'<section class="notice" data-needs="{escape(" ".join(f"{name}={answer}" for name, answer in given.items()))}" hidden>{html}</section>'
+        for given, html in answers
+    )
+    form = re.sub(r'(?s)<p class="buttons">.*?</p>', "", form)
+    main = f"""<div class="column">
+<h1>{t("choose-title")}</h1>
+<p class="lead">{t("choose-lead")}</p>
+<noscript><p><a href="docs/which-lock.html">{t("site-which-more")}</a></p></noscript>
+<form id="questions">{form}</form>
+<div id="answers" role="status">{sections}</div>
+</div>"""
+    return Page(t, "which-lock.html", t("choose-title"), main, ("lab.css",), ("which-lock.js",))
+
+
+def on_site(html):
+    """Leads links to lessons and judgements to those of the site; of other lessons it has the title."""
+    html = re.sub(r'href="/lab/judged/([a-z0-9-]+)"', r'href="judged/\1.html"', html)
+    for name in LESSONS:
+        html = html.replace(f'href="/lab/lessons/{name}"', f'href="lessons/{name}.html"')
+    return re.sub(r'(?s)<a href="/[^"]*">(.*?)</a>', r"\1", html)

@@ -80,7 +80,7 @@ def first_page(t, stage_html, head):
 <p>{t("site-what")}</p></section>
 <section aria-labelledby="which"><h2 id="which">{t("site-which-title")}</h2>
 <ul class="which">{locks}</ul>
-<p><a href="docs/which-lock.html">{t("site-which-more")}</a></p></section>
+<p><a href="which-lock.html">{t("site-which-more")}</a></p></section>
 <section aria-labelledby="more"><h2 id="more">{t("site-more-title")}</h2>
 <ul class="ways">
 {card(t, "scheduler.html", "lab-scheduler-title", "site-scheduler-about")}

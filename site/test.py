@@ -20,7 +20,7 @@ RACE_ENDED = "return ['lost', 'held'].includes(document.querySelector('#race-sta
 AXE = """const done = arguments[0];
     axe.run(document, { rules: { 'target-size': { enabled: true } }, resultTypes: ['violations'] }).then((found) => done(
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 200)).join(' | ')}`)));"""
-PAGES = ("index.html", "race.html", "scheduler.html", "judged.html", "judged/redis-py.html", "lessons.html",
+PAGES = ("index.html", "race.html", "scheduler.html", "judged.html", "judged/redis-py.html", "which-lock.html", "lessons.html",
          "course.html", "docs/index.html", "docs/concepts.html", "docs/which-lock.html", "docs/glossary.html")
 
 
@@ -180,6 +180,16 @@ class Test:
             assert browser.run(find, "no such lock") == []
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
 
+    def questions_lead_to_a_lock(self):
+        choose = """for (const radio of document.querySelectorAll('#questions input')) radio.checked = arguments[0].includes(`${radio.name}=${radio.value}`);
+            document.querySelector('#questions').dispatchEvent(new Event('change'));
+            return [...document.querySelectorAll('[data-needs]')].filter((it) => !it.hidden).map((it) => it.querySelector('h2').textContent)"""
+        for path in ("which-lock.html", "zh/which-lock.html"):
+            self.browser.open(self.base + path)
+            for given, lock in (([], []), (["processes=one"], ["local"]), (["processes=several"], []),
+                                (["processes=several", "money=yes", "fence=yes", "hot=no", "wait=yes"], ["row-lock"])):
+                assert self.browser.run(choose, given) == lock, given
+
     def has_no_violation(self):
         """Of accessibility: phone and desktop, light and dark, both languages."""
         browser, script, found = self.browser, self.axe.read_text(), []
@@ -227,7 +237,7 @@ class Test:
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays,
                  self.race_is_a_picture_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
-                 self.has_no_violation, self.plays_from_the_file_system,
+                 self.questions_lead_to_a_lock, self.has_no_violation, self.plays_from_the_file_system,
                  self.recording_plays_without_webassembly, self.no_other_host_was_asked]
         self.asked, failed = [], 0
         take = self.browser.requests
