@@ -105,8 +105,10 @@ def add_scheduler(site, shop, all_texts, pglite):
     sql = {"statements": scheduler_page.statements(), "migrations": scheduler_page.migrations()}
     site.write("assets/shop-sql.js", scheduler_page.as_script("shopSql", sql))
     mb, packed = sizes_of_pglite(pglite)
+    levels = scheduler_page.levels()["levels"]
+    recorded = {level["name"]: shop.game(level, LANGUAGES) for level in levels}
     for t in all_texts:
-        games = {level["name"]: shop.game(level, t.language) for level in scheduler_page.levels()["levels"]}
+        games = {name: states[t.language] for name, states in recorded.items()}
         site.write(f"assets/recorded-{t.language}.js", scheduler_page.as_script("recordedGames", games))
         site.add(scheduler_page.scheduler_page(t, scheduler_page.game_data(t, games), mb, packed))
 

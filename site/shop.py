@@ -41,10 +41,10 @@ class Shop:
         body = None if send is None else json.dumps(send).encode()
         return json.loads(self.request(path, language, "application/json", body, "application/json")[1])
 
-    def post(self, path, language, fields):
+    def post(self, path, fields):
         body = urllib.parse.urlencode(fields).encode()
         kind = "application/x-www-form-urlencoded"
-        path, page = self.request(path, language, body=body, kind=kind)
+        path, page = self.request(path, body=body, kind=kind)
         return path, page.decode()
 
     # ---- Races ----
@@ -73,33 +73,33 @@ class Shop:
 
     # ---- The scheduler ----
 
-    def game(self, level, language):
-        """Plays the best solution of a level; returns the game as its page shows it before the first
-        step and after each."""
-        fields = {"csrf": "", "level": level["name"], "previous": ""}
-        path, page = self.post("/lab/scheduler", language, fields)
-        states = [game_of(page)]
+    def game(self, level, languages):
+        """Plays the best solution of a level; returns, by language, the game as its page shows it before
+        the first step and after each."""
+        path, page = self.post("/lab/scheduler", {"csrf": "", "level": level["name"], "previous": ""})
+        states = {language: [game_of(self.page(path, language))] for language in languages}
         for who in level["solution"]:
-            page = self.wait_for_step(path, page, who, language)
+            page = self.wait_for_step(path, page, who)
             fields = {"csrf": "", "who": "expire" if who == "X" else who}
             if since := re.search(rf'name="since" value="(\d+)">\s*<button[^>]*id="step-{who}"', page):
                 fields["since"] = since[1]
-            page = self.post(f"{path}/steps", language, fields)[1]
-            states.append(game_of(page))
-        if "goal reached" not in states[-1]:
+            page = self.post(f"{path}/steps", fields)[1]
+            for language in languages:
+                states[language].append(game_of(self.page(path, language)))
+        if "goal reached" not in states[languages[0]][-1]:
             raise SystemExit(f"site: the solution of {level['name']} did not reach its goal")
         # A visitor can have a few games at a time.
-        self.post(f"{path}/end", language, {"csrf": ""})
+        self.post(f"{path}/end", {"csrf": ""})
         return states
 
-    def wait_for_step(self, path, page, who, language):
+    def wait_for_step(self, path, page, who):
         """An order that waits for a lock has it a moment after it is free."""
         end = time.monotonic() + STEP_TIMEOUT_S
         while who != "X" and f'id="step-{who}"' not in page:
             if time.monotonic() > end:
                 raise SystemExit(f"site: order {who} of {path} is not paused")
             time.sleep(0.05)
-            page = self.page(path, language)
+            page = self.page(path, "en")
         return page
 
     # ---- Lessons ----
