@@ -131,6 +131,17 @@ class Test:
                 lock, buyers)
             assert browser.run("return document.querySelector('#race-stage').dataset.state") == state, (lock, buyers)
 
+    def race_plays_in_a_frame(self):
+        browser = self.browser
+        browser.size(1280)
+        browser.open(self.base + "lessons.html")
+        browser.run("""document.querySelector('main').innerHTML =
+            '<iframe id="frame" src="race.html" title="Holdfast" width="320" height="760" style="border: 0"></iframe>'""")
+        browser.until("the race has ended", """const race = document.querySelector('#frame').contentDocument;
+            return race?.querySelector('#race-stage')?.dataset.state === 'lost'""")
+        width, scrolled = browser.run("return [document.querySelector('#frame').contentDocument.documentElement.scrollWidth, scrollY]")
+        assert width <= 320 and scrolled == 0, (width, scrolled)
+
     def race_is_a_picture_without_scripts(self):
         self.browser.scripts(False)
         self.browser.open(self.base + "index.html")
@@ -235,7 +246,7 @@ class Test:
         assert len(self.asked) > 50 and not asked, asked
 
     def run_all(self):
-        tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays,
+        tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays, self.race_plays_in_a_frame,
                  self.race_is_a_picture_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
                  self.questions_lead_to_a_lock, self.has_no_violation, self.plays_from_the_file_system,
                  self.recording_plays_without_webassembly, self.no_other_host_was_asked]
