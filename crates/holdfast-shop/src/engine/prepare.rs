@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_lock::LockKey;
 use time::OffsetDateTime;
