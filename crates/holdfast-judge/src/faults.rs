@@ -141,22 +141,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             stage.work_for(takeover).await?;
         }
         Fault::RedisRestart | Fault::RedisFailover => {
-            stage.mark_server(REDIS, "killed", holder.id);
-            if plan.args.outage_ms > 0 {
-                stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
-                stage.work_for(Duration::from_millis(plan.args.outage_ms)).await?;
-            }
-            let socket = if stage.fault == Fault::RedisRestart {
-                let socket = stage.redis.restart().await?;
-                stage.mark_server(REDIS, "restarted", holder.id);
-                socket
-            } else {
-                let socket = stage.redis.fail_over().await?;
-                stage.mark_server(REDIS_REPLICA, "promoted", holder.id);
-                socket
-            };
-            stage.redis_links.iter().for_each(|link| link.repoint(&socket));
-            stage.recording.outage = Some((from_us, monotonic_us()));
+            replace_server(stage, holder).await?;
             stage.work_for(takeover).await?;
         }
         Fault::Partition => {
@@ -169,15 +154,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         }
         Fault::LongWork => {
             stage.work_for(plan.ttl(2.5)).await?;
-            if plan.args.second_holder {
-                let other = (worker + 1) % plan.args.workers;
-                // Nobody gets a lock that is renewed.
-                second = stage.hold_within(other, plan.ttl(0.5)).await?;
-            }
-            if second.is_some() {
-                // So long that the order of the two grants is certain.
-                stage.work_for(plan.ttl(0.2)).await?;
-            }
+            second = hold_next(stage, worker).await?;
         }
         Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
     }
@@ -199,6 +176,46 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
     }
     stage.recording.stall = Some(Stall { worker, from_us, until_us: monotonic_us() });
     Ok(())
+}
+
+/// Kills the primary, and starts an empty server or promotes the replica.
+async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
+    let from_us = monotonic_us();
+    stage.mark_server(REDIS, "killed", holder.id);
+    let outage_ms = stage.plan.args.outage_ms;
+    if outage_ms > 0 {
+        stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
+        stage.work_for(Duration::from_millis(outage_ms)).await?;
+    }
+
+    let socket = if stage.fault == Fault::RedisRestart {
+        let socket = stage.redis.restart().await?;
+        stage.mark_server(REDIS, "restarted", holder.id);
+        socket
+    } else {
+        let socket = stage.redis.fail_over().await?;
+        stage.mark_server(REDIS_REPLICA, "promoted", holder.id);
+        socket
+    };
+    stage.redis_links.iter().for_each(|link| link.repoint(&socket));
+    stage.recording.outage = Some((from_us, monotonic_us()));
+    Ok(())
+}
+
+/// Holds the next holder, too, while the one of this worker works on; `None` unless that is asked
+/// for, or if the lock was renewed, so that nobody else got it.
+async fn hold_next(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<Option<Turn>> {
+    let plan = stage.plan;
+    if !plan.args.second_holder {
+        return Ok(None);
+    }
+    let other = (worker + 1) % plan.args.workers;
+    let second = stage.hold_within(other, plan.ttl(0.5)).await?;
+    if second.is_some() {
+        // So long that the order of the two grants is certain.
+        stage.work_for(plan.ttl(0.2)).await?;
+    }
+    Ok(second)
 }
 
 #[cfg(test)]
