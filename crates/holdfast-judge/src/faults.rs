@@ -121,27 +121,13 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             stage.work_for(plan.ttl(2.5)).await?;
         }
         Fault::SlowCommit => commit = plan.ttl(2.5),
-        Fault::RedisFlush => {
-            stage.redis.flush().await?;
-            stage.mark_server(REDIS, "flushed", holder.id);
-            stage.work_for(takeover).await?;
-        }
-        Fault::ClientKill => {
-            stage.redis.close_connections().await?;
-            stage.mark_server(REDIS, "disconnected", holder.id);
-            stage.work_for(takeover).await?;
-        }
-        Fault::ScriptFlush => {
-            stage.redis.flush_scripts().await?;
-            stage.work_for(takeover).await?;
-        }
-        Fault::Evict => {
-            stage.redis.evict().await?;
-            stage.mark_server(REDIS, "evicted", holder.id);
-            stage.work_for(takeover).await?;
-        }
-        Fault::RedisRestart | Fault::RedisFailover => {
-            replace_server(stage, holder).await?;
+        Fault::RedisFlush
+        | Fault::ClientKill
+        | Fault::ScriptFlush
+        | Fault::Evict
+        | Fault::RedisRestart
+        | Fault::RedisFailover => {
+            strike_server(stage, holder).await?;
             stage.work_for(takeover).await?;
         }
         Fault::Partition => {
@@ -175,6 +161,27 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         _ => return stage.work_for(commit).await,
     }
     stage.recording.stall = Some(Stall { worker, from_us, until_us: monotonic_us() });
+    Ok(())
+}
+
+/// Strikes Redis while the holder works.
+async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
+    match stage.fault {
+        Fault::RedisFlush => {
+            stage.redis.flush().await?;
+            stage.mark_server(REDIS, "flushed", holder.id);
+        }
+        Fault::ClientKill => {
+            stage.redis.close_connections().await?;
+            stage.mark_server(REDIS, "disconnected", holder.id);
+        }
+        Fault::ScriptFlush => stage.redis.flush_scripts().await?,
+        Fault::Evict => {
+            stage.redis.evict().await?;
+            stage.mark_server(REDIS, "evicted", holder.id);
+        }
+        _ => replace_server(stage, holder).await?,
+    }
     Ok(())
 }
 
