@@ -89,8 +89,11 @@ class Browser:
     def size(self, width, height=900):
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
 
-    def scheme(self, value):
-        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
+    def prefer(self, scheme="light", motion="reduce"):
+        """Colours, and whether things move."""
+        preferred = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion}
+        features = [{"name": name, "value": value} for name, value in preferred.items()]
+        self.command("Emulation.setEmulatedMedia", features=features)
 
     def scripts(self, are_on):
         self.command("Emulation.setScriptExecutionDisabled", value=not are_on)
