@@ -2,10 +2,10 @@
 //! come between.
 //!
 //! The sender forwards one order to the holder, and waits: for an answer, or for the lease itself.
-//! Messages are lost, or arrive at any later time, one of them twice; a lease ends at any moment, and its holder
-//! learns it later or never; a flush deletes the lease and its fences. The order needs a unit, of
-//! which there is none at first; another write brings one at any time, so that who decides later
-//! decides otherwise. A process without further steps has crashed.
+//! Messages are lost, or arrive at any later time, one of them twice; a lease ends at any moment,
+//! and its holder learns it later or never; a flush deletes the lease and its fences. The order
+//! needs a unit, of which there is none at first; another write brings one at any time, so that who
+//! decides later decides otherwise. A process without further steps has crashed.
 //!
 //! Checked in every state: the order is executed at most once; if its client was told that it was,
 //! it was; if the client was told that it was not, it was not and never is. Who forwards must raise
