@@ -268,8 +268,9 @@ pub fn axe() -> String {
     std::fs::read_to_string(path.trim()).unwrap()
 }
 
-/// Returns the violations: of all rules in the light scheme, and of the contrast, which alone depends
-/// on it, in the dark one. Contrast takes most of the time, and no color depends on the language.
+/// Returns the violations: of all rules in the light scheme, and of the contrast, which alone
+/// depends on it, in the dark one. Contrast takes most of the time, and no color depends on the
+/// language.
 pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<String> {
     let mut found = Vec::new();
     let dark: &[u32] = if language == "en" { &DARK_WIDTHS } else { &[] };

@@ -257,8 +257,8 @@ async fn execute_edit(
 /// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
 /// means that a lock was not acquired.
 ///
-/// Orders of items in units, which are of no others, expire in several transactions: after a failure
-/// behind the first one, those that have expired are returned, and the next call goes on.
+/// Orders of items in units, which are of no others, expire in several transactions: after a
+/// failure behind the first one, those that have expired are returned, and the next call goes on.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,

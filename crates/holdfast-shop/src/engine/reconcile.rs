@@ -1,8 +1,8 @@
 //! Reconciles an item of `pre-deduct` with its ledger, which knows every order.
 //!
 //! Settles the orders; cancels or refunds, newest first, those for which there are no units; and
-//! sets the counter to what the row has. The audit holds afterwards, unless more are to be cancelled
-//! than one request can.
+//! sets the counter to what the row has. The audit holds afterwards, unless more are to be
+//! cancelled than one request can.
 //!
 //! Guarantees nothing about an order that is between the counter and Postgres: its units count as
 //! lost, and are sold again. Reconcile when no order is on its way. A restock on its way makes it

@@ -193,7 +193,8 @@ async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<bool> {
     )
     .fetch_one(tx)
     .await?;
-    // With fewer than it found, the next line is too large for what is left; smaller ones may not be.
+    // With fewer than it found, the next line is too large for what is left; smaller ones may not
+    // be.
     Ok(settled.found < MAX_SETTLED && settled.lines == settled.found)
 }
 

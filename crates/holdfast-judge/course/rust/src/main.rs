@@ -6,8 +6,8 @@
 //!
 //! It fails if the server is away, with the server's own words if it refuses a command, or with
 //! [`Cancelled`]: pass the error on by `?`. Threads may call it at the same time. `sleep(duration)`
-//! ends early if the request is cancelled. `database_url()` is the address of a Postgres, for a crate
-//! of your choice.
+//! ends early if the request is cancelled. `database_url()` is the address of a Postgres, for a
+//! crate of your choice.
 //!
 //! There is a sequence `fences` in Postgres. What lock.rs writes to stderr is shown with the check.
 //!
@@ -50,7 +50,8 @@ pub enum Reply {
 
 // ---------------------------------------------------------------- requests
 
-/// The caller gave up: an error of the next call of `redis` in that request. Clean up, and pass it on.
+/// The caller gave up: an error of the next call of `redis` in that request. Clean up, and pass it
+/// on.
 #[derive(Debug)]
 pub struct Cancelled;
 

@@ -19,7 +19,8 @@ use crate::failure::Error;
 use crate::tasks::Tasks;
 
 /// Time for which nothing is forwarded to a process that did not answer. It doubles each time that
-/// the process does not answer after it: it may never, e.g. because its Redis lets it not subscribe.
+/// the process does not answer after it: it may never, e.g. because its Redis lets it not
+/// subscribe.
 const MIN_SILENCE: Duration = Duration::from_secs(5);
 const MAX_SILENCE: Duration = Duration::from_secs(80);
 /// Longest time for which the holder of a key is remembered: each message checks it.
@@ -241,9 +242,9 @@ impl Delegation {
         Ok(running.locks.send_to_holder(key, lease, MAILBOX, &sealed).await?)
     }
 
-    /// Returns the orders that have not arrived before. The numbers of a sender and key ascend: what
-    /// is not above the highest has arrived already, or is late, and counts as lost. A second answer
-    /// could say that it was not begun, while the first one says that it was executed.
+    /// Returns the orders that have not arrived before. The numbers of a sender and key ascend:
+    /// what is not above the highest has arrived already, or is late, and counts as lost. A second
+    /// answer could say that it was not begun, while the first one says that it was executed.
     ///
     /// For the task that receives, which is the only one.
     pub fn first_arrivals(
