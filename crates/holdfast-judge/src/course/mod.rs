@@ -22,6 +22,7 @@ use holdfast_base::messages::Language as Edition;
 
 pub use self::check::{CheckArgs, CheckResult, check};
 pub use self::levels::LAST_LEVEL;
+pub use self::text::{CheckHead, CheckedRule};
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum CourseCommand {
@@ -79,25 +80,6 @@ pub fn hint(folder: &Path, level: Option<u32>) -> anyhow::Result<CourseAnswer> {
     folder.store(&progress)?;
     let text = text::hint(progress.checked_level(), progress.hints, Edition::of_environment());
     Ok(CourseAnswer { text, yes: true })
-}
-
-/// What the page of a check begins with.
-#[derive(Debug)]
-pub struct CheckHead {
-    pub title: String,
-    pub verdict: String,
-    pub passed: bool,
-    pub rules: Vec<CheckedRule>,
-}
-
-/// A rule of the level under a fault, with what was measured.
-#[derive(Debug)]
-pub struct CheckedRule {
-    pub holds: bool,
-    /// The fault's name on the command line.
-    pub fault: String,
-    pub rule: String,
-    pub measured: String,
 }
 
 /// Returns the head of the page of a check.

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::check::CheckResult;
 use super::folder::Progress;
 use super::levels::{self, Finding, LAST_LEVEL};
-use super::{CheckHead, CheckedRule};
 use crate::report::{Event, UNDISTURBED};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
@@ -15,6 +14,25 @@ use holdfast_base::output::grouped;
 pub(super) const HINTS: usize = 2;
 /// Above this number of rules, those that hold are only counted.
 const MAX_RULES: usize = 24;
+
+/// What the page of a check begins with.
+#[derive(Debug)]
+pub struct CheckHead {
+    pub title: String,
+    pub verdict: String,
+    pub passed: bool,
+    pub rules: Vec<CheckedRule>,
+}
+
+/// A rule of the level under a fault, with what was measured.
+#[derive(Debug)]
+pub struct CheckedRule {
+    pub holds: bool,
+    /// The fault's name on the command line.
+    pub fault: String,
+    pub rule: String,
+    pub measured: String,
+}
 
 /// Returns the heading of a level.
 fn heading(level: u32, language: Language) -> String {
