@@ -2,6 +2,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
+// For the other crates of the workspace.
+#[doc(hidden)]
 pub mod clock;
 pub mod fenced;
 mod guard;
@@ -26,7 +28,7 @@ mod settings;
 mod waiters;
 mod watchdog;
 
-pub use fenced::FencedGuard;
+pub use fenced::{FencedGuard, Timing};
 pub use guard::{ForeignLease, Guard, Guards};
 pub use idempotency_locks::{IdempotencyLockResult, IdempotencyLocks};
 pub use key::LockKey;

@@ -84,7 +84,8 @@ impl<'a> FencedTable<'a> {
     /// result other than [`Write::Done`] does not roll it back.
     ///
     /// # Errors
-    /// Those of Postgres. After a lost connection it is unknown whether the row was written; a
+    /// Those of Postgres: that there is no column `version`, if [`FencedTable::migration`] was not
+    /// run; `incorrect binary data format`, if a value is not of its column's exact type. After a lost connection it is unknown whether the row was written; a
     /// repetition with the same version is safe, and says [`Write::Changed`] if it was.
     ///
     /// # Cancel safety
@@ -133,11 +134,14 @@ impl<'a> FencedTable<'a> {
         format!("select version, fence from {table} where {key} = $1")
     }
 
-    /// Returns the SQL of a migration: adds the two columns to an existing table, and a trigger
-    /// that refuses an update by a writer who forgot the guard, with SQLSTATE `23514`
-    /// (`check_violation`): one that lowers the fence, or does not increment the version.
+    /// Returns the SQL of a migration: adds the two columns to an existing table, with checks that
+    /// they are not negative, and a trigger that refuses an update by a writer who forgot the
+    /// guard, with SQLSTATE `23514` (`check_violation`): one that lowers the fence, or does not
+    /// increment the version. Inserts need nothing: a new row has version and fence 0.
     ///
-    /// Several statements; run it once, e.g. with [`sqlx::raw_sql`].
+    /// Several statements; run it once for a table, e.g. with [`sqlx::raw_sql`]: a second time it
+    /// fails, as the columns exist. The trigger and its function, which all fenced tables of a
+    /// schema share, are both named `check_fence`.
     #[must_use]
     pub fn migration(&self) -> String {
         include_str!("fenced_table.sql").replace("{table}", &quoted(self.name))

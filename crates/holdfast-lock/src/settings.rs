@@ -26,7 +26,8 @@ pub struct Settings {
     /// Name of the process, shown as the holder. Without a name, the first eight digits of its UUID
     /// are shown.
     pub name: Option<String>,
-    /// Duration of a lease, 10 ms to 24 h; the fenced lock has its own ([`fenced::Timing`]).
+    /// Duration of a lease, 10 ms to 24 h, of all kinds but the fenced lock, which has its own
+    /// ([`fenced::Timing::ttl`]): it does not matter to [`crate::Locks::lock`].
     pub ttl: Duration,
     /// Mean pause between two attempts of a waiter, at least 1 ms; jitter varies it by up to half.
     pub retry_interval: Duration,
@@ -38,7 +39,7 @@ pub struct Settings {
     pub max_hold: Option<Duration>,
     /// Timing of the fenced lock.
     pub fenced: fenced::Timing,
-    /// Receives the events of the fenced lock.
+    /// Receives the events of the locks, of every kind.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
