@@ -63,7 +63,7 @@ impl Api {
                 Item::Trait(it) if is_public(&it.vis) => {
                     _ = self.types.insert(it.ident.to_string())
                 }
-                Item::Mod(it) if it.content.is_none() => {
+                Item::Mod(it) if it.content.is_none() && !is_test(&it.attrs) => {
                     let name = it.ident.to_string();
                     let alone = folder.join(format!("{name}.rs"));
                     let inside = folder.join(&name);

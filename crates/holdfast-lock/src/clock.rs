@@ -1,10 +1,12 @@
 //! The machine's monotonic clock: it never jumps, includes the time a machine was suspended (where
 //! the system supports it) and is the same for all processes of one machine.
 
+use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::RngExt as _;
-use tokio::time::Instant;
+
+use crate::time::Instant;
 
 /// Longer than any process runs. Longer durations, as [`Duration::MAX`] for *without end*, cannot
 /// be added to a time.
@@ -13,7 +15,16 @@ const ENDLESS: Duration = Duration::from_hours(24 * 365 * 100);
 /// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.
 #[must_use]
 pub fn jittered(pause: Duration) -> Duration {
-    pause.min(ENDLESS).mul_f64(rand::rng().random_range(0.5..1.5))
+    pause.min(ENDLESS).mul_f64(random(0.5..1.5))
+}
+
+/// Returns a random number; in a test with a clock of its own, one that its seed determines.
+pub(crate) fn random(range: Range<f64>) -> f64 {
+    #[cfg(test)]
+    if let Some(number) = crate::time::virtual_clock::random(range.clone()) {
+        return number;
+    }
+    rand::rng().random_range(range)
 }
 
 /// Returns the time that long after `start`; of a duration without end, a time in a century.
@@ -29,6 +40,10 @@ pub fn monotonic_us() -> u64 {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
+    #[cfg(test)]
+    if let Some(now_us) = crate::time::virtual_clock::now_us() {
+        return now_us;
+    }
     let now = rustix::time::clock_gettime(CLOCK);
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
 }

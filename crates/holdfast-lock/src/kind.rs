@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-
 use crate::clock::jittered;
 use crate::lease::Leases;
+use crate::time::{Instant, sleep_until};
 
 /// Kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

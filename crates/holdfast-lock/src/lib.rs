@@ -5,6 +5,8 @@
 // For the other crates of the workspace.
 #[doc(hidden)]
 pub mod clock;
+#[cfg(test)]
+mod explored;
 pub mod fenced;
 mod guard;
 pub mod idempotency_locks;
@@ -24,7 +26,10 @@ pub mod process;
 mod quorum;
 pub mod redis;
 mod result;
+#[cfg(test)]
+mod seeded;
 mod settings;
+mod time;
 mod waiters;
 mod watchdog;
 

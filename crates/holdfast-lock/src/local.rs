@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Fifo, OwnedMutexGuard};
-use tokio::time::{Instant, timeout_at};
 
+use crate::time::{Instant, timeout_at};
 use crate::{LockKey, Wait};
 
 type MutexMap = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::Wait;
 use crate::clock::{after, monotonic_us};
 use crate::fenced::{FencedGuard, FencedLocks};
@@ -18,6 +16,7 @@ use crate::process::Process;
 use crate::quorum::Quorum;
 use crate::redis::escape_pattern;
 use crate::settings::check_ttl;
+use crate::time::Instant;
 use crate::waiters::Waiters;
 use crate::{
     Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Released, Settings,

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Script, cmd};
-use tokio::time::sleep;
 
 use crate::process::name_in;
 use crate::redis::Subscription;
+use crate::time::sleep;
 use crate::{Error, LockKey, Locks, Redis};
 
 static SEND_TO_HOLDER: LazyLock<Script> =

@@ -23,7 +23,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
@@ -31,6 +30,7 @@ use crate::kind::PollingRequest;
 use crate::lease::{Closable, LeaseRecord, Leases};
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
+use crate::time::{Instant, sleep, timeout};
 use crate::{Error, Holder, Redis, Released, inspect};
 
 /// Divisor of the TTL: a node's timeout is this part of it, at most [`MAX_NODE_TIMEOUT`].
@@ -342,7 +342,7 @@ async fn renew(
 ) {
     let mut pause = ttl / 3;
     loop {
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         let sent_us = monotonic_us();
         if sent_us >= deadline_us {
             return record.record_loss();

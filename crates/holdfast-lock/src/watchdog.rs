@@ -18,13 +18,14 @@ use std::time::Duration;
 use crate::clock::{lease_deadline_us, monotonic_us};
 use crate::lease::LeaseRecord;
 use crate::owned_key::OwnedKey;
+use crate::time::sleep;
 
 /// Renews the lease until `end_us`, or until its key has another owner or none. Retries sooner
 /// after an error.
 pub(crate) async fn renew(key: OwnedKey, record: Arc<LeaseRecord>, ttl: Duration, end_us: u64) {
     let mut pause = ttl / 3;
     loop {
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         let sent_us = monotonic_us();
         if sent_us >= end_us {
             tracing::warn!(key = key.key, "a lock expires: it was held for too long");

@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rand::RngExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::guard::{FencedGuard, Lease, Message, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
-use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us, us};
+use crate::clock::{lease_deadline_us, monotonic_us, random, renewals_end_us, us};
 use crate::observer::{Event, Source};
+#[cfg(test)]
+use crate::seeded::{Bug, is_seeded};
+use crate::time::{Instant, timeout};
 use crate::{Error, LockKind, Released, inspect};
 
 pub(super) struct KeyActor {
@@ -142,10 +143,11 @@ impl KeyActor {
     }
 
     pub(super) fn held_by(&mut self, id: &str) -> Option<&mut HeldLease> {
-        match &mut self.state {
-            LocalState::Held(held) if held.lease.id == id => Some(held),
-            _ => None,
-        }
+        let LocalState::Held(held) = &mut self.state else { return None };
+        let is_its_own = held.lease.id == id;
+        #[cfg(test)]
+        let is_its_own = is_its_own || is_seeded(Bug::HandoffToTwo);
+        is_its_own.then_some(held)
     }
 
     pub(super) fn new_id(&self) -> String {
@@ -168,6 +170,10 @@ impl KeyActor {
             }
             Ok(AcquireResponse::Busy { fence, queued }) => {
                 self.reject_try_waiters();
+                #[cfg(test)]
+                if is_seeded(Bug::LostWakeup) {
+                    self.forget_grants();
+                }
 
                 let fence = match self.state {
                     // The place was lost since the last poll, so a message may still announce a
@@ -183,6 +189,16 @@ impl KeyActor {
                 self.respond_with(&error);
             }
             Err(error) => self.fail_waiters(id, &error),
+        }
+    }
+
+    #[cfg(test)]
+    fn forget_grants(&mut self) {
+        let messages: Vec<Message> = std::iter::from_fn(|| self.inbox.try_recv().ok()).collect();
+        for message in messages {
+            if !matches!(message, Message::Granted { .. }) {
+                let _ = self.sender.send(message);
+            }
         }
     }
 
@@ -212,7 +228,7 @@ impl KeyActor {
 
     pub(super) fn queued(&self, id: String, polled_us: u64, fence: Option<i64>) -> LocalState {
         // Of random length: processes that were queued together do not poll together.
-        let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
+        let pause = self.shared.timing.poll_interval.mul_f64(random(0.8..1.0));
         LocalState::Queued { id, poll_at: Instant::now() + pause, polled_us, fence }
     }
 
@@ -262,13 +278,19 @@ impl KeyActor {
             wanted: watch::Sender::new(false),
         };
 
+        #[cfg(not(test))]
+        let in_use = false;
+        #[cfg(test)]
+        let in_use = is_seeded(Bug::CancelLeaksLease)
+            && self.waiters.iter().all(|waiter| waiter.responder.is_closed());
+
         self.state = LocalState::Held(HeldLease {
             lease: Arc::new(lease),
             ttl,
             next_fence: grant.fence,
             fences_left: FENCES_PER_GRANT,
             source,
-            in_use: false,
+            in_use,
             since_us: sent_us,
             ended_after: None,
             release_responder: None,
@@ -311,7 +333,12 @@ impl KeyActor {
         let id = held.lease.id.clone();
         let ttl = held.ttl;
         let sent_us = monotonic_us();
-        match self.shared.protocol.confirm(&self.key, &id, ttl).await {
+        let confirmed = self.shared.protocol.confirm(&self.key, &id, ttl).await;
+        #[cfg(test)]
+        if is_seeded(Bug::RenewalAfterLoss) && matches!(confirmed, Ok(Some(_))) {
+            held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
+        }
+        match confirmed {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
                 self.leave_in_background(id);

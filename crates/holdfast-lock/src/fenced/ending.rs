@@ -7,6 +7,8 @@ use super::local_state::{HeldLease, LocalState};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT};
 use crate::clock::monotonic_us;
 use crate::observer::{Event, Source};
+#[cfg(test)]
+use crate::seeded::{Bug, is_seeded};
 use crate::{Error, LockKind, Released};
 
 impl KeyActor {
@@ -17,6 +19,13 @@ impl KeyActor {
         // One call releases the lock and queues this process again, behind those that wait.
         let next_id = (!self.waiters.is_empty()).then(|| self.new_id());
         let was_held = held.lease.is_held();
+        // Before the call, which lets the next one have the lock: `close` releases under a guard.
+        held.lease.lost.send_replace(true);
+        #[cfg(test)]
+        if is_seeded(Bug::HeldWhileClosed) {
+            held.lease.lost.send_replace(false);
+        }
+
         let ttl = self.ttl();
         let sent_us = monotonic_us();
         let protocol = &self.shared.protocol;
@@ -24,7 +33,6 @@ impl KeyActor {
         let remote_waiters = held.remote_waiter.is_some();
         let released =
             protocol.release(&self.key, id, ttl, next_id.as_deref(), remote_waiters).await;
-        held.lease.lost.send_replace(true);
 
         match released {
             Ok((was_held_in_redis, next)) => {

@@ -8,6 +8,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::protocol::Grant;
 use crate::clock;
+#[cfg(test)]
+use crate::seeded::{Bug, is_seeded};
+use crate::time::timeout;
 use crate::{Error, Holder, LeaseId, Released};
 
 /// Interval at which a task that waits for the end of a lease reads the clock.
@@ -31,6 +34,10 @@ impl Lease {
             return false;
         }
         let in_time = clock::monotonic_us() < self.deadline_us.load(Ordering::Acquire);
+        #[cfg(test)]
+        if is_seeded(Bug::RenewalAfterLoss) {
+            return in_time;
+        }
         if !in_time {
             // A renewal that is under way must not revive what was reported as lost.
             self.lost.send_replace(true);
@@ -105,7 +112,7 @@ impl FencedGuard {
             let left = Duration::from_micros(deadline_us.saturating_sub(clock::monotonic_us()));
             // Each renewal moves the deadline, and the timer does not count suspended time, so the
             // loop reads both again.
-            let _ = tokio::time::timeout(left.min(CLOCK_CHECK_INTERVAL), lost.changed()).await;
+            let _ = timeout(left.min(CLOCK_CHECK_INTERVAL), lost.changed()).await;
         }
     }
 
@@ -123,6 +130,13 @@ impl FencedGuard {
             self.fence = fence;
         }
         Ok(fence)
+    }
+
+    /// Returns what another task can ask while this guard is in use.
+    #[cfg(test)]
+    pub(crate) fn is_held_later(&self) -> impl Fn() -> bool + Send + 'static {
+        let lease = self.lease.clone();
+        move || lease.is_held()
     }
 
     /// Hands the lock off to the next waiter of this process, or releases it in Redis.

@@ -5,13 +5,12 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::guard::Message;
 use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
 use crate::redis::Subscription;
+use crate::time::sleep;
 
 /// Pause before reconnecting; it doubles with each failure.
 const MIN_PAUSE: Duration = Duration::from_millis(100);

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::guard::{Lease, Waiter};
 use super::protocol::FENCES_PER_GRANT;
 use crate::Released;
 use crate::clock::{monotonic_us, us};
 use crate::observer::Source;
+use crate::time::Instant;
 
 /// Maximum number of local handoffs while another process waits.
 const MAX_LOCAL_HANDOFFS: u32 = 8;

@@ -28,18 +28,20 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{Leases, all_of};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
+use crate::time::{Instant, timeout_at};
 use crate::{Error, Holder, ProbeFailure, Redis, Released, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
 pub use guard::FencedGuard;
 use guard::{Message, Waiter};
 use protocol::Protocol;
+#[cfg(test)]
+pub(crate) use protocol::script_of;
 pub use protocol::{FENCES_PER_GRANT, Timing};
 use shared::Shared;
 

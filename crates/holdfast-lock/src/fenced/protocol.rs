@@ -95,6 +95,23 @@ static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua")
 /// longer waits, and the lock would stay held for a lease.
 const LEAVE: &str = text!("prelude.lua", "leave.lua");
 
+/// Returns the name of a script, by its hash or its text.
+#[cfg(test)]
+pub(crate) fn script_of(sent: &str) -> &'static str {
+    let by_hash = [
+        (&ACQUIRE, "acquire"),
+        (&CONFIRM, "confirm"),
+        (&RELEASE, "release"),
+        (&RAISE_FENCE, "raise_fence"),
+    ];
+    let found = by_hash.into_iter().find(|(script, _)| script.get_hash() == sent);
+    match found {
+        Some((_, name)) => name,
+        None if sent == LEAVE => "leave",
+        None => panic!("an unknown script: {sent}"),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Protocol {
     pub redis: Redis,

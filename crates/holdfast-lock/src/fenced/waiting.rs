@@ -1,12 +1,11 @@
 //! The steps of a key's actor while its process waits in the queue.
 
-use tokio::time::timeout_at;
-
 use super::actor::KeyActor;
 use super::local_state::LocalState;
 use super::protocol::Grant;
 use crate::clock::{lease_deadline_us, monotonic_us, us};
 use crate::observer::Source;
+use crate::time::timeout_at;
 
 impl KeyActor {
     /// Waits for a message until the next poll is due, then polls.

@@ -18,6 +18,8 @@ impl Background {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
+        #[cfg(test)]
+        let task = crate::time::virtual_clock::shuffled(task);
         self.0.spawn(task)
     }
 }

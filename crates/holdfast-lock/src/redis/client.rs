@@ -10,7 +10,6 @@ use redis::{
     Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation, ServerErrorKind,
 };
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::address::RedisAddress;
 use super::background::Background;
@@ -23,6 +22,7 @@ use super::server::ServerConnection;
 use super::tls::TlsSettings;
 use crate::clock::ms;
 use crate::key::is_lock;
+use crate::time::Instant;
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;

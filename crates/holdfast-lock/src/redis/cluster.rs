@@ -17,7 +17,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
-use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
 use super::background::Background;
@@ -27,6 +26,7 @@ use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
 use super::server::ServerConnection;
 use super::slots::{self, Node, SlotMap};
+use crate::time::sleep;
 
 /// Upper bound of attempts to send a command, redirected ones included.
 const MAX_ATTEMPTS: usize = 6;

@@ -16,6 +16,8 @@ mod cluster;
 mod commands;
 mod connection;
 mod error;
+#[cfg(test)]
+pub(crate) mod in_memory;
 mod node;
 mod outage;
 mod refusal;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError};
-use tokio::time::{Instant, sleep};
 
 use super::background::Background;
 use super::request::{RESPONSE_TIMEOUT, RedisRequest, in_time, timed_out};
 use super::server::ServerConnection;
+use crate::time::{Instant, sleep};
 
 /// A call that fails sooner proves no outage: the next one may find a new connection.
 const MIN_COST: Duration = RESPONSE_TIMEOUT.checked_div(2).unwrap();

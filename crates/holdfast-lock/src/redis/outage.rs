@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::error::Error;
 use super::request::RESPONSE_TIMEOUT;
+use crate::time::Instant;
 
 /// Time after a command without a response during which further ones fail at once.
 const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);

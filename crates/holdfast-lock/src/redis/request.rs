@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::time::{Instant, timeout, timeout_at};
 
 /// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
 /// acquisition may take two calls, so that its caller learns of an outage within two seconds.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::RedisError;
-use tokio::time::Instant;
+
+use crate::time::Instant;
 
 /// Time for which other callers get the error of a failed search.
 const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);

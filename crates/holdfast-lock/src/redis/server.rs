@@ -12,13 +12,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use rand::RngExt as _;
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushKind};
 use redis::{RedisError, Value};
-use tokio::time::{Instant, sleep};
 
 use super::request::{CONNECT_TIMEOUT, RedisRequest};
+use crate::clock::random;
+use crate::time::{Instant, sleep};
 
 /// Pause before the second try of an attempt: a server that restarts is often back by then.
 const SECOND_TRY_PAUSE: Duration = Duration::from_millis(50);
@@ -155,7 +155,7 @@ impl State {
     /// Delays the next attempt, by a random part so that many clients do not come at once.
     fn record_failure(&mut self) {
         let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(10)).min(MAX_PAUSE);
-        let pause = pause.mul_f64(rand::rng().random_range(0.5..=1.0));
+        let pause = pause.mul_f64(random(0.5..1.0));
         self.failures += 1;
         self.retry_at = Some(Instant::now() + pause);
     }
@@ -181,12 +181,27 @@ async fn connect(
     client: &Client,
     config: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let first = client.get_multiplexed_async_connection_with_config(&config).await;
+    let first = open(client, &config).await;
     if first.is_ok() {
         return first;
     }
     sleep(SECOND_TRY_PAUSE).await;
-    client.get_multiplexed_async_connection_with_config(&config).await
+    open(client, &config).await
+}
+
+async fn open(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    #[cfg(test)]
+    if let Some(stream) = super::in_memory::stream() {
+        let settings = client.get_connection_info().redis_settings();
+        let connecting = MultiplexedConnection::new_with_config(settings, stream, config.clone());
+        let (connection, driver) = connecting.await?;
+        tokio::spawn(driver);
+        return Ok(connection);
+    }
+    client.get_multiplexed_async_connection_with_config(config).await
 }
 
 pub(super) fn with_resp3(address: ConnectionInfo) -> ConnectionInfo {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
-use tokio::time::{Instant, sleep_until, timeout};
 
 use super::client::Redis;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::{CONNECT_TIMEOUT, in_time, timed_out};
 use super::search::first_ok;
+use crate::time::{Instant, sleep_until, timeout};
 
 /// Interval of the `PING`s that check the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
@@ -48,11 +48,19 @@ impl Redis {
 
 async fn connect(address: ConnectionInfo, channel: &str) -> Result<PubSub, RedisError> {
     let connecting = async {
-        let mut pubsub = Client::open(address)?.get_async_pubsub().await?;
+        let mut pubsub = open(address).await?;
         pubsub.subscribe(channel).await?;
         Ok(pubsub)
     };
     timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
+async fn open(address: ConnectionInfo) -> Result<PubSub, RedisError> {
+    #[cfg(test)]
+    if let Some(stream) = super::in_memory::stream() {
+        return PubSub::new(address.redis_settings(), stream).await;
+    }
+    Client::open(address)?.get_async_pubsub().await
 }
 
 impl Subscription {
@@ -60,6 +68,8 @@ impl Subscription {
     pub(crate) async fn next(&mut self) -> Result<Option<String>, Error> {
         loop {
             tokio::select! {
+                // A message shows that the connection works, as the response to a ping does.
+                biased;
                 message = self.stream.next() => {
                     let payload = message.map(|message| message.get_payload()).transpose();
                     return payload.map_err(Error::new);
