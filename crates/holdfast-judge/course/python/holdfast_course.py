@@ -263,18 +263,18 @@ def _stop(message):
 class _NoOutput:
     """stdout of lock.py: the judge reads answers there."""
 
-    text = ""
+    # Of each thread: print writes its arguments one by one.
+    written = threading.local()
 
     def write(self, text):
-        # print writes its arguments one by one.
-        self.text += text
+        self.written.text = getattr(self.written, "text", "") + text
         if "\n" not in text:
             return
         here = Path(__file__).parent
         frames = [frame for frame in traceback.extract_stack()
                   if Path(frame.filename).parent == here and frame.filename != __file__]
         place = f"lock.py, line {frames[-1].lineno}" if frames else "lock.py"
-        _stop(f"{place}: it prints {self.text.strip()!r} to stdout, which belongs to the judge. "
+        _stop(f"{place}: it prints {self.written.text.strip()!r} to stdout, which belongs to the judge. "
               "Use print(…, file=sys.stderr)")
 
     def flush(self):
