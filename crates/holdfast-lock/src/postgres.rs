@@ -85,8 +85,9 @@ impl<'a> FencedTable<'a> {
     ///
     /// # Errors
     /// Those of Postgres: that there is no column `version`, if [`FencedTable::migration`] was not
-    /// run; `incorrect binary data format`, if a value is not of its column's exact type. After a lost connection it is unknown whether the row was written; a
-    /// repetition with the same version is safe, and says [`Write::Changed`] if it was.
+    /// run; `incorrect binary data format`, if a value is not of its column's exact type. After a
+    /// lost connection it is unknown whether the row was written; a repetition with the same
+    /// version is safe, and says [`Write::Changed`] if it was.
     ///
     /// # Cancel safety
     /// A dropped future may have written the row, and the connection must not be used again.

@@ -5,8 +5,8 @@ use std::cell::Cell;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A lease that is granted when all waiters were cancelled counts as handed out: nobody releases
-    /// it.
+    /// A lease that is granted when all waiters were cancelled counts as handed out: nobody
+    /// releases it.
     CancelLeaksLease,
     /// A release ends the current lease, whoever sends it.
     HandoffToTwo,
