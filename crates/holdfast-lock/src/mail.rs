@@ -6,14 +6,17 @@
 //! arrives, the lease may have ended: the receiver compares [`crate::FencedGuard::lease_id`]. It is
 //! neither confidential nor authentic: who can publish in this Redis can send any.
 
+use std::future::pending;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Script, cmd};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::process::name_in;
-use crate::redis::Subscription;
+use crate::redis::{ShardListener, sharded_channel};
 use crate::time::sleep;
 use crate::{Error, LockKey, Locks, Redis};
 
@@ -98,7 +101,8 @@ impl Locks {
     ) -> Result<Delivery, Error> {
         let channel = self.mail_channel(mailbox, lease.process_id());
         let mut call = SEND_TO_HOLDER.prepare_invoke();
-        call.key(self.redis_key(key)).arg(&lease.0).arg(channel).arg(message);
+        let publishing = if self.redis().is_cluster() { "sharded" } else { "plain" };
+        call.key(self.redis_key(key)).arg(&lease.0).arg(channel).arg(message).arg(publishing);
 
         let (current, receivers): (String, i64) = self.redis().send_script(call).await?;
         Ok(match receivers {
@@ -118,22 +122,28 @@ impl Locks {
         mailbox: &str,
         message: &str,
     ) -> Result<(), Error> {
-        let mut publish = cmd("PUBLISH");
-        publish.arg(self.mail_channel(mailbox, process_id)).arg(message);
-        let () = self.redis().send(publish).await?;
+        let channel = self.mail_channel(mailbox, process_id);
+        let command = |name, text: &str| cmd(name).arg(&channel).arg(text).to_owned();
+        if !self.redis().is_cluster() {
+            let () = self.redis().send(command("PUBLISH", message)).await?;
+            return Ok(());
+        }
+
+        // To one node. If nobody listens there, or there are no sharded channels, to all.
+        match self.redis().send(command("SPUBLISH", message)).await {
+            Ok(0) => {}
+            Err(error) if !error.is_unavailable() => {}
+            published => return Ok(published.map(|_: i64| ())?),
+        }
+        let () = self.redis().send(command("PUBLISH", &format!("0:{message}"))).await?;
         Ok(())
     }
 
     /// Opens the inbox of this process of that name.
     #[must_use]
     pub fn inbox(&self, mailbox: &str) -> Inbox {
-        Inbox {
-            redis: self.redis().clone(),
-            channel: self.mail_channel(mailbox, &self.process_id()),
-            subscription: None,
-            state: InboxState::default(),
-            pause: MIN_PAUSE,
-        }
+        let channel = self.mail_channel(mailbox, &self.process_id());
+        Inbox { redis: self.redis().clone(), channel, state: InboxState::default(), open: None }
     }
 
     fn mail_channel(&self, mailbox: &str, process_id: &str) -> String {
@@ -146,9 +156,8 @@ impl Locks {
 pub struct Inbox {
     redis: Redis,
     channel: String,
-    subscription: Option<Subscription>,
     state: InboxState,
-    pause: Duration,
+    open: Option<OpenInbox>,
 }
 
 /// Whether an [`Inbox`] receives what is sent to it. Cheap to clone; clones share it.
@@ -166,6 +175,12 @@ impl InboxState {
     fn set(&self, since: Option<Instant>) {
         *self.0.lock() = since;
     }
+}
+
+/// Messages that have arrived, and the task that receives them.
+struct OpenInbox {
+    messages: mpsc::UnboundedReceiver<String>,
+    _receiving: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Inbox {
@@ -189,38 +204,81 @@ impl Inbox {
 
     /// Waits for the next message. Cancel safe: no message is lost.
     pub async fn next(&mut self) -> String {
-        loop {
-            if let Some(subscription) = &mut self.subscription {
-                match subscription.next().await {
-                    Ok(Some(message)) => return message,
-                    Ok(None) => {}
-                    Err(error) => tracing::debug!(%error, "an inbox broke"),
-                }
-                self.subscription = None;
-                self.state.set(None);
-                // Also after a subscription that worked: a server may accept each, and end it.
-                sleep(self.pause).await;
-            }
-
-            match self.redis.subscribe(&self.channel).await {
-                Ok(subscription) => {
-                    self.pause = MIN_PAUSE;
-                    self.subscription = Some(subscription);
-                    self.state.set(Some(Instant::now()));
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "can't subscribe to an inbox");
-                    sleep(self.pause).await;
-                    self.pause = MAX_PAUSE.min(self.pause * 2);
-                }
-            }
+        let open = self.open.get_or_insert_with(|| {
+            let (sender, messages) = mpsc::unbounded_channel();
+            let receiving =
+                receive(self.redis.clone(), self.channel.clone(), sender, self.state.clone());
+            OpenInbox { messages, _receiving: AbortOnDropHandle::new(self.redis.spawn(receiving)) }
+        });
+        match open.messages.recv().await {
+            Some(message) => message,
+            // Its task does not end before.
+            None => pending().await,
         }
     }
 }
 
+/// Receives until the inbox is dropped.
+async fn receive(
+    redis: Redis,
+    channel: String,
+    messages: mpsc::UnboundedSender<String>,
+    state: InboxState,
+) {
+    let mut pause = MIN_PAUSE;
+    let mut sharded = ShardListener::new(redis.clone(), messages.clone());
+    loop {
+        match redis.subscribe(&channel).await {
+            Ok(mut subscription) => {
+                pause = MIN_PAUSE;
+                state.set(Some(Instant::now()));
+                sharded.subscribe(&channel);
+                loop {
+                    match subscription.next().await {
+                        Ok(Some(message)) if redis.is_cluster() => {
+                            let (key, message) = parse(&message);
+                            let of_key = key.and_then(|key| sharded_channel(&channel, key));
+                            sharded.subscribe(of_key.as_deref().unwrap_or(&channel));
+                            let _ = messages.send(message.to_owned());
+                        }
+                        Ok(Some(message)) => _ = messages.send(message),
+                        Ok(None) => break,
+                        Err(error) => break tracing::debug!(%error, "an inbox broke"),
+                    }
+                }
+                state.set(None);
+            }
+            Err(error) => tracing::debug!(%error, "can't subscribe to an inbox"),
+        }
+
+        // Also after a subscription that worked: a server may accept each, and end it.
+        sleep(pause).await;
+        pause = MAX_PAUSE.min(pause * 2);
+    }
+}
+
+/// Splits what was published on the plain channel of an inbox in a Cluster: the key of the lock, if
+/// the message is for its holder, and the message.
+fn parse(published: &str) -> (Option<&str>, &str) {
+    let parsed = published.split_once(':').and_then(|(length, rest)| {
+        let (key, message) = rest.split_at_checked(length.parse().ok()?)?;
+        Some(((!key.is_empty()).then_some(key), message))
+    });
+    parsed.unwrap_or((None, published))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::LeaseId;
+    use super::{LeaseId, parse};
+
+    #[test]
+    fn published_text_has_its_key() {
+        assert_eq!(parse("5:a:{b}c:d"), (Some("a:{b}"), "c:d"));
+        assert_eq!(parse("0:c:d"), (None, "c:d"));
+        for other in ["c", "9:c", "x:c"] {
+            assert_eq!(parse(other), (None, other));
+        }
+    }
 
     #[test]
     fn lease_id_names_its_process() {

@@ -1,7 +1,8 @@
 -- acquire, and poll: acquires the lock if possible; otherwise queues the caller or keeps its place,
 -- and grants a free lock to the first waiter in the queue. Repeating it with the same id changes
 -- nothing but its last-seen time, or the end of its lease.
---   ARGV: id, lease ms, grant ms, waiter timeout ms, channels, '1' to wait or '0' to only try
+--   ARGV: id, lease ms, grant ms, waiter timeout ms, channels, '1' to wait or '0' to only try,
+--     'sharded' or 'plain'
 -- Returns {'acquired', fence, number of waiters} or {'busy', the holder's fence, '1' if this call
 -- queued the caller}.
 local id, ttl, grant_ms, waiter_timeout_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

@@ -43,7 +43,7 @@ if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
         if waiting == 0 then
             redis.call('del', KEYS[3])
         end
-        redis.pcall('publish', ARGV[5] .. string.match(first, '^[^.]+'),
+        publish(ARGV[5] .. string.match(first, '^[^.]+'),
             'granted ' .. first .. ' ' .. fence .. ' ' .. waiting .. ' ' .. KEYS[1])
         return {'held', 'other', fence}
     end

@@ -1,6 +1,6 @@
 -- leave: removes an id whose callers no longer wait. If it was granted the lock already, the lock
 -- goes to the next waiter, or is freed. A lock that is free goes to the next waiter too.
---   ARGV: id, grant ms, waiter timeout ms, channels
+--   ARGV: id, grant ms, waiter timeout ms, channels, 'sharded' or 'plain'
 dequeue(ARGV[1])
 local held = value_if_held_by(ARGV[1])
 if held ~= false then

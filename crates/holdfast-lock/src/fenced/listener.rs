@@ -1,15 +1,18 @@
 //! Subscription to this process's channel, on which scripts of other processes publish.
 //!
-//! Every message is a hint: a lost message costs one poll.
+//! Every message is a hint: a lost message costs one poll. In a Cluster, a plain channel reaches
+//! all nodes, so that the keys that others wait for get sharded ones.
 
 use std::sync::Weak;
 use std::time::Duration;
+
+use tokio::sync::mpsc;
 
 use super::guard::Message;
 use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
-use crate::redis::Subscription;
+use crate::redis::{ShardListener, Subscription, sharded_channel};
 use crate::time::sleep;
 
 /// Pause before reconnecting; it doubles with each failure.
@@ -19,12 +22,21 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let sharded = ShardListener::new(redis.clone(), sender);
+    tokio::join!(
+        listen_on_plain_channel(redis, sharded, &shared),
+        pass_on_sharded_messages(receiver, &shared)
+    );
+}
+
+async fn listen_on_plain_channel(redis: Redis, mut sharded: ShardListener, shared: &Weak<Shared>) {
     let mut pause = MIN_PAUSE;
     while let Some(channel) = shared.upgrade().map(|shared| shared.channel()) {
         match redis.subscribe(&channel).await {
             Ok(subscription) => {
                 pause = MIN_PAUSE;
-                receive(subscription, &shared).await;
+                receive(subscription, &channel, &mut sharded, shared).await;
             }
             Err(error) => tracing::debug!(%error, "can't subscribe to the channel of grants"),
         }
@@ -36,13 +48,34 @@ pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
 }
 
 /// Passes messages on until the subscription ends.
-async fn receive(mut subscription: Subscription, shared: &Weak<Shared>) {
+async fn receive(
+    mut subscription: Subscription,
+    channel: &str,
+    sharded: &mut ShardListener,
+    shared: &Weak<Shared>,
+) {
     loop {
         let payload = match subscription.next().await {
             Ok(Some(payload)) => payload,
             Ok(None) => return,
             Err(error) => return tracing::debug!(%error, "the channel of grants broke"),
         };
+        let Some(shared) = shared.upgrade() else { return };
+        if let Some((key, message)) = parse(&payload) {
+            // The next one need not reach all nodes.
+            if let Some(channel) = sharded_channel(channel, key) {
+                sharded.subscribe(&channel);
+            }
+            shared.notify(key, message);
+        }
+    }
+}
+
+async fn pass_on_sharded_messages(
+    mut receiver: mpsc::UnboundedReceiver<String>,
+    shared: &Weak<Shared>,
+) {
+    while let Some(payload) = receiver.recv().await {
         let Some(shared) = shared.upgrade() else { return };
         if let Some((key, message)) = parse(&payload) {
             shared.notify(key, message);

@@ -110,7 +110,7 @@ end
 local function notify(channels, id, message)
     local process = string.match(id, '^([^.]+)%.')
     if process then
-        redis.pcall('publish', channels .. process, message .. ' ' .. KEYS[1])
+        publish(channels .. process, message .. ' ' .. KEYS[1])
     end
 end
 

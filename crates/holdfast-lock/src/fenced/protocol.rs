@@ -75,7 +75,11 @@ const MAX_MISSED_POLLS: u32 = 3;
 
 macro_rules! text {
     ($($file:literal),+) => {
-        concat!(include_str!("constants.lua"), $(include_str!($file)),+)
+        concat!(
+            include_str!("constants.lua"),
+            include_str!("publish.lua"),
+            $(include_str!($file)),+
+        )
     };
 }
 
@@ -161,7 +165,7 @@ impl Protocol {
     ) -> Result<AcquireResponse, Error> {
         let mut call = prepare(&ACQUIRE, key, id);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
-        call.arg(u8::from(waits));
+        call.arg(u8::from(waits)).arg(self.publishing());
 
         let response: Vec<String> = self.redis.send_script(call).await?;
         Ok(parse_grant("acquired", &response).map_or_else(
@@ -199,7 +203,7 @@ impl Protocol {
     ) -> Result<(bool, AcquireResponse), Error> {
         let mut call = prepare(&RELEASE, key, id);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
-        call.arg(next_id.unwrap_or(""));
+        call.arg(next_id.unwrap_or("")).arg(self.publishing());
 
         let (state, holder, fence): (String, String, i64) = if remote_waiters {
             self.redis.run_script_after_subscribers(call).await?
@@ -212,6 +216,11 @@ impl Protocol {
             _ => AcquireResponse::Busy { fence, queued: true },
         };
         Ok((state == "held", next))
+    }
+
+    /// The last argument of a script that publishes: see `publish.lua`.
+    fn publishing(&self) -> &'static str {
+        if self.redis.is_cluster() { "sharded" } else { "plain" }
     }
 
     /// Does what the locks do on `key`, and deletes it.
@@ -235,6 +244,7 @@ impl Protocol {
         let mut command = redis::cmd("EVAL");
         command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(id);
         command.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
+        command.arg(self.publishing());
         let () = self.redis.for_release().send(command).await?;
         Ok(())
     }

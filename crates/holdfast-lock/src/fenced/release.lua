@@ -1,7 +1,8 @@
 -- release: grants the lock to the first waiter in the queue, or frees it. The same call queues the
 -- next id of the process, under which its other callers wait, behind those in the queue, or grants
 -- it the lock if there are none. (Usually handoff.lua has returned before this.)
---   ARGV: id, lease ms, grant ms, waiter timeout ms, channels, the next id or ''
+--   ARGV: id, lease ms, grant ms, waiter timeout ms, channels, the next id or '',
+--     'sharded' or 'plain'
 -- Returns {'held' | 'expired' | 'lost', holder, fence}: the state of the lock before, by its lease,
 -- and the new holder with its fence: 'next' for the next id, 'other', or 'none' with '0'.
 -- Repeating it changes nothing but the last-seen time of the next id.

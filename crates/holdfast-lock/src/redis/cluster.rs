@@ -17,6 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::{host_and_port, replace_host};
 use super::background::Background;
@@ -25,6 +26,7 @@ use super::node::ClusterNode;
 use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
 use super::server::ServerConnection;
+use super::sharded::ShardedChannels;
 use super::slots::{self, Node, SlotMap};
 use crate::time::sleep;
 
@@ -40,6 +42,7 @@ pub(super) struct Cluster {
     /// Nodes of the address; the first one also has the connection settings of all others.
     seeds: Vec<ConnectionInfo>,
     nodes: Mutex<HashMap<Node, ClusterNode>>,
+    sharded: ShardedChannels,
     map: Mutex<Arc<SlotMap>>,
     search_lock: SearchLock,
     refreshing: AtomicBool,
@@ -66,6 +69,7 @@ impl ClusterConnection {
         let cluster = Arc::new(Cluster {
             seeds,
             nodes: Mutex::default(),
+            sharded: ShardedChannels::default(),
             map: Mutex::default(),
             search_lock: SearchLock::default(),
             refreshing: AtomicBool::new(false),
@@ -176,6 +180,23 @@ impl ClusterConnection {
             }
         }
         Ok(found)
+    }
+
+    /// Subscribes to a sharded channel.
+    pub(super) async fn subscribe(
+        &self,
+        channel: &str,
+        messages: UnboundedSender<String>,
+    ) -> Result<(), RedisError> {
+        let cluster = &self.cluster;
+        let node = cluster.owner(slots::of_key(channel.as_bytes())).await?;
+        let address = || cluster.address(&node);
+        let subscribed = cluster.sharded.subscribe(&node, address, channel, messages).await;
+        if subscribed.is_err() {
+            // The slot may have moved.
+            cluster.refresh_in_background();
+        }
+        subscribed
     }
 
     pub(super) async fn node_addresses(&self) -> Vec<ConnectionInfo> {

@@ -16,6 +16,7 @@ use redis::aio::{MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushKind};
 use redis::{RedisError, Value};
 
+use super::receivers::Receivers;
 use super::request::{CONNECT_TIMEOUT, RedisRequest};
 use crate::clock::random;
 use crate::time::{Instant, sleep};
@@ -36,6 +37,8 @@ pub(super) struct ServerConnection(Arc<Server>);
 
 struct Server {
     client: Client,
+    /// Those that get the messages of sharded channels.
+    receivers: Option<Arc<Receivers>>,
     state: Mutex<State>,
 }
 
@@ -61,8 +64,23 @@ impl ServerConnection {
     /// RESP3 for its `HELLO`: a missing password fails the connection. Without, Redis closes it at
     /// a command of more than ten arguments, and concurrent commands fail without the reason.
     pub(super) fn new(address: ConnectionInfo) -> Result<Self, RedisError> {
+        Self::open(address, None)
+    }
+
+    /// The same, for subscriptions to sharded channels.
+    pub(super) fn of_messages(
+        address: ConnectionInfo,
+        receivers: Arc<Receivers>,
+    ) -> Result<Self, RedisError> {
+        Self::open(address, Some(receivers))
+    }
+
+    fn open(
+        address: ConnectionInfo,
+        receivers: Option<Arc<Receivers>>,
+    ) -> Result<Self, RedisError> {
         let client = Client::open(with_resp3(address))?;
-        Ok(Self(Arc::new(Server { client, state: Mutex::default() })))
+        Ok(Self(Arc::new(Server { client, receivers, state: Mutex::default() })))
     }
 
     pub(super) fn address(&self) -> &ConnectionInfo {
@@ -168,10 +186,12 @@ fn config(server: &Weak<Server>, number: u64) -> AsyncConnectionConfig {
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(None)
         .set_push_sender(move |push: redis::PushInfo| {
-            if push.kind == PushKind::Disconnection
-                && let Some(server) = server.upgrade()
-            {
-                server.reconnect(number);
+            if let Some(server) = server.upgrade() {
+                match (&push.kind, &server.receivers) {
+                    (PushKind::Disconnection, _) => server.reconnect(number),
+                    (PushKind::SMessage, Some(receivers)) => receivers.receive(&push),
+                    _ => {}
+                }
             }
             Ok::<(), SendError>(())
         })

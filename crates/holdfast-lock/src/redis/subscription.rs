@@ -5,12 +5,14 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::client::Redis;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::{CONNECT_TIMEOUT, in_time, timed_out};
 use super::search::first_ok;
+use crate::key::hash_tag;
 use crate::time::{Instant, sleep_until, timeout};
 
 /// Interval of the `PING`s that check the connection.
@@ -30,6 +32,22 @@ impl Redis {
     /// Subscribes to `channel`. In a Cluster, each node delivers messages published on any other.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, Error> {
         self.open_subscription(channel).await.map_err(Error::new)
+    }
+
+    /// Adds the messages of a sharded channel to `messages`, until that subscription ends. Fails if
+    /// there is no Cluster.
+    pub(crate) async fn subscribe_sharded(
+        &self,
+        channel: &str,
+        messages: UnboundedSender<String>,
+    ) -> Result<(), Error> {
+        let subscribing = async {
+            match &self.connection {
+                RedisConnection::Cluster(cluster) => cluster.subscribe(channel, messages).await,
+                _ => Err((ErrorKind::Client, "only a Cluster has shards").into()),
+            }
+        };
+        subscribing.await.map_err(Error::new)
     }
 
     async fn open_subscription(&self, channel: &str) -> Result<Subscription, RedisError> {
@@ -61,6 +79,13 @@ async fn open(address: ConnectionInfo) -> Result<PubSub, RedisError> {
         return PubSub::new(address.redis_settings(), stream).await;
     }
     Client::open(address)?.get_async_pubsub().await
+}
+
+/// Returns the sharded channel of the same slot as `redis_key` for what is published on `channel`,
+/// as `publish.lua` does.
+pub(crate) fn sharded_channel(channel: &str, redis_key: &str) -> Option<String> {
+    let tag = std::str::from_utf8(hash_tag(redis_key.as_bytes())?).ok()?;
+    Some(format!("{channel}:{{{tag}}}"))
 }
 
 impl Subscription {

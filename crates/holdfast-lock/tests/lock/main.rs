@@ -27,5 +27,6 @@ mod probe;
 mod quorum;
 mod robustness;
 mod server;
+mod sharded;
 mod tls;
 mod topologies;
