@@ -189,6 +189,13 @@ async fn sold_out_costs_no_lock_or_write() {
     // Sold out, and cached by both replicas.
     order(30).await;
     assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
+    // A lock is released after the response.
+    let locks = format!("KEYS {}lock:*", shop.prefix);
+    until("the locks are released", async || {
+        let keys: Vec<String> = query(&redis.url, &locks).unwrap();
+        keys.iter().all(|key| key.ends_with(":fence"))
+    })
+    .await;
     let before = Usage::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
     let fence_before: i64 = query(&redis.url, &fence).unwrap();
