@@ -5,7 +5,8 @@ selections by a number or a word."""
 import re
 from pathlib import Path
 
-LOCALES = Path(__file__).parent.parent / "locales"
+SITE = Path(__file__).parent
+LOCALES = SITE.parent / "locales"
 LANGUAGES = ("en", "zh")
 
 
@@ -51,7 +52,8 @@ def parse_placeable(inner):
 
 def load(language):
     messages = {}
-    for path in sorted((LOCALES / language).glob("*.ftl")):
+    # Those of the site alone are no part of the program.
+    for path in [*sorted((LOCALES / language).glob("*.ftl")), SITE / "locales" / f"{language}.ftl"]:
         source = re.sub(r"(?m)^#.*\n?", "", path.read_text(encoding="utf-8"))
         # A message goes on in the lines that begin with a space or a brace.
         for name, pattern in re.findall(r"(?m)^([a-z][a-z0-9-]*) = ?(.*(?:\n(?:[ \t}].*|$))*)", source):

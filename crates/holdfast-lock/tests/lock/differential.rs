@@ -85,6 +85,7 @@ impl Scripts {
             ($($file:literal),+) => {
                 Script::new(concat!(
                     include_str!("../../src/fenced/constants.lua"),
+                    include_str!("../../src/fenced/publish.lua"),
                     $(include_str!(concat!("../../src/fenced/", $file))),+
                 ))
             };
