@@ -1,4 +1,4 @@
-//! The catalogue `locales/`: the same messages with the same variables in every language, each of
+//! The catalogue, `locales/` and that of the site: the same messages with the same variables in every language, each of
 //! them used, and none missing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,10 @@ type Catalogue = BTreeMap<String, BTreeSet<String>>;
 
 fn catalogue(language: &str) -> Catalogue {
     let mut catalogue = Catalogue::new();
-    for file in fs::read_dir(Path::new("locales").join(language)).unwrap() {
-        let path = file.unwrap().path();
+    let files = fs::read_dir(Path::new("locales").join(language)).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let of_site = Path::new("site/locales").join(language).with_extension("ftl");
+    for path in files.chain([of_site]) {
         let parsed = parse(fs::read_to_string(&path).unwrap());
         let resource =
             parsed.unwrap_or_else(|(_, errors)| panic!("{}: {errors:?}", path.display()));
