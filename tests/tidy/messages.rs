@@ -1,5 +1,5 @@
-//! The catalogue, `locales/` and that of the site: the same messages with the same variables in every language, each of
-//! them used, and none missing.
+//! The catalogue, `locales/` and that of the site: the same messages with the same variables in
+//! every language, each of them used, and none missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
