@@ -19,10 +19,10 @@ use crate::whole_machine;
 const CONNECTIONS: usize = 128;
 const ORDERS: usize = 25 * CONNECTIONS;
 /// Upper bounds per order: reads of Redis, and writing transactions of Postgres. One of two
-/// replicas forwards its orders to the other, which costs a message for each few of them.
-const MAX_COST: (f64, f64) = (0.3, 0.08);
+/// replicas forwards its orders to the other, in a message per batch, and each has an answer.
+const MAX_COST: (f64, f64) = (0.25, 0.07);
 /// Reads of Redis per writing transaction: those of a batch, its messages and its answers.
-const MAX_READS_PER_WRITE: f64 = 6.0;
+const MAX_READS_PER_WRITE: f64 = 4.0;
 /// What else runs on the machine makes an order dearer, never cheaper: one low cost suffices.
 const MAX_MEASUREMENTS: usize = 3;
 
