@@ -2,6 +2,8 @@
 scheduler-lead = Two real orders want the last unit. They stop before every statement. You decide which one runs next.
 scheduler-level-oversell-title = Sell one unit twice
 scheduler-level-oversell-goal = There is no lock. Make both orders sell the last unit. It takes 6 steps.
+scheduler-level-version-title = Let the version decide
+scheduler-level-version-goal = There is no lock, but each write now requires the version that its order read ($3). Take the same 6 steps, and see the second write rejected.
 scheduler-level-useless-lock-title = Make the lock useless
 scheduler-level-useless-lock-goal = Both orders use a Redis lock with a lease. Sell the unit twice in 9 steps. You can end the lease at any time.
 scheduler-level-fence-title = Use the fence
@@ -70,6 +72,7 @@ scheduler-fork = Fork: another entry was computed from the same version.
 scheduler-step = { $order }: { $did }
 scheduler-step-expired = Redis deletes the lock: the lease has ended
 scheduler-step-waits = waits
+scheduler-step-conflict = rejected: the row has another version; it reads again, and stock is { $value }
 scheduler-saw = stock is { $value }
 scheduler-fence = fence { $value }
 scheduler-next-lock = get the lock
@@ -89,6 +92,7 @@ scheduler-result-timeout = timed out waiting for the lock
 scheduler-result-stale = stale write rejected: the lease was lost and a later holder wrote
 scheduler-result-failed = failed: { $why }
 scheduler-code-compute = new stock = stock − 1
+scheduler-code-sold-out = nothing in stock: sold out
 scheduler-code-uncommitted = written, not committed
 scheduler-code-acknowledged = committed
 scheduler-code-finish = finish

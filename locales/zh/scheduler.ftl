@@ -2,6 +2,8 @@
 scheduler-lead = 两个真实订单抢最后一件商品。每条语句执行前都会停下，由你决定下一步轮到谁。
 scheduler-level-oversell-title = 一件商品卖两次
 scheduler-level-oversell-goal = 没有锁。让两个订单都买到最后一件商品，需要 6 步。
+scheduler-level-version-title = 让版本来决定
+scheduler-level-version-goal = 没有锁，但现在每次写入都要求版本仍是订单读到的那个（$3）。走同样的 6 步，看第二次写入被拒绝。
 scheduler-level-useless-lock-title = 让锁失效
 scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 9 步把这件商品卖两次。你可以随时让租约到期。
 scheduler-level-fence-title = 使用栅栏令牌
@@ -57,6 +59,7 @@ scheduler-fork = 分叉：另一条记录由同一版本计算得出。
 scheduler-step = { $order }：{ $did }
 scheduler-step-expired = Redis 删除了锁：租约到期
 scheduler-step-waits = 等待
+scheduler-step-conflict = 被拒绝：这一行的版本已经变了；重新读取，库存为 { $value }
 scheduler-saw = 库存为 { $value }
 scheduler-fence = 栅栏令牌 { $value }
 scheduler-next-lock = 获取锁
@@ -76,6 +79,7 @@ scheduler-result-timeout = 等待锁超时
 scheduler-result-stale = 过期写入被拒绝：租约已丢失，后来的持锁者已写入
 scheduler-result-failed = 失败：{ $why }
 scheduler-code-compute = 新库存 = 库存 − 1
+scheduler-code-sold-out = 库存为零：已售罄
 scheduler-code-uncommitted = 已写入，未提交
 scheduler-code-acknowledged = 已提交
 scheduler-code-finish = 结束处理

@@ -59,6 +59,16 @@ async fn visitor_plays_without_javascript() {
         .collect();
     assert!(seqs.len() == 3 && seqs.is_sorted_by(|one, other| one > other), "{seqs:?}");
 
+    // The same steps where each write requires the version that was read.
+    let words = play(&visitor, "version", "ABAABB").await.1.words();
+    for shown in [
+        "Goal reached in 6 steps",
+        "B: write and commit → rejected: the row has another version; it reads again, and stock is 0",
+        "-- nothing in stock: sold out",
+    ] {
+        assert!(words.contains(shown), "{shown}: {words}");
+    }
+
     // Steps behind the goal do not change the number of steps in which it was reached.
     let undone = visitor.post(&format!("{path}/steps"), "who=undo").await;
     assert_ne!(undone.location, path);

@@ -120,7 +120,9 @@ impl SchedulerPage {
         let after = match (&step.result, step.at, step.read) {
             (Some(result), ..) => Some(result_text(result, language)),
             (None, Some(Point::Read), Some(read)) => {
-                Some(language.text_with("scheduler-saw", &[("value", read.to_string().into())]))
+                let saw =
+                    if step.is_conflict { "scheduler-step-conflict" } else { "scheduler-saw" };
+                Some(language.text_with(saw, &[("value", read.to_string().into())]))
             }
             (None, None, _) => Some(language.text("scheduler-step-waits")),
             _ => None,
@@ -242,9 +244,8 @@ fn game_address(game: &Game) -> String {
 }
 
 fn rules(form: &FormFields) -> Result<GameRules, Problem> {
-    if let name @ ("oversell" | "useless-lock" | "fence") = form.text("level") {
-        let rules = Level::named(name).and_then(Level::rules);
-        return rules.ok_or_else(|| Problem::field("level", "this level cannot be played"));
+    if let Some(level) = Level::named(form.text("level")) {
+        return level.rules().ok_or_else(|| Problem::field("level", "this level cannot be played"));
     }
 
     let name = form.text("strategy");
@@ -404,7 +405,8 @@ fn code(
     match (sent, from, to) {
         // Under autocommit, the value is computed before the statement is sent.
         (_, Point::Read, Some(Point::Commit)) => match order.last_read() {
-            Some(read) => format!("-- {read} − 1 = {}", read - 1),
+            Some(read) if read > 0 => format!("-- {read} − 1 = {}", read - 1),
+            Some(_) => comment("scheduler-code-sold-out"),
             None => comment("scheduler-code-compute"),
         },
         (_, Point::Write, Some(Point::Commit)) => comment("scheduler-code-uncommitted"),
@@ -423,7 +425,9 @@ fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
         Point::Committed => return None,
         to => to,
     };
-    let value = order.last_read().map(|read| read - 1).filter(|_| to == Point::Write);
+    // An order that finds nothing in stock writes nothing.
+    let value = order.last_read().map(|read| read - 1);
+    let value = value.filter(|value| to == Point::Write && *value >= 0);
     let fence = order.event(Point::Held).and_then(|event| event.fence);
     let detail = Detail { value: value.map(Value::Units), fence, ..Detail::default() };
     statement(rules.strategy, event, &detail)

@@ -55,6 +55,8 @@ pub struct GameStep {
     pub at: Option<Point>,
     /// Value that it has read last.
     pub read: Option<i64>,
+    /// True if Postgres rejected its write, because the row has another version.
+    pub is_conflict: bool,
     pub result: Option<OrderResult>,
     /// The points at which all orders were paused after the step, for the replay of an undo.
     pub(super) all: Vec<Option<Point>>,
@@ -133,8 +135,18 @@ impl OrderPosition {
         self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
     }
 
+    /// Returns the last event of a point. What precedes a write counts only since the last read:
+    /// an order whose write was rejected reads again.
     pub fn event(&self, point: Point) -> Option<&TraceEvent> {
-        self.events.iter().rev().find(|event| event.event == point.name())
+        let is_of_attempt = matches!(point, Point::Commit | Point::Write | Point::Committed);
+        let of_attempt = |event: &&TraceEvent| !is_of_attempt || event.event != "read";
+        let mut latest = self.events.iter().rev().take_while(of_attempt);
+        latest.find(|event| event.event == point.name())
+    }
+
+    /// Returns the number of its writes that Postgres rejected because of another version.
+    pub(super) fn conflicts(&self) -> usize {
+        self.events.iter().filter(|event| event.event == "refused").count()
     }
 }
 

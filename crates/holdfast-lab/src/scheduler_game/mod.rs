@@ -220,6 +220,7 @@ impl Games {
         };
         let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
         game.check_step()?;
+        let conflicts = self.position(order).conflicts();
         if !self.board.resume(order.probe.request_id, Some(since_us.unwrap_or(since))) {
             return Ok(false);
         }
@@ -233,6 +234,7 @@ impl Games {
             from: Some(from),
             at: position.held,
             read: position.last_read(),
+            is_conflict: position.conflicts() > conflicts,
             result: position.result,
             all: Vec::new(),
         };
@@ -333,9 +335,7 @@ impl Games {
         };
         *game.last_used.lock() = Instant::now();
 
-        let has_stale_write =
-            positions.iter().any(|order| order.result == Some(OrderResult::StaleWrite));
-        let is_reached = game.rules.is_reached(&self.audit(game).await?, has_stale_write);
+        let is_reached = game.rules.is_reached(&self.audit(game).await?, &positions);
         let mut reached_at = game.reached_at.lock();
         if is_reached && reached_at.is_none() {
             *reached_at = Some(steps);

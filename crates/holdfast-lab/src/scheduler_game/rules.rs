@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use strum::{EnumString, IntoStaticStr};
 
+use super::game::{OrderPosition, OrderResult};
 use holdfast_shop::Strategy;
 use holdfast_shop::audit::ItemAudit;
 use holdfast_shop::locks::Lock;
@@ -23,7 +24,7 @@ const RENEWED_LEASE: Duration = Duration::from_secs(4);
 /// that a game needs no connection while nobody moves; only a row lock is a transaction's.
 static PLAYABLE: LazyLock<Vec<Strategy>> = LazyLock::new(|| {
     let strategies =
-        ["none", "owner", "fenced", "row-lock"].into_iter().filter_map(Strategy::named);
+        ["none", "version", "owner", "fenced", "row-lock"].into_iter().filter_map(Strategy::named);
     let playable = strategies.map(|strategy| match strategy.read {
         ReadMethod::RowLock => strategy.clone(),
         _ => Strategy { transaction: Isolation::Autocommit, ..strategy.clone() },
@@ -53,6 +54,8 @@ pub struct GameRules {
 pub enum Level {
     /// Sell the last unit twice without a lock.
     Oversell,
+    /// Take the same steps where each write requires the version that was read.
+    Version,
     /// Sell it twice although each order has the lock.
     UselessLock,
     /// Make the fence reject a write after the lease was lost.
@@ -71,6 +74,8 @@ struct Description {
 struct LevelDescription {
     name: String,
     strategy: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the site's page"))]
+    guard: GuardDescription,
     orders: usize,
     goal: Goal,
     solution: String,
@@ -84,8 +89,19 @@ struct LevelDescription {
 enum Goal {
     /// More units are sold than there were.
     Oversold,
+    /// The version rejects a write, whose order reads again, and the books balance.
+    Conflict,
     /// The fence rejects a late write, and the books balance.
     StaleWrite,
+}
+
+/// What a write compares with the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum GuardDescription {
+    None,
+    Version,
+    VersionAndFence,
 }
 
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
@@ -96,7 +112,7 @@ static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
 });
 
 impl Level {
-    pub const ALL: [Self; 3] = [Self::Oversell, Self::UselessLock, Self::Fence];
+    pub const ALL: [Self; 4] = [Self::Oversell, Self::Version, Self::UselessLock, Self::Fence];
 
     pub fn named(name: &str) -> Option<Self> {
         name.parse().ok()
@@ -172,17 +188,23 @@ impl GameRules {
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
+    pub(super) fn is_reached(self, audit: &ItemAudit, orders: &[OrderPosition]) -> bool {
         let goal = self.level.and_then(Level::description).map_or(Goal::Oversold, |it| it.goal);
+        let is_sound = audit.ok && audit.sold == 1;
         match goal {
-            Goal::StaleWrite => audit.ok && audit.sold == 1 && has_stale_write,
             Goal::Oversold => audit.oversold > 0,
+            Goal::Conflict => is_sound && orders.iter().any(|order| order.conflicts() > 0),
+            Goal::StaleWrite => {
+                is_sound && orders.iter().any(|order| order.result == Some(OrderResult::StaleWrite))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_shop::strategy::WriteGuard;
+
     use super::*;
 
     #[test]
@@ -194,6 +216,13 @@ mod tests {
             let rules = Level::named(&level.name).and_then(Level::rules).unwrap();
             let points: Vec<&str> = rules.points().into_iter().map(Point::name).collect();
             assert_eq!(level.points, points, "{}", level.name);
+
+            let guard = match rules.strategy.guard {
+                WriteGuard::None => GuardDescription::None,
+                WriteGuard::Version => GuardDescription::Version,
+                WriteGuard::VersionAndFence => GuardDescription::VersionAndFence,
+            };
+            assert_eq!(level.guard, guard, "{}", level.name);
         }
     }
 
