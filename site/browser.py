@@ -1,6 +1,7 @@
 """A browser for the tests of the site: Chromium through its driver (WebDriver), without a library."""
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -51,8 +52,9 @@ class Browser:
         options = {
             "binary": program("chromium", "chromium-browser", "google-chrome"),
             "args": [*ARGUMENTS, f"--user-data-dir={self.profile}"],
+            "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False},
         }
-        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"}}
+        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL"}}
         end = time.monotonic() + TIMEOUT_S
         while True:
             try:
@@ -83,6 +85,20 @@ class Browser:
     def run_async(self, script, *values):
         return self.call("POST", "/execute/async", {"script": script, "args": list(values)})
 
+    @contextlib.contextmanager
+    def frame(self, selector):
+        """In its `with`, scripts run in a frame of the page."""
+        [element] = self.call("POST", "/elements", {"using": "css selector", "value": selector})
+        self.call("POST", "/frame", {"id": element})
+        try:
+            yield
+        finally:
+            self.call("POST", "/frame", {"id": None})
+
+    def evaluate(self, expression):
+        """Returns the value of an expression, also on a page whose scripts are off."""
+        return self.command("Runtime.evaluate", returnByValue=True, expression=expression)["result"]["value"]
+
     def command(self, name, **parameters):
         return self.call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
@@ -107,7 +123,7 @@ class Browser:
                 return value
             if time.monotonic() > end:
                 raise AssertionError(f"not in {TIMEOUT_S} s: {what}")
-            time.sleep(0.1)
+            time.sleep(0.03)
 
     def click(self, selector):
         self.until(f"{selector} exists", "return !!document.querySelector(arguments[0])", selector)

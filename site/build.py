@@ -81,9 +81,9 @@ def parts_of_pglite(pglite):
     return needed
 
 
-def sizes_of_pglite(pglite):
-    """Returns the MB that a browser loads, plain and compressed."""
-    files = [(pglite / "dist" / name).read_bytes() for name in parts_of_pglite(pglite)]
+def megabytes_to_play(out):
+    """Returns the MB that a browser loads to play, plain and compressed."""
+    files = [file.read_bytes() for file in [out / "assets/shop-sql.js", *(out / "assets/pglite").glob("*.*")]]
     packed = sum(len(gzip.compress(content, 6)) for content in files)
     return round(sum(map(len, files)) / 1e6), round(packed / 1e6)
 
@@ -101,16 +101,19 @@ def add_races(site, shop, all_texts):
         site.add(race_pages.first_page(t, stage, head), race_pages.embedded_page(t, stage, head))
 
 
-def add_scheduler(site, shop, all_texts, pglite):
+def add_scheduler(site, shop, all_texts):
     sql = {"statements": scheduler_page.statements(), "migrations": scheduler_page.migrations()}
     site.write("assets/shop-sql.js", scheduler_page.as_script("shopSql", sql))
-    mb, packed = sizes_of_pglite(pglite)
+    mb, packed = megabytes_to_play(site.out)
+    sizes = {file.name: file.stat().st_size for file in (site.out / "assets/pglite").iterdir()}
     levels = scheduler_page.levels()["levels"]
     recorded = {level["name"]: shop.game(level, LANGUAGES) for level in levels}
     for t in all_texts:
         games = {name: states[t.language] for name, states in recorded.items()}
-        site.write(f"assets/recorded-{t.language}.js", scheduler_page.as_script("recordedGames", games))
-        site.add(scheduler_page.scheduler_page(t, scheduler_page.game_data(t, games), mb, packed))
+        recordings = scheduler_page.as_script("recordedGames", games)
+        site.write(f"assets/recorded-{t.language}.js", recordings)
+        data = scheduler_page.game_data(t, games, sizes)
+        site.add(scheduler_page.scheduler_page(t, data, mb, packed, round(len(recordings.encode()) / 1000)))
 
 
 def add_judged(site, shop, all_texts):
@@ -156,7 +159,7 @@ def main():
 
     write_assets(site, pglite)
     add_races(site, shop, all_texts)
-    add_scheduler(site, shop, all_texts, pglite)
+    add_scheduler(site, shop, all_texts)
     add_judged(site, shop, all_texts)
     add_lessons(site, shop, all_texts)
     for t in all_texts:

@@ -63,7 +63,7 @@ def lessons_page(t, sizes):
     cards = []
     for name in LESSONS:
         title, claim = t(f"lesson-{name}-title"), plain(t(f"lesson-{name}-claim"))
-        size = f"{sizes[name] // 1000} kB"
+        size = f"{round(sizes[name] / 1000)} kB"
         cards.append(f'<li><h2><a href="lessons/{name}.html">{plain(title)}</a> <span class="hint">{size}</span></h2><p>{claim}</p></li>')
     main = f"""<h1>{t("site-lessons-title")}</h1>
 <p class="lead">{t("site-lessons-lead")}</p>

@@ -25,7 +25,7 @@ def stage(t, shop_page, films):
     marks = one(r'(?s)<svg class="unseen".*?</svg>', main)
     form = one(r'(?s)<form class="race" id="race".*?</form>', main)
     texts = one(r'(?s)<script type="application/json" id="race-texts">.*?</script>', main)
-    pictures = one(r"(?s)<noscript>.*?</noscript>", main)
+    pictures = moving(one(r"(?s)<noscript>.*?</noscript>", main))
     one(r'<p class="race-slider">', form)
     one(r'(?s)<details class="race-locks">.*?</details>', form)
 
@@ -44,6 +44,26 @@ def stage(t, shop_page, films):
 {texts}
 <script type="application/json" id="race-films">{data}</script>
 {pictures}"""
+
+
+def moving(pictures):
+    """Lets each step of the drawings appear at its time, also without scripts: one race after the
+    other, once, and not for who wants no motion (site.css)."""
+    races = iter(range(100))
+
+    def play(drawing):
+        begin = next(races)
+
+        def appear(found):
+            at = begin + float(re.search(r'x="([\d.]+)%"', found[0])[1]) / 100
+            return re.sub(r'class="((?:step|overlap)[^"]*)"', rf'class="\1 appears" style="--at: {at:.3f}"', found[0], count=1)
+
+        steps = re.sub(r'(?s)<g class="step.*?</g>|<rect class="overlap"[^>]*>', appear, drawing[0])
+        overlap = re.search(r'class="overlap appears" style="([^"]*)"', steps)
+        # Its label appears with it.
+        return steps if not overlap else re.sub(r'class="(overlap-label [^"]*)"', rf'class="\1 appears" style="{overlap[1]}"', steps)
+
+    return re.sub(r"(?s)<svg .*?</svg>", play, pictures)
 
 
 def lock_choice(t, lock, is_chosen):
@@ -76,8 +96,7 @@ def first_page(t, stage_html, head):
 {stage_html}
 <section aria-labelledby="why"><h2 id="why">{t("site-why-title")}</h2>
 <p>{t("site-why")}</p>
-<p>{t("site-cure")}</p>
-<p>{t("site-what")}</p></section>
+<p>{t("site-cure")}</p></section>
 <section aria-labelledby="which"><h2 id="which">{t("site-which-title")}</h2>
 <ul class="which">{locks}</ul>
 <p><a href="which-lock.html">{t("site-which-more")}</a></p></section>

@@ -31,7 +31,9 @@ function fill(parts, values) {
 }
 
 const text = (id, values = {}) => fill(data.texts[id], values);
-const state = (message) => { element("state").textContent = message; };
+const state = (message) => {
+  if (element("state").textContent !== message) element("state").textContent = message;
+};
 
 function loadScript(address) {
   return new Promise((resolve, reject) => {
@@ -54,14 +56,52 @@ function postgres() {
 }
 
 async function start() {
-  state(text("site-scheduler-loading"));
   const assets = new URL(game.dataset.assets, location.href).href;
+  const [fsBundle, pgliteWasm, initdbWasm] = await download(`${assets}pglite/`, ["pglite.data", "pglite.wasm", "initdb.wasm"]);
+  const modules = await Promise.all([pgliteWasm, initdbWasm].map(async (file) => WebAssembly.compile(await file.arrayBuffer())));
+  const [pgliteWasmModule, initdbWasmModule] = modules;
   const [{ PGlite }] = await Promise.all([import(`${assets}pglite/index.js`), loadScript(`${assets}shop-sql.js`)]);
   state(text("site-scheduler-starting"));
-  const db = await PGlite.create();
+  const db = await PGlite.create({ fsBundle, pgliteWasmModule, initdbWasmModule });
   for (const migration of window.shopSql.migrations) await db.exec(migration);
   state("");
   return db;
+}
+
+// Loads files, and says how much of them is here. PGlite, which can load them too, waits for ever
+// if one of them is missing or not allowed.
+async function download(folder, names) {
+  const total = names.reduce((sum, name) => sum + data.bytes[name], 0);
+  const stop = new AbortController();
+  let loaded = 0;
+  const load = async (name) => {
+    const response = await fetch(folder + name, { signal: stop.signal });
+    if (!response.ok) throw new Error(`${name}: ${response.status}`);
+    const parts = [];
+    let length = 0;
+    for await (const part of chunks(response.body)) {
+      parts.push(part);
+      length += part.length;
+      loaded += part.length;
+      // Not each part: a screen reader says what changes here.
+      const tenth = Math.floor((loaded / total) * 10) / 10;
+      state(text("site-scheduler-loading", { loaded: Math.round((tenth * total) / 1e6), total: Math.round(total / 1e6) }));
+    }
+    if (length !== data.bytes[name]) throw new Error(`${name}: ${length} / ${data.bytes[name]}`);
+    return new Blob(parts);
+  };
+  try {
+    return await Promise.all(names.map(load));
+  } catch (error) {
+    stop.abort();
+    throw error;
+  }
+}
+
+// Of a stream, which not every browser can iterate over.
+async function* chunks(stream) {
+  const reader = stream.getReader();
+  for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) yield value;
 }
 
 const list = (...values) => `{${values.map((value) => (value === null ? "null" : `"${value}"`)).join(",")}}`;
@@ -107,8 +147,13 @@ class Game {
   }
 
   isReached() {
-    const isStale = this.orders.some((order) => order.result?.kind === "stale");
-    return this.level.goal === "oversold" ? this.audit.oversold > 0 : this.isSound && this.audit.sold === 1 && isStale;
+    const isSound = this.isSound && this.audit.sold === 1;
+    switch (this.level.goal) {
+      case "oversold": return this.audit.oversold > 0;
+      case "conflict": return isSound && this.orders.some((order) => order.hasConflict);
+      case "stale-write": return isSound && this.orders.some((order) => order.result?.kind === "stale");
+      default: throw new Error(`no such goal: ${this.level.goal}`);
+    }
   }
 
   stars() {
@@ -157,7 +202,7 @@ class Game {
         if (order.before < 1) return this.leave(order, { kind: "sold-out" });
         break;
       case "write":
-        if (!(await this.write(order))) return this.leave(order, { kind: "stale" });
+        if (!(await this.write(order))) return this.refuse(order);
         break;
       case "release":
         this.release(order);
@@ -176,7 +221,7 @@ class Game {
   take(order) {
     order.isWaiting = false;
     this.lock = { holder: order.name, fence: this.lock.fence + (this.lock.fence ? FENCES_PER_GRANT : 1) };
-    order.fence = this.level.strategy === "fenced" ? this.lock.fence : null;
+    order.fence = this.level.guard === "version-and-fence" ? this.lock.fence : null;
     order.passed.push("held");
     order.at = "held";
   }
@@ -199,6 +244,17 @@ class Game {
     return "";
   }
 
+  // The row has another version than the one that was read: who holds a later fence has written,
+  // or, without a fence, the order reads again, as in the shop.
+  async refuse(order) {
+    if (this.level.guard === "version-and-fence") return this.leave(order, { kind: "stale" });
+    await this.read(order);
+    order.hasConflict = true;
+    order.passed = order.passed.filter((point) => point !== "commit");
+    order.at = "read";
+    return text("scheduler-step-conflict", { value: order.before });
+  }
+
   async read(order) {
     const [row] = await send("read", [list(this.sku), "{}", list(USER), false]);
     order.before = row["stock?"];
@@ -207,11 +263,11 @@ class Game {
 
   // The statement that places an order, with the guards of the level's strategy.
   async write(order) {
-    const isFenced = this.level.strategy === "fenced";
+    const comparesVersion = this.level.guard !== "none";
     const id = crypto.randomUUID();
     const now = new Date().toISOString();
     const [{ "holds!": holds }] = await send("place", [
-      list(this.sku), list(isFenced ? order.version : null), list(order.fence ?? null), list(order.before - 1), list(1),
+      list(this.sku), list(comparesVersion ? order.version : null), list(order.fence ?? null), list(order.before - 1), list(1),
       list(id), list(USER), list(PRICE), list(id), list(now), list("\\\\x00"), list("\\\\x00"), list(now),
       list(id), list(USER), list(this.sku), list(1), list(PRICE), list(null), list(order.before), list(order.version),
       list(order.fence ?? null), list(crypto.randomUUID()), "/api/orders", list(crypto.randomUUID()), null, list(1),
@@ -229,12 +285,14 @@ class Game {
 function segment(of, order, { kind, code }, index) {
   const { points } = of.level;
   const [from, to] = [points[index], points[index + 1]];
-  const value = order.before === undefined ? "$2" : order.before - 1;
+  const isSoldOut = order.before < 1;
+  const value = order.before === undefined || isSoldOut ? "$2" : order.before - 1;
   const isPassed = order.passed.includes(to ?? "end");
   const isNext = !order.result && !order.isWaiting && order.at === from;
   let sent = code;
   if (to === "write") sent = code.replace("$2", () => value).replaceAll("$4", order.fence ?? "$4");
-  if (to === "commit" && order.before !== undefined) sent = `-- ${order.before} − 1 = ${value}`;
+  if (to === "commit" && isSoldOut) sent = `-- ${text("scheduler-code-sold-out")}`;
+  else if (to === "commit" && order.before !== undefined) sent = `-- ${order.before} − 1 = ${value}`;
   let seen = "";
   if (isPassed && to === "read") seen = text("scheduler-saw", { value: order.before });
   if (isPassed && to === "held" && order.fence) seen = text("scheduler-fence", { value: order.fence });
@@ -257,7 +315,7 @@ function orderCard(of, order) {
 function ledgerEntry(of, entry) {
   const isFork = of.entries.filter(({ version }) => version === entry.version).length > 1;
   const delta = entry.delta > 0 ? `+${entry.delta}` : `−${-entry.delta}`;
-    const fence = entry.fence === null ? "" : ` · ${text("shop-ledger-fence", { fence: entry.fence })}`;
+  const fence = entry.fence === null ? "" : ` · ${text("shop-ledger-fence", { fence: entry.fence })}`;
   const fork = isFork ? `<p class="violation"><span aria-hidden="true">◆</span> ${text("scheduler-fork")}</p>` : "";
   return `<li class="entry${isFork ? " forked" : ""}"><span class="seq">#${entry.seq}</span><span class="chain"><b>${entry.before}</b> <i>${delta}</i> <span class="to">→</span> <b>${entry.after}</b></span><span class="reason">${text(`shop-reason-${entry.reason}`)}</span><span class="fine">${text("shop-ledger-version", { version: entry.version })}${fence}</span>${fork}</li>`;
 }
@@ -295,7 +353,12 @@ ${steps.length ? `<section aria-labelledby="steps-title"><h2 id="steps-title">${
 // ---- What the visitor does ----
 
 let isBusy = false;
+// Counts what was asked for: while Postgres loads, the visitor may ask for something else.
+let asked = 0;
 
+const broken = (error) => state(text("site-scheduler-broken", { why: error.message }));
+
+// Acts in a game: one step at a time.
 async function act(action) {
   if (isBusy) return;
   isBusy = true;
@@ -303,7 +366,7 @@ async function act(action) {
   try {
     await action();
   } catch (error) {
-    state(text("site-scheduler-failed", { why: error.message }));
+    broken(error);
   } finally {
     isBusy = false;
     game.removeAttribute("aria-busy");
@@ -312,6 +375,8 @@ async function act(action) {
 
 // Begins a level and repeats steps in it; where Postgres can't be loaded, the recording plays.
 async function play(name, steps = []) {
+  asked += 1;
+  const turn = asked;
   recording.hidden = true;
   recording.replaceChildren();
   element("state").scrollIntoView({ block: "center" });
@@ -322,12 +387,16 @@ async function play(name, steps = []) {
   try {
     await postgres();
   } catch (error) {
+    if (turn !== asked) return;
     state(text("site-scheduler-failed", { why: error.message }));
     return watch(name);
   }
+  if (turn !== asked) return;
   const next = new Game(data.levels.find((level) => level.name === name));
   await next.begin();
   for (const step of steps) await next.step(step);
+  if (turn !== asked) return;
+  state("");
   current = next;
   show(current);
   if (!steps.length) game.scrollIntoView();
@@ -335,7 +404,10 @@ async function play(name, steps = []) {
 
 // Shows the recorded game of a level, with a position for each of its steps.
 async function watch(name) {
+  asked += 1;
+  const turn = asked;
   if (!window.recordedGames) await loadScript(game.dataset.recordings);
+  if (turn !== asked) return;
   const states = window.recordedGames[name];
   game.replaceChildren();
   recording.hidden = false;
@@ -354,11 +426,16 @@ async function watch(name) {
   element("recording-title").focus();
 }
 
+async function stepped(who) {
+  const turn = asked;
+  if ((await current.step(who)) && turn === asked) show(current);
+}
+
 document.addEventListener("click", ({ target }) => {
   const { play: level, watch: watched, who, do: what } = target.closest("button")?.dataset ?? {};
-  if (level) act(() => play(level));
-  else if (watched) act(() => watch(watched));
-  else if (who) act(async () => (await current.step(who)) && show(current));
+  if (level) play(level).catch(broken);
+  else if (watched) watch(watched).catch(broken);
+  else if (who) act(() => stepped(who));
   else if (what === "undo") act(() => play(current.level.name, current.steps.slice(0, -1).map((step) => step.who)));
 });
 game.addEventListener("keydown", (event) => {

@@ -47,8 +47,9 @@ def segments(state):
     return [{"kind": kind, "code": code} for kind, code in found]
 
 
-def game_data(t, games):
+def game_data(t, games, sizes):
     described = levels()
+    described["bytes"] = {name: sizes[name] for name in PGLITE_FILES}
     for level in described["levels"]:
         level["segments"] = segments(games[level["name"]][0])
     texts = t.starting_with("scheduler-", "site-scheduler-", "shop-ledger-", "shop-reason-")
@@ -60,21 +61,23 @@ def as_script(name, value):
     return f"window.{name} = {json.dumps(value, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
-def scheduler_page(t, data, mb, packed):
+def scheduler_page(t, data, mb, packed, kb):
     root = "" if t.language == "en" else "../"
     items = []
     for number, level in enumerate(data["levels"], 1):
         name = level["name"]
+        colon = "：" if t.language == "zh" else ": "
         title = t(f"scheduler-level-{name}-title")
+        real = t("site-scheduler-lock-modelled" if "held" in level["points"] else "site-scheduler-all-real")
         items.append(f"""<li class="level"><h2>{number}. {title}</h2>
-<p>{t(f"scheduler-level-{name}-goal")}</p>
-<p class="buttons"><button class="main" type="button" data-play="{name}">{t("scheduler-play")}<span class="unseen">: {title}</span></button>
-<button type="button" data-watch="{name}">{t("site-scheduler-watch")}<span class="unseen">: {title}</span></button></p></li>""")
+<p>{t(f"scheduler-level-{name}-goal")} <span class="badge">{real}</span></p>
+<p class="buttons"><button class="main" type="button" data-play="{name}">{t("scheduler-play")}<span class="unseen">{colon}{title}</span></button>
+<button type="button" data-watch="{name}">{t("site-scheduler-watch")}<span class="unseen">{colon}{title}</span></button></p></li>""")
     embedded = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     main = f"""<h1>{t("lab-scheduler-title")}</h1>
 <p class="lead">{t("scheduler-lead")}</p>
 <p>{t("site-scheduler-real")}</p>
-<p class="hint">{t("site-scheduler-size", mb=mb, packed=packed)}</p>
+<p class="hint">{t("site-scheduler-size", mb=mb, packed=packed, kb=kb)}</p>
 <noscript><p>{t("site-scheduler-no-script")}</p></noscript>
 <ol class="levels needs-script">{"".join(items)}</ol>
 <p id="state" role="status"></p>

@@ -1,7 +1,9 @@
-"""Tests of the site in Chromium, called by script/test-site with the folder, the path of axe-core and
-that of the repository: over HTTP under a sub-path, and from the file system."""
+"""Tests of the site in Chromium, called by script/test-site with the folder and the path of axe-core:
+over HTTP under a sub-path, from the file system, and with what a visitor's browser or host refuses."""
 
+import contextlib
 import functools
+import gzip
 import http.server
 import json
 import re
@@ -9,12 +11,14 @@ import sys
 import threading
 import time
 import urllib.parse
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 from browser import Browser
 
 SUB_PATH = "/some/where/"
+# The same site on a host that allows no WebAssembly, on one that lacks a file, on a slow one.
+STRICT, BROKEN, SLOW = "/strict/", "/broken/", "/slow/"
 LEVELS = json.loads((Path(__file__).parent.parent / "crates/holdfast-lab/src/scheduler_game/levels.json").read_text())["levels"]
 MAX_FIRST_PAGE = 150_000
 RACE_ENDED = "return ['lost', 'held'].includes(document.querySelector('#race-stage').dataset.state)"
@@ -27,31 +31,44 @@ PAGES_ONCE = ("zh/course.html", "judged/redis-py.html", "lessons/fence.html", "d
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the folder under the sub-path, and nothing else."""
+    """Serves the folder under the sub-paths, and nothing else."""
+
+    # Set when the slow host may send the rest.
+    rest_may_follow = threading.Event()
 
     def translate_path(self, path):
-        if not path.startswith(SUB_PATH):
+        root = next((root for root in (SUB_PATH, STRICT, BROKEN, SLOW) if path.startswith(root)), None)
+        if not root or root == BROKEN and path.endswith("pglite.wasm"):
             return "/nothing/here"
-        return super().translate_path("/" + path.removeprefix(SUB_PATH))
+        return super().translate_path("/" + path.removeprefix(root))
+
+    def end_headers(self):
+        if self.path.startswith(STRICT):
+            self.send_header("Content-Security-Policy", "script-src 'self'")
+        super().end_headers()
+
+    def copyfile(self, source, target):
+        if self.path.startswith(SLOW) and self.path.endswith("pglite.data"):
+            target.write(source.read(3_000_000))
+            self.rest_may_follow.wait()
+        # The browser gives up files that it no longer needs.
+        with contextlib.suppress(ConnectionError):
+            super().copyfile(source, target)
 
     def log_message(self, *_):
         pass
 
 
-class Links(HTMLParser):
+class Links:
     """What a page refers to, and the places in it."""
 
     def __init__(self, html):
-        super().__init__()
-        self.links, self.ids, self.texts = [], set(), []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.ids.add(attributes.get("id"))
-        for name in ("href", "src", "data-recordings"):
-            if name in attributes and tag != "use":
-                self.links.append(attributes[name])
+        self.links, self.ids = [], set()
+        for tag, attributes in re.findall(r"<([a-z]\w*)(\s[^>]*)>", html):
+            named = dict(re.findall(r'\s(href|src|data-recordings|id)="([^"]*)"', attributes))
+            self.ids.add(named.pop("id", None))
+            if tag != "use":
+                self.links += map(unescape, named.values())
 
 
 def is_solved(browser, level):
@@ -73,7 +90,11 @@ PLAYED = """const root = document.querySelector(arguments[0]);
 class Test:
     def __init__(self, folder, axe, server, browser):
         self.folder, self.axe, self.browser = folder, axe, browser
-        self.base = f"http://127.0.0.1:{server.server_port}{SUB_PATH}"
+        self.server = f"http://127.0.0.1:{server.server_port}"
+        self.base = self.site(SUB_PATH)
+
+    def site(self, root):
+        return self.server + root
 
     def every_internal_link_leads_somewhere(self):
         pages = {path: Links(path.read_text(encoding="utf-8")) for path in self.folder.rglob("*.html")}
@@ -138,25 +159,43 @@ class Test:
             assert browser.run("return document.querySelector('#race-stage').dataset.state") == state, (lock, buyers)
 
     def race_plays_in_a_frame(self):
+        """Of 320 px, which allows scripts and nothing else, as in a blog."""
         browser = self.browser
         browser.size(1280)
         browser.open(self.base + "lessons.html")
         browser.run("""document.querySelector('main').innerHTML =
-            '<iframe id="frame" src="race.html" title="Holdfast" width="320" height="760" style="border: 0"></iframe>'""")
-        browser.until("the race has ended", """const race = document.querySelector('#frame').contentDocument;
-            return race?.querySelector('#race-stage')?.dataset.state === 'lost'""")
-        width, scrolled = browser.run("return [document.querySelector('#frame').contentDocument.documentElement.scrollWidth, scrollY]")
-        assert width <= 320 and scrolled == 0, (width, scrolled)
+            '<iframe id="frame" src="race.html" title="Holdfast" width="320" height="760" sandbox="allow-scripts" style="border: 0"></iframe>'""")
+        with browser.frame("#frame"):
+            self.plays_all_races()
+            width, seen = browser.run("""return [document.documentElement.scrollWidth, ['#race-go', '.race-switch', '#race-stage', '#race-verdict', '#race-scrub']
+                .filter((part) => document.querySelector(part).getBoundingClientRect().bottom <= innerHeight)]""")
+            assert width <= 320 and len(seen) == 5, f"{width} px, without scrolling one sees {seen}"
+        assert browser.run("return scrollY") == 0, "the frame scrolls its page"
 
-    def race_is_a_picture_without_scripts(self):
-        self.browser.scripts(False)
-        self.browser.open(self.base + "index.html")
-        # The protocol reads the page also while its scripts are off.
-        seen = self.browser.command("Runtime.evaluate", returnByValue=True, expression="""[
-            document.querySelectorAll('.race-recorded svg').length, getComputedStyle(document.querySelector('#race')).display,
-            document.querySelector('.race-recorded').textContent]""")["result"]["value"]
-        self.browser.scripts(True)
-        assert seen[0] == 2 and seen[1] == "none" and "A reads 1" in seen[2], seen
+    def race_plays_without_scripts(self):
+        """As drawings whose steps appear, for who wants motion; other pages say what they need."""
+        browser = self.browser
+        browser.size(390)
+        browser.scripts(False)
+        try:
+            for path, first_step in (("index.html", "A reads 1"), ("zh/race.html", "A 读到 1")):
+                for motion, moves in (("", True), ("reduce", False)):
+                    browser.prefer(motion=motion)
+                    browser.open(self.base + path)
+                    drawings, stage, words, appearing = browser.evaluate("""[
+                        document.querySelectorAll('.race-recorded svg').length, getComputedStyle(document.querySelector('#race')).display,
+                        document.querySelector('.race-recorded').textContent,
+                        document.getAnimations().filter((it) => it.animationName === 'appear').length]""")
+                    assert drawings == 2 and stage == "none" and first_step in words, (drawings, stage, words)
+                    assert (appearing > 10) == moves, f"{path}: {appearing} steps appear"
+
+            for path, shown, hidden in (("scheduler.html", "noscript p", ".levels"), ("zh/judged.html", "tbody tr", "#search"),
+                                        ("which-lock.html", "noscript a", "#answers h2"), ("zh/lessons/fence.html", "svg", "#none")):
+                browser.open(self.base + path)
+                seen = browser.evaluate(f"""[{json.dumps([shown, hidden])}].flat().map((it) => !!document.querySelector(it)?.checkVisibility())""")
+                assert seen == [True, False], f"{path}: {seen}"
+        finally:
+            browser.scripts(True)
 
     def levels_are_played_on_postgres(self):
         """With the same steps, entries and statements as in the shop, where they were recorded."""
@@ -187,15 +226,17 @@ class Test:
         for path, width in (("judged.html", 1280), ("zh/judged.html", 390)):
             browser.size(width)
             browser.open(self.base + path)
-            find = """const words = document.querySelector('#words'); words.value = arguments[0];
-                words.dispatchEvent(new Event('input', { bubbles: true }));
-                return [...document.querySelectorAll('tbody tr')].filter((row) => row.checkVisibility()).map((row) => row.querySelector('th').textContent)"""
-            every = browser.run(find, "")
-            redis_py = browser.run(find, "Redis-PY")
+            every = self.found("")
+            redis_py = self.found("Redis-PY")
             assert len(every) > 15 and 0 < len(redis_py) < 5 and any(name.startswith("redis-py ") for name in redis_py), redis_py
-            assert 1 < len(browser.run(find, "rust")) < len(every)
-            assert browser.run(find, "no such lock") == []
+            assert 1 < len(self.found("rust")) < len(every)
+            assert self.found("no such lock") == []
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
+
+    def found(self, words):
+        return self.browser.run("""const words = document.querySelector('#words'); words.value = arguments[0];
+            words.dispatchEvent(new Event('input', { bubbles: true }));
+            return [...document.querySelectorAll('tbody tr')].filter((row) => row.checkVisibility()).map((row) => row.querySelector('th').textContent)""", words)
 
     def questions_lead_to_a_lock(self):
         choose = """for (const radio of document.querySelectorAll('#questions input')) radio.checked = arguments[0].includes(`${radio.name}=${radio.value}`);
@@ -225,37 +266,93 @@ class Test:
         assert not found, "\n".join(found)
 
     def plays_from_the_file_system(self):
-        browser = self.browser
+        browser, root = self.browser, self.folder.resolve().as_uri()
         browser.size(1280)
-        browser.open((self.folder / "zh/index.html").resolve().as_uri())
+        browser.open(f"{root}/zh/index.html")
         self.plays_all_races()
-        browser.open((self.folder / "scheduler.html").resolve().as_uri())
+
+        browser.open(f"{root}/scheduler.html")
         browser.click('[data-play="fence"]')
+        self.recording_plays("fence")
+
+        browser.open(f"{root}/zh/lessons/fence.html")
+        browser.until("the run can be stepped through", "return !!document.querySelector('.swimlane .controls button')?.checkVisibility()")
+        browser.open(f"{root}/zh/judged.html")
+        assert 1 < len(self.found("redis")) < len(self.found("")), "the search finds no lock"
+
+    def recording_plays(self, level):
+        """Instead of a game: to its end, and the page says why."""
+        browser = self.browser
         browser.until("the recording", "return !!document.querySelector('#moment')")
-        assert "WebAssembly" in browser.text("#state")
-        for _ in LEVELS[2]["solution"]:
+        assert "Postgres" in browser.text("#state"), browser.text("#state")
+        for _ in next(it for it in LEVELS if it["name"] == level)["solution"]:
             browser.click("#forward")
         assert browser.run("return !!document.querySelector('#recorded .goal.reached')")
 
     def recording_plays_without_webassembly(self):
+        """The host forbids it, the browser has none, or a file is missing."""
         browser = self.browser
-        off = browser.command("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.WebAssembly")
-        browser.open(self.base + "zh/scheduler.html")
+        browser.open(self.site(STRICT) + "zh/scheduler.html")
         browser.click('[data-play="oversell"]')
-        browser.until("the recording", "return !!document.querySelector('#moment')")
+        self.recording_plays("oversell")
+        assert "WebAssembly" in browser.text("#state"), browser.text("#state")
+
+        off = browser.command("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.WebAssembly")
+        browser.open(self.base + "scheduler.html")
+        browser.click('[data-play="version"]')
+        self.recording_plays("version")
         browser.command("Page.removeScriptToEvaluateOnNewDocument", identifier=off["identifier"])
-        assert "WebAssembly" in browser.text("#state")
-        assert browser.run("return document.querySelectorAll('#recorded .game-order').length") == 2
+
+        browser.open(self.site(BROKEN) + "scheduler.html")
+        browser.click('[data-play="useless-lock"]')
+        self.recording_plays("useless-lock")
+        assert "404" in browser.text("#state"), browser.text("#state")
+
+    def slow_line_is_bearable(self):
+        """The page says what is loaded, and plays a recording meanwhile."""
+        browser = self.browser
+        browser.command("Network.setCacheDisabled", cacheDisabled=True)
+        browser.open(self.site(SLOW) + "scheduler.html")
+        browser.click('[data-play="oversell"]')
+        # The files of Postgres but a half of one.
+        browser.until("most is here", "return /: 1[0-9] of 1[0-9] MB/.test(document.querySelector('#state').textContent)")
+        browser.click('[data-watch="oversell"]')
+        browser.until("the recording", "return !!document.querySelector('#moment')")
+        browser.click('[data-play="version"]')
+        Handler.rest_may_follow.set()
+        browser.until("the game has begun", "return !!document.querySelector('#step-A')")
+        assert browser.run("return document.querySelector('#recording').hidden && document.querySelector('#game').textContent.includes('version')")
+        browser.command("Network.setCacheDisabled", cacheDisabled=False)
+
+    def sizes_are_said(self):
+        """Before anything is loaded, and they are those of the files."""
+        assets = self.folder / "assets"
+        played = [file for file in (assets / "pglite").iterdir() if file.name != "LICENSE"] + [assets / "shop-sql.js"]
+        plain = sum(file.stat().st_size for file in played) / 1e6
+        packed = sum(len(gzip.compress(file.read_bytes(), 6)) for file in played) / 1e6
+        for language in ("", "zh/"):
+            page = (self.folder / language / "scheduler.html").read_text(encoding="utf-8")
+            recording = (assets / f"recorded-{language.strip('/') or 'en'}.js").stat().st_size / 1e3
+            for size, unit in ((plain, "MB"), (packed, "MB"), (recording, "kB")):
+                assert f"{round(size)} {unit}" in page, f"{language}: not {size} {unit}"
+
+            lessons = (self.folder / language / "lessons.html").read_text(encoding="utf-8")
+            files = list((self.folder / language / "lessons").glob("*.html"))
+            assert len(files) == 3, files
+            for file in files:
+                size = f"{round(file.stat().st_size / 1e3)} kB"
+                assert re.search(rf'lessons/{file.name}">[^\n]*{size}', lessons), f"{file}: not {size}"
 
     def no_other_host_was_asked(self):
-        asked = [address for address in self.asked if not address.startswith((self.base, "file:", "data:", "blob:", "chrome:", "about:"))]
+        asked = [address for address in self.asked if not address.startswith((self.server, "file:", "data:", "blob:", "chrome:", "about:"))]
         assert len(self.asked) > 50 and not asked, asked
 
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays, self.race_plays_in_a_frame,
-                 self.race_is_a_picture_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
+                 self.race_plays_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
                  self.questions_lead_to_a_lock, self.has_no_violation, self.plays_from_the_file_system,
-                 self.recording_plays_without_webassembly, self.no_other_host_was_asked]
+                 self.recording_plays_without_webassembly, self.slow_line_is_bearable, self.sizes_are_said,
+                 self.no_other_host_was_asked]
         self.asked, failed = [], 0
         take = self.browser.requests
         self.browser.requests = lambda: self.keep(take())

@@ -1,5 +1,5 @@
 # The site that runs without a server (site/). The program does not contain these texts.
-site-lead = Two web servers order for two buyers from one Postgres. This race was recorded with real orders: play it, drag it, then switch the lock on.
+site-lead = Holdfast is a web shop that never oversells, and a lab in which you switch off its lock. These two orders are real, recorded without the lock. Watch, then switch it on.
 site-what = Holdfast is a web shop that never sells more than it has, and a lab in which you switch off its lock and watch it oversell.
 site-scrub = Position
 site-why-title = What was oversold, and why
@@ -27,11 +27,14 @@ site-docs-lead = The documents of the repository. Most are in English; the cours
 site-docs-english = This document is in English only.
 site-not-translated = English
 site-scheduler-real = These are real statements on a real Postgres 18, which runs in this page: the same as the shop sends. One connection plays both orders, statement by statement. The lock in Redis is modelled: there is no Redis here.
-site-scheduler-size = Playing loads Postgres: { $mb } MB, { $packed } MB if the server compresses. It starts in 5 to 20 seconds. Nothing is loaded before you press.
-site-scheduler-loading = Loading Postgres …
+site-scheduler-size = Playing loads Postgres: { $mb } MB, { $packed } MB if the server compresses; then it starts in 5 to 20 seconds. Watching loads { $kb } kB. Nothing is loaded before you press.
+site-scheduler-loading = Loading Postgres: { $loaded } of { $total } MB. You can watch a solution meanwhile.
 site-scheduler-starting = Starting Postgres, creating the shop’s tables …
 site-scheduler-no-wasm = Postgres cannot be loaded here (a page that is opened from a file cannot load WebAssembly). The recording below plays the best solution of each level, from the shop.
 site-scheduler-failed = Postgres could not be loaded: { $why }. The recording below plays the best solution of each level.
+site-scheduler-broken = This did not work: { $why }. Start the level again.
+site-scheduler-all-real = all real
+site-scheduler-lock-modelled = lock modelled
 site-scheduler-recording = Recording: the best solution, played in the shop
 site-scheduler-watch = Watch the solution
 site-scheduler-modelled = modelled

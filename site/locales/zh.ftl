@@ -1,5 +1,5 @@
 # The site that runs without a server (site/). The program does not contain these texts.
-site-lead = 两台 Web 服务器替两个买家从同一个 Postgres 下单。这场竞争是用真实订单录下来的：先播放，拖动看看，再打开锁。
+site-lead = Holdfast 是一个绝不超卖的网上商店，也是一个可以关掉它的锁的实验室。这两个订单是真实的，在没有锁时录下：先看，再打开锁。
 site-what = Holdfast 是一个绝不会卖出超过库存的网上商店，也是一个实验室：在这里你可以关掉它的锁，看它超卖。
 site-scrub = 位置
 site-why-title = 什么被超卖了，为什么
@@ -27,11 +27,14 @@ site-docs-lead = 仓库里的文档。多数是英文；课程和课堂有中文
 site-docs-english = 这份文档只有英文版。
 site-not-translated = 英文
 site-scheduler-real = 这里是真实的语句，在本页面里运行的真实 Postgres 18 上执行，和商店发送的一样。一个连接逐条扮演两个订单。Redis 里的锁是模拟的：这里没有 Redis。
-site-scheduler-size = 开始玩时会加载 Postgres：{ $mb } MB，服务器压缩时为 { $packed } MB。启动需要 5 到 20 秒。点击之前什么都不加载。
-site-scheduler-loading = 正在加载 Postgres……
+site-scheduler-size = 开始玩时会加载 Postgres：{ $mb } MB，服务器压缩时为 { $packed } MB；之后启动需要 5 到 20 秒。观看录像加载 { $kb } kB。点击之前什么都不加载。
+site-scheduler-loading = 正在加载 Postgres：{ $loaded } / { $total } MB。可以先观看解法。
 site-scheduler-starting = 正在启动 Postgres，创建商店的表……
 site-scheduler-no-wasm = 这里无法加载 Postgres（从文件打开的页面不能加载 WebAssembly）。下面的录像播放商店里每一关的最佳解法。
 site-scheduler-failed = 无法加载 Postgres：{ $why }。下面的录像播放每一关的最佳解法。
+site-scheduler-broken = 没有成功：{ $why }。请重新开始这一关。
+site-scheduler-all-real = 全部真实
+site-scheduler-lock-modelled = 锁是模拟的
 site-scheduler-recording = 录像：在商店里执行的最佳解法
 site-scheduler-watch = 观看解法
 site-scheduler-modelled = 模拟
