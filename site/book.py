@@ -38,9 +38,15 @@ def anchor(heading):
 
 
 def with_anchors(html):
+    times = {}
+
     def heading(found):
         level, inner = found[1], found[2]
-        return f'<h{level} id="{anchor(unescape(re.sub(r"<[^>]*>", "", inner)))}">{inner}</h{level}>'
+        name = anchor(unescape(re.sub(r"<[^>]*>", "", inner)))
+        times[name] = times.get(name, -1) + 1
+        # As GitHub tells headings of the same words apart.
+        name += f"-{times[name]}" if times[name] else ""
+        return f'<h{level} id="{name}">{inner}</h{level}>'
 
     return re.sub(r"(?s)<h([1-6])>(.*?)</h\1>", heading, html)
 
@@ -72,11 +78,10 @@ def with_links(html):
 
 
 def with_scrolling(html):
-    """Tables and code wider than the page scroll, also by keyboard."""
-    number = iter(range(1, 1000))
-
+    """Tables and code wider than the page scroll, also by keyboard; they are named by their heading."""
     def scroll(found):
-        return f'<div class="scroll" tabindex="0" role="group" aria-label="{next(number)}">{found[0]}</div>'
+        heading = re.findall(r'<h[1-6] id="([^"]*)"', html[: found.start()])[-1]
+        return f'<div class="scroll" tabindex="0" role="group" aria-labelledby="{heading}">{found[0]}</div>'
 
     return re.sub(r"(?s)<table>.*?</table>|<pre>.*?</pre>", scroll, html)
 
