@@ -1,62 +1,34 @@
 """Tests of the site in Chromium, called by script/test-site with the folder and the path of axe-core:
 over HTTP under a sub-path, from the file system, and with what a visitor's browser or host refuses."""
 
-import contextlib
-import functools
 import gzip
-import http.server
 import json
+import os
 import re
 import sys
-import threading
 import time
 import urllib.parse
 from html import unescape
 from pathlib import Path
 
+import host
 from browser import Browser
+from host import BROKEN, SLOW, STRICT, SUB_PATH
 
-SUB_PATH = "/some/where/"
-# The same site on a host that allows no WebAssembly, on one that lacks a file, on a slow one.
-STRICT, BROKEN, SLOW = "/strict/", "/broken/", "/slow/"
 LEVELS = json.loads((Path(__file__).parent.parent / "crates/holdfast-lab/src/scheduler_game/levels.json").read_text())["levels"]
 MAX_FIRST_PAGE = 150_000
 RACE_ENDED = "return ['lost', 'held'].includes(document.querySelector('#race-stage').dataset.state)"
 AXE = """const done = arguments[0];
     axe.run(document, { rules: { 'target-size': { enabled: true } }, resultTypes: ['violations'] }).then((found) => done(
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.html.slice(0, 200)).join(' | ')}`)));"""
-PAGES = ("index.html", "race.html", "scheduler.html", "judged.html", "which-lock.html", "lessons.html", "docs/index.html")
-# Their contents are the shop's, whose tests examine them in both languages, or English documents.
-PAGES_ONCE = ("zh/course.html", "judged/redis-py.html", "lessons/fence.html", "docs/concepts.html", "zh/docs/glossary.html")
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the folder under the sub-paths, and nothing else."""
-
-    # Set when the slow host may send the rest.
-    rest_may_follow = threading.Event()
-
-    def translate_path(self, path):
-        root = next((root for root in (SUB_PATH, STRICT, BROKEN, SLOW) if path.startswith(root)), None)
-        if not root or root == BROKEN and path.endswith("pglite.wasm"):
-            return "/nothing/here"
-        return super().translate_path("/" + path.removeprefix(root))
-
-    def end_headers(self):
-        if self.path.startswith(STRICT):
-            self.send_header("Content-Security-Policy", "script-src 'self'")
-        super().end_headers()
-
-    def copyfile(self, source, target):
-        if self.path.startswith(SLOW) and self.path.endswith("pglite.data"):
-            target.write(source.read(3_000_000))
-            self.rest_may_follow.wait()
-        # The browser gives up files that it no longer needs.
-        with contextlib.suppress(ConnectionError):
-            super().copyfile(source, target)
-
-    def log_message(self, *_):
-        pass
+# Plays eight times as fast.
+FASTER = """const [now, later] = [performance.now.bind(performance), setTimeout];
+    performance.now = () => now() * 8;
+    globalThis.setTimeout = (what, ms, ...values) => later(what, ms / 8, ...values);"""
+# Those that no other test opens. Of judgements, lessons and the glossary the shop's tests examine all
+# contents in both languages.
+OTHER_PAGES = ("lessons.html", "zh/docs/index.html", "zh/course.html", "judged/flock.html", "zh/lessons/outlived.html",
+               "docs/which-lock.html", "zh/docs/glossary.html")
 
 
 class Links:
@@ -89,7 +61,7 @@ PLAYED = """const root = document.querySelector(arguments[0]);
 
 class Test:
     def __init__(self, folder, axe, server, browser):
-        self.folder, self.axe, self.browser = folder, axe, browser
+        self.folder, self.browser, self.axe_script = folder, browser, axe.read_text()
         self.server = f"http://127.0.0.1:{server.server_port}"
         self.base = self.site(SUB_PATH)
 
@@ -124,16 +96,29 @@ class Test:
         assert "assets/race.js" in loaded and any("woff2" in file for file in loaded), loaded
         total = sum(loaded.values())
         assert total <= MAX_FIRST_PAGE, f"{total} bytes: {loaded}"
+        self.browser.command("Network.setCacheDisabled", cacheDisabled=False)
 
     def race_plays(self):
         """The first one as it moves; the others at once, as for who wants no motion."""
-        still = "reduce"
-        for path, width, motion in (("index.html", 1280, ""), ("zh/index.html", 390, still), ("race.html", 320, still)):
-            self.browser.size(width)
-            self.browser.prefer(motion=motion)
-            self.browser.open(self.base + path)
+        browser = self.browser
+        faster = browser.command("Page.addScriptToEvaluateOnNewDocument", source=FASTER)
+        for path, width, scheme, motion in (("index.html", 1280, "dark", ""), ("zh/index.html", 390, "light", "reduce"), ("race.html", 320, "dark", "reduce")):
+            browser.size(width)
+            browser.prefer(scheme, motion)
+            browser.open(self.base + path)
             self.plays_all_races()
-            assert self.browser.run("return document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width} px"
+            self.examine(path)
+        browser.command("Page.removeScriptToEvaluateOnNewDocument", identifier=faster["identifier"])
+
+    def examine(self, path):
+        """Finds violations of accessibility on the page as it is, and what is wider than the screen."""
+        violations = []
+        if not self.browser.run("return document.documentElement.scrollWidth <= innerWidth"):
+            violations.append("wider than the screen")
+        self.browser.run(self.axe_script)
+        violations += self.browser.run_async(AXE)
+        width = self.browser.run("return innerWidth")
+        assert not violations, "\n".join(f"{path}, {width} px: {violation}" for violation in violations)
 
     def plays_all_races(self):
         """It plays by itself without a lock; then as chosen. The scrubber shows any moment."""
@@ -162,6 +147,7 @@ class Test:
         """Of 320 px, which allows scripts and nothing else, as in a blog."""
         browser = self.browser
         browser.size(1280)
+        browser.prefer()
         browser.open(self.base + "lessons.html")
         browser.run("""document.querySelector('main').innerHTML =
             '<iframe id="frame" src="race.html" title="Holdfast" width="320" height="760" sandbox="allow-scripts" style="border: 0"></iframe>'""")
@@ -201,9 +187,11 @@ class Test:
         """With the same steps, entries and statements as in the shop, where they were recorded."""
         browser = self.browser
         browser.size(390)
-        browser.open(self.base + "scheduler.html")
+        browser.prefer("dark")
         browser.requests()
+        browser.open(self.site(SLOW) + "scheduler.html")
         assert not any("pglite" in address for address in browser.requests())
+        self.slow_line_is_bearable()
         for level in LEVELS:
             assert is_solved(browser, level), f"{level['name']}: the goal is not reached"
             assert browser.run("return document.querySelector('#game .stars').textContent") == "★★★"
@@ -213,6 +201,7 @@ class Test:
             browser.run("const moment = document.querySelector('#moment'); moment.value = moment.max; moment.dispatchEvent(new Event('input'))")
             there = browser.run(PLAYED, "#recorded")
             assert here == there, f"{level['name']}: {here} is not {there}"
+        self.examine("scheduler.html")
         browser.click('[data-play="oversell"]')
         browser.until("another game", "return !!document.querySelector('#step-A') && document.querySelector('#undo').disabled")
         browser.click("#step-A")
@@ -220,11 +209,26 @@ class Test:
         browser.click("#undo")
         browser.until("no step", "return !document.querySelector('.taken-steps') && document.querySelector('#undo').disabled")
         assert any("pglite.wasm" in address for address in browser.requests())
+        self.examine("scheduler.html")
+
+    def slow_line_is_bearable(self):
+        """The page says how much is here, and plays a recording meanwhile."""
+        browser = self.browser
+        browser.click('[data-play="oversell"]')
+        # All but a half of one file.
+        browser.until("most is here", "return /: 1[0-9] of 1[0-9] MB/.test(document.querySelector('#state').textContent)")
+        browser.click('[data-watch="oversell"]')
+        browser.until("the recording", "return !!document.querySelector('#moment')")
+        browser.click('[data-play="version"]')
+        host.Handler.rest_may_follow.set()
+        browser.until("the game has begun", "return !!document.querySelector('#step-A')")
+        assert browser.run("return document.querySelector('#recording').hidden && document.querySelector('#game').textContent.includes('version')")
 
     def locks_are_found(self):
         browser = self.browser
-        for path, width in (("judged.html", 1280), ("zh/judged.html", 390)):
+        for path, width, scheme in (("judged.html", 1280, "light"), ("zh/judged.html", 390, "dark")):
             browser.size(width)
+            browser.prefer(scheme)
             browser.open(self.base + path)
             every = self.found("")
             redis_py = self.found("Redis-PY")
@@ -232,6 +236,8 @@ class Test:
             assert 1 < len(self.found("rust")) < len(every)
             assert self.found("no such lock") == []
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
+            self.found("redis")
+            self.examine(path)
 
     def found(self, words):
         return self.browser.run("""const words = document.querySelector('#words'); words.value = arguments[0];
@@ -247,23 +253,14 @@ class Test:
             for given, lock in (([], []), (["processes=one"], ["local"]), (["processes=several"], []),
                                 (["processes=several", "money=yes", "fence=yes", "hot=no", "wait=yes"], ["row-lock"])):
                 assert self.browser.run(choose, given) == lock, given
+            self.examine(path)
 
-    def has_no_violation(self):
-        """Of accessibility: phone and desktop, light and dark, both languages."""
-        browser, script, found = self.browser, self.axe.read_text(), []
-        pages = list(PAGES) + [f"zh/{page}" for page in PAGES] + list(PAGES_ONCE)
-        for number, page in enumerate(pages):
-            width, scheme = ((390, "dark"), (1280, "light"))[number % 2]
-            browser.size(width)
-            browser.prefer(scheme)
-            browser.open(self.base + page)
-            if page.endswith(("index.html", "race.html")):
-                browser.run("const scrub = document.querySelector('#race-scrub'); if (scrub) { scrub.value = scrub.max; scrub.dispatchEvent(new Event('input', { bubbles: true })); }")
-            browser.run(script)
-            found += [f"{page} {width} px, {scheme}: {violation}" for violation in browser.run_async(AXE)]
-            if not browser.run("return document.documentElement.scrollWidth <= innerWidth && innerWidth === arguments[0]", width):
-                found.append(f"{page} is wider than {width} px")
-        assert not found, "\n".join(found)
+    def other_pages_are_accessible(self):
+        for number, page in enumerate(OTHER_PAGES):
+            self.browser.size((390, 1280)[number % 2])
+            self.browser.prefer(("dark", "light")[number // 2 % 2])
+            self.browser.open(self.base + page)
+            self.examine(page)
 
     def plays_from_the_file_system(self):
         browser, root = self.browser, self.folder.resolve().as_uri()
@@ -296,6 +293,7 @@ class Test:
         browser.click('[data-play="oversell"]')
         self.recording_plays("oversell")
         assert "WebAssembly" in browser.text("#state"), browser.text("#state")
+        self.examine("zh/scheduler.html")
 
         off = browser.command("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.WebAssembly")
         browser.open(self.base + "scheduler.html")
@@ -307,22 +305,6 @@ class Test:
         browser.click('[data-play="useless-lock"]')
         self.recording_plays("useless-lock")
         assert "404" in browser.text("#state"), browser.text("#state")
-
-    def slow_line_is_bearable(self):
-        """The page says what is loaded, and plays a recording meanwhile."""
-        browser = self.browser
-        browser.command("Network.setCacheDisabled", cacheDisabled=True)
-        browser.open(self.site(SLOW) + "scheduler.html")
-        browser.click('[data-play="oversell"]')
-        # The files of Postgres but a half of one.
-        browser.until("most is here", "return /: 1[0-9] of 1[0-9] MB/.test(document.querySelector('#state').textContent)")
-        browser.click('[data-watch="oversell"]')
-        browser.until("the recording", "return !!document.querySelector('#moment')")
-        browser.click('[data-play="version"]')
-        Handler.rest_may_follow.set()
-        browser.until("the game has begun", "return !!document.querySelector('#step-A')")
-        assert browser.run("return document.querySelector('#recording').hidden && document.querySelector('#game').textContent.includes('version')")
-        browser.command("Network.setCacheDisabled", cacheDisabled=False)
 
     def sizes_are_said(self):
         """Before anything is loaded, and they are those of the files."""
@@ -343,6 +325,25 @@ class Test:
                 size = f"{round(file.stat().st_size / 1e3)} kB"
                 assert re.search(rf'lessons/{file.name}">[^\n]*{size}', lessons), f"{file}: not {size}"
 
+    def every_file_is_for_something(self):
+        """Each page is reached from the first ones, each other file is linked, or was loaded above."""
+        reached, queue = set(), [self.folder / "index.html", self.folder / "race.png"]
+        for address in self.asked:
+            root = next((root for root in (SUB_PATH, SLOW) if address.startswith(self.site(root))), None)
+            if root and "/assets/" in address:
+                queue.append(self.folder / address.removeprefix(self.site(root)))
+        while queue:
+            file = queue.pop()
+            if file in reached:
+                continue
+            reached.add(file)
+            if file.suffix == ".html":
+                links = Links(file.read_text(encoding="utf-8")).links
+                targets = [urllib.parse.unquote(link.partition("#")[0]) for link in links if "://" not in link]
+                queue += [Path(os.path.normpath(file.parent / target)) for target in targets if target]
+        files = {file for file in self.folder.rglob("*") if file.is_file() and file.name != "LICENSE"}
+        assert not files - reached, sorted(str(file.relative_to(self.folder)) for file in files - reached)
+
     def no_other_host_was_asked(self):
         asked = [address for address in self.asked if not address.startswith((self.server, "file:", "data:", "blob:", "chrome:", "about:"))]
         assert len(self.asked) > 50 and not asked, asked
@@ -350,8 +351,8 @@ class Test:
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays, self.race_plays_in_a_frame,
                  self.race_plays_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
-                 self.questions_lead_to_a_lock, self.has_no_violation, self.plays_from_the_file_system,
-                 self.recording_plays_without_webassembly, self.slow_line_is_bearable, self.sizes_are_said,
+                 self.questions_lead_to_a_lock, self.other_pages_are_accessible, self.plays_from_the_file_system,
+                 self.recording_plays_without_webassembly, self.sizes_are_said, self.every_file_is_for_something,
                  self.no_other_host_was_asked]
         self.asked, failed = [], 0
         take = self.browser.requests
@@ -376,9 +377,7 @@ class Test:
 
 def main():
     folder, axe = Path(sys.argv[1]), Path(sys.argv[2])
-    handler = functools.partial(Handler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = host.serve(folder)
     with Browser() as browser:
         failed = Test(folder, axe, server, browser).run_all()
     raise SystemExit(1 if failed else 0)
