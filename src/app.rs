@@ -8,8 +8,8 @@ use std::time::Duration;
 use actix_web::dev::Server;
 use actix_web::web;
 use anyhow::{Context, bail};
-use holdfast_lock::Settings;
 use holdfast_lock::observer::MetricsObserver;
+use holdfast_lock::{Released, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
@@ -46,6 +46,8 @@ use holdfast_shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 const FINISH_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(2));
 /// Shutdown: time for the transactions of requests whose clients have disconnected.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
+/// Shutdown: time to release what is held; a lease ends about as soon.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted: a client whose SYN is dropped waits a second or more.
 const BACKLOG: u32 = 4_096;
 /// Open files that are kept for Redis, connections that are being refused, and other files.
@@ -218,7 +220,17 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
 
     // The transaction of a closed connection may still run.
     if tokio::time::timeout(TRANSACTION_TIMEOUT, state.shop.tasks.wait()).await.is_err() {
+        // Their locks are left to expire: what they protect may still be written.
         tracing::warn!("some transactions did not end in time");
+        return Ok(());
+    }
+
+    // What a dropped guard releases in the background would keep others waiting for a lease.
+    let closing = state.shop.locks.leases().close();
+    match tokio::time::timeout(CLOSE_TIMEOUT, closing).await {
+        Ok(Released::Held) => {}
+        Ok(released) => tracing::warn!(?released, "some locks were not released"),
+        Err(_) => tracing::warn!("some locks were not released in time"),
     }
     Ok(())
 }

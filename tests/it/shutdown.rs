@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast_testkit::barrier::Barrier;
+use holdfast_testkit::topology::query;
 use holdfast_testkit::{Shop, fresh_key, id_of, until};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 /// Interval at which the balancer of a test checks readiness.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -66,6 +68,27 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     assert_eq!(shop.number("select count(*) from orders").await, 10);
     shop.until_no_locks_are_held(1).await;
     shop.assert_sound().await;
+}
+
+/// A request that was dropped releases its lock in the background: here, with a Redis that takes
+/// its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_lock_is_released_before_the_exit() {
+    let (mut shop, redis) = Shop::with_own_redis_and(&[("HOLDFAST_LOCK", "owner")]).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(10).await;
+    let paused = shop.pause(&admin, alice.orders(&sku, 1), "held").await;
+
+    // Less than a release waits. Redis forgets what it has not executed when a client ends.
+    let _: String = query(&redis.url, "CLIENT PAUSE 600 ALL").unwrap();
+    paused.sent.abort();
+    shop.replicas[0].terminate();
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not exit cleanly");
+
+    // At once, and not when its lease of ten seconds has ended.
+    let locks = admin.at(1).reads("/api/locks").await;
+    let of_item = |lock: &&Value| lock["key"].as_str().unwrap().contains(&sku);
+    assert_eq!(locks.as_array().unwrap().iter().find(of_item), None);
 }
 
 /// A closed terminal sends the signal twice: from its shell, and from the kernel.
