@@ -74,6 +74,8 @@ impl JudgedLock {
             _ if is_fenced => 0,
             _ => report.lost_updates,
         };
+        // The report is one of several runs: the other row may have lost in another one.
+        let lost = self.runs(fault, is_fenced).map_or(lost, |(lost, _)| lost.into());
         match lost {
             0 if self.judgement.is_elsewhere(report) => ("elsewhere", 0),
             0 => ("safe", 0),
@@ -206,5 +208,8 @@ mod tests {
         let name = pause.name.clone();
         assert_eq!(judged.runs(&name, false), Some((9, 10)));
         assert_eq!(judged.runs(&name, true), Some((3, 10)));
+
+        // The row that compares the fence lost in other runs than the one that is shown.
+        assert_eq!(judged.cell(&name, true).0, "loss");
     }
 }
