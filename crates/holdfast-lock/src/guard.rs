@@ -37,6 +37,7 @@ pub(crate) enum GuardInner {
 }
 
 /// A lock of another implementation. Dropping it must release the lock.
+#[doc(hidden)]
 pub trait ForeignLease: fmt::Debug + Send + Sync {
     /// Releases the lock and returns whether it was still held. A dropped future must have the
     /// effect of dropping the lease.
@@ -68,6 +69,7 @@ impl Guard {
     }
 
     /// Creates the guard of a lock of another implementation.
+    #[doc(hidden)]
     pub fn foreign(key: LockKey, lease: impl ForeignLease + 'static) -> Self {
         Self::new(key, GuardInner::Foreign(Box::new(lease)))
     }
@@ -103,8 +105,7 @@ impl Guard {
 
     /// Releases the lock and returns whether it was still held. Never releases the lock of another
     /// owner. If Redis does not respond within 0.8 s, the result is [`Released::Unknown`] and the
-    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.) Dropping the future
-    /// has the effect of dropping the guard.
+    /// lock ends with its lease. Dropping the future has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
             GuardInner::Local(guard, record) => {
@@ -137,6 +138,7 @@ pub struct Guards(Vec<Guard>);
 
 impl Guards {
     /// Adds a lock that was acquired after those that are there.
+    #[doc(hidden)]
     pub fn push(&mut self, guard: Guard) {
         self.0.push(guard);
     }

@@ -24,6 +24,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// Returns whether the lock lives in Redis.
+    #[doc(hidden)]
     #[must_use]
     pub fn needs_redis(self) -> bool {
         self != LockKind::Local
@@ -65,6 +66,7 @@ pub enum Wait {
 
 impl Wait {
     /// Returns the mode of that name: `try`, `retry` or `notify`.
+    #[doc(hidden)]
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {

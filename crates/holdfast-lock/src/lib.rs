@@ -2,7 +2,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
-// For the other crates of the workspace.
+// What is hidden is for the other crates of the workspace, and may change in any version.
 #[doc(hidden)]
 pub mod clock;
 #[cfg(test)]
@@ -15,14 +15,14 @@ mod key;
 mod kind;
 mod lease;
 mod local;
-pub mod locks;
-pub mod mail;
+mod locks;
+mod mail;
 pub mod observer;
 mod owned_key;
 mod owner;
 #[cfg(feature = "sqlx-postgres")]
 pub mod postgres;
-pub mod process;
+mod process;
 mod quorum;
 pub mod redis;
 mod result;
@@ -34,11 +34,16 @@ mod waiters;
 mod watchdog;
 
 pub use fenced::{FencedGuard, Timing};
-pub use guard::{ForeignLease, Guard, Guards};
+#[doc(hidden)]
+pub use guard::ForeignLease;
+pub use guard::{Guard, Guards};
 pub use idempotency_locks::{IdempotencyLockResult, IdempotencyLocks};
 pub use key::LockKey;
 pub use kind::{LockKind, Wait};
+#[doc(hidden)]
+pub use locks::sorted;
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
+#[doc(hidden)]
 pub use mail::{Delivery, Inbox, InboxState, LeaseId};
 pub use observer::Observer;
 pub use redis::Redis;

@@ -157,10 +157,15 @@ impl Locks {
         &self.redis
     }
 
-    /// Returns the identity of this process in the values of its locks.
-    #[must_use]
-    pub fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Returns a value that is unique to one acquisition, with the name of this process.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new_owner(&self) -> String {
+        self.process.new_owner()
     }
 
     pub(crate) fn fenced_locks(&self) -> &FencedLocks {
@@ -232,7 +237,7 @@ impl Locks {
     ///
     /// Locks are released even if their guards exist, which are then no longer held: call it when
     /// the work under them has ended, or when a fence rejects what it still writes. Locks in this
-    /// process, foreign ones, and idempotency locks end with their guards.
+    /// process and idempotency locks end with their guards.
     ///
     /// Returns [`Released::Held`] if all locks were held until now, [`Released::Lost`] if the lease
     /// of one had expired, and [`Released::Unknown`] if Redis did not confirm one, which ends with
@@ -452,6 +457,7 @@ impl Locks {
     }
 
     /// Returns this process as the holder of a lock that does not live in Redis.
+    #[doc(hidden)]
     #[must_use]
     pub fn as_holder(&self) -> Holder {
         let process = Some(self.process.name().to_owned());
@@ -472,6 +478,7 @@ fn has_time_for_next_key(started: Instant, until: Instant) -> bool {
 }
 
 /// Returns the keys in the order of acquisition, each once.
+#[doc(hidden)]
 #[must_use]
 pub fn sorted(keys: &[LockKey]) -> Vec<LockKey> {
     let mut keys = keys.to_vec();

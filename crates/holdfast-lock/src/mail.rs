@@ -31,6 +31,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Names the lease of a fenced lock: one acquisition by one process. The guards that the process
 /// hands on under this lease share it; another acquisition has another one, also of the same
 /// process.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId(String);
 
@@ -61,6 +62,7 @@ impl LeaseId {
 }
 
 /// What became of a message to a holder.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// It was published; in a Cluster, perhaps to nobody.
@@ -71,6 +73,7 @@ pub enum Delivery {
     Moved(Option<LeaseId>),
 }
 
+#[doc(hidden)]
 impl Locks {
     /// Returns the id of this process: that of its leases, and the address of its inboxes.
     #[must_use]
@@ -153,6 +156,7 @@ impl Locks {
 
 /// The messages that are sent to this process. Subscribes with the first call of [`Inbox::next`],
 /// and again after a connection ended; what is sent while there is none is lost.
+#[doc(hidden)]
 pub struct Inbox {
     redis: Redis,
     channel: String,
@@ -161,6 +165,7 @@ pub struct Inbox {
 }
 
 /// Whether an [`Inbox`] receives what is sent to it. Cheap to clone; clones share it.
+#[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct InboxState(Arc<Mutex<Option<Instant>>>);
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::LockKind;
 
-/// Receives the events of the locks of one process, of every kind but those of a
-/// [`crate::ForeignLease`].
+/// Receives the events of the locks of one process, of every kind.
 ///
 /// Called by the task that runs a key's protocol, and by callers: an implementation must neither
 /// block nor panic. Events carry no key, because a key must never be a metric's label.

@@ -16,7 +16,7 @@ const MAX_NAME_LENGTH: usize = 32;
 
 /// The identity of one process. New with every start. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Process {
+pub(crate) struct Process {
     name: Arc<str>,
     number: Uuid,
 }
@@ -24,7 +24,7 @@ pub struct Process {
 impl Process {
     /// Creates an identity. Characters other than ASCII letters, digits, `-` and `_` become `-`.
     #[must_use]
-    pub fn new(name: Option<&str>) -> Self {
+    pub(crate) fn new(name: Option<&str>) -> Self {
         let number = Uuid::new_v4();
         let name: String = match name.unwrap_or_default() {
             "" => number.simple().to_string().chars().take(8).collect(),
@@ -39,7 +39,7 @@ impl Process {
 
     /// Returns the name, as shown in [`crate::Holder`] and [`crate::inspect::HeldLock`].
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -50,7 +50,7 @@ impl Process {
 
     /// Returns a value that is unique to one acquisition.
     #[must_use]
-    pub fn new_owner(&self) -> String {
+    pub(crate) fn new_owner(&self) -> String {
         format!("{}{NAME_SEPARATOR}{}@{}", self.name, Uuid::new_v4(), unix_ms())
     }
 }

@@ -1,5 +1,6 @@
 //! Results of the locks: holders, releases and errors.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::redis::{self, ErrorCause};
@@ -20,6 +21,7 @@ pub struct Holder {
     /// one.
     pub fence: Option<i64>,
     /// Its lease, if the lock has fences.
+    #[doc(hidden)]
     pub lease: Option<LeaseId>,
 }
 
@@ -38,8 +40,8 @@ pub enum Released {
 
 /// A failure to acquire or keep a lock. Contention is an [`crate::AcquireOutcome`], except for a
 /// full queue, and for callers of [`crate::Locks::lock`] and [`crate::Locks::with_lock`], which get
-/// [`Error::TimedOut`].
-#[derive(Debug, Clone, thiserror::Error)]
+/// [`Error::TimedOut`]. Its text says what to check; `Debug` writes the same.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Redis could not be reached, or did not respond in time. It is unknown whether the lock was
@@ -112,6 +114,13 @@ impl ProbeFailure {
     }
 }
 
+/// The text, since a `main` that returns an error prints this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// Returns whether Redis may know of the attempt.
     pub(crate) fn was_sent(&self) -> bool {
@@ -147,12 +156,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn invalid_address_has_its_own_error() {
-        for url in ["localhost:6379", "redis-sentinel://a:1"] {
-            let Err(error) = redis::Redis::open(url).map_err(Error::from) else {
-                panic!("{url} was read")
-            };
-            assert!(matches!(error, Error::InvalidAddress(_)), "{url}: {error:?}");
+    async fn invalid_address_is_explained_once() {
+        for url in ["localhost:6379", "redis-sentinel://a:1", "redis://a/x"] {
+            let Err(cause) = redis::Redis::open(url) else { panic!("{url} was read") };
+            let printed = format!("{:?}", anyhow::Error::from(cause.clone()).context("unusable"));
+            assert_eq!(printed.matches("redis-cluster://").count(), 1, "{printed}");
+
+            let error = Error::from(cause);
+            assert!(matches!(error, Error::InvalidAddress(_)), "{url}: {error}");
+            let printed = format!("{error:?}");
+            assert!(printed.starts_with("the address of Redis is wrong: "), "{printed}");
+            assert!(!printed.contains("InvalidClientConfig"), "{printed}");
         }
     }
 }

@@ -66,6 +66,7 @@ impl FencedGuard {
     }
 
     /// Returns the id of the lease, which the value of the lock in Redis contains.
+    #[doc(hidden)]
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
         LeaseId::new(&*self.lease.id)

@@ -39,10 +39,12 @@ use crate::{clock, inspect};
 use actor::KeyActor;
 pub use guard::FencedGuard;
 use guard::{Message, Waiter};
+#[doc(hidden)]
+pub use protocol::FENCES_PER_GRANT;
 use protocol::Protocol;
+pub use protocol::Timing;
 #[cfg(test)]
 pub(crate) use protocol::script_of;
-pub use protocol::{FENCES_PER_GRANT, Timing};
 use shared::Shared;
 
 /// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor

@@ -69,6 +69,7 @@ impl Timing {
 
 /// Number of fences per grant, as in `constants.lua`: the holder uses those from
 /// [`Holder::fence`](crate::Holder::fence) on.
+#[doc(hidden)]
 pub const FENCES_PER_GRANT: i64 = 64;
 /// Number of polls after which a waiter that did not send them counts as dead.
 const MAX_MISSED_POLLS: u32 = 3;

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 
+use super::error::text;
 use super::request::tcp_settings;
 use super::tls::TlsSettings;
 
 /// The valid forms of an address, for messages.
-pub const ADDRESS_FORMS: &str = "redis://HOST:PORT, redis+unix:///PATH, \
+const ADDRESS_FORMS: &str = "redis://HOST:PORT, redis+unix:///PATH, \
     redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME; \
     with TLS they begin with rediss";
 
@@ -36,7 +37,7 @@ impl RedisAddress {
             Some(("rediss-sentinel", rest)) => sentinel("rediss", rest),
             _ => node(url).map(RedisAddress::One),
         };
-        address.map_err(|error| invalid(&format!("{error}. There are {ADDRESS_FORMS}")))
+        address.map_err(|error| invalid(&format!("{}; there are {ADDRESS_FORMS}", text(&error))))
     }
 
     /// Sets the certificates. With certificates, an address of the network must use TLS.
@@ -152,7 +153,7 @@ fn node(url: &str) -> Result<ConnectionInfo, RedisError> {
 }
 
 fn invalid(why: &str) -> RedisError {
-    RedisError::from((ErrorKind::InvalidClientConfig, "not an address of Redis", why.to_owned()))
+    RedisError::from((ErrorKind::InvalidClientConfig, "", why.to_owned()))
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ impl Redis {
 
     /// Returns a connection for releases: their commands are sent even if a response is unlikely,
     /// because a server that stalled executes them later.
+    #[doc(hidden)]
     #[must_use]
     pub fn for_release(&self) -> Self {
         Self { fails_fast: false, connection: self.connection.for_release(), ..self.clone() }
@@ -126,6 +127,7 @@ impl Redis {
     }
 
     /// Returns whether keys are spread over several servers.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_cluster(&self) -> bool {
         matches!(self.connection, RedisConnection::Cluster(_))
@@ -283,6 +285,7 @@ impl Redis {
     /// # Errors
     /// Those of Redis; keys may be left then. If the prefix is empty, which is that of every
     /// key; nothing is deleted then.
+    #[doc(hidden)]
     pub async fn delete_prefixed(&self, prefix: &str) -> Result<u64, Error> {
         if prefix.is_empty() {
             let error = (ErrorKind::Client, "an empty prefix is that of every key");
@@ -318,6 +321,7 @@ impl Redis {
     }
 
     /// Deletes `key` if its value is `value`, in one script; returns whether it did.
+    #[doc(hidden)]
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, Error> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }

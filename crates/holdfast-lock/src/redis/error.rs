@@ -16,8 +16,9 @@ const NO_PERMISSION: [&str; 2] = ["The user executing the script can't", "ACL fa
 /// Part of the error of redis-rs about the database of an address.
 const NO_DATABASE: &str = "refused to switch database";
 
-/// A command failed, or its response did not arrive in time. Cheap to clone.
-#[derive(Debug, Clone)]
+/// A command failed, or its response did not arrive in time. Its text contains those of its causes.
+/// Cheap to clone.
+#[derive(Clone)]
 pub struct Error(Arc<RedisError>);
 
 /// The cause of an [`Error`].
@@ -112,12 +113,25 @@ impl fmt::Display for Error {
         if let Some(failure) = self.tls_failure() {
             return write!(f, "{failure} ({})", self.0);
         }
-        self.0.fmt(f)
+        f.write_str(&text(&self.0))
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.0)
+/// The text, since a `main` that returns an error prints this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns the text of an error; about an address, without the name of its kind, which redis-rs
+/// writes between its summary and its detail.
+pub(super) fn text(error: &RedisError) -> String {
+    let text = error.to_string();
+    if error.kind() != ErrorKind::InvalidClientConfig {
+        return text;
+    }
+    text.replacen(" - InvalidClientConfig", "", 1).trim_start_matches(": ").to_owned()
 }

@@ -32,7 +32,6 @@ mod slots;
 mod subscription;
 mod tls;
 
-pub use address::ADDRESS_FORMS;
 pub use client::Redis;
 pub(crate) use client::{escape_pattern, set_if_absent};
 pub use error::Error;

@@ -133,8 +133,8 @@ pub enum TlsFailure {
 }
 
 impl TlsFailure {
-    /// Finds a failure of TLS among the causes of an error, of this crate or of another client that
-    /// uses rustls.
+    /// Finds a failure of TLS among the causes of an error of a client that uses rustls.
+    #[doc(hidden)]
     #[must_use]
     pub fn find(error: &(dyn StdError + 'static)) -> Option<Self> {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {

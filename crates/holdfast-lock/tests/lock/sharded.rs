@@ -155,15 +155,14 @@ async fn next_new(inbox: &mut holdfast_lock::Inbox) -> String {
     }
 }
 
-/// The line of the ACL in the documentation; `documented_permissions_are_enough` is the shop's.
+/// Those of the README; `documented_permissions_are_enough` has the shop's.
 #[test]
 fn documented_permissions_are_enough_in_a_cluster() {
     run(Topology::Cluster, async |server| {
         server.mark_as_changed();
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SECURITY.md");
-        let text = std::fs::read_to_string(file).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER holdfast "));
-        let permissions = line.unwrap().strip_prefix("on >PASSWORD ").unwrap();
+        let mut quoted = include_str!("../../README.md").split('`');
+        let permissions = quoted.find(|text| text.starts_with("~PREFIX* ")).unwrap();
+        let permissions = permissions.replace("PREFIX", &Settings::default().key_prefix);
         server.execute_on_all(&format!("ACL SETUSER shop on >word {permissions}"));
 
         let user = || crate::logins::process_of(server, "shop");

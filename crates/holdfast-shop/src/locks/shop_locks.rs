@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_lock::inspect::HeldLock;
-use holdfast_lock::locks::sorted;
+use holdfast_lock::sorted;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder, LockKey};
 use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings, Wait};
 use tokio::time::Instant;

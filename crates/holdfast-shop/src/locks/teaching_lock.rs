@@ -50,7 +50,7 @@ impl TeachingLease {
         let mut lease = Self { kind, commands, release_on_drop: true };
         loop {
             // Its value contains the time of acquisition.
-            lease.commands.owner = locks.process().new_owner();
+            lease.commands.owner = locks.new_owner();
             if (kind.acquire)(&lease.commands).await? {
                 return Ok(Some(lease));
             }
