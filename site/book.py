@@ -51,7 +51,7 @@ def with_anchors(html):
     return re.sub(r"(?s)<h([1-6])>(.*?)</h\1>", heading, html)
 
 
-def address(link):
+def address(link, document, language):
     """Returns where a link of a document leads on the site; None if the site does not have it."""
     file, hash_mark, place = link.partition("#")
     if "://" in link or not file:
@@ -63,15 +63,18 @@ def address(link):
     if name == "GLOSSARY":
         return "glossary.html"
     if path.endswith(".md") and name in NAMES:
-        return slug(name) + hash_mark + place
+        # Its translation, or what it is a translation of.
+        is_other = name == document and path.endswith(".zh.md") == (language == "en")
+        edition = {"en": "../zh/docs/", "zh": "../../docs/"}[language] if is_other else ""
+        return edition + slug(name) + hash_mark + place
     if judged := re.fullmatch(r"judged/([a-z0-9-]+)\.json", path):
         return f"../judged/{judged[1]}.html"
     return None
 
 
-def with_links(html):
+def with_links(html, document, language):
     def link(found):
-        to = address(unescape(found[1]))
+        to = address(unescape(found[1]), document, language)
         return found[2] if to is None else f'<a href="{escape(to)}">{found[2]}</a>'
 
     return re.sub(r'(?s)<a href="([^"]*)"[^>]*>(.*?)</a>', link, html)
@@ -88,7 +91,7 @@ def with_scrolling(html):
 
 def document(t, name):
     html = MARKDOWN.render(source(name, t.language).read_text(encoding="utf-8"))
-    html = with_scrolling(with_links(with_anchors(html)))
+    html = with_scrolling(with_links(with_anchors(html), name, t.language))
     title = unescape(re.sub(r"<[^>]*>", "", re.search(r"(?s)<h1[^>]*>(.*?)</h1>", html)[1]))
     foreign = not is_translated(name, t.language)
     note = f'<p class="hint">{t("site-docs-english")}</p>' if foreign else ""

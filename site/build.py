@@ -11,7 +11,7 @@ import book
 import lab_pages
 import race_pages
 import scheduler_page
-from frame import edition
+from frame import FONTS, edition
 from shop import CROWD, LESSONS, LOCKS, Shop
 from texts import LANGUAGES, Texts
 
@@ -60,8 +60,8 @@ def write_assets(site, pglite):
                 # Not a module, which a page from the file system cannot load; its names are its own.
                 content = f"(() => {{\n{content}}})();\n"
             site.write(f"assets/{name}", content)
-    for font in (STATIC / "fonts").glob("*.woff2"):
-        site.write(f"assets/{font.name}", font.read_bytes())
+    for font in FONTS:
+        site.write(f"assets/{font}", (STATIC / "fonts" / font).read_bytes())
 
     for name in sorted(parts_of_pglite(pglite)):
         site.write(f"assets/pglite/{name}", (pglite / "dist" / name).read_bytes())

@@ -6,6 +6,8 @@ from html import escape
 from texts import LANGUAGES
 
 OWN_NAMES = {"en": "English", "zh": "中文"}
+FONTS = ("inter-4.0-regular.woff2", "inter-4.0-semibold.woff2")
+COMMAND = "<code>pip install holdfast-lab &amp;&amp; holdfast up</code>"
 LOGO = (
     '<svg aria-hidden="true" viewBox="0 0 24 24" width="22" height="22"><path d="M7 10V7a5 5 0 0 1 10 0v3" '
     'fill="none" stroke="currentColor" stroke-width="2"/><rect x="4" y="10" width="16" height="11" '
@@ -43,6 +45,9 @@ class Page:
 
     def assets(self):
         links = [f'<link rel="icon" href="{self.root}assets/holdfast.svg" type="image/svg+xml">']
+        # A font that is not here at once is not used on this page, so that nothing moves.
+        for font in FONTS:
+            links.append(f'<link rel="preload" href="{self.root}assets/{font}" as="font" type="font/woff2" crossorigin>')
         for name in ("holdfast.css", *self.styles, "site.css"):
             links.append(f'<link rel="stylesheet" href="{self.root}assets/{name}">')
         for name in self.scripts:

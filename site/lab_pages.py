@@ -3,7 +3,7 @@
 import re
 from html import escape, unescape
 
-from frame import Page
+from frame import COMMAND, Page
 from shop import LESSONS, main_of
 
 
@@ -29,7 +29,7 @@ def judged_list(t, list_page):
     search = f"""<form class="search" id="search" role="search" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" hidden><label for="words">{t("site-search")}</label>
 <input id="words" type="search" autocomplete="off" aria-describedby="words-about"> <span class="hint" id="words-about">{t("site-search-about")}</span>
 <output for="words" id="found"></output></form>
-<p>{t("site-judged-read")}</p>
+<p>{t("site-judged-read")} <a href="docs/judge.html">{t("site-judged-own")}</a></p>
 """
     main = main.replace('<div class="scroll"', search + '<div class="scroll"', 1)
     main += f"""
@@ -86,7 +86,7 @@ def saved_run(t, page):
 
 
 def course_page(t, page):
-    main = without_crumb(main_of(page))
+    main = without_crumb(main_of(page)) + f"\n<p>{t('site-run', command=COMMAND)}</p>"
     return Page(t, "course.html", t("course-title"), main, ("lab.css",))
 
 

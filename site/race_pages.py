@@ -5,7 +5,7 @@ import json
 import re
 from html import escape
 
-from frame import Page
+from frame import COMMAND, Page
 from shop import CROWD, main_of
 
 STYLES = ("swimlane.css", "race.css")
@@ -87,7 +87,6 @@ def card(t, path, title, about):
 
 
 def first_page(t, stage_html, head):
-    command = "<code>pip install holdfast-lab &amp;&amp; holdfast up</code>"
     frame = '<iframe src="…/race.html" title="Holdfast" width="100%" height="760"></iframe>'
     answers = [t(f"site-which-{name}") for name in ("one", "row", "hot", "store")]
     locks = "".join(f"<li>{answer}</li>" for answer in answers)
@@ -108,7 +107,7 @@ def first_page(t, stage_html, head):
 {card(t, "course.html", "course-title", "site-course-about")}
 {card(t, "docs/index.html", "site-docs-title", "site-docs-about")}
 </ul>
-<p>{t("site-run", command=command)}</p></section>
+<p>{t("site-run", command=COMMAND)}</p></section>
 <section aria-labelledby="embed"><h2 id="embed">{t("site-embed-title")}</h2>
 <p>{t("site-embed-about")} <a href="race.html">race.html</a></p>
 <div class="scroll" tabindex="0" role="group" aria-labelledby="embed"><pre><code>{escape(frame)}</code></pre></div></section>"""

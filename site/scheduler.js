@@ -296,9 +296,9 @@ function segment(of, order, { kind, code }, index) {
   let seen = "";
   if (isPassed && to === "read") seen = text("scheduler-saw", { value: order.before });
   if (isPassed && to === "held" && order.fence) seen = text("scheduler-fence", { value: order.fence });
-  const modelled = kind === "lock" ? ` <span class="badge">${text("site-scheduler-modelled")}</span>` : "";
+  const modelled = kind === "lock" ? ` <small class="badge">${text("site-scheduler-modelled")}</small>` : "";
   const mark = isNext ? ' aria-current="step"' : "";
-  return `<li class="${kind}${isNext ? " current" : isPassed ? " passed" : ""}"${mark}><pre>${sent}</pre>${seen && `<b class="observed">${seen}</b>`}${modelled}</li>`;
+  return `<li class="${kind}${isNext ? " current" : isPassed ? " passed" : ""}"${mark}><div><pre>${sent}</pre>${modelled}</div>${seen && `<b class="observed">${seen}</b>`}</li>`;
 }
 
 function orderCard(of, order) {

@@ -71,7 +71,10 @@ class Test:
     def every_internal_link_leads_somewhere(self):
         pages = {path: Links(path.read_text(encoding="utf-8")) for path in self.folder.rglob("*.html")}
         assert len(pages) > 60, f"only {len(pages)} pages"
-        wrong = []
+        of_course = {language: (self.folder / language / "docs/course.html").read_text(encoding="utf-8") for language in (".", "zh")}
+        wrong = [] if 'href="../../docs/course.html">English' in of_course["zh"] else ["no link from a document to its original"]
+        if 'href="../zh/docs/course.html">中文' not in of_course["."]:
+            wrong.append("no link from a document to its translation")
         for path, page in pages.items():
             for link in page.links:
                 if re.match(r"https?:|mailto:|data:", link):

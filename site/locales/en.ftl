@@ -50,6 +50,7 @@ site-search-found = { $count ->
 }
 site-columns-title = What the columns mean
 site-judged-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.
+site-judged-own = Your lock is not here? Judge it yourself
 site-nav-course = Course
 site-nav-scheduler = Scheduler
 site-nav-lessons = Lessons

@@ -48,7 +48,8 @@ site-search-found = { $count ->
    *[other] { $count } 个锁
 }
 site-columns-title = 各列的含义
-site-judged-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。请把一行读作“这个锁留给你的问题”：在“pause”下丢失更新并不是库的缺陷。
+site-judged-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。请把一行读作“这个锁留给你的问题”：在“暂停”下丢失更新并不是库的缺陷。
+site-judged-own = 你的锁不在这里？自己评测它
 site-nav-course = 课程
 site-nav-scheduler = 调度器
 site-nav-lessons = 录像
