@@ -270,12 +270,11 @@ pub fn axe() -> String {
     std::fs::read_to_string(path.trim()).unwrap()
 }
 
-/// Returns the violations: those of the contrast, which alone depends on the scheme, in both, except
-/// for Chinese, since no color depends on the language.
+/// Returns the violations: those of the contrast, which alone depends on the scheme, in both, and in
+/// English alone, since no color depends on the language.
 pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<String> {
-    let dark: &[u32] = if language == "en" { &CONTRAST_WIDTHS } else { &[] };
-    let parts =
-        [("light", false, &WIDTHS[..]), ("light", true, &CONTRAST_WIDTHS), ("dark", true, dark)];
+    let colored: &[u32] = if language == "en" { &CONTRAST_WIDTHS } else { &[] };
+    let parts = [("light", false, &WIDTHS[..]), ("light", true, colored), ("dark", true, colored)];
 
     let mut found = Vec::new();
     for (scheme, is_contrast, widths) in parts {

@@ -20,7 +20,7 @@ const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judge/ad
 const CLIENTS: &str = "3";
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Reading the state of every process of the machine takes milliseconds.
-const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A process, which its start time identifies even if its id is used again.
