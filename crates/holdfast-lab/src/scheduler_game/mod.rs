@@ -37,6 +37,7 @@ pub use game::{
     Game, GameError, GameStep, GameView, NoRoom, OrderPosition, OrderResult, Player, Refusal,
 };
 use game::{GameOrder, SharedOrderResult, order_result};
+use rules::RejectedWrites;
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
@@ -335,7 +336,11 @@ impl Games {
         };
         *game.last_used.lock() = Instant::now();
 
-        let is_reached = game.rules.is_reached(&self.audit(game).await?, &positions);
+        let rejected = RejectedWrites {
+            by_version: positions.iter().any(|order| order.conflicts() > 0),
+            by_fence: positions.iter().any(|order| order.result == Some(OrderResult::StaleWrite)),
+        };
+        let is_reached = game.rules.is_reached(&self.audit(game).await?, rejected);
         let mut reached_at = game.reached_at.lock();
         if is_reached && reached_at.is_none() {
             *reached_at = Some(steps);

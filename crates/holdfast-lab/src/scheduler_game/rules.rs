@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use strum::{EnumString, IntoStaticStr};
 
-use super::game::{OrderPosition, OrderResult};
 use holdfast_shop::Strategy;
 use holdfast_shop::audit::ItemAudit;
 use holdfast_shop::locks::Lock;
@@ -104,6 +103,13 @@ enum GuardDescription {
     VersionAndFence,
 }
 
+/// What Postgres has rejected writes of a game by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RejectedWrites {
+    pub by_version: bool,
+    pub by_fence: bool,
+}
+
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     serde_json::from_str(include_str!("levels.json")).unwrap_or_else(|error| {
         tracing::error!(%error, "the levels of the scheduler game can't be read");
@@ -188,15 +194,13 @@ impl GameRules {
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    pub(super) fn is_reached(self, audit: &ItemAudit, orders: &[OrderPosition]) -> bool {
+    pub(super) fn is_reached(self, audit: &ItemAudit, rejected: RejectedWrites) -> bool {
         let goal = self.level.and_then(Level::description).map_or(Goal::Oversold, |it| it.goal);
         let is_sound = audit.ok && audit.sold == 1;
         match goal {
             Goal::Oversold => audit.oversold > 0,
-            Goal::Conflict => is_sound && orders.iter().any(|order| order.conflicts() > 0),
-            Goal::StaleWrite => {
-                is_sound && orders.iter().any(|order| order.result == Some(OrderResult::StaleWrite))
-            }
+            Goal::Conflict => is_sound && rejected.by_version,
+            Goal::StaleWrite => is_sound && rejected.by_fence,
         }
     }
 }
