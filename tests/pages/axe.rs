@@ -13,8 +13,8 @@ use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
 const WIDTHS: [u32; 3] = [320, 768, 1920];
-/// Of the contrast, which takes most of the time: what is shown between these widths is shown at one
-/// of them, and no color depends on the width.
+/// Of the contrast, which takes most of the time: what is shown between these widths is shown at
+/// one of them, and no color depends on the width.
 const CONTRAST_WIDTHS: [u32; 2] = [320, 1920];
 
 /// Runs axe-core with the rule of the contrast, or with all others. No rule needs what it would load
