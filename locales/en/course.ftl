@@ -115,6 +115,8 @@ course-empty = acquire granted nothing: it returned no token to any client. Is i
 course-endless = A call of acquire or release did not end in { $seconds } seconds. acquire has to give up after wait_s, and release must not wait.
 course-missing-file = { $file } is missing in { $folder }. A new folder of the course has it.
 course-missing-program = { $program } is missing: { $how }
+course-not-compiled = cargo could not compile { $file } (see above).
+course-missing-crate = If you mean the crate { $name }, add it to Cargo.toml: cargo add --manifest-path { $manifest } { $name }
 
 ## Status
 course-status-passed = passed { $date }

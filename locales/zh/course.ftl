@@ -112,6 +112,8 @@ course-empty = acquire 一次也没有给出锁：它没有向任何客户端返
 course-endless = acquire 或 release 的一次调用在 { $seconds } 秒之内没有结束。acquire 过了 wait_s 要放弃，release 不能等待。
 course-missing-file = { $folder } 里缺少 { $file }。课程的新文件夹里有它。
 course-missing-program = 缺少 { $program }：{ $how }
+course-not-compiled = cargo 无法编译 { $file }（见上文）。
+course-missing-crate = 如果你指的是 crate { $name }，请把它加入 Cargo.toml：cargo add --manifest-path { $manifest } { $name }
 
 ## Status
 course-status-passed = { $date } 通过

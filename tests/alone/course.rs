@@ -3,41 +3,48 @@
 //! All levels, languages and seeds: `script/test-course`. Needs Postgres, Redis and Python 3.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::judge::command::JudgeRun;
 use crate::{SharedMachine, share_machine};
 
 struct Learner {
     folder: PathBuf,
+    lock_file: &'static str,
     _temporary: TempDir,
     _machine: SharedMachine,
 }
 
 impl Learner {
-    /// Makes a folder whose name has a space.
     fn new() -> Self {
+        Self::with("python", "lock.py")
+    }
+
+    /// Makes a folder whose name has a space.
+    fn with(language: &str, lock_file: &'static str) -> Self {
         let machine = share_machine();
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path().join("my lock");
-        let made = course(&["new", "python", folder.to_str().unwrap()]);
+        let made = course(&["new", language, folder.to_str().unwrap()]);
         assert_eq!(made.status.code(), Some(0), "{made:?}");
-        Self { folder, _temporary: temporary, _machine: machine }
+        Self { folder, lock_file, _temporary: temporary, _machine: machine }
     }
 
     fn write_lock(&self, code: &str) {
-        fs::write(self.folder.join("lock.py"), code).unwrap();
+        fs::write(self.folder.join(self.lock_file), code).unwrap();
     }
 
     fn take_solution(&self, level: u32) {
-        let solutions = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/course/python");
-        let solution = fs::read_to_string(solutions.join(format!("level_{level}.py"))).unwrap();
         // As an editor of Windows stores it.
-        self.write_lock(&solution.replace('\n', "\r\n"));
+        self.write_lock(&solution(level).replace('\n', "\r\n"));
     }
 
     /// Returns exit code, stdout and stderr.
@@ -48,15 +55,34 @@ impl Learner {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
 
+    /// Returns stderr of a check that could not be judged.
+    fn refused(&self) -> String {
+        let (code, stdout, stderr) = self.check(&[]);
+        assert_eq!(code, Some(2), "{stdout}{stderr}");
+        stderr
+    }
+
     fn progress(&self) -> Value {
         let json = fs::read_to_string(self.folder.join(".course.json")).unwrap();
         serde_json::from_str(&json).unwrap()
     }
 }
 
+fn solution(level: u32) -> String {
+    let solutions = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/course/python");
+    fs::read_to_string(solutions.join(format!("level_{level}.py"))).unwrap()
+}
+
 fn course(arguments: &[&str]) -> Output {
+    course_command(arguments).output().unwrap()
+}
+
+fn course_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    command.arg("course").args(arguments).env("LC_ALL", "C.UTF-8").output().unwrap()
+    command.arg("course").args(arguments).env("LC_ALL", "C.UTF-8");
+    // Of whoever compiles these tests with lints.
+    command.env_remove("RUSTC_WORKSPACE_WRAPPER");
+    command
 }
 
 /// Returns the rules that do not hold, each with its fault.
@@ -65,8 +91,17 @@ fn broken(stdout: &str) -> Vec<String> {
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// The last two also have the faults and rules of the levels below.
 #[test]
 fn each_solution_fails_the_next_level() {
+    thread::scope(|scope| {
+        scope.spawn(first_solution_passes_and_fails);
+        scope.spawn(second_solution_fails);
+        scope.spawn(third_solution_passes);
+    });
+}
+
+fn first_solution_passes_and_fails() {
     let learner = Learner::new();
     learner.take_solution(1);
     let (code, stdout, stderr) = learner.check(&[]);
@@ -84,7 +119,10 @@ fn each_solution_fails_the_next_level() {
     let progress = learner.progress();
     assert_eq!((&progress["level"], progress["checks"].as_array().unwrap().len()), (&2.into(), 2));
     assert!(fs::read_to_string(learner.folder.join("check.html")).unwrap().contains("kill-holder"));
+}
 
+fn second_solution_fails() {
+    let learner = Learner::new();
     learner.take_solution(2);
     let (code, stdout, stderr) = learner.check(&["--level", "3"]);
     assert_eq!(code, Some(1), "{stdout}{stderr}");
@@ -93,13 +131,15 @@ fn each_solution_fails_the_next_level() {
     for part in ["reaches the end of its lease", "is granted the lock", "has released it"] {
         assert!(story.contains(part), "the two requests are listed: {stdout}");
     }
-    assert_eq!(learner.progress(), progress, "a level that was chosen changes nothing");
+    let progress = learner.progress();
+    assert_eq!((&progress["level"], &progress["checks"]), (&1.into(), &Value::Array(Vec::new())));
+}
 
+fn third_solution_passes() {
+    let learner = Learner::new();
     // As at the levels with a fence, which does not matter here.
-    learner.take_solution(3);
-    let solution = fs::read_to_string(learner.folder.join("lock.py")).unwrap();
     let written = "    print('released', file=__import__('sys').stderr)\n    return redis(\"EVAL\"";
-    let solution = solution.replace("    return token", "    return token, 1");
+    let solution = solution(3).replace("    return token", "    return token, 1");
     learner.write_lock(&solution.replace("    return redis(\"EVAL\"", written));
     let (code, stdout, stderr) = learner.check(&["--level", "3"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
@@ -111,32 +151,92 @@ fn each_solution_fails_the_next_level() {
 
 #[test]
 fn mistakes_of_a_learner_are_named() {
-    let learner = Learner::new();
+    let frame = |line: &str| {
+        let code = "from holdfast_course import redis\ndef acquire(key, wait_s, ttl_ms):\n    ";
+        format!("{code}{line}\n    pass\ndef release(key, token):\n    pass\n")
+    };
     // Each also has to be the only reason: none of them is judged.
     let mistakes = [
-        ("", "acquire granted nothing"),
-        ("print('here')", "lock.py, line 3: it prints 'here' to stdout"),
-        ("redis('SET', key", "lock.py, line 3: '(' was never closed"),
-        ("import redys", "lock.py, line 3: ModuleNotFoundError: No module named 'redys'"),
-        ("return key + 1", "lock.py, line 3: TypeError"),
+        (frame(""), "acquire granted nothing"),
+        (frame("print('here')"), "lock.py, line 3: it prints 'here' to stdout"),
+        (frame("redis('SET', key"), "lock.py, line 3: '(' was never closed"),
+        (frame("return key + 1"), "lock.py, line 3: TypeError"),
+        (frame("import redys"), "line 3: it imports redys, which is not installed: python3 -m pip"),
     ];
-    for (line, message) in mistakes {
-        let code = "from holdfast_course import redis\ndef acquire(key, wait_s, ttl_ms):\n    ";
-        learner
-            .write_lock(&format!("{code}{line}\n    pass\ndef release(key, token):\n    pass\n"));
-        let (code, stdout, stderr) = learner.check(&[]);
-        assert_eq!(code, Some(2), "{line}: {stdout}{stderr}");
-        assert!(stderr.contains(message), "{line}: {stderr}");
-        assert!(!stderr.contains("exit status"), "{line}: the judge's own words: {stderr}");
+    let check = |(code, message): (String, &str)| {
+        let learner = Learner::new();
+        learner.write_lock(&code);
+        let stderr = learner.refused();
+        assert!(stderr.contains(message), "{code}: {stderr}");
+        assert!(!stderr.contains("exit status"), "{code}: the judge's own words: {stderr}");
+        assert_eq!(learner.progress()["checks"].as_array().unwrap().len(), 0);
+    };
+    thread::scope(|scope| {
+        for mistake in mistakes {
+            scope.spawn(move || check(mistake));
+        }
+    });
+}
+
+/// What a check needs and does not find is named before anything is started.
+#[test]
+fn missing_part_is_told_how_to_get_it() {
+    let programs = tempfile::tempdir().unwrap();
+    // As of a version manager that has no version to run.
+    let cargo = programs.path().join("cargo");
+    fs::write(&cargo, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let languages = [
+        ("python", "lock.py", "python3 is missing: https://www.python.org"),
+        ("javascript", "lock.js", "node is missing: https://nodejs.org"),
+        ("rust", "src/lock.rs", "cargo is missing: https://rustup.rs"),
+    ];
+    for (language, file, message) in languages {
+        let learner = Learner::with(language, file);
+        let folder = learner.folder.to_str().unwrap();
+        let mut check = course_command(&["check", folder]);
+        let output = check.env("PATH", programs.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(message), "{output:?}");
+
+        if language == "rust" {
+            learner.write_lock("use redys::Client;\n");
+            let stderr = learner.refused();
+            let manifest = fs::canonicalize(learner.folder.join("Cargo.toml")).unwrap();
+            let add = format!("cargo add --manifest-path '{}' redys", manifest.display());
+            assert!(stderr.contains("cargo could not compile src/lock.rs"), "{stderr}");
+            assert!(stderr.contains(&add), "{stderr}");
+        }
+        fs::remove_file(learner.folder.join(file)).unwrap();
+        let stderr = learner.refused();
+        assert!(stderr.contains(&format!("{file} is missing in")), "{stderr}");
     }
-    learner.write_lock("import redys\n");
-    let (code, _, stderr) = learner.check(&[]);
-    assert_eq!(code, Some(2), "{stderr}");
-    assert!(stderr.contains("python3 -m pip install redys"), "{stderr}");
-    fs::remove_file(learner.folder.join("lock.py")).unwrap();
-    let (_, _, stderr) = learner.check(&[]);
-    assert!(stderr.contains("lock.py is missing in"), "{stderr}");
-    assert_eq!(learner.progress()["checks"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn interrupted_check_leaves_nothing_behind() {
+    let learner = Learner::new();
+    learner.take_solution(1);
+    let progress = fs::read(learner.folder.join(".course.json")).unwrap();
+    let names = || {
+        let entries = fs::read_dir(&learner.folder).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let files = names();
+
+    let run = JudgeRun::start_check(&learner.folder);
+    run.wait_for_adapters();
+    run.send_to_group(Signal::INT);
+    let end = run.finish();
+    assert_eq!((end.code, end.stdout.as_str()), (Some(2), ""), "{}", end.stderr);
+    assert!(end.stderr.contains("interrupted"), "{}", end.stderr);
+    assert_eq!(fs::read(learner.folder.join(".course.json")).unwrap(), progress);
+    assert_eq!(names(), files);
+    // And the folder is free again.
+    assert!(course(&["status", learner.folder.to_str().unwrap()]).status.success());
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub(super) struct Recording {
     pub(super) stall: Option<Stall>,
     /// Time in which no client could reach Redis.
     pub(super) outage: Option<(u64, u64)>,
-    /// Time over which a fault struck again and again.
-    pub(super) blows: Option<(u64, u64)>,
+    /// Time over which a fault struck: again and again, or until the killed processes had ended.
+    pub(super) struck: Option<(u64, u64)>,
     pub(super) last_error: Option<String>,
     /// The end of the stderr of an adapter.
     pub(super) last_words: Vec<String>,

@@ -80,7 +80,7 @@ pub(super) async fn place(
                     _ => stage.redis.flush_scripts().await?,
                 }
             }
-            stage.recording.blows = Some((from_us, monotonic_us()));
+            stage.recording.struck = Some((from_us, monotonic_us()));
         }
         Fault::ClockJump => {
             if let Some(why_not) = stage.find_fixed_clock().await {

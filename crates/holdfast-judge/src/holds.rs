@@ -143,7 +143,7 @@ pub(super) fn longest_block(
     let ends = std::iter::once(recording.began_us).chain(held_times.iter().map(|time| time.1));
     let starts = held_times.iter().map(|time| time.0).chain(std::iter::once(recording.ended_us));
     let gaps =
-        ends.zip(starts).flat_map(|(from, until)| match recording.outage.or(recording.blows) {
+        ends.zip(starts).flat_map(|(from, until)| match recording.outage.or(recording.struck) {
             Some((away, back)) if away < until && back > from => {
                 [(from, away.max(from)), (back.min(until), until)]
             }
@@ -236,7 +236,7 @@ mod tests {
         });
         waited.outage = Some((600, 900));
         assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((900, 50)));
-        (waited.outage, waited.blows) = (None, Some((600, 800)));
+        (waited.outage, waited.struck) = (None, Some((600, 800)));
         assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((800, 150)));
     }
 }

@@ -241,6 +241,8 @@ impl<'a> Stage<'a> {
         // At least until here it held the lock.
         turn.release_us = monotonic_us();
         self.workers[worker as usize].kill().await;
+        // Until they have ended, stopped clients are still connected, and may be passed the lock.
+        self.recording.struck = Some((turn.release_us, monotonic_us()));
         self.recording.turns.push(turn);
 
         self.workers[worker as usize] = self.start_worker(worker).await?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::events::{Recording, events_between, ms, story};
 use super::holds::{self, HoldPair};
 use super::ledger::{Ledger, LedgerEntry};
-use super::plan::JudgePlan;
+use super::plan::{Fault, JudgePlan};
 use super::protocol::{Turn, TurnOutcome};
 use super::report::{ClientId, FaultReport, Violation, WithFence};
 use holdfast_base::output::grouped;
@@ -15,6 +15,8 @@ use holdfast_base::stats;
 const MAX_OF_KIND: usize = 3;
 /// A blocked time is a violation if it is longer than this many TTLs.
 pub(super) const MAX_BLOCKED_TTLS: u64 = 3;
+/// The same after the death of the holder: its lease, and as much again to find that it has ended.
+pub(super) const MAX_BLOCKED_TTLS_AFTER_KILL: u64 = 2;
 /// Names that a sentence lists.
 const MAX_NAMES: usize = 8;
 
@@ -255,7 +257,11 @@ impl Evidence<'_> {
         let Some((from, length)) = holds::longest_block(&times, self.recording) else { return };
         self.report.blocked_ms_max = length / 1_000;
         let ttl_ms = self.plan.args.ttl_ms;
-        if length / 1_000 <= MAX_BLOCKED_TTLS * ttl_ms {
+        let limit = match self.report.name == Fault::KillHolder.name() {
+            true => MAX_BLOCKED_TTLS_AFTER_KILL,
+            false => MAX_BLOCKED_TTLS,
+        };
+        if length / 1_000 <= limit * ttl_ms {
             return;
         }
 

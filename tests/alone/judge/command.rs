@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,6 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A process, which its start time identifies even if its id is used again.
 type Identity = (i32, u64);
 
+/// Files that a running adapter has in its command line.
+const ADAPTERS: [&str; 2] = ["adapter.py", "holdfast_course.py"];
+
 /// A running judge. Its end is checked: no process that it started runs afterwards.
 pub struct JudgeRun {
     child: Child,
@@ -33,7 +37,7 @@ pub struct JudgeRun {
     watched: Arc<AtomicBool>,
     watcher: JoinHandle<()>,
     outputs: [JoinHandle<String>; 2],
-    _folder: TempDir,
+    _folder: Option<TempDir>,
     _machine: SharedMachine,
 }
 
@@ -70,14 +74,28 @@ impl JudgeRun {
         let folder = tempfile::tempdir().unwrap();
         let clients: &[&str] =
             if options.contains(&"--clients") { &[] } else { &["--clients", CLIENTS] };
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        judge
             .args(["judge", "--seed", "7"])
             .args(clients)
             .arg("--env")
             .arg(format!("LOCK_FOLDER={}", folder.path().display()))
             .args(options)
             .arg("--")
-            .args(command)
+            .args(command);
+        Self { _folder: Some(folder), ..Self::watch(judge, machine) }
+    }
+
+    /// Starts a check of the course, in a process group of its own as a shell does.
+    pub fn start_check(folder: &Path) -> Self {
+        let machine = share_machine();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        check.args(["course", "check", "--seed", "7"]).arg(folder).process_group(0);
+        Self::watch(check, machine)
+    }
+
+    fn watch(mut command: Command, machine: SharedMachine) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -97,14 +115,22 @@ impl JudgeRun {
             watched,
             watcher,
             outputs: [stdout, stderr],
-            _folder: folder,
+            _folder: None,
             _machine: machine,
         }
     }
 
     pub fn send(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Sends a signal to all processes of a check's group, as a terminal does on ^C.
+    pub fn send_to_group(&self, signal: Signal) {
+        kill_process_group(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 
     pub fn wait_for(&self, condition: impl FnMut() -> bool) {
@@ -139,7 +165,8 @@ impl JudgeRun {
             let seen = self.seen.lock().unwrap().clone();
             let adapters = seen.iter().filter(|(pid, _)| {
                 let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                let is_adapter = String::from_utf8_lossy(&command).contains("adapter.py");
+                let command = String::from_utf8_lossy(&command);
+                let is_adapter = ADAPTERS.iter().any(|file| command.contains(file));
                 // Not the worker, which receives the adapter's command on its stdin.
                 is_adapter && state_of(*pid).is_some_and(|state| are(state.0))
             });

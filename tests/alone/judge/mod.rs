@@ -3,7 +3,7 @@
 //!
 //! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime (script/test installs them).
 
-mod command;
+pub mod command;
 mod history;
 
 use std::path::Path;

@@ -297,6 +297,13 @@ function placeOf(error) {
   return line ? `lock.js, line ${line[1]}: ` : 'lock.js: ';
 }
 
+// Ends the check with an error of lock.js; of a missing module, says how to get it.
+function fail(error) {
+  const text = `${placeOf(error)}${error}`;
+  if (!error || error.code !== 'MODULE_NOT_FOUND') stop(text);
+  stop(`${text.split('\n')[0]}: npm install it here, or use redis and postgres of holdfast_course.js`);
+}
+
 const isOfServer = (error) => error instanceof ServerAway || error instanceof ServerError;
 
 async function acquire(message, request) {
@@ -340,7 +347,7 @@ async function serve(message) {
     if (error instanceof Cancelled) answer = { ok: false, reason: 'cancelled' };
     // A server that is away is no fault of the lock.
     else if (isOfServer(error)) answer = { ok: false, reason: 'error', detail: placeOf(error) + error.message };
-    else stop(`${placeOf(error)}${error}`);
+    else fail(error);
   } finally {
     request.isAnswered = true;
     requests.delete(message.id);
@@ -365,11 +372,7 @@ async function initialize(message) {
     lock = require('./lock.js');
     if (lock.ready) await lock.ready();
   } catch (error) {
-    if (error.code === 'MODULE_NOT_FOUND') {
-      stop(`${placeOf(error)}${error.message.split('\n')[0]}: npm install it here, or use redis and postgres of ` +
-        'holdfast_course.js');
-    }
-    stop(`${placeOf(error)}${error}`);
+    fail(error);
   }
   for (const name of ['acquire', 'release']) {
     if (typeof lock[name] !== 'function') stop(`lock.js exports no function ${name}`);
@@ -383,7 +386,7 @@ function main() {
   process.stdout.write = (text) => stop(`${placeOf(new Error())}it prints ` +
     `${JSON.stringify(String(text).trim())} to stdout, which belongs to the judge. Use console.error(…)`);
   process.on('unhandledRejection', (error) => {
-    if (!isOfServer(error)) stop(`${placeOf(error)}${error}`);
+    if (!isOfServer(error)) fail(error);
     console.error(`${placeOf(error)}in the background: ${error}`);
   });
   const input = readline.createInterface({ input: process.stdin });

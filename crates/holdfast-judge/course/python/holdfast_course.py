@@ -289,8 +289,16 @@ def _place(error):
     return f"lock.py, line {frames[-1].lineno}: " if frames else "lock.py: "
 
 
+def _missing(error):
+    """Says how to get a module."""
+    return (f"{_place(error)}it imports {error.name}, which is not installed: python3 -m pip install "
+            f"{error.name}, or use redis and postgres of holdfast_course")
+
+
 def _error(request, error):
     place = _place(error)
+    if isinstance(error, ModuleNotFoundError):
+        _stop(_missing(error))
     if not isinstance(error, (ConnectionError, RuntimeError)):
         _stop(f"{place}{type(error).__name__}: {error}")
     # A server that is away is no fault of the lock.
@@ -363,8 +371,7 @@ def _import_lock():
     except ModuleNotFoundError as error:
         if error.name == "lock":
             _stop("lock.py is missing")
-        _stop(f"lock.py imports {error.name}, which is not installed: python3 -m pip install "
-              f"{error.name}, or use redis and postgres of holdfast_course")
+        _stop(_missing(error))
     except BaseException as error:
         _stop(f"{_place(error)}{type(error).__name__}: {error}")
     for name in ("acquire", "release"):

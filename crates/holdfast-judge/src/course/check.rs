@@ -1,5 +1,6 @@
 //! A check: the lock is compiled if it has to be, judged, and compared with the rules of its level.
 
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,7 +11,9 @@ use time::format_description::well_known::Rfc3339;
 
 use super::folder::{Check, CourseFolder, Language};
 use super::levels::{self, Finding, LAST_LEVEL};
+use super::text::quote;
 use crate::adapter::NOT_ANSWERED;
+use crate::args::JudgeArgs;
 use crate::report::Judgement;
 use crate::run::NO_GRANT;
 use holdfast_base::message;
@@ -30,6 +33,9 @@ pub struct CheckArgs {
     /// Judge at this level, and leave the progress as it is
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(LAST_LEVEL)))]
     pub level: Option<u32>,
+    /// Also write every request and answer as lines of JSON, for `holdfast judge check`
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
 }
 
 /// A check, to be described once its page is written.
@@ -64,7 +70,9 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     prepare(language, &folder.path)?;
 
     let level = args.level.unwrap_or_else(|| progress.checked_level());
-    let plan = levels::judge_args(level, args.seed, language.command(&folder.path));
+    let command = language.command(&folder.path);
+    let settings = levels::judge_args(level, args.seed, command);
+    let plan = JudgeArgs { history: args.history.clone(), ..settings };
     let limit_s = plan.answer_timeout_s;
     let judged = Box::pin(crate::judge(&plan)).await;
     let judgement = judged.map_err(|error| explain(error, limit_s))?;
@@ -102,21 +110,43 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
 
     let (program, how) = language.program();
     let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    if version.is_err() {
+    // A program of a version manager that has no version to run exists, and fails.
+    if !version.is_ok_and(|status| status.success()) {
         let missing = message!("course-missing-program", program, how);
         bail!("{}", missing.text(Edition::of_environment()));
     }
 
     if language == Language::Rust {
-        let mut build = Command::new(program);
-        build.args(["build", "--release", "--quiet", "--manifest-path"]);
-        build.arg(folder.join("Cargo.toml")).arg("--target-dir").arg(folder.join("target"));
-        let status = build.status().context("can't run cargo")?;
-        if !status.success() {
-            bail!("{} does not compile (see above)", language.lock_file());
-        }
+        compile(language.lock_file(), folder)?;
     }
     Ok(())
+}
+
+/// Compiles a lock in Rust, and shows what cargo says.
+fn compile(lock_file: &str, folder: &Path) -> anyhow::Result<()> {
+    let edition = Edition::of_environment();
+    let manifest = folder.join("Cargo.toml");
+    // It writes to a pipe, and would leave out the colours.
+    let color = if io::stderr().is_terminal() { "always" } else { "never" };
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--quiet", "--color", color, "--manifest-path"]);
+    build.arg(&manifest).arg("--target-dir").arg(folder.join("target"));
+    let built = build.stdin(Stdio::null()).output().context("can't run cargo")?;
+
+    let _ = io::stderr().write_all(&built.stderr);
+    if built.status.success() {
+        return Ok(());
+    }
+    let failed = message!("course-not-compiled", file = lock_file).text(edition);
+    let Some(name) = missing_crate(&String::from_utf8_lossy(&built.stderr)) else { bail!(failed) };
+    let how = message!("course-missing-crate", name, manifest = quote(&manifest)).text(edition);
+    bail!("{failed} {how}")
+}
+
+/// Returns the first name that the compiler takes for a crate which `Cargo.toml` does not have.
+fn missing_crate(said: &str) -> Option<String> {
+    let (_, after) = said.split_once("a crate named `")?;
+    Some(after.split_once('`')?.0.to_owned())
 }
 
 /// Says in the words of the course what the judge could not judge.

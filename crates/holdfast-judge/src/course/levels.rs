@@ -8,6 +8,7 @@ use holdfast_base::output::grouped;
 
 use crate::args::JudgeArgs;
 use crate::report::{FaultReport, Judgement, UNDISTURBED, Violation};
+use crate::violations::{MAX_BLOCKED_TTLS, MAX_BLOCKED_TTLS_AFTER_KILL};
 
 pub const LAST_LEVEL: u32 = 8;
 /// From this level on, `acquire` returns a fence.
@@ -153,8 +154,7 @@ impl Rules {
             UNDISTURBED => self.examine_undisturbed(fault),
             "kill-holder" => {
                 self.nothing_lost(fault);
-                // Under the last level's rule, three leases are enough.
-                self.granted_again(fault, 2 * TTL_MS);
+                self.granted_again(fault, MAX_BLOCKED_TTLS_AFTER_KILL);
                 let left = fault.violations.iter().filter(|it| it.kind == "leftover-key").count();
                 self.count(fault, "course-rule-leftover", left as u64, "leftover-key");
                 self.fences_grow(fault);
@@ -179,7 +179,7 @@ impl Rules {
         if self.level >= EVERYTHING {
             self.count(fault, "course-rule-starved", fault.waiters_starved, "starved");
             if fault.name != "kill-holder" {
-                self.granted_again(fault, 3 * TTL_MS);
+                self.granted_again(fault, MAX_BLOCKED_TTLS);
             }
         }
     }
@@ -232,7 +232,9 @@ impl Rules {
         self.count(fault, "course-rule-fenced", fenced, "lost-with-fence");
     }
 
-    fn granted_again(&mut self, fault: &FaultReport, limit_ms: u64) {
+    /// The judge has a sentence for what is longer.
+    fn granted_again(&mut self, fault: &FaultReport, limit_ttls: u64) {
+        let limit_ms = limit_ttls * TTL_MS;
         let blocked = fault.blocked_ms_max;
         let rule = Message::new("course-rule-blocked").with("ms", grouped(limit_ms));
         let measured = format!("{} ms", grouped(blocked));
