@@ -76,6 +76,10 @@ pub struct JudgeArgs {
     /// Under long-work, another client holds the lock while the first one releases; for the course.
     #[arg(skip)]
     pub second_holder: bool,
+    /// The work without a fault goes on until there are so many turns a client, for at most five
+    /// times as long; for the course.
+    #[arg(skip)]
+    pub min_turns: u32,
     /// Environment variable for the adapter, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub env: Vec<(String, String)>,

@@ -108,9 +108,12 @@ pub struct FaultReport {
     pub jain: f64,
     #[serde(default)]
     pub acquired: u64,
-    /// Redis commands per grant, without those of an idle server.
+    /// Redis commands per grant, without those of idle adapters.
     #[serde(default)]
     pub redis_commands: f64,
+    /// Those of idle adapters per second, once the clients have ended; only without a fault.
+    #[serde(default)]
+    pub idle_commands: f64,
     /// One sentence for each violation, with its evidence; the first few of each kind.
     #[serde(default)]
     pub violations: Vec<Violation>,

@@ -29,6 +29,8 @@ use holdfast_services::{TempFolder, TempPostgres};
 /// Time over which the commands of idle adapters are counted.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The work takes at most so many times its length until there are enough turns.
+const MAX_PROLONGATION: u32 = 5;
 /// Why there is no judgement: without a grant there is nothing to judge.
 pub(super) const NO_GRANT: &str = "no client got the lock";
 /// Characters of an error that a report quotes.
@@ -255,13 +257,6 @@ impl Judge<'_> {
         stage: &mut Stage<'_>,
     ) -> anyhow::Result<Result<ServerFigures, String>> {
         let undisturbed = stage.fault == Fault::Undisturbed;
-        if undisturbed {
-            let before = stage.redis.commands().await?;
-            stage.work_for(IDLE_PERIOD).await?;
-            let idle = stage.redis.commands().await?.saturating_sub(before);
-            self.idle_commands_per_s = idle as f64 / IDLE_PERIOD.as_secs_f64();
-        }
-
         let before = stage.redis.commands().await?;
         let since = Instant::now();
         stage.begin().await?;
@@ -276,13 +271,36 @@ impl Judge<'_> {
             stage.work_for(self.plan.ttl(RECOVERY_TTLS)).await?;
         }
         stage.work_for(self.plan.work().saturating_sub(since.elapsed())).await?;
+        if undisturbed {
+            self.work_on(stage, since).await?;
+        }
         stage.end().await?;
 
-        let idle = self.idle_commands_per_s * since.elapsed().as_secs_f64();
-        let used = stage.redis.commands().await?.saturating_sub(before);
+        let elapsed = since.elapsed();
+        let after = stage.redis.commands().await?;
+        if undisturbed {
+            // Now, as adapters start some of what they do in the background with the first lock.
+            stage.work_for(IDLE_PERIOD).await?;
+            let idle = stage.redis.commands().await?.saturating_sub(after);
+            self.idle_commands_per_s = idle as f64 / IDLE_PERIOD.as_secs_f64();
+        }
+
+        let used = after.saturating_sub(before);
+        let idle = self.idle_commands_per_s * elapsed.as_secs_f64();
         let (leftover_keys, unusual_keys) = self.wait_for_expiry(stage).await?;
         let commands = used.saturating_sub(idle as u64);
         Ok(Ok(ServerFigures { commands, leftover_keys, unusual_keys }))
+    }
+
+    /// Lets the clients work on until there are enough turns to compare.
+    async fn work_on(&self, stage: &mut Stage<'_>, since: Instant) -> anyhow::Result<()> {
+        let args = &self.plan.args;
+        let enough = (args.min_turns * args.workers * args.clients) as usize;
+        let longest = self.plan.work() * MAX_PROLONGATION;
+        while stage.recording.turns.len() < enough && since.elapsed() < longest {
+            stage.work_for(POLL_INTERVAL).await?;
+        }
+        Ok(())
     }
 
     /// Waits two TTLs, or until no key is left that is not left without a fault either. Returns the
@@ -338,6 +356,7 @@ impl Judge<'_> {
             leftover_keys: figures.leftover_keys,
             acquired: holds.len() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
+            idle_commands: if fault == Fault::Undisturbed { self.idle_commands_per_s } else { 0.0 },
             stderr: recording.last_words.clone(),
             ..FaultReport::default()
         };

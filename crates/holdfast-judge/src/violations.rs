@@ -292,8 +292,7 @@ impl Evidence<'_> {
         waits.sort_unstable();
 
         // In a fair queue, each client waits for one turn of every other.
-        let turn_ms = ms(self.recording.work_us()) / self.holds.len().max(1) as f64;
-        let fair_ms = turn_ms * grants.len() as f64;
+        let fair_ms = turn_ms(self.holds, self.recording) * grants.len() as f64;
         self.report.wait_p50_ms = percentile_ms(&waits, 50);
         self.report.wait_p99_ms = percentile_ms(&waits, 99);
         self.report.wait_ratio = self.report.wait_p99_ms / fair_ms.max(f64::MIN_POSITIVE);
@@ -330,6 +329,12 @@ impl Evidence<'_> {
     }
 }
 
+/// Returns the mean time of a turn during the work. Each client has one more after its end.
+fn turn_ms(holds: &[Turn], recording: &Recording) -> f64 {
+    let turns = holds.iter().filter(|hold| hold.answered_us <= recording.ended_us).count();
+    ms(recording.work_us()) / turns.max(1) as f64
+}
+
 /// Returns a percentile of times in microseconds, which are in order.
 fn percentile_ms(times_us: &[u64], percent: usize) -> f64 {
     let at = (times_us.len() * percent).div_ceil(100).saturating_sub(1);
@@ -351,4 +356,18 @@ fn list<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = names.len().saturating_sub(MAX_NAMES);
     let named = names.take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more == 0 { named } else { format!("{named} and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_after_the_work_do_not_shorten_it() {
+        let hold = |answered_us| Turn { answered_us, ..Turn::default() };
+        let recording = Recording { began_us: 1_000, ended_us: 5_000, ..Recording::default() };
+        let holds = [2_000, 4_000, 5_500, 6_000].map(hold);
+        assert_eq!(turn_ms(&holds, &recording), 2.0);
+        assert_eq!(turn_ms(&holds[2..], &recording), 4.0);
+    }
 }

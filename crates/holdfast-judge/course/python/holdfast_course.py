@@ -46,7 +46,7 @@ class Cancelled(BaseException):
 
 
 class Request:
-    """A call of `acquire` with the `release` that follows it, in a thread of its own."""
+    """A call of `acquire`, or of the `release` that follows it in the same thread."""
 
     def __init__(self):
         self.is_cancelled = threading.Event()
@@ -319,7 +319,7 @@ def _grant(request, held, ttl_ms):
 
 def _serve_lock(lock, message, ttl_ms):
     """Acquires, answers, and serves the request to release."""
-    request = _local.request = _requests[message["id"]]
+    _local.request = _requests[message["id"]]
     key = message["key"]
     try:
         held = lock.acquire(key, message["wait_ms"] / 1000, ttl_ms)
@@ -337,7 +337,8 @@ def _serve_lock(lock, message, ttl_ms):
     _releases[name] = releases
     _answer(message, ok=True, lease=name, **fence)
     message = releases.get()
-    _requests[message["id"]] = request
+    # Another one: a late cancellation of `acquire` has come to nothing.
+    _local.request = _requests[message["id"]] = Request()
     try:
         released = lock.release(key, token)
     except Cancelled:

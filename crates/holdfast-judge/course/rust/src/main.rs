@@ -63,7 +63,7 @@ impl fmt::Display for Cancelled {
 
 impl std::error::Error for Cancelled {}
 
-/// A call of `acquire` with the `release` that follows it, in a thread of its own.
+/// A call of `acquire`, or of the `release` that follows it in the same thread.
 #[derive(Debug, Default)]
 struct Request {
     state: Mutex<RequestState>,
@@ -317,7 +317,7 @@ fn cancel(message: &Message) {
 
 /// Acquires, answers, and serves the request to release.
 fn serve_lock(message: Message, request: Arc<Request>) {
-    REQUEST.set(Arc::clone(&request));
+    REQUEST.set(request);
     let key = message["key"].clone();
     let wait = Duration::from_millis(message["wait_ms"].parse().expect("a number"));
     let (token, fence) = match lock::acquire(&key, wait, setup().ttl_ms) {
@@ -336,7 +336,10 @@ fn serve_lock(message: Message, request: Arc<Request>) {
     LEASES.lock().unwrap().get_or_insert_default().insert(lease.clone(), sender);
     answer(&message, &format!("\"ok\":true,\"lease\":\"{lease}\"{fence}"));
     let Ok(message) = releases.recv() else { return };
+    // Another one: a late cancellation of `acquire` has come to nothing.
+    let request = Arc::default();
     register(&message, &request);
+    REQUEST.set(request);
     match lock::release(&key, &token) {
         Ok(true) => answer(&message, "\"ok\":true"),
         Ok(false) => answer(&message, "\"ok\":false,\"reason\":\"lost\""),
