@@ -9,9 +9,8 @@ use clap::Args;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::folder::{Check, CourseFolder, Language};
+use super::folder::{Check, CourseFolder, Language, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
-use super::text::quote;
 use crate::adapter::NOT_ANSWERED;
 use crate::args::JudgeArgs;
 use crate::report::Judgement;

@@ -221,3 +221,10 @@ fn readme(language: Language, edition: Edition) -> String {
         text("course-1-task"),
     )
 }
+
+/// Quotes a path for a shell if it must be.
+pub(super) fn quote(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
+    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}

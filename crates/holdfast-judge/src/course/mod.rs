@@ -55,7 +55,7 @@ pub struct CourseAnswer {
 pub fn create(language: Language, folder: &Path) -> anyhow::Result<CourseAnswer> {
     let edition = Edition::of_environment();
     let next = folder::create(language, folder, edition)?.text(edition);
-    let command = format!("holdfast course check {}", text::quote(folder));
+    let command = format!("holdfast course check {}", folder::quote(folder));
     let task = text::task(1, edition);
     Ok(CourseAnswer { text: format!("{task}\n\n{next}\n\n  {command}\n"), yes: true })
 }

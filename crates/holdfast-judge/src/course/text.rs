@@ -1,9 +1,7 @@
 //! What the course prints.
 
-use std::path::Path;
-
 use super::check::CheckResult;
-use super::folder::Progress;
+use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
 use crate::report::{Event, UNDISTURBED};
 use holdfast_base::message;
@@ -53,13 +51,6 @@ pub(super) fn hint(level: u32, number: usize, language: Language) -> String {
         return text;
     }
     text + &language.text("course-hint-last") + "\n"
-}
-
-/// Quotes a path for a shell if it must be.
-pub(super) fn quote(path: &Path) -> String {
-    let path = path.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
-    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 pub(super) fn status(progress: &Progress, language: Language) -> String {
