@@ -3,14 +3,15 @@
 //! All levels, languages and seeds: `script/test-course`. Needs Postgres, Redis and Python 3.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::judge::command::JudgeRun;
@@ -287,4 +288,47 @@ fn folder_is_the_learners_own() {
     let (code, _, stderr) = learner.check(&[]);
     assert_eq!(code, Some(2));
     assert!(stderr.contains("is no folder of the course"), "{stderr}");
+}
+
+/// It arrives when `acquire` has made its last call of a server, and returns the lock.
+#[test]
+fn late_cancellation_does_not_end_the_release() {
+    let learner = Learner::new();
+    learner.write_lock(
+        "import os, time\nfrom holdfast_course import sleep\n\
+         def acquire(key, wait_s, ttl_ms):\n\
+         \x20   while not os.path.exists(__file__ + '.go'):\n\
+         \x20       time.sleep(0.01)\n\
+         \x20   return 'mine'\n\
+         def release(key, token):\n\
+         \x20   sleep(0)\n\
+         \x20   return True\n",
+    );
+    let mut adapter = Command::new("python3")
+        .args(["-B", "holdfast_course.py"])
+        .current_dir(&learner.folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut requests = adapter.stdin.take().unwrap();
+    let mut answers = BufReader::new(adapter.stdout.take().unwrap()).lines();
+    let mut send = |request: Value| writeln!(requests, "{request}").unwrap();
+    let mut receive = || serde_json::from_str::<Value>(&answers.next().unwrap().unwrap()).unwrap();
+
+    let urls = ["redis://:x@127.0.0.1:1/0", "postgres://x:x@127.0.0.1:1/x"];
+    send(json!({
+        "id": 1, "op": "init", "ttl_ms": 500, "redis_url": urls[0], "database_url": urls[1],
+    }));
+    assert_eq!(receive()["ok"], true);
+    send(json!({ "id": 2, "op": "acquire", "key": "a", "wait_ms": 5_000 }));
+    send(json!({ "id": 3, "op": "cancel", "request": 2 }));
+    assert_eq!(receive(), json!({ "id": 3, "ok": true }));
+    fs::write(learner.folder.join("lock.py.go"), "").unwrap();
+    let granted = receive();
+    assert_eq!((&granted["id"], &granted["ok"]), (&2.into(), &true.into()));
+    send(json!({ "id": 4, "op": "release", "key": "a", "lease": granted["lease"] }));
+    assert_eq!(receive(), json!({ "id": 4, "ok": true }));
+    drop(requests);
+    adapter.wait().unwrap();
 }

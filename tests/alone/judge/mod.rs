@@ -273,11 +273,16 @@ fn kernel_lock_is_safe_under_every_fault() {
     }
 }
 
+/// The lock of the kernel sends nothing for a grant: what its adapter begins to ask in the background
+/// is no part of one.
 #[test]
 fn table_names_faults_and_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("judgement.json");
+    let json = ["--json", file.to_str().unwrap(), "--env", "ASKS=1"];
     let options = ["--faults", "clock-jump", "--seconds", "0.3"];
     let clean = ["env", "-u", "LD_PRELOAD"];
-    let run = JudgeRun::start_behind(&clean, "flock", &options).finish();
+    let run = JudgeRun::start_behind(&clean, "flock", &[&options[..], &json].concat()).finish();
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     if cfg!(target_os = "linux") {
         let why_not = "\nclock-jump  did not run: python3 does not load libfaketime\n";
@@ -285,6 +290,12 @@ fn table_names_faults_and_verdict() {
     }
     assert!(run.stdout.contains("test flock (no fences"), "{}", run.stdout);
     assert!(run.stdout.contains("\nSafe: no lost update"), "{}", run.stdout);
+    let judgement = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let none = fault(&judgement, "none");
+    let (idle, of_grants) = (number(none, "idle_commands"), number(none, "redis_commands"));
+    // Half a second of work at least.
+    let background = idle / 2.0 / number(none, "acquired");
+    assert!(idle > 0.0 && of_grants < background / 2.0, "{none:#}");
 }
 
 /// Options of a short judgement with an adapter that misbehaves.
