@@ -273,8 +273,8 @@ fn kernel_lock_is_safe_under_every_fault() {
     }
 }
 
-/// The lock of the kernel sends nothing for a grant: what its adapter begins to ask in the background
-/// is no part of one.
+/// The lock of the kernel sends nothing for a grant: what its adapter begins to ask in the
+/// background is no part of one.
 #[test]
 fn table_names_faults_and_verdict() {
     let folder = tempfile::tempdir().unwrap();
