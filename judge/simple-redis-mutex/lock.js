@@ -5,6 +5,9 @@ const { lock, tryLock } = require('simple-redis-mutex');
 const { serve } = require('../common/adapter.js');
 const version = require('./package.json').dependencies['simple-redis-mutex'];
 
+// `lock` does not handle the errors of its attempts, which would end the process.
+process.on('unhandledRejection', (error) => console.error(String(error)));
+
 serve(async ({ redis_url, ttl_ms }) => {
   const client = createClient({ url: redis_url });
   client.on('error', () => {}); // it reconnects

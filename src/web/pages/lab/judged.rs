@@ -28,8 +28,10 @@ macro_rules! judged_files {
 /// The judgements that come with the program, by the name of their file. A test finds files that
 /// are not listed.
 const FILES: &[(&str, &str)] = judged_files![
+    "advisory-lock",
     "aioredlock",
     "async-redis-lock",
+    "curator",
     "distkit",
     "etcdctl",
     "flock",
@@ -37,12 +39,18 @@ const FILES: &[(&str, &str)] = judged_files![
     "holdfast-lock-owner",
     "holdfast-lock-redlock",
     "holdfast-lock-watchdog",
+    "kazoo",
+    "mariadb",
     "node-redlock",
+    "portalocker",
     "pottery",
     "python-redis-lock",
+    "redis-lock",
     "redis-py",
     "redis-semaphore",
+    "redlock-py",
     "rslock",
+    "sesamecare-redlock",
     "sqlx-advisory",
     "symfony-lock",
 ];
