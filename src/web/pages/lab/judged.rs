@@ -51,6 +51,7 @@ const FILES: &[(&str, &str)] = judged_files![
     "redlock-py",
     "rslock",
     "sesamecare-redlock",
+    "simple-redis-mutex",
     "sqlx-advisory",
     "symfony-lock",
 ];
