@@ -1,5 +1,7 @@
-//! holdfast-lock behind the judge: `fenced` (the default), `owner`, `watchdog` or `redlock`, whose
-//! servers are in QUORUM_URLS, separated by commas.
+//! holdfast-lock behind the judge: `fenced` (the default), `owner`, `watchdog`, `redlock`, whose
+//! servers are in QUORUM_URLS, separated by commas, or `stored`, whose fences Postgres keeps.
+
+mod stored;
 
 use std::time::Duration;
 
@@ -18,11 +20,7 @@ struct HoldfastLock {
 impl HoldfastLock {
     fn open(init: &Init, kind: &str) -> anyhow::Result<Self> {
         let name = format!("holdfast-lock {} {kind}", env!("CARGO_PKG_VERSION"));
-        let mut settings = Settings::default().with_ttl(init.ttl());
-        settings.fenced.ttl = init.ttl();
-        // Each request says how long it waits.
-        settings.acquire_timeout = Duration::from_hours(1);
-        let locks = Locks::new(Redis::open(&init.redis_url)?, settings)?;
+        let locks = open_locks(init)?;
         let (kind, locks) = match kind {
             "fenced" => (LockKind::Fenced, locks),
             "owner" => (LockKind::Owner, locks),
@@ -76,8 +74,19 @@ impl judge_adapter::Locks for HoldfastLock {
     }
 }
 
+fn open_locks(init: &Init) -> anyhow::Result<Locks> {
+    let mut settings = Settings::default().with_ttl(init.ttl());
+    settings.fenced.ttl = init.ttl();
+    // Each request says how long it waits.
+    settings.acquire_timeout = Duration::from_hours(1);
+    Ok(Locks::new(Redis::open(&init.redis_url)?, settings)?)
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let kind = std::env::args().nth(1).unwrap_or_else(|| "fenced".to_owned());
+    if kind == "stored" {
+        return serve(async |init| stored::StoredFences::open(&init).await).await;
+    }
     serve(async |init| HoldfastLock::open(&init, &kind)).await
 }
