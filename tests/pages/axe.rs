@@ -17,8 +17,8 @@ const WIDTHS: [u32; 3] = [320, 768, 1920];
 /// one of them, and no color depends on the width.
 const CONTRAST_WIDTHS: [u32; 2] = [320, 1920];
 
-/// Runs axe-core with the rule of the contrast, or with all others. No rule needs what it would load
-/// before.
+/// Runs axe-core with the rule of the contrast, or with all others. No rule needs what it would
+/// load before.
 const RUN: &str = "const [isContrast, done] = arguments;
     const others = { 'target-size': { enabled: true }, 'color-contrast': { enabled: false } };
     const options = isContrast ? { runOnly: ['color-contrast'] } : { rules: others };
@@ -270,8 +270,8 @@ pub fn axe() -> String {
     std::fs::read_to_string(path.trim()).unwrap()
 }
 
-/// Returns the violations: those of the contrast, which alone depends on the scheme, in both, and in
-/// English alone, since no color depends on the language.
+/// Returns the violations: those of the contrast, which alone depends on the scheme, in both, and
+/// in English alone, since no color depends on the language.
 pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<String> {
     let colored: &[u32] = if language == "en" { &CONTRAST_WIDTHS } else { &[] };
     let parts = [("light", false, &WIDTHS[..]), ("light", true, colored), ("dark", true, colored)];
