@@ -96,6 +96,8 @@ def document(t, name):
     foreign = not is_translated(name, t.language)
     note = f'<p class="hint">{t("site-docs-english")}</p>' if foreign else ""
     language = ' lang="en"' if foreign else ""
+    if re.search(r"<code[^>]*>[^<]*(?:script/|judge/|load/|cargo )", html):
+        note += f'<p class="hint">{t("site-docs-clone")}</p>'
     main = f"""<p class="crumb"><a href="index.html">{t("site-docs-title")}</a></p>
 {note}<article class="document"{language}>
 {html}</article>"""
@@ -116,6 +118,7 @@ def index(t, pages):
     items.append(f'<li><a href="glossary.html">{t("glossary-title")}</a></li>')
     main = f"""<h1>{t("site-docs-title")}</h1>
 <p class="lead">{t("site-docs-lead")}</p>
+<p>{t("site-docs-clone")}</p>
 <ul class="documents">{"".join(items)}</ul>"""
     return Page(t, "docs/index.html", t("site-docs-title"), main)
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 STATIC = ROOT / "static"
 # Of the shop; race.js plays recorded races here.
 ASSETS = ("holdfast.css", "holdfast.svg", "judged.css", "lab.css", "race.css", "race.js", "scheduler.css", "swimlane.css")
-OWN_ASSETS = ("judged.js", "scheduler.js", "site.css", "which-lock.js")
+OWN_ASSETS = ("judged.js", "race-choices.js", "scheduler.js", "site.css", "which-lock.js")
 
 
 def arguments():
@@ -94,7 +94,7 @@ def add_races(site, shop, all_texts):
     races = [shop.race(lock, buyers) for lock in LOCKS for buyers in (2, CROWD)]
     site.write("race.png", shop.request(f"/race/{races[0]['id']}/image.png", accept="image/png")[1])
     for t in all_texts:
-        films = shop.films(races, t.language)
+        films = [race_pages.paced(t, film) for film in shop.films(races, t.language)]
         stage = race_pages.stage(t, shop.page("/", t.language), films)
         image = f"{site.url}race.png" if site.url or t.language == "en" else "../race.png"
         head = race_pages.preview(t, films[0]["verdict"], image)
@@ -109,7 +109,7 @@ def add_scheduler(site, shop, all_texts):
     levels = scheduler_page.levels()["levels"]
     recorded = {level["name"]: shop.game(level, LANGUAGES) for level in levels}
     for t in all_texts:
-        games = {name: states[t.language] for name, states in recorded.items()}
+        games = {level["name"]: scheduler_page.with_rejections(t, level, recorded[level["name"]][t.language]) for level in levels}
         recordings = scheduler_page.as_script("recordedGames", games)
         site.write(f"assets/recorded-{t.language}.js", recordings)
         data = scheduler_page.game_data(t, games, sizes)

@@ -17,6 +17,7 @@ NAVIGATION = (
     ("index.html", "nav-race"),
     ("scheduler.html", "site-nav-scheduler"),
     ("judged.html", "judge-title"),
+    ("which-lock.html", "choose-title"),
     ("lessons.html", "site-nav-lessons"),
     ("course.html", "site-nav-course"),
     ("docs/index.html", "site-nav-docs"),
@@ -86,7 +87,6 @@ class Page:
 </header>
 """
             footer = f"""<footer>
-  <a href="{self.up}which-lock.html">{t("choose-title")}</a>
   <a href="{self.up}docs/glossary.html">{t("glossary-title")}</a>
   <nav class="languages" aria-label="{t("footer-language")}">
     {self.languages()}

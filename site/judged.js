@@ -7,11 +7,16 @@ const rows = [...document.querySelectorAll("tr[data-words]")];
 function find() {
   const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = new Set();
+  let shown = 0;
   for (const row of rows) {
     row.hidden = !wanted.every((word) => row.dataset.words.includes(word));
-    if (!row.hidden) found.add(row.dataset.words);
+    if (row.hidden) continue;
+    shown += 1;
+    found.add(row.dataset.words);
   }
-  document.getElementById("found").textContent = search.dataset[found.size === 1 ? "one" : "other"].replace("%", found.size);
+  const { one, other, rows: inRows } = search.dataset;
+  const locks = (found.size === 1 ? one : other).replace("%", found.size);
+  document.getElementById("found").textContent = shown === found.size ? locks : inRows.replace("%locks", locks).replace("%rows", shown);
 }
 
 search.hidden = false;

@@ -26,9 +26,10 @@ def judged_list(t, list_page):
     if not columns:
         raise SystemExit("site: the shop's list of judged locks has no columns")
     main = re.sub(r'(<th scope="col") title="[^"]*"', r"\1", main)
-    search = f"""<form class="search" id="search" role="search" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" hidden><label for="words">{t("site-search")}</label>
+    search = f"""<form class="search" id="search" role="search" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" data-rows="{t("site-search-rows", locks="%locks", rows="%rows")}" hidden><label for="words">{t("site-search")}</label>
 <input id="words" type="search" autocomplete="off" aria-describedby="words-about"> <span class="hint" id="words-about">{t("site-search-about")}</span>
 <output for="words" id="found"></output></form>
+<p><b>{t("site-judged-not-compared")}</b></p>
 <p>{t("site-judged-read")} <a href="docs/judge.html">{t("site-judged-own")}</a></p>
 """
     main = main.replace('<div class="scroll"', search + '<div class="scroll"', 1)
@@ -44,7 +45,9 @@ def add_search_words(page, judgements):
         name = re.search(r'href="judged/([a-z0-9-]+)\.html"', found[0])
         if name:
             row.words = judgements[name[1]]
-        return found[0].replace("<tr>", f'<tr data-words="{escape(row.words)}">', 1)
+        # A row without a link is of the lock above: with its fence.
+        part = "" if name else ' class="of-lock"'
+        return found[0].replace("<tr>", f'<tr{part} data-words="{escape(row.words)}">', 1)
 
     row.words = ""
     head, body = page.main.split("<tbody>", 1)
@@ -54,9 +57,33 @@ def add_search_words(page, judgements):
 
 
 def judged_page(t, name, page):
-    main = f'<p class="crumb"><a href="../judged.html">{t("judge-title")}</a></p>\n{without_crumb(main_of(page))}'
+    content = both_halves(t, name, without_crumb(main_of(page)))
+    main = f'<p class="crumb"><a href="../judged.html">{t("judge-title")}</a></p>\n{content}'
     title = unescape(re.search(r"<h1>(.*?)</h1>", main)[1])
     return Page(t, f"judged/{name}.html", title, main, ("swimlane.css", "judged.css"))
+
+
+def both_halves(t, name, main):
+    """Says of a lock with fences what it does with a store that checks them, and without, in verdicts
+    of the same size; of each that lost updates, that their numbers are not compared."""
+    with_fence = re.split("[:：]", t("judge-fence-safe"))[0]
+    verdict = r'(?s)<p class="saved-verdict([^"]*)">(?:<span aria-hidden="true">(.*?)</span>)?\s*(.*?)</p>'
+    found = re.search(rf'{verdict}(\s*<p class="judged-note">({with_fence}.*?)</p>)?', main)
+    if not found or with_fence in main and not found[5]:
+        raise SystemExit(f"site: the verdict on {name} is not understood")
+    loss, mark, text, _, fenced = found.groups()
+    halves = found[0]
+    if fenced:
+        is_safe = fenced == t("judge-fence-safe")
+        first = ("", "✓", t("site-judged-fence-safe")) if is_safe else (" loss", "▲", fenced)
+        second = (loss, mark or "✓", t("site-judged-no-fence", verdict=text[0].lower() + text[1:]))
+        halves = "\n".join(
+            f'<p class="saved-verdict half{kind}"><span aria-hidden="true">{sign}</span> {words}</p>'
+            for kind, sign, words in (first, second)
+        )
+    if "loss" in halves:
+        halves += f'\n<p class="judged-note">{t("site-judged-not-compared")}</p>'
+    return main.replace(found[0], halves, 1)
 
 
 def lessons_page(t, sizes):
@@ -102,7 +129,7 @@ def which_lock(t, shop):
         page = main_of(shop.page(f"/which-lock?{query}", t.language))
         found = re.search(r'(?s)<h2 id="answer-title"><code>(.*?)</section>', page)
         if given and found:
-            answers.append((given, f"<h2><code>{on_site(found[1])}"))
+            answers.append((given, f"<h2><code>{on_site(t, found[1])}"))
         elif left:
             for answer in choices[left[0]]:
                 walk({**given, left[0]: answer}, left[1:])
@@ -125,9 +152,10 @@ def which_lock(t, shop):
     return Page(t, "which-lock.html", t("choose-title"), main, ("lab.css",), ("which-lock.js",))
 
 
-def on_site(html):
-    """Leads links to lessons and judgements to those of the site; of other lessons it has the title."""
+def on_site(t, html):
+    """Leads links to lessons and judgements to those of the site; of other lessons it has the title, and where they are."""
     html = re.sub(r'href="/lab/judged/([a-z0-9-]+)"', r'href="judged/\1.html"', html)
     for name in LESSONS:
         html = html.replace(f'href="/lab/lessons/{name}"', f'href="lessons/{name}.html"')
+    html = re.sub(r'(?s)<a href="/lab/lessons/[^"]*">(.*?)</a>', lambda it: t("site-in-the-lab", lesson=it[1]), html)
     return re.sub(r'(?s)<a href="/[^"]*">(.*?)</a>', r"\1", html)

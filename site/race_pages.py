@@ -6,9 +6,12 @@ import re
 from html import escape
 
 from frame import COMMAND, Page
-from shop import CROWD, main_of
+from shop import CROWD, LOCKS, main_of
 
 STYLES = ("swimlane.css", "race.css")
+SCRIPTS = ("race.js", "race-choices.js")
+# Two races and a tap between them are over within ten seconds.
+PLAY_MS = 3_800
 NO_SCRIPT = "<noscript><style>#race, #race-proof { display: none; }</style></noscript>\n"
 
 
@@ -17,6 +20,20 @@ def one(pattern, text):
     if len(found) != 1:
         raise SystemExit(f"site: the shop's race has {len(found)} parts like {pattern}")
     return found[0]
+
+
+def paced(t, film):
+    """Returns a film at the pace of the site; its sentence on the pace says so."""
+    pace = PLAY_MS / film["playMs"]
+    scale = re.escape(t("race-scale", ms="MS", factor="FACTOR")).replace("MS", r"(\d+)").replace("FACTOR", r"(\d+)")
+
+    def slower(found):
+        return t("race-scale", ms=found[1], factor=max(1, round(int(found[2]) * pace)))
+
+    proof, scales = re.subn(scale, slower, film["proof"])
+    if scales != ("steps" in film):
+        raise SystemExit(f"site: a race has another pace than {scale}: {film['proof']}")
+    return {**film, "playMs": PLAY_MS, "proof": proof}
 
 
 def stage(t, shop_page, films):
@@ -90,8 +107,10 @@ def first_page(t, stage_html, head):
     frame = '<iframe src="…/race.html" title="Holdfast" width="100%" height="760"></iframe>'
     answers = [t(f"site-which-{name}") for name in ("one", "row", "hot", "store")]
     locks = "".join(f"<li>{answer}</li>" for answer in answers)
+    space = "" if t.language == "zh" else " "
+    leads = "".join(f' data-{lock}="{escape(t(f"site-lead-{lock}"))}"' for lock in LOCKS)
     main = f"""<h1 class="race-question" id="race-question">{t("race-question")}</h1>
-<p class="race-lead">{t("site-lead")}</p>
+<p class="race-lead">{t("site-lead")}{space}<span id="race-lead"{leads}>{t("site-lead-none")}</span></p>
 {stage_html}
 <section aria-labelledby="why"><h2 id="why">{t("site-why-title")}</h2>
 <p>{t("site-why")}</p>
@@ -111,11 +130,11 @@ def first_page(t, stage_html, head):
 <section aria-labelledby="embed"><h2 id="embed">{t("site-embed-title")}</h2>
 <p>{t("site-embed-about")} <a href="race.html">race.html</a></p>
 <div class="scroll" tabindex="0" role="group" aria-labelledby="embed"><pre><code>{escape(frame)}</code></pre></div></section>"""
-    return Page(t, "index.html", t("race-question"), main, STYLES, ("race.js",), NO_SCRIPT + head)
+    return Page(t, "index.html", t("race-question"), main, STYLES, SCRIPTS, NO_SCRIPT + head)
 
 
 def embedded_page(t, stage_html, head):
     main = f"""<h1 class="race-question" id="race-question">{t("race-question")}</h1>
 {stage_html}
 <p class="hint"><a href="index.html" target="_top">Holdfast{"：" if t.language == "zh" else ": "}{t("site-why-title")}</a></p>"""
-    return Page(t, "race.html", t("race-question"), main, STYLES, ("race.js",), NO_SCRIPT + head, is_embedded=True)
+    return Page(t, "race.html", t("race-question"), main, STYLES, SCRIPTS, NO_SCRIPT + head, is_embedded=True)

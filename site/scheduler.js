@@ -10,6 +10,8 @@ const plural = new Intl.PluralRules(data.language);
 const USER = "00000000-0000-4000-8000-000000000001";
 const PRICE = 100;
 const FENCES_PER_GRANT = 64;
+// Of a recording that plays, for each step.
+const WATCH_MS = 1800;
 const NEXT = {
   wait: ({ lock }) => (lock ? "scheduler-next-lock" : "scheduler-next-read"),
   held: () => "scheduler-next-read",
@@ -31,9 +33,19 @@ function fill(parts, values) {
 }
 
 const text = (id, values = {}) => fill(data.texts[id], values);
-const state = (message) => {
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+// A bar moves below the message while something is done that may keep this page from responding.
+function state(message, isBusy = false) {
   if (element("state").textContent !== message) element("state").textContent = message;
-};
+  element("state").classList.toggle("busy", isBusy);
+}
+
+// Waits until the browser has shown what was changed; one that shows nothing at present, not long.
+const painted = () => new Promise((resolve) => {
+  requestAnimationFrame(() => setTimeout(resolve));
+  setTimeout(resolve, 100);
+});
 
 function loadScript(address) {
   return new Promise((resolve, reject) => {
@@ -45,6 +57,8 @@ function loadScript(address) {
 // ---- Postgres ----
 
 let starting = null;
+// While Postgres loads, says how much of it is here.
+let sayLoaded = null;
 
 // Returns the running Postgres with the shop's tables; loads it at the first call.
 function postgres() {
@@ -61,9 +75,15 @@ async function start() {
   const modules = await Promise.all([pgliteWasm, initdbWasm].map(async (file) => WebAssembly.compile(await file.arrayBuffer())));
   const [pgliteWasmModule, initdbWasmModule] = modules;
   const [{ PGlite }] = await Promise.all([import(`${assets}pglite/index.js`), loadScript(`${assets}shop-sql.js`)]);
-  state(text("site-scheduler-starting"));
+  state(text("site-scheduler-starting"), true);
+  await painted();
   const db = await PGlite.create({ fsBundle, pgliteWasmModule, initdbWasmModule });
-  for (const migration of window.shopSql.migrations) await db.exec(migration);
+  const { migrations } = window.shopSql;
+  for (const [done, migration] of migrations.entries()) {
+    state(text("site-scheduler-tables", { done, all: migrations.length }), true);
+    await painted();
+    await db.exec(migration);
+  }
   state("");
   return db;
 }
@@ -74,6 +94,13 @@ async function download(folder, names) {
   const total = names.reduce((sum, name) => sum + data.bytes[name], 0);
   const stop = new AbortController();
   let loaded = 0;
+  sayLoaded = () => {
+    // Not each part: a screen reader says what changes here.
+    const tenth = Math.floor((loaded / total) * 10) / 10;
+    const message = recording.hidden ? "site-scheduler-loading" : "site-scheduler-loading-watched";
+    state(text(message, { loaded: Math.round((tenth * total) / 1e6), total: Math.round(total / 1e6) }), true);
+  };
+  sayLoaded();
   const load = async (name) => {
     const response = await fetch(folder + name, { signal: stop.signal });
     if (!response.ok) throw new Error(`${name}: ${response.status}`);
@@ -83,9 +110,7 @@ async function download(folder, names) {
       parts.push(part);
       length += part.length;
       loaded += part.length;
-      // Not each part: a screen reader says what changes here.
-      const tenth = Math.floor((loaded / total) * 10) / 10;
-      state(text("site-scheduler-loading", { loaded: Math.round((tenth * total) / 1e6), total: Math.round(total / 1e6) }));
+      sayLoaded?.();
     }
     if (length !== data.bytes[name]) throw new Error(`${name}: ${length} / ${data.bytes[name]}`);
     return new Blob(parts);
@@ -95,6 +120,8 @@ async function download(folder, names) {
   } catch (error) {
     stop.abort();
     throw error;
+  } finally {
+    sayLoaded = null;
   }
 }
 
@@ -245,14 +272,20 @@ class Game {
   }
 
   // The row has another version than the one that was read: who holds a later fence has written,
-  // or, without a fence, the order reads again, as in the shop.
+  // or, without a fence, the order reads again, as in the shop. Its card says so from now on.
   async refuse(order) {
-    if (this.level.guard === "version-and-fence") return this.leave(order, { kind: "stale" });
+    await this.look();
+    const [{ version, fence }] = this.entries;
+    order.rejected = text(fence === null ? "site-scheduler-rejected" : "site-scheduler-rejected-fenced", { version, fence });
+    if (this.level.guard === "version-and-fence") {
+      this.leave(order, { kind: "stale" });
+      return order.rejected;
+    }
     await this.read(order);
     order.hasConflict = true;
     order.passed = order.passed.filter((point) => point !== "commit");
     order.at = "read";
-    return text("scheduler-step-conflict", { value: order.before });
+    return text("site-scheduler-rejected-again", { rejected: order.rejected, value: order.before });
   }
 
   async read(order) {
@@ -308,8 +341,9 @@ function orderCard(of, order) {
   if (order.result) now = `<p class="result${order.result.kind === "sold" ? " sold" : ""}">${of.result(order.result)}</p>`;
   else if (order.isWaiting) now = `<p class="result waiting">${text("scheduler-waits-lock")}</p>`;
   else now = `<button class="main" id="step-${order.name}" type="button" data-who="${order.name}" aria-keyshortcuts="${order.name}"><kbd>${order.name}</kbd> ${text(NEXT[order.at]({ lock: of.hasLock }))}</button>`;
+  const rejected = order.rejected ? `<p class="rejected">✗ ${order.rejected}</p>` : "";
   const code = of.level.segments.map((it, index) => segment(of, order, it, index)).join("");
-  return `<article class="game-order" aria-labelledby="order-${order.name}"><h2 id="order-${order.name}">${text("scheduler-order", { order: order.name })}${chip}</h2>${now}<ol class="code">${code}</ol></article>`;
+  return `<article class="game-order" aria-labelledby="order-${order.name}"><h2 id="order-${order.name}">${text("scheduler-order", { order: order.name })}${chip}</h2>${now}${rejected}<ol class="code">${code}</ol></article>`;
 }
 
 function ledgerEntry(of, entry) {
@@ -373,13 +407,15 @@ async function act(action) {
   }
 }
 
-// Begins a level and repeats steps in it; where Postgres can't be loaded, the recording plays.
-async function play(name, steps = []) {
+// Begins a level and repeats steps in it; where Postgres can't be loaded, the recording plays. The
+// level in the list, if it was begun there, says how far it is.
+async function play(name, steps = [], card = null) {
   asked += 1;
   const turn = asked;
   recording.hidden = true;
   recording.replaceChildren();
-  element("state").scrollIntoView({ block: "center" });
+  if (card) card.append(element("state"));
+  else recording.before(element("state"));
   if (location.protocol === "file:" || typeof WebAssembly === "undefined") {
     state(text("site-scheduler-no-wasm"));
     return watch(name);
@@ -392,38 +428,72 @@ async function play(name, steps = []) {
     return watch(name);
   }
   if (turn !== asked) return;
+  if (card) state(text("site-scheduler-opening"), true);
   const next = new Game(data.levels.find((level) => level.name === name));
   await next.begin();
   for (const step of steps) await next.step(step);
   if (turn !== asked) return;
   state("");
+  recording.before(element("state"));
   current = next;
   show(current);
   if (!steps.length) game.scrollIntoView();
 }
 
-// Shows the recorded game of a level, with a position for each of its steps.
+// Plays the recorded game of a level, with a position for each of its steps; who wants no motion
+// starts it, or goes from step to step.
 async function watch(name) {
   asked += 1;
   const turn = asked;
   if (!window.recordedGames) await loadScript(game.dataset.recordings);
   if (turn !== asked) return;
   const states = window.recordedGames[name];
+  const end = states.length - 1;
   game.replaceChildren();
+  recording.before(element("state"));
   recording.hidden = false;
+  sayLoaded?.();
   recording.innerHTML = `<h2 id="recording-title" tabindex="-1">${text("site-scheduler-recording")}</h2>
-<div class="controls"><button type="button" id="previous">${text("site-scheduler-previous")}</button> <button type="button" id="forward">${text("site-scheduler-next")}</button>
-<input type="range" id="moment" min="0" max="${states.length - 1}" value="0" aria-label="${text("scheduler-taken")}"></div><div id="recorded"></div>`;
+<div class="player"><div class="controls"><button type="button" id="playing"></button> <button type="button" id="previous">${text("site-scheduler-previous")}</button> <button type="button" id="forward">${text("site-scheduler-next")}</button>
+<input type="range" id="moment" min="0" max="${end}" value="0" aria-label="${text("scheduler-taken")}"></div>
+<p class="hint" id="moment-words" role="status"></p></div><div id="recorded"></div>`;
   const moment = element("moment");
-  const move = (by) => {
-    moment.value = Number(moment.value) + by;
-    element("recorded").innerHTML = states[Number(moment.value)].replace("<h1>", "<h2>").replace("</h1>", "</h2>");
+  let timer = null;
+  const show = (at) => {
+    moment.value = at;
+    const step = Number(moment.value);
+    element("recorded").innerHTML = states[step].replace("<h1>", "<h2>").replace("</h1>", "</h2>");
+    const words = element("recorded").querySelector(".taken-steps li:last-child")?.textContent ?? text("site-scheduler-moment-first");
+    element("moment-words").textContent = text("site-scheduler-moment", { step, steps: end, words });
   };
-  moment.addEventListener("input", () => move(0));
-  element("previous").addEventListener("click", () => move(-1));
-  element("forward").addEventListener("click", () => move(1));
-  move(0);
-  element("recording-title").focus();
+  const pause = () => {
+    clearInterval(timer);
+    timer = null;
+    element("playing").textContent = text("site-scheduler-resume");
+  };
+  const run = () => {
+    if (Number(moment.value) === end) show(0);
+    element("playing").textContent = text("site-scheduler-pause");
+    timer = setInterval(() => {
+      if (turn !== asked) return clearInterval(timer);
+      show(Number(moment.value) + 1);
+      if (Number(moment.value) === end) pause();
+    }, WATCH_MS);
+  };
+  const go = (by) => {
+    pause();
+    show(Number(moment.value) + by);
+  };
+  moment.addEventListener("input", () => go(0));
+  element("previous").addEventListener("click", () => go(-1));
+  element("forward").addEventListener("click", () => go(1));
+  element("playing").addEventListener("click", () => (timer ? pause() : run()));
+  show(0);
+  if (calm.matches) pause();
+  else run();
+  element("recording-title").focus({ preventScroll: true });
+  // With what is said above it, if anything is.
+  (element("state").textContent ? element("state") : recording).scrollIntoView();
 }
 
 async function stepped(who) {
@@ -432,8 +502,9 @@ async function stepped(who) {
 }
 
 document.addEventListener("click", ({ target }) => {
-  const { play: level, watch: watched, who, do: what } = target.closest("button")?.dataset ?? {};
-  if (level) play(level).catch(broken);
+  const button = target.closest("button");
+  const { play: level, watch: watched, who, do: what } = button?.dataset ?? {};
+  if (level) play(level, [], button.closest(".level")).catch(broken);
   else if (watched) watch(watched).catch(broken);
   else if (who) act(() => stepped(who));
   else if (what === "undo") act(() => play(current.level.name, current.steps.slice(0, -1).map((step) => step.who)));

@@ -47,6 +47,49 @@ def segments(state):
     return [{"kind": kind, "code": code} for kind, code in found]
 
 
+def card(state, who):
+    found = re.search(rf'(?s)<article class="game-order" aria-labelledby="order-{who}">.*?</article>', state)
+    return found[0] if found else ""
+
+
+def with_rejections(t, level, states):
+    """Says in a recorded game which writes were rejected, as scheduler.js does: in the order's card,
+    from then on, and in the step."""
+    cards, steps, shown = {}, {}, [states[0]]
+    for number, (who, before, state) in enumerate(zip(level["solution"], states, states[1:])):
+        tried = '<li class="write current"' in card(before, who)
+        if tried and '<li class="write passed"' not in card(state, who):
+            entry = re.search(r'<span class="fine">(.*?)</span>', state)[1]
+            version, *fence = re.findall(r"\d+", entry)
+            message = "site-scheduler-rejected-fenced" if fence else "site-scheduler-rejected"
+            cards[who] = steps[number] = t(message, version=version, fence="".join(fence))
+        shown.append(say_rejected(t, state, cards, steps))
+    return shown
+
+
+def say_rejected(t, state, cards, steps):
+    for who, rejected in cards.items():
+        of_order = card(state, who)
+        said = re.sub(r'(?s)<p class="(?:next-step-of|result[^"]*)">.*?</p>', rf'\g<0><p class="rejected">✗ {rejected}</p>', of_order, count=1)
+        state = state.replace(of_order, said)
+
+    numbers = iter(range(len(state)))
+
+    def step(found):
+        rejected = steps.get(next(numbers))
+        if not rejected:
+            return found[0]
+        # The shop says it without the version.
+        for value in range(3):
+            again = t("site-scheduler-rejected-again", rejected=rejected, value=value)
+            if (said := found[0].replace(t("scheduler-step-conflict", value=value), again)) != found[0]:
+                return said
+        return re.sub(r"(?s)(?=\s*(?:<b>.*)?</li>)", f" → {rejected}", found[0], count=1)
+
+    taken = lambda found: re.sub(r"(?s)<li.*?</li>", step, found[0])
+    return re.sub(r'(?s)<ol class="taken-steps">.*?</ol>', taken, state)
+
+
 def game_data(t, games, sizes):
     described = levels()
     described["bytes"] = {name: sizes[name] for name in PGLITE_FILES}

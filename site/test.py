@@ -56,7 +56,7 @@ PLAYED = """const root = document.querySelector(arguments[0]);
     const texts = (selector) => [...root.querySelectorAll(selector)].map((it) => it.textContent.replace(/\\s+/g, ' ').trim());
     // How long an order waits for a lock that is free again depends on the machine.
     const withoutWaits = (steps) => steps.map((step) => step.replace(/ → waits$/, ''));
-    return { steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
+    return { steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), rejected: texts('.game-order .rejected'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
 
 
 class Test:
@@ -109,7 +109,10 @@ class Test:
             browser.size(width)
             browser.prefer(scheme, motion)
             browser.open(self.base + path)
+            self.choices_play()
             self.plays_all_races()
+            self.hint_is_one_line()
+            browser.size(width)
             self.examine(path)
         browser.command("Page.removeScriptToEvaluateOnNewDocument", identifier=faster["identifier"])
 
@@ -122,6 +125,23 @@ class Test:
         violations += self.browser.run_async(AXE)
         width = self.browser.run("return innerWidth")
         assert not violations, "\n".join(f"{path}, {width} px: {violation}" for violation in violations)
+
+    def choices_play(self):
+        """A tap on the hint, the switch or a lock plays at once, and the lead says what is shown."""
+        browser, leads = self.browser, []
+        browser.until("the race has ended", RACE_ENDED)
+        for choice, state in (("#race-hint", "held"), ("#race-on", "lost"), ("[name=lock][value=fenced]", "held"), ("[name=lock][value=local]", "lost")):
+            browser.click(choice)
+            browser.until(f"{choice} plays to its end", "return document.querySelector('#race-stage').dataset.state === arguments[0]", state)
+            leads.append(browser.text("#race-lead"))
+        assert len(set(leads)) == 3 and leads[0] == leads[2] or not any(leads), leads
+        browser.click("#race-on")
+
+    def hint_is_one_line(self):
+        for width in (390, 1280):
+            self.browser.size(width)
+            height = self.browser.run("return document.querySelector('#race-hint').getBoundingClientRect().height")
+            assert 0 < height < 40, f"{width} px: the hint is {height} px high"
 
     def plays_all_races(self):
         """It plays by itself without a lock; then as chosen. The scrubber shows any moment."""
@@ -204,6 +224,7 @@ class Test:
             browser.run("const moment = document.querySelector('#moment'); moment.value = moment.max; moment.dispatchEvent(new Event('input'))")
             there = browser.run(PLAYED, "#recorded")
             assert here == there, f"{level['name']}: {here} is not {there}"
+            assert len(here["rejected"]) == (level["guard"] != "none"), f"{level['name']}: {here['rejected']}"
         self.examine("scheduler.html")
         browser.click('[data-play="oversell"]')
         browser.until("another game", "return !!document.querySelector('#step-A') && document.querySelector('#undo').disabled")
@@ -227,6 +248,19 @@ class Test:
         browser.until("the game has begun", "return !!document.querySelector('#step-A')")
         assert browser.run("return document.querySelector('#recording').hidden && document.querySelector('#game').textContent.includes('version')")
 
+    def solution_plays_by_itself(self):
+        """For who wants motion, to its end; a button stops it."""
+        browser = self.browser
+        browser.prefer(motion="")
+        browser.open(self.base + "scheduler.html")
+        browser.click('[data-watch="oversell"]')
+        browser.until("a step", "return document.querySelector('#moment')?.value > 1")
+        browser.click("#playing")
+        stopped = browser.run("return document.querySelector('#moment').value")
+        browser.click("#playing")
+        browser.until("the last step", "const moment = document.querySelector('#moment'); return moment.value > arguments[0] && moment.value === moment.max", stopped)
+        browser.prefer()
+
     def locks_are_found(self):
         browser = self.browser
         for path, width, scheme in (("judged.html", 1280, "light"), ("zh/judged.html", 390, "dark")):
@@ -239,7 +273,8 @@ class Test:
             assert 1 < len(self.found("rust")) < len(every)
             assert self.found("no such lock") == []
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
-            self.found("redis")
+            rows, said = len(self.found("redis")), browser.text("#found")
+            assert re.search(rf"\b{rows}\b", said) and "↳" in said, f"{rows} rows: {said}"
             self.examine(path)
 
     def found(self, words):
@@ -353,7 +388,7 @@ class Test:
 
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays, self.race_plays_in_a_frame,
-                 self.race_plays_without_scripts, self.levels_are_played_on_postgres, self.locks_are_found,
+                 self.race_plays_without_scripts, self.levels_are_played_on_postgres, self.solution_plays_by_itself, self.locks_are_found,
                  self.questions_lead_to_a_lock, self.other_pages_are_accessible, self.plays_from_the_file_system,
                  self.recording_plays_without_webassembly, self.sizes_are_said, self.every_file_is_for_something,
                  self.no_other_host_was_asked]

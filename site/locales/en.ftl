@@ -1,5 +1,8 @@
 # The site that runs without a server (site/). The program does not contain these texts.
-site-lead = Holdfast is a web shop that never oversells, and a lab in which you switch off its lock. These two orders are real, recorded without the lock. Watch, then switch it on.
+site-lead = Holdfast is a web shop that never oversells, and a lab in which you switch off its lock.
+site-lead-none = These orders are real, recorded without the lock. Watch, then switch it on.
+site-lead-fenced = These orders are real, recorded with the lock on. Switch it off to compare.
+site-lead-local = These orders are real, recorded with a mutex in each server. It covers only its own.
 site-what = Holdfast is a web shop that never sells more than it has, and a lab in which you switch off its lock and watch it oversell.
 site-scrub = Position
 site-why-title = What was oversold, and why
@@ -25,11 +28,15 @@ site-lessons-lead = Each is a run of the lab as its program saves it: play it, o
 site-docs-title = Documentation
 site-docs-lead = The documents of the repository. Most are in English; the course and the class have a Chinese edition.
 site-docs-english = This document is in English only.
+site-docs-clone = Commands such as script/…, judge/…, load/… and cargo are run in a clone of Holdfast’s repository; holdfast is the installed program.
 site-not-translated = English
 site-scheduler-real = These are real statements on a real Postgres 18, which runs in this page: the same as the shop sends. One connection plays both orders, statement by statement. The lock in Redis is modelled: there is no Redis here.
 site-scheduler-size = Playing loads Postgres: { $mb } MB, { $packed } MB if the server compresses; then it starts in 5 to 20 seconds. Watching loads { $kb } kB. Nothing is loaded before you press.
 site-scheduler-loading = Loading Postgres: { $loaded } of { $total } MB. You can watch a solution meanwhile.
-site-scheduler-starting = Starting Postgres, creating the shop’s tables …
+site-scheduler-loading-watched = Loading Postgres: { $loaded } of { $total } MB. Once it is here, press “Play” at a level.
+site-scheduler-starting = Starting Postgres: 5 to 20 seconds, in which the page may not respond.
+site-scheduler-tables = Postgres runs. Creating the shop’s tables: { $done } of { $all } …
+site-scheduler-opening = Putting the item into the shop …
 site-scheduler-no-wasm = Postgres cannot be loaded here (a page that is opened from a file cannot load WebAssembly). The recording below plays the best solution of each level, from the shop.
 site-scheduler-failed = Postgres could not be loaded: { $why }. The recording below plays the best solution of each level.
 site-scheduler-broken = This did not work: { $why }. Start the level again.
@@ -42,14 +49,26 @@ site-scheduler-no-script = Without JavaScript you cannot play. The best solution
 site-scheduler-undo-about = A committed statement cannot be undone: undo starts with a new item and repeats the steps before.
 site-scheduler-previous = Back
 site-scheduler-next = Forward
+site-scheduler-pause = Pause
+site-scheduler-resume = Play by itself
+site-scheduler-moment = Step { $step } of { $steps }. { $words }
+site-scheduler-moment-first = Both orders wait for their first step.
+site-scheduler-rejected = write rejected: the row has version { $version }
+site-scheduler-rejected-fenced = write rejected: the row has version { $version } and fence { $fence }
+site-scheduler-rejected-again = { $rejected }; it reads again, and stock is { $value }
 site-search = Search
 site-search-about = a lock, a language, a store
 site-search-found = { $count ->
     [one] 1 lock
    *[other] { $count } locks
 }
+site-search-rows = { $locks } in { $rows } rows: ↳ is the lock above with its fence
 site-columns-title = What the columns mean
 site-judged-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.
+site-judged-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
+site-judged-fence-safe = With its fence, which the store checks: nothing lost
+site-judged-no-fence = Without a store that checks it: { $verdict }
+site-in-the-lab = { $lesson } (in the shop’s lab)
 site-judged-own = Your lock is not here? Judge it yourself
 site-nav-course = Course
 site-nav-scheduler = Scheduler
