@@ -44,7 +44,8 @@ async fn held_lock_is_busy_and_names_holder(server: &Server) {
         assert!(waited >= SHORT_TIMEOUT && holder.fence.is_some());
     }
     assert_eq!(held.release().await, Released::Held);
-    assert!(there.is_free("{a}").await);
+    // A wait that timed out leaves the queue in the background, and may still be handed the lock.
+    until("the lock is free", async || there.is_free("{a}").await).await;
     until("no key is left", async || server.keys_left().is_empty()).await;
 }
 
