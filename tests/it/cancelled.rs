@@ -59,6 +59,13 @@ impl ShopInProcess {
         until("no lock is left", async || !held().await.iter().any(is_left)).await;
     }
 
+    /// Waits until the lock of a key whose command was not executed is released, in the background.
+    async fn wait_for_key(&self, key: &IdempotencyKey) {
+        let held = async || self.domain.locks.held_locks().await.unwrap();
+        let is_of_key = |lock: &HeldLock| lock.key.contains(key.as_str());
+        until("the key is released", async || !held().await.iter().any(is_of_key)).await;
+    }
+
     async fn orders(&self, key: &IdempotencyKey) -> i64 {
         let count = sqlx::query_scalar("select count(*) from orders where token = $1");
         count.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap()
@@ -69,6 +76,9 @@ impl ShopInProcess {
         self.wait_for_commands().await;
         let placed = self.orders(key).await;
         assert!(placed <= 1, "one order per key");
+        if placed == 0 {
+            self.wait_for_key(key).await;
+        }
         let executed = self.place(&self.options(), key).await.unwrap();
         assert_eq!(i64::from(executed.replayed), placed, "replayed if it was placed");
         let order: Order = executed.response.read().unwrap();
