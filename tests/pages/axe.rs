@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use holdfast_testkit::{Shop, id_of, until};
-use serde_json::json;
+use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
@@ -13,16 +13,14 @@ use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
 const WIDTHS: [u32; 3] = [320, 768, 1920];
-/// Of the contrast, which takes most of the time: what is shown between these widths is shown at
-/// one of them, and no color depends on the width.
-const CONTRAST_WIDTHS: [u32; 2] = [320, 1920];
+/// Of the dark scheme: what is shown between these widths is shown at one of them, and no color
+/// depends on the width.
+const DARK_WIDTHS: [u32; 2] = [320, 1920];
 
-/// Runs axe-core with the rule of the contrast, or with all others. No rule needs what it would
-/// load before.
-const RUN: &str = "const [isContrast, done] = arguments;
-    const others = { 'target-size': { enabled: true }, 'color-contrast': { enabled: false } };
-    const options = isContrast ? { runOnly: ['color-contrast'] } : { rules: others };
-    axe.run(document, { ...options, preload: false, resultTypes: ['violations'] }).then((found) => done(
+/// Runs axe-core with every rule; `only` restricts it to one.
+const RUN: &str = "const [only, done] = arguments;
+    const options = only ? { runOnly: [only] } : { rules: { 'target-size': { enabled: true } } };
+    axe.run(document, { ...options, resultTypes: ['violations'] }).then((found) => done(
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
     ));";
 
@@ -270,23 +268,21 @@ pub fn axe() -> String {
     std::fs::read_to_string(path.trim()).unwrap()
 }
 
-/// Returns the violations: those of the contrast, which alone depends on the scheme, in both, and
-/// in English alone, since no color depends on the language.
+/// Returns the violations: of all rules in the light scheme, and of the contrast, which alone
+/// depends on it, in the dark one. Contrast takes most of the time, and no color depends on the
+/// language.
 pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<String> {
-    let colored: &[u32] = if language == "en" { &CONTRAST_WIDTHS } else { &[] };
-    let parts = [("light", false, &WIDTHS[..]), ("light", true, colored), ("dark", true, colored)];
-
     let mut found = Vec::new();
-    for (scheme, is_contrast, widths) in parts {
+    let dark: &[u32] = if language == "en" { &DARK_WIDTHS } else { &[] };
+    let schemes = [("light", Value::Null, &WIDTHS[..]), ("dark", json!("color-contrast"), dark)];
+    for (scheme, rule, widths) in schemes {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         browser.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
-
         for width in widths {
             let metrics =
                 json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
             browser.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
-
-            let run = browser.driver.execute_async(RUN, vec![json!(is_contrast)]).await.unwrap();
+            let run = browser.driver.execute_async(RUN, vec![rule.clone()]).await.unwrap();
             let rules: Vec<String> = run.convert().unwrap();
             found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
         }
