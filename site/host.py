@@ -15,8 +15,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     # Set when the slow host may send the rest.
     rest_may_follow = threading.Event()
+    # The paths that were asked for, also by workers, whose requests the browser does not tell.
+    asked = set()
 
     def translate_path(self, path):
+        self.asked.add(path)
         root = next((root for root in (SUB_PATH, STRICT, BROKEN, SLOW) if path.startswith(root)), None)
         if not root or root == BROKEN and path.endswith("pglite.wasm"):
             return "/nothing/here"

@@ -1,5 +1,5 @@
-// You are the scheduler, without a server: the statements of the shop on a Postgres in the page
-// (PGlite). One connection plays both orders: each statement commits itself, as in the shop's levels.
+// You are the scheduler, without a server: the statements of the shop on a Postgres in the browser
+// (PGlite, in postgres-worker.js). One connection plays both orders: each statement commits itself, as in the shop's levels.
 // The lock in Redis is modelled (`lock`). Where Postgres can't be loaded, a recording plays.
 
 const element = (id) => document.getElementById(id);
@@ -35,17 +35,11 @@ function fill(parts, values) {
 const text = (id, values = {}) => fill(data.texts[id], values);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-// A bar moves below the message while something is done that may keep this page from responding.
+// A bar moves below the message while the player has to wait.
 function state(message, isBusy = false) {
   if (element("state").textContent !== message) element("state").textContent = message;
   element("state").classList.toggle("busy", isBusy);
 }
-
-// Waits until the browser has shown what was changed; one that shows nothing at present, not long.
-const painted = () => new Promise((resolve) => {
-  requestAnimationFrame(() => setTimeout(resolve));
-  setTimeout(resolve, 100);
-});
 
 function loadScript(address) {
   return new Promise((resolve, reject) => {
@@ -55,6 +49,39 @@ function loadScript(address) {
 }
 
 // ---- Postgres ----
+
+// Calls functions of postgres-worker.js.
+class Postgres {
+  constructor(script) {
+    this.lastId = 0;
+    this.calls = new Map();
+    this.worker = new Worker(script);
+    this.worker.addEventListener("message", ({ data: { id, result, error } }) => {
+      const { resolve, reject } = this.calls.get(id);
+      this.calls.delete(id);
+      if (error === undefined) resolve(result);
+      else reject(new Error(error));
+    });
+    // Its file is missing, or not allowed.
+    this.worker.addEventListener("error", (event) => {
+      event.preventDefault();
+      for (const { reject } of this.calls.values()) reject(new Error(event.message || script));
+    });
+  }
+
+  call(name, ...values) {
+    this.lastId += 1;
+    const id = this.lastId;
+    return new Promise((resolve, reject) => {
+      this.calls.set(id, { resolve, reject });
+      this.worker.postMessage({ id, name, values });
+    });
+  }
+
+  end() {
+    this.worker.terminate();
+  }
+}
 
 let starting = null;
 // While Postgres loads, says how much of it is here.
@@ -74,15 +101,20 @@ async function start() {
   const [fsBundle, pgliteWasm, initdbWasm] = await download(`${assets}pglite/`, ["pglite.data", "pglite.wasm", "initdb.wasm"]);
   const modules = await Promise.all([pgliteWasm, initdbWasm].map(async (file) => WebAssembly.compile(await file.arrayBuffer())));
   const [pgliteWasmModule, initdbWasmModule] = modules;
-  const [{ PGlite }] = await Promise.all([import(`${assets}pglite/index.js`), loadScript(`${assets}shop-sql.js`)]);
+  await loadScript(`${assets}shop-sql.js`);
+
   state(text("site-scheduler-starting"), true);
-  await painted();
-  const db = await PGlite.create({ fsBundle, pgliteWasmModule, initdbWasmModule });
-  const { migrations } = window.shopSql;
-  for (const [done, migration] of migrations.entries()) {
-    state(text("site-scheduler-tables", { done, all: migrations.length }), true);
-    await painted();
-    await db.exec(migration);
+  const db = new Postgres(`${assets}postgres-worker.js`);
+  try {
+    await db.call("start", `${assets}pglite/index.js`, { fsBundle, pgliteWasmModule, initdbWasmModule });
+    const { migrations } = window.shopSql;
+    for (const [done, migration] of migrations.entries()) {
+      state(text("site-scheduler-tables", { done, all: migrations.length }), true);
+      await db.call("exec", migration);
+    }
+  } catch (error) {
+    db.end();
+    throw error;
   }
   state("");
   return db;
@@ -135,7 +167,7 @@ const list = (...values) => `{${values.map((value) => (value === null ? "null" :
 
 // A statement that the shop sends. Values are arrays in Postgres' notation, as the shop's are.
 async function send(name, values) {
-  return (await (await postgres()).query(window.shopSql.statements[name], values)).rows;
+  return (await postgres()).call("query", window.shopSql.statements[name], values);
 }
 
 // ---- A game ----
@@ -165,7 +197,7 @@ class Game {
     const [audit] = await send("audit", [this.sku, 100]);
     this.audit = Object.fromEntries(Object.entries(audit).map(([name, value]) => [name.replace(/!$/, ""), value]));
     const db = await postgres();
-    this.entries = (await db.query("select seq, before, delta, after, version, fence, reason from stock_ledger where sku = $1 order by seq desc", [this.sku])).rows;
+    this.entries = await db.call("query", "select seq, before, delta, after, version, fence, reason from stock_ledger where sku = $1 order by seq desc", [this.sku]);
     this.isSound = ["drift", "oversold", "breaks", "forks"].every((name) => this.audit[name] === 0);
   }
 
@@ -414,8 +446,13 @@ async function play(name, steps = [], card = null) {
   const turn = asked;
   recording.hidden = true;
   recording.replaceChildren();
-  if (card) card.append(element("state"));
-  else recording.before(element("state"));
+  if (card) {
+    // Steps in the game before would be lost.
+    game.replaceChildren();
+    card.append(element("state"));
+  } else {
+    recording.before(element("state"));
+  }
   if (location.protocol === "file:" || typeof WebAssembly === "undefined") {
     state(text("site-scheduler-no-wasm"));
     return watch(name);

@@ -59,6 +59,12 @@ PLAYED = """const root = document.querySelector(arguments[0]);
     return { steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), rejected: texts('.game-order .rejected'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
 
 
+# How long the page does not respond: the tasks of at least 50 ms.
+MEASURE_BUSY = """window.measuredFrom = performance.now();
+window.busyMs = 0;
+new PerformanceObserver((list) => { for (const task of list.getEntries()) busyMs += task.duration; }).observe({ type: "longtask" });"""
+
+
 class Test:
     def __init__(self, folder, axe, server, browser):
         self.folder, self.browser, self.axe_script = folder, browser, axe.read_text()
@@ -244,8 +250,11 @@ class Test:
         browser.click('[data-watch="oversell"]')
         browser.until("the recording", "return !!document.querySelector('#moment')")
         browser.click('[data-play="version"]')
+        browser.run(MEASURE_BUSY)
         host.Handler.rest_may_follow.set()
         browser.until("the game has begun", "return !!document.querySelector('#step-A')")
+        busy, took = browser.run("return [busyMs, performance.now() - measuredFrom]")
+        assert busy < took / 3, f"the page did not respond for {busy:.0f} of {took:.0f} ms"
         assert browser.run("return document.querySelector('#recording').hidden && document.querySelector('#game').textContent.includes('version')")
 
     def solution_plays_by_itself(self):
@@ -366,10 +375,10 @@ class Test:
     def every_file_is_for_something(self):
         """Each page is reached from the first ones, each other file is linked, or was loaded above."""
         reached, queue = set(), [self.folder / "index.html", self.folder / "race.png"]
-        for address in self.asked:
-            root = next((root for root in (SUB_PATH, SLOW) if address.startswith(self.site(root))), None)
-            if root and "/assets/" in address:
-                queue.append(self.folder / address.removeprefix(self.site(root)))
+        for path in host.Handler.asked:
+            root = next((root for root in (SUB_PATH, SLOW) if path.startswith(root)), None)
+            if root and "/assets/" in path:
+                queue.append(self.folder / path.removeprefix(root))
         while queue:
             file = queue.pop()
             if file in reached:
