@@ -1,6 +1,7 @@
 // You are the scheduler, without a server: the statements of the shop on a Postgres in the browser
-// (PGlite, in postgres-worker.js). One connection plays both orders: each statement commits itself, as in the shop's levels.
-// The lock in Redis is modelled (`lock`). Where Postgres can't be loaded, a recording plays.
+// (PGlite, in postgres-worker.js). One connection plays both orders: each statement commits itself,
+// as in the shop's levels. The lock in Redis is modelled (`lock`). Where Postgres can't be loaded, a
+// recording plays.
 
 const element = (id) => document.getElementById(id);
 const data = JSON.parse(element("scheduler-data").textContent);
