@@ -19,14 +19,14 @@ course-1-hint-2 = GET, then SET, are two commands: another client comes between 
 course-2-title = a lock must expire
 course-2-fault = the holder is killed
 course-2-task = A process is killed while it holds the lock. Others get it within two leases, and no key is left.
-course-2-learned = A process that died cannot release. A lease ends by itself, so the key needs an expiry when it is set, not afterwards.
+course-2-learned = A process that died cannot release. A lease ends by itself, so the key needs an expiry when it is set, not afterwards. (A check does not see the difference: no process is killed between two commands here.)
 course-2-hint-1 = Redis can delete the key by itself: PX is the time in milliseconds. Use ttl_ms.
 course-2-hint-2 = SET and PEXPIRE are two commands: who is killed between them leaves a key that never ends. SET key value NX PX ttl_ms is one.
 
 course-3-title = release only what is yours
 course-3-fault = work that outlives the lease
 course-3-task = A holder works longer than its lease, and another client has the lock by then. Its release must not take the lock from that client, and says that the lock was lost; the release of a lock that is still held says so, too.
-course-3-learned = DEL deletes whoever's lock it is. A token says whose it is, and the comparison and the deletion are one step.
+course-3-learned = DEL deletes whoever's lock it is. A token says whose it is, and the comparison and the deletion are one step. (GET, then DEL, would have passed, too: here the lease hardly ever ends between them.)
 course-3-hint-1 = Give each acquisition a value of its own, a random token, and delete the key only if it still has this value.
 course-3-hint-2 = GET and DEL are two commands, between which the lease can end. A script is one step: EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 key token
 
@@ -101,7 +101,11 @@ course-rule-commands = at most 6 commands a grant
 course-rule-starved = nobody starves
 course-rule-ran = the fault could strike
 course-no-redis = These functions send Redis no command. A lock in a file or in the memory of one process keeps apart the processes of one machine only; the two processes of a check stand for two machines. (holdfast judge judges locks on other servers.)
-course-sleeps = The lock is free most of the time: a client that sleeps instead of waiting for the lock keeps the others waiting, too.
+course-sleeps = Nobody works with the lock for most of the time: clients sleep too long between two attempts, or release answers “true” and leaves the key in Redis.
+course-errors = { $calls ->
+    [one] 1 call
+   *[other] { $calls } calls
+} of acquire or release ended with an error, although Redis and Postgres were there. The last one: { $error }
 course-burns = Clients that wait ask Redis again and again without a pause, and slow down the holder, too. Sleep some 10 ms between two attempts.
 course-commands = All commands of all clients are counted, those that a script calls, too: of attempts and renewals, and of what runs in the background, also while nobody wants the lock, those of 10 ms, a turn. Not counted is what opens a connection.
 course-stderr = Written to stderr, the last lines under { $fault }:
@@ -112,7 +116,8 @@ course-rules-hold = { $rules ->
    *[other] { $rules } other rules hold
 }
 course-empty = acquire granted nothing: it returned no token to any client. Is it still empty?
-course-endless = A call of acquire or release did not end in { $seconds } seconds. acquire has to give up after wait_s, and release must not wait.
+course-endless = A call of acquire did not end within wait_s and { $seconds } more seconds. It has to give up after wait_s.
+course-endless-release = A call of release did not end within { $seconds } seconds. It must not wait for the lock, nor behind a call of acquire that never ends.
 course-missing-file = { $file } is missing in { $folder }. A new folder of the course has it.
 course-missing-program = { $program } is missing: { $how }
 course-not-compiled = cargo could not compile { $file } (see above).

@@ -19,14 +19,14 @@ course-1-hint-2 = 先 GET 再 SET 是两条命令，中间会插进别的客户�
 course-2-title = 锁必须会过期
 course-2-fault = 持有者被杀死
 course-2-task = 进程在持有锁时被杀死。别人要在两个租期之内拿到锁，并且不留下键。
-course-2-learned = 死掉的进程不会释放锁。租期会自己结束，所以键在设置的同时就要有过期时间，而不是之后再补。
+course-2-learned = 死掉的进程不会释放锁。租期会自己结束，所以键在设置的同时就要有过期时间，而不是之后再补。（检查看不出这个区别：这里没有进程恰好在两条命令之间被杀。）
 course-2-hint-1 = Redis 可以自己删除键：PX 是毫秒数。用 ttl_ms。
 course-2-hint-2 = SET 再 PEXPIRE 是两条命令：在它们之间被杀死，就留下一个永不过期的键。SET 键 值 NX PX ttl_ms 是一条。
 
 course-3-title = 只释放自己的锁
 course-3-fault = 工作比租期长
 course-3-task = 持有者工作的时间超过了租期，这时锁已经归了别的客户端。它的释放不能把锁从那个客户端手里抢走，并且要说锁已经丢了；释放还持有的锁时，也要如实回答。
-course-3-learned = DEL 不管锁是谁的都会删掉。令牌说明锁是谁的，而比较和删除是同一步。
+course-3-learned = DEL 不管锁是谁的都会删掉。令牌说明锁是谁的，而比较和删除是同一步。（先 GET 再 DEL 在这里也会通过：租期很少恰好在两者之间结束。）
 course-3-hint-1 = 每次获取都用一个自己的值，即随机的令牌；只有键还是这个值时才删除。
 course-3-hint-2 = GET 再 DEL 是两条命令，租期可能正好在中间结束。脚本是一步：EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 键 令牌
 
@@ -101,7 +101,8 @@ course-rule-commands = 每次获取最多 6 条命令
 course-rule-starved = 没有人一直等不到
 course-rule-ran = 故障能够发生
 course-no-redis = 这两个函数没有向 Redis 发送命令。放在文件里或一个进程内存里的锁，只能分开同一台机器上的进程；检查里的两个进程代表两台机器。（别的服务器上的锁用 holdfast judge 评判。）
-course-sleeps = 锁大部分时间是空闲的：客户端不等锁而是睡觉，其他人也跟着等。
+course-sleeps = 大部分时间里没有人拿着锁工作：要么客户端两次尝试之间睡得太久，要么 release 回答了“true”，却把键留在 Redis 里。
+course-errors = acquire 或 release 有 { $calls } 次调用以错误结束，而 Redis 和 Postgres 一直都在。最后一次：{ $error }
 course-burns = 等待的客户端不停地问 Redis，把持有者也拖慢了。两次尝试之间睡大约 10 毫秒。
 course-commands = 所有客户端的全部命令都算，脚本里调用的也算：尝试、续租，以及后台运行的（包括没有人要锁的时候）在 10 毫秒（一个回合）里的命令。建立连接的命令不算。
 course-stderr = 写到 stderr 的最后几行（故障：{ $fault }）：
@@ -109,7 +110,8 @@ course-rules = 规则
 course-measured = 测得
 course-rules-hold = 其他 { $rules } 条规则成立
 course-empty = acquire 一次也没有给出锁：它没有向任何客户端返回令牌。它还是空的吗？
-course-endless = acquire 或 release 的一次调用在 { $seconds } 秒之内没有结束。acquire 过了 wait_s 要放弃，release 不能等待。
+course-endless = acquire 的一次调用过了 wait_s 又 { $seconds } 秒还没有结束。过了 wait_s 就要放弃。
+course-endless-release = release 的一次调用在 { $seconds } 秒之内没有结束。它不能等待锁，也不能被一次不结束的 acquire 挡住。
 course-missing-file = { $folder } 里缺少 { $file }。课程的新文件夹里有它。
 course-missing-program = 缺少 { $program }：{ $how }
 course-not-compiled = cargo 无法编译 { $file }（见上文）。

@@ -101,6 +101,7 @@ fn each_solution_fails_the_next_level() {
         scope.spawn(first_solution_fails);
         scope.spawn(second_solution_fails);
         scope.spawn(third_solution_passes);
+        scope.spawn(error_of_release_is_quoted);
     });
 }
 
@@ -127,10 +128,25 @@ fn first_solution_fails() {
         "{stdout}"
     );
     assert!(stdout.contains("Hint 1 of 2") && !stdout.contains("Hint 2"), "{stdout}");
+    let more = course(&["check", learner.folder.to_str().unwrap(), "--hint"]);
+    let more = String::from_utf8(more.stdout).unwrap();
+    assert!(more.starts_with("Hint 2 of 2"), "the first one was shown: {more}");
     assert!(stdout.contains("keys left in Redis"), "why nobody got it: {stdout}");
     let progress = learner.progress();
     assert_eq!((&progress["level"], progress["checks"].as_array().unwrap().len()), (&2.into(), 1));
     assert!(fs::read_to_string(learner.folder.join("check.html")).unwrap().contains("kill-holder"));
+}
+
+/// Not what follows from it: that the lock is held too little, for want of releases.
+fn error_of_release_is_quoted() {
+    let learner = Learner::new();
+    let solution = solution(1).replace("redis(\"DEL\", key)", "redis(\"DELETE\", key)");
+    learner.write_lock(&solution);
+    let (code, stdout, stderr) = learner.check(&[]);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stdout.contains("acquire or release ended with an error"), "{stdout}");
+    assert!(stdout.contains("RuntimeError: ERR unknown command 'DELETE'"), "{stdout}");
+    assert!(stdout.contains("lock.py, line") && !stdout.contains("Hint"), "{stdout}");
 }
 
 fn second_solution_fails() {

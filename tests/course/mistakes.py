@@ -26,7 +26,7 @@ pub fn acquire(key: &str, wait: Duration, ttl_ms: u64) -> Result<Option<(String,
 }}
 pub fn release(key: &str, token: &str) -> Result<bool> {{ Ok(true) }}
 """
-ENDLESS = "A call of acquire or release did not end in 5 seconds"
+ENDLESS = "A call of acquire did not end within wait_s and 5 more seconds"
 
 MISTAKES = {
     "python": (PYTHON, [

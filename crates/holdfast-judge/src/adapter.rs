@@ -30,6 +30,14 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 type PendingAnswers = Arc<Mutex<HashMap<u64, oneshot::Sender<AdapterAnswer>>>>;
 
 #[derive(Debug)]
+struct SentRequest {
+    id: u64,
+    operation: &'static str,
+    /// Where its answer arrives.
+    answer: oneshot::Receiver<AdapterAnswer>,
+}
+
+#[derive(Debug)]
 pub(super) struct AdapterProcess {
     next_id: AtomicU64,
     pending: PendingAnswers,
@@ -123,8 +131,8 @@ impl AdapterProcess {
 
     /// Sends a request and returns its answer, which may take `wait` longer than others.
     pub(super) async fn call(&self, op: AdapterOp<'_>, wait: Duration) -> AdapterAnswer {
-        let (id, answer) = self.send(op);
-        self.receive(id, answer, wait).await
+        let request = self.send(op);
+        self.receive(request, wait).await
     }
 
     /// As [`Self::call`], but cancels the request after some time if it has no answer yet.
@@ -134,44 +142,40 @@ impl AdapterProcess {
         wait: Duration,
         after: Duration,
     ) -> AdapterAnswer {
-        let (id, answer) = self.send(op);
-        let mut receiving = pin!(self.receive(id, answer, wait));
+        let request = self.send(op);
+        let id = request.id;
+        let mut receiving = pin!(self.receive(request, wait));
         if !after.is_zero()
             && let Ok(answer) = timeout(after, &mut receiving).await
         {
             return answer;
         }
 
-        let (cancel, received) = self.send(AdapterOp::Cancel { request: id });
-        let receiving_that = self.receive(cancel, received, Duration::ZERO);
-        tokio::join!(receiving, receiving_that).0
+        let cancel = self.send(AdapterOp::Cancel { request: id });
+        tokio::join!(receiving, self.receive(cancel, Duration::ZERO)).0
     }
 
-    /// Sends a request; returns its id, and where its answer arrives.
-    fn send(&self, op: AdapterOp<'_>) -> (u64, oneshot::Receiver<AdapterAnswer>) {
+    fn send(&self, op: AdapterOp<'_>) -> SentRequest {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         // Before the request, as the answer may be there at once.
         self.pending.lock().insert(id, sender);
+        let operation = op.name();
         let request = AdapterRequest { id, op };
         // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
         let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
-        (id, answer)
+        SentRequest { id, operation, answer }
     }
 
-    async fn receive(
-        &self,
-        id: u64,
-        answer: oneshot::Receiver<AdapterAnswer>,
-        wait: Duration,
-    ) -> AdapterAnswer {
+    async fn receive(&self, request: SentRequest, wait: Duration) -> AdapterAnswer {
+        let SentRequest { id, operation, answer } = request;
         let limit = self.answer_timeout + wait;
         match timeout(limit, answer).await {
             Ok(Ok(answer)) => return answer,
             Ok(Err(_)) => {}
             Err(_) => {
                 let seconds = limit.as_secs_f64();
-                let why = format!("{NOT_ANSWERED} request {id} within {seconds} s");
+                let why = format!("{NOT_ANSWERED} request {id}, `{operation}`, within {seconds} s");
                 self.failure.report(why).await;
             }
         }

@@ -37,6 +37,17 @@ pub(super) enum AdapterOp<'a> {
     },
 }
 
+impl AdapterOp<'_> {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Init { .. } => "init",
+            Self::Acquire { .. } => "acquire",
+            Self::Release { .. } => "release",
+            Self::Cancel { .. } => "cancel",
+        }
+    }
+}
+
 /// The adapter's answer to any request.
 #[derive(Debug, Deserialize)]
 pub(super) struct AdapterAnswer {

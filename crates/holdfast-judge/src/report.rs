@@ -120,6 +120,9 @@ pub struct FaultReport {
     /// The last lines that an adapter wrote to stderr, not those of one that was killed.
     #[serde(skip)]
     pub stderr: Vec<String>,
+    /// Answers *error*, to releases too, with the reason of the last one.
+    #[serde(skip)]
+    pub failed_calls: Option<(u64, String)>,
 }
 
 /// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report

@@ -19,7 +19,7 @@ use super::holds;
 use super::ledger::Ledger;
 use super::plan::{Fault, JudgePlan};
 use super::processes::{adopt_orphans, end_orphans};
-use super::protocol::TurnOutcome;
+use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::repeat::Tally;
 use super::report::{Adapter, FaultReport, Judgement, UNDISTURBED, strikes_elsewhere};
 use super::stage::Stage;
@@ -348,6 +348,10 @@ impl Judge<'_> {
 
         let count =
             |outcome| recording.turns.iter().filter(|turn| turn.outcome == outcome).count() as u64;
+        let failed_releases =
+            recording.turns.iter().filter(|turn| turn.release == ReleaseAnswer::Error).count();
+        let failed_calls = count(TurnOutcome::Error) + failed_releases as u64;
+
         let report = FaultReport {
             name: fault.name(),
             ran: true,
@@ -358,6 +362,7 @@ impl Judge<'_> {
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
             idle_commands: if fault == Fault::Undisturbed { self.idle_commands_per_s } else { 0.0 },
             stderr: recording.last_words.clone(),
+            failed_calls: recording.last_error.clone().map(|error| (failed_calls, error)),
             ..FaultReport::default()
         };
 

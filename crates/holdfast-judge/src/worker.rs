@@ -40,9 +40,15 @@ struct WorkerState {
     cancels: bool,
     running: watch::Sender<bool>,
     hold: Mutex<HoldState>,
-    /// The reason of the last answer *error* to a request for the lock.
+    /// The reason of the last answer *error*.
     last_error: Mutex<Option<String>>,
     failures: mpsc::UnboundedSender<String>,
+}
+
+impl WorkerState {
+    fn keep_error(&self, answer: &AdapterAnswer) {
+        *self.last_error.lock() = Some(describe(answer).to_owned());
+    }
 }
 
 /// After how long the requests of a turn are cancelled, if they are: at once, within a command, or
@@ -267,7 +273,7 @@ async fn take_turn(
             Some("timeout") => TurnOutcome::Timeout,
             Some("cancelled") if cancelled.acquire.is_some() => TurnOutcome::Cancelled,
             Some("error") => {
-                *state.last_error.lock() = Some(describe(&answer).to_owned());
+                state.keep_error(&answer);
                 TurnOutcome::Error
             }
             other => bail!(
@@ -311,7 +317,10 @@ async fn take_turn(
     turn.release = match (answer.ok, answer.reason.as_deref()) {
         (true, _) => ReleaseAnswer::Ok,
         (false, Some("lost")) => ReleaseAnswer::Lost,
-        (false, Some("error")) => ReleaseAnswer::Error,
+        (false, Some("error")) => {
+            state.keep_error(&answer);
+            ReleaseAnswer::Error
+        }
         (false, Some("cancelled")) if cancelled.release.is_some() => ReleaseAnswer::Cancelled,
         (false, other) => bail!(
             "the adapter answered `release` with the reason {other:?}; it is `lost` or `error`"

@@ -16,7 +16,7 @@ use crate::args::JudgeArgs;
 use crate::report::Judgement;
 use crate::run::NO_GRANT;
 use holdfast_base::message;
-use holdfast_base::messages::Language as Edition;
+use holdfast_base::messages::{Language as Edition, Message};
 
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
@@ -77,13 +77,17 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     let judgement = judged.map_err(|error| explain(error, limit_s))?;
 
     let findings = levels::examine(level, &judgement);
-    let hints = progress.hints;
     if args.level.is_none() {
-        let passed = findings.iter().all(|finding| finding.holds);
+        let broken = findings.iter().find(|finding| !finding.holds);
         let at = OffsetDateTime::now_utc().format(&Rfc3339)?;
-        progress.record(Check { level, passed, seed: judgement.seed, at });
+        progress.record(Check { level, passed: broken.is_none(), seed: judgement.seed, at });
+        if broken.is_some_and(|finding| finding.added_by() >= level) {
+            // The first one is shown with this check.
+            progress.hints = progress.hints.max(1);
+        }
         folder.store(&progress)?;
     }
+    let hints = progress.hints;
 
     Ok(CheckResult {
         page: folder.path.join("check.html"),
@@ -159,7 +163,9 @@ fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
         return anyhow!(edition.text("course-empty"));
     }
     if text.contains(NOT_ANSWERED) {
-        return anyhow!(message!("course-endless", seconds = limit_s).text(edition));
+        let id =
+            if text.contains("`release`") { "course-endless-release" } else { "course-endless" };
+        return anyhow!(Message::new(id).with("seconds", limit_s).text(edition));
     }
     error
 }

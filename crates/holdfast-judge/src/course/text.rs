@@ -98,7 +98,11 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
                 check.lock_file,
                 check.judgement.seed
             );
-            text += &next_hint(check, finding, language);
+            // What fails for an error of its own needs no hint.
+            text += &match failed_calls(check) {
+                Some(_) => "\n".to_owned(),
+                None => next_hint(check, finding, language),
+            };
         }
     }
     if check.is_chosen {
@@ -160,7 +164,10 @@ fn table(findings: &[Finding], language: Language) -> String {
     let is_shown = |finding: &&Finding| findings.len() <= MAX_RULES || !finding.holds;
     let shown = findings.iter().filter(is_shown);
     let rows: Vec<_> = shown.map(|it| (it, it.rule.text(language))).collect();
-    let fault_width = rows.iter().map(|(finding, _)| finding.fault.len()).max().unwrap_or(0);
+    let titles = ["course-column-fault", "course-rules", "course-measured"];
+    let [fault_title, rule_title, measured_title] = titles.map(|title| language.text(title));
+    let fault_widths = rows.iter().map(|(finding, _)| finding.fault.len());
+    let fault_width = fault_widths.max().unwrap_or(0).max(width(&fault_title));
     let rule_width = rows.iter().map(|(_, rule)| width(rule)).max().unwrap_or(0);
     let lines = rows.iter().map(|(finding, rule)| {
         let mark = if finding.holds { "✓" } else { "✗" };
@@ -168,7 +175,11 @@ fn table(findings: &[Finding], language: Language) -> String {
         let Finding { fault, measured, .. } = finding;
         format!("  {mark} {fault:fault_width$}  {rule}{space}  {measured}\n")
     });
-    let mut text: String = lines.collect();
+    let fault_space = " ".repeat(fault_width - width(&fault_title));
+    let rule_space = " ".repeat(rule_width.saturating_sub(width(&rule_title)));
+    let mut text =
+        format!("    {fault_title}{fault_space}  {rule_title}{rule_space}  {measured_title}\n");
+    text.extend(lines);
     let hidden = findings.len() - rows.len();
     if hidden > 0 {
         let hold = message!("course-rules-hold", rules = hidden).text(language);
@@ -199,8 +210,18 @@ fn passed(check: &CheckResult, language: Language) -> String {
     text
 }
 
+/// Returns the answers *error* while both servers were there: the lock's own faults.
+fn failed_calls(check: &CheckResult) -> Option<&(u64, String)> {
+    let undisturbed = check.judgement.faults.iter().find(|fault| fault.name == UNDISTURBED)?;
+    undisturbed.failed_calls.as_ref()
+}
+
 /// Says why the rule does not hold: the two requests, and when each held the lock.
 fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String {
+    if let Some((calls, error)) = failed_calls(check) {
+        let failed = message!("course-errors", calls = *calls, error = error.trim_end());
+        return format!("\n{}\n", failed.text(language));
+    }
     let why = match finding.rule.id() {
         "course-rule-redis" => Some("course-no-redis"),
         "course-rule-held" => Some("course-sleeps"),
@@ -209,7 +230,11 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
         _ => None,
     };
     if let Some(why) = why {
-        return format!("\n{}\n", language.text(why));
+        let mut text = format!("\n{}\n", language.text(why));
+        if let Some(left) = levels::left_key(&check.judgement, finding) {
+            text += &format!("{}: {}.\n", finding.fault, left.text);
+        }
+        return text;
     }
     let Some(violation) = levels::evidence(&check.judgement, finding) else {
         return String::new();
