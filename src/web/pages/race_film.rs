@@ -125,8 +125,10 @@ impl<'a> RaceView<'a> {
         let (status, caption) = match event.kind {
             EventKind::Sent => (text("race-status-order"), text("race-step-sent")),
             EventKind::Wait => (text("race-status-wait"), text("race-step-wait")),
+            EventKind::Held => (String::new(), text("race-step-held")),
             EventKind::Read => (text("race-status-read"), text("race-step-read")),
             EventKind::Write => (text("race-status-write"), text("race-step-write")),
+            EventKind::Release => (String::new(), text("race-step-release")),
             EventKind::Answered if is_sold => (outcome, text("race-step-sold")),
             EventKind::Answered => (outcome, text("race-step-refused")),
             EventKind::Broken => (outcome, String::new()),
