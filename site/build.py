@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 STATIC = ROOT / "static"
 # Of the shop; race.js plays recorded races here.
 ASSETS = ("holdfast.css", "holdfast.svg", "judged.css", "lab.css", "race.css", "race.js", "scheduler.css", "swimlane.css")
-OWN_ASSETS = ("judged.js", "postgres-worker.js", "race-choices.js", "scheduler.js", "site.css", "which-lock.js")
+OWN_ASSETS = ("charts.js", "judged.js", "postgres-worker.js", "race-choices.js", "scheduler.js", "site.css", "which-lock.js")
 
 
 def arguments():
@@ -130,9 +130,11 @@ def words_about(name):
     folder = ROOT / "judge" / name
     while not folder.exists():
         folder = folder.with_name(folder.name.rpartition("-")[0])
-    # Its first paragraph names the library and its language.
-    about = (folder / "README.md").read_text(encoding="utf-8").lower().split("\n\n")[1]
-    return " ".join([name, *sorted(set(re.findall(r"[a-z][a-z0-9+#-]+", about)))])
+    # The first paragraph begins with the library and its language; stores, as all names, have capitals.
+    about, _, calls = (folder / "README.md").read_text(encoding="utf-8").split("\n\n")[1].partition(":")
+    word = r"[A-Za-z][A-Za-z0-9+#-]+"
+    words = re.findall(word, about) + [word for word in re.findall(word, calls) if word != word.lower()]
+    return " ".join([name, *sorted({word.lower() for word in words})])
 
 
 def add_lessons(site, shop, all_texts):

@@ -1,22 +1,37 @@
-// Finds locks in the table by words of their name, language or store.
+// Finds locks in the table by words of their name, language or store; first those with that name.
 
 const search = document.getElementById("search");
 const words = document.getElementById("words");
-const rows = [...document.querySelectorAll("tr[data-words]")];
+const parts = (word) => [word, ...word.split("-")];
+const rows = [...document.querySelectorAll("tr[data-words]")].map((row) => {
+  const about = row.dataset.words.split(" ");
+  return { row, name: parts(about[0]), words: about.flatMap(parts) };
+});
+const table = rows[0].row.closest("table");
+
+// Returns whether something has a word: as a whole, if any row has it so (Java is not JavaScript),
+// else as the beginning of another.
+function matcher(word) {
+  const isWhole = rows.some((it) => it.words.includes(word));
+  return (it) => it.words.some((other) => (isWhole ? other === word : other.startsWith(word)));
+}
 
 function find() {
-  const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = new Set();
-  let shown = 0;
-  for (const row of rows) {
-    row.hidden = !wanted.every((word) => row.dataset.words.includes(word));
-    if (row.hidden) continue;
-    shown += 1;
-    found.add(row.dataset.words);
-  }
-  const { one, other, rows: inRows } = search.dataset;
-  const locks = (found.size === 1 ? one : other).replace("%", found.size);
-  document.getElementById("found").textContent = shown === found.size ? locks : inRows.replace("%locks", locks).replace("%rows", shown);
+  const wanted = words.value.toLowerCase().match(/[\p{L}\p{N}+#-]+/gu) ?? [];
+  const matchers = wanted.map(matcher);
+  const isNamed = ({ name }) => wanted.every((word) => name.some((part) => part.startsWith(word)));
+  const sorted = [...rows].sort((one, other) => isNamed(other) - isNamed(one));
+  table.tBodies[0].append(...sorted.map(({ row }) => row));
+  for (const it of rows) it.row.hidden = !matchers.every((matches) => matches(it));
+
+  const shown = rows.filter(({ row }) => !row.hidden);
+  const count = new Set(shown.map(({ name }) => name[0])).size;
+  const { none, one, other, rows: inRows } = search.dataset;
+  const locks = (count === 1 ? one : other).replace("%", count);
+  let said = shown.length === count ? locks : inRows.replace("%locks", locks).replace("%rows", shown.length);
+  if (count === 0) said = none.replace("%", () => words.value.trim());
+  document.getElementById("found").textContent = said;
+  table.parentElement.hidden = count === 0;
 }
 
 search.hidden = false;

@@ -26,7 +26,7 @@ def judged_list(t, list_page):
     if not columns:
         raise SystemExit("site: the shop's list of judged locks has no columns")
     main = re.sub(r'(<th scope="col") title="[^"]*"', r"\1", main)
-    search = f"""<form class="search" id="search" role="search" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" data-rows="{t("site-search-rows", locks="%locks", rows="%rows")}" hidden><label for="words">{t("site-search")}</label>
+    search = f"""<form class="search" id="search" role="search" data-none="{t("site-search-none", words="%")}" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" data-rows="{t("site-search-rows", locks="%locks", rows="%rows")}" hidden><label for="words">{t("site-search")}</label>
 <input id="words" type="search" autocomplete="off" aria-describedby="words-about"> <span class="hint" id="words-about">{t("site-search-about")}</span>
 <output for="words" id="found"></output></form>
 <p><b>{t("site-judged-not-compared")}</b></p>
@@ -60,7 +60,7 @@ def judged_page(t, name, page):
     content = both_halves(t, name, without_crumb(main_of(page)))
     main = f'<p class="crumb"><a href="../judged.html">{t("judge-title")}</a></p>\n{content}'
     title = unescape(re.search(r"<h1>(.*?)</h1>", main)[1])
-    return Page(t, f"judged/{name}.html", title, main, ("swimlane.css", "judged.css"))
+    return Page(t, f"judged/{name}.html", title, main, ("swimlane.css", "judged.css"), ("charts.js",))
 
 
 def both_halves(t, name, main):

@@ -278,9 +278,12 @@ class Test:
             browser.open(self.base + path)
             every = self.found("")
             redis_py = self.found("Redis-PY")
-            assert len(every) > 15 and 0 < len(redis_py) < 5 and any(name.startswith("redis-py ") for name in redis_py), redis_py
+            assert len(every) > 15 and 0 < len(redis_py) < 5 and redis_py[0].startswith("redis-py "), redis_py
+            assert [name.split()[0] for name in self.found("java")] == ["Curator"], self.found("java")
+            assert 1 < len(self.found("javas")) < len(every)
             assert 1 < len(self.found("rust")) < len(every)
-            assert self.found("no such lock") == []
+            assert self.found("Go") == [] and "“Go”" in browser.text("#found"), browser.text("#found")
+            assert not browser.run("return document.querySelector('table').checkVisibility()")
             assert browser.run("return document.querySelectorAll('.columns dd').length") > 10
             rows, said = len(self.found("redis")), browser.text("#found")
             assert re.search(rf"\b{rows}\b", said) and "↳" in said, f"{rows} rows: {said}"
@@ -308,6 +311,14 @@ class Test:
             self.browser.prefer(("dark", "light")[number // 2 % 2])
             self.browser.open(self.base + page)
             self.examine(page)
+
+    def charts_open_at_their_loss(self):
+        self.browser.size(390)
+        self.browser.open(self.base + "zh/judged/redis-py.html")
+        seen = self.browser.run("""return [...document.querySelectorAll('.static-lanes .timeline')].filter((it) => it.querySelector('.loss')).map((it) => {
+            const [box, loss] = [it, it.querySelector('.loss .mark')].map((part) => part.getBoundingClientRect());
+            return box.left <= loss.left && loss.right <= box.right; })""")
+        assert seen and all(seen), seen
 
     def plays_from_the_file_system(self):
         browser, root = self.browser, self.folder.resolve().as_uri()
@@ -398,7 +409,7 @@ class Test:
     def run_all(self):
         tests = [self.every_internal_link_leads_somewhere, self.first_page_is_small, self.race_plays, self.race_plays_in_a_frame,
                  self.race_plays_without_scripts, self.levels_are_played_on_postgres, self.solution_plays_by_itself, self.locks_are_found,
-                 self.questions_lead_to_a_lock, self.other_pages_are_accessible, self.plays_from_the_file_system,
+                 self.questions_lead_to_a_lock, self.other_pages_are_accessible, self.charts_open_at_their_loss, self.plays_from_the_file_system,
                  self.recording_plays_without_webassembly, self.sizes_are_said, self.every_file_is_for_something,
                  self.no_other_host_was_asked]
         self.asked, failed = [], 0

@@ -62,6 +62,7 @@ site-search-found = { $count ->
     [one] 1 lock
    *[other] { $count } locks
 }
+site-search-none = None of the judged locks has “{ $words }” in its name, language or store.
 site-search-rows = { $locks } in { $rows } rows: ↳ is the lock above with its fence
 site-columns-title = What the columns mean
 site-judged-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.

@@ -61,6 +61,7 @@ site-search-about = 锁、语言、存储
 site-search-found = { $count ->
    *[other] { $count } 个锁
 }
+site-search-none = 评测过的锁里，没有一个的名称、语言或存储含有“{ $words }”。
 site-search-rows = { $locks }，共 { $rows } 行：↳ 是上一行的锁，并检查它的栅栏令牌
 site-columns-title = 各列的含义
 site-judged-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。请把一行读作“这个锁留给你的问题”：在“暂停”下丢失更新并不是库的缺陷。
