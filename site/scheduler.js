@@ -16,7 +16,7 @@ const WATCH_MS = 1800;
 const NEXT = {
   wait: ({ lock }) => (lock ? "scheduler-next-lock" : "scheduler-next-read"),
   held: () => "scheduler-next-read",
-  read: () => "scheduler-next-compute",
+  read: ({ before }) => (before < 1 ? "scheduler-next-sold-out" : "scheduler-next-compute"),
   commit: () => "scheduler-next-write-commit",
   write: () => "scheduler-next-acknowledge",
   committed: ({ lock }) => (lock ? "scheduler-next-unlock" : "scheduler-next-finish"),
@@ -206,6 +206,11 @@ class Game {
     return this.orders.every((order) => order.result);
   }
 
+  // Names what an order does next.
+  next(order) {
+    return NEXT[order.at]({ lock: this.hasLock, before: order.before });
+  }
+
   isReached() {
     const isSound = this.isSound && this.audit.sold === 1;
     switch (this.level.goal) {
@@ -226,11 +231,13 @@ class Game {
   async step(who) {
     const order = this.orders.find(({ name }) => name === who);
     if (who === "X") {
+      // It is not told: it believes that it has the lock.
+      for (const holder of this.orders) holder.hasLostLock ||= holder.name === this.lock.holder;
       this.lock.holder = null;
       this.steps.push({ who, words: text("scheduler-step-expired") });
     } else {
       if (!order || order.result || order.isWaiting) return false;
-      const did = text("scheduler-step", { order: who, did: text(NEXT[order.at]({ lock: this.hasLock })) });
+      const did = text("scheduler-step", { order: who, did: text(this.next(order)) });
       const after = await this.advance(order);
       this.steps.push({ who, words: after ? `${did} → ${after}` : did });
     }
@@ -369,11 +376,12 @@ function segment(of, order, { kind, code }, index) {
 
 function orderCard(of, order) {
   const holds = !order.result && order.passed.includes("held") && !order.passed.includes("release");
-  const chip = of.hasLock && holds ? ` <span class="chip lock">${text("scheduler-has-lock")}</span>` : "";
+  const [kind, message] = order.hasLostLock ? ["lost", "scheduler-believes-lock"] : ["lock", "scheduler-has-lock"];
+  const chip = of.hasLock && holds ? ` <span class="chip ${kind}">${text(message)}</span>` : "";
   let now;
   if (order.result) now = `<p class="result${order.result.kind === "sold" ? " sold" : ""}">${of.result(order.result)}</p>`;
   else if (order.isWaiting) now = `<p class="result waiting">${text("scheduler-waits-lock")}</p>`;
-  else now = `<button class="main" id="step-${order.name}" type="button" data-who="${order.name}" aria-keyshortcuts="${order.name}"><kbd>${order.name}</kbd> ${text(NEXT[order.at]({ lock: of.hasLock }))}</button>`;
+  else now = `<button class="main" id="step-${order.name}" type="button" data-who="${order.name}" aria-keyshortcuts="${order.name}"><kbd>${order.name}</kbd> ${text(of.next(order))}</button>`;
   const rejected = order.rejected ? `<p class="rejected">✗ ${order.rejected}</p>` : "";
   const code = of.level.segments.map((it, index) => segment(of, order, it, index)).join("");
   return `<article class="game-order" aria-labelledby="order-${order.name}"><h2 id="order-${order.name}">${text("scheduler-order", { order: order.name })}${chip}</h2>${now}${rejected}<ol class="code">${code}</ol></article>`;
@@ -400,6 +408,7 @@ function show(of) {
   const starLine = stars ? `<p class="stars" role="img" aria-label="${text("scheduler-stars", { stars })}">${"★".repeat(stars)}${"☆".repeat(3 - stars)}</p>` : "";
   const oversold = audit.oversold ? ` · <b class="off">${text("scheduler-oversold", { units: audit.oversold })}</b>` : "";
   const steps = of.steps.map(({ words }, at) => (at + 1 === of.reachedAt ? `<li class="reached">${words} <b>★ ${text("scheduler-goal")}</b></li>` : `<li>${words}</li>`));
+  const fences = of.entries.some(({ fence }) => fence !== null) ? `<p class="hint">${text("scheduler-fences", { fences: FENCES_PER_GRANT })}</p>` : "";
   game.innerHTML = `<h2 class="level-title">${text(`scheduler-level-${level.name}-title`)}</h2>
 <p>${text(`scheduler-level-${level.name}-goal`)}</p>
 <section class="goal${of.reachedAt ? " reached" : ""}${audit.oversold ? " loss" : ""}" aria-labelledby="goal-title"><h2 id="goal-title">${heading(of)}</h2>${starLine}
@@ -411,7 +420,7 @@ ${of.hasLock && !of.isOver() ? `<button id="expire" type="button" data-who="X" a
 ${next ? `<button id="next" type="button" data-play="${next.name}"${of.reachedAt ? ' class="main"' : ""}>${text("scheduler-next-level")}</button>` : ""}</div>
 <p class="hint keys">${text("scheduler-keys", { orders: level.orders, leases: of.hasLock ? "yes" : "no" })} ${text("site-scheduler-undo-about")}</p>
 ${steps.length ? `<section aria-labelledby="steps-title"><h2 id="steps-title">${text("scheduler-taken")}</h2><ol class="taken-steps">${steps.join("")}</ol></section>` : ""}
-<section aria-labelledby="ledger-title"><h2 id="ledger-title">${text("scheduler-ledger")}</h2><ol class="ledger">${of.entries.map((entry) => ledgerEntry(of, entry)).join("")}</ol></section>`;
+<section aria-labelledby="ledger-title"><h2 id="ledger-title">${text("scheduler-ledger")}</h2>${fences}<ol class="ledger">${of.entries.map((entry) => ledgerEntry(of, entry)).join("")}</ol></section>`;
   const target = element(focused);
   (target && !target.disabled ? target : game).focus({ preventScroll: true });
   if (of.steps.length) element("announce").textContent = `${of.steps.at(-1).words} ${heading(of)}`;

@@ -25,6 +25,8 @@ AXE = """const done = arguments[0];
 FASTER = """const [now, later] = [performance.now.bind(performance), setTimeout];
     performance.now = () => now() * 8;
     globalThis.setTimeout = (what, ms, ...values) => later(what, ms / 8, ...values);"""
+# What the orders' cards say of the lock once the goal is reached.
+CHIPS = {"useless-lock": ["believes it has the lock", "has the lock"], "fence": ["has the lock"]}
 # Those that no other test opens. Of judgements, lessons and the glossary the shop's tests examine all
 # contents in both languages.
 OTHER_PAGES = ("lessons.html", "zh/docs/index.html", "zh/course.html", "judged/flock.html", "zh/lessons/outlived.html",
@@ -55,8 +57,8 @@ def is_solved(browser, level):
 PLAYED = """const root = document.querySelector(arguments[0]);
     const texts = (selector) => [...root.querySelectorAll(selector)].map((it) => it.textContent.replace(/\\s+/g, ' ').trim());
     // How long an order waits for a lock that is free again depends on the machine.
-    const withoutWaits = (steps) => steps.map((step) => step.replace(/ → waits$/, ''));
-    return { steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), rejected: texts('.game-order .rejected'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
+    const withoutWaits = (steps) => steps.map((step) => step.replace(/ → waits until its server notices .*$/, ''));
+    return { chips: texts('.chip'), steps: withoutWaits(texts('.taken-steps li')), chains: texts('.ledger .chain'), books: texts('.books'), rejected: texts('.game-order .rejected'), code: texts('.code pre'), fine: texts('.ledger .fine') };"""
 
 
 # How long the page does not respond: the tasks of at least 50 ms.
@@ -225,12 +227,15 @@ class Test:
             assert is_solved(browser, level), f"{level['name']}: the goal is not reached"
             assert browser.run("return document.querySelector('#game .stars').textContent") == "★★★"
             here = browser.run(PLAYED, "#game")
+            # It has read again, and there is nothing left to compute.
+            assert level["name"] != "version" or browser.text("#step-B").endswith("find it sold out"), browser.text("#step-B")
             browser.click(f'[data-watch="{level["name"]}"]')
             browser.until("the recording", "return !document.querySelector('#recording').hidden && !!document.querySelector('#moment')")
             browser.run("const moment = document.querySelector('#moment'); moment.value = moment.max; moment.dispatchEvent(new Event('input'))")
             there = browser.run(PLAYED, "#recorded")
             assert here == there, f"{level['name']}: {here} is not {there}"
             assert len(here["rejected"]) == (level["guard"] != "none"), f"{level['name']}: {here['rejected']}"
+            assert here["chips"] == CHIPS.get(level["name"], []), f"{level['name']}: {here['chips']}"
         self.examine("scheduler.html")
         browser.click('[data-play="oversell"]')
         browser.until("another game", "return !!document.querySelector('#step-A') && document.querySelector('#undo').disabled")

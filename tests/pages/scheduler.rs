@@ -59,12 +59,19 @@ async fn visitor_plays_without_javascript() {
         .collect();
     assert!(seqs.len() == 3 && seqs.is_sorted_by(|one, other| one > other), "{seqs:?}");
 
+    // Whoever has lost the lock is not told.
+    let words = play(&visitor, "useless-lock", "AAXB").await.1.words();
+    for shown in ["Order A believes it has the lock", "Order B has the lock"] {
+        assert!(words.contains(shown), "{shown}: {words}");
+    }
+
     // The same steps where each write requires the version that was read.
-    let words = play(&visitor, "version", "ABAABB").await.1.words();
+    let words = play(&visitor, "version", "ABAABBB").await.1.words();
     for shown in [
         "Goal reached in 6 steps",
         "B: write and commit → rejected: the row has another version; it reads again, and stock is 0",
         "-- nothing in stock: sold out",
+        "B: find it sold out",
     ] {
         assert!(words.contains(shown), "{shown}: {words}");
     }

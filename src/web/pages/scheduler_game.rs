@@ -25,6 +25,7 @@ use holdfast_lab::scheduler_game::{
     Player, Refusal, playable, playable_named,
 };
 use holdfast_lab::timeline::{Detail, Value, statement};
+use holdfast_lock::fenced::FENCES_PER_GRANT;
 use holdfast_shop::model::LedgerEntry;
 use holdfast_shop::probe::Point;
 
@@ -92,19 +93,19 @@ impl SchedulerPage {
         self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
     }
 
-    fn has_lock(&self, order: &OrderPosition) -> bool {
-        order.result.is_none()
-            && order.event(Point::Held).is_some()
-            && order.event(Point::Release).is_none()
-    }
-
     fn waits_for(&self, order: &OrderPosition) -> String {
         let asks = self.game.rules.has_lock() && order.event(Point::Held).is_none();
         self.layout.text(if asks { "scheduler-waits-lock" } else { "scheduler-waits-row" })
     }
 
-    fn next(&self, point: &Point) -> String {
-        self.layout.text(next_message(self.game.rules, *point))
+    fn next(&self, order: &OrderPosition, point: &Point) -> String {
+        self.layout.text(next_message(self.game.rules, *point, order.last_read()))
+    }
+
+    /// Returns how many fences a lease reserves, if the ledger shows any.
+    fn fences_per_lease(&self) -> Option<i64> {
+        let mut fences = self.view.entries.iter().filter_map(|entry| entry.fence);
+        fences.next().map(|_| FENCES_PER_GRANT)
     }
 
     fn is_goal(&self, number: &usize) -> bool {
@@ -124,11 +125,14 @@ impl SchedulerPage {
                     if step.is_conflict { "scheduler-step-conflict" } else { "scheduler-saw" };
                 Some(language.text_with(saw, &[("value", read.to_string().into())]))
             }
+            (None, None, _) if step.waits_for_ended_lease => {
+                Some(language.text("scheduler-step-waits-notice"))
+            }
             (None, None, _) => Some(language.text("scheduler-step-waits")),
             _ => None,
         };
 
-        let did = language.text(next_message(self.game.rules, from));
+        let did = language.text(next_message(self.game.rules, from, step.read));
         let variables = [("order", who.to_string().into()), ("did", did.into())];
         let step = language.text_with("scheduler-step", &variables);
         after.map_or(step.clone(), |after| format!("{step} → {after}"))
@@ -159,9 +163,11 @@ fn result_text(result: &OrderResult, language: Language) -> String {
     }
 }
 
-fn next_message(rules: GameRules, point: Point) -> &'static str {
+/// Returns what an order does next at a point, where it has last read this.
+fn next_message(rules: GameRules, point: Point, read: Option<i64>) -> &'static str {
     let autocommit = rules.is_autocommit();
     match point {
+        Point::Read if is_sold_out(read) => "scheduler-next-sold-out",
         Point::Wait if rules.has_lock() => "scheduler-next-lock",
         Point::Wait | Point::Held => "scheduler-next-read",
         Point::Read if autocommit => "scheduler-next-compute",
@@ -177,6 +183,11 @@ fn next_message(rules: GameRules, point: Point) -> &'static str {
             "scheduler-next-respond"
         }
     }
+}
+
+/// An order that finds nothing in stock writes nothing.
+fn is_sold_out(read: Option<i64>) -> bool {
+    read.is_some_and(|read| read < 1)
 }
 
 #[derive(Debug, Deserialize)]
@@ -403,10 +414,10 @@ fn code(
     let sent = to.and_then(|to| sent(rules, order, to));
 
     match (sent, from, to) {
+        (_, Point::Read, _) if is_sold_out(order.last_read()) => comment("scheduler-code-sold-out"),
         // Under autocommit, the value is computed before the statement is sent.
         (_, Point::Read, Some(Point::Commit)) => match order.last_read() {
-            Some(read) if read > 0 => format!("-- {read} − 1 = {}", read - 1),
-            Some(_) => comment("scheduler-code-sold-out"),
+            Some(read) => format!("-- {read} − 1 = {}", read - 1),
             None => comment("scheduler-code-compute"),
         },
         (_, Point::Write, Some(Point::Commit)) => comment("scheduler-code-uncommitted"),
@@ -425,7 +436,6 @@ fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
         Point::Committed => return None,
         to => to,
     };
-    // An order that finds nothing in stock writes nothing.
     let value = order.last_read().map(|read| read - 1);
     let value = value.filter(|value| to == Point::Write && *value >= 0);
     let fence = order.event(Point::Held).and_then(|event| event.fence);

@@ -57,6 +57,10 @@ pub struct GameStep {
     pub read: Option<i64>,
     /// True if Postgres rejected its write, because the row has another version.
     pub is_conflict: bool,
+    /// True if it waits for a lock whose lease was ended: its server still counts the last holder.
+    pub waits_for_ended_lease: bool,
+    /// Orders that had the lock when its lease was ended. They are not told.
+    pub lost_by: Vec<char>,
     pub result: Option<OrderResult>,
     /// The points at which all orders were paused after the step, for the replay of an undo.
     pub(super) all: Vec<Option<Point>>,
@@ -144,6 +148,13 @@ impl OrderPosition {
         latest.find(|event| event.event == point.name())
     }
 
+    /// Returns whether it has taken the lock and not released it, whatever Redis has done since.
+    pub fn believes_it_has_lock(&self) -> bool {
+        self.result.is_none()
+            && self.event(Point::Held).is_some()
+            && self.event(Point::Release).is_none()
+    }
+
     /// Returns the number of its writes that Postgres rejected because of another version.
     pub(super) fn conflicts(&self) -> usize {
         self.events.iter().filter(|event| event.event == "refused").count()
@@ -158,6 +169,17 @@ pub struct GameView {
     pub steps: Vec<GameStep>,
     pub reached_at: Option<usize>,
     pub left: Duration,
+}
+
+impl GameView {
+    /// Returns whether the lease of the lock was ended while the order had it.
+    pub fn has_lost_lock(&self, order: char) -> bool {
+        has_lost_lock(&self.steps, order)
+    }
+}
+
+pub(super) fn has_lost_lock(steps: &[GameStep], order: char) -> bool {
+    steps.iter().any(|step| step.lost_by.contains(&order))
 }
 
 impl Game {

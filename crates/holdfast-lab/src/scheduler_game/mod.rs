@@ -36,7 +36,7 @@ use holdfast_shop::{
 pub use game::{
     Game, GameError, GameStep, GameView, NoRoom, OrderPosition, OrderResult, Player, Refusal,
 };
-use game::{GameOrder, SharedOrderResult, order_result};
+use game::{GameOrder, SharedOrderResult, has_lost_lock, order_result};
 use rules::RejectedWrites;
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
@@ -230,14 +230,16 @@ impl Games {
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
 
         let position = self.position(order);
+        let waits = position.held.is_none() && position.result.is_none();
         let step = GameStep {
             who: Some(who),
             from: Some(from),
             at: position.held,
             read: position.last_read(),
             is_conflict: position.conflicts() > conflicts,
+            waits_for_ended_lease: waits && self.have_all_holders_lost(game),
             result: position.result,
-            all: Vec::new(),
+            ..GameStep::default()
         };
         self.finish_step(game, step).await?;
         Ok(true)
@@ -247,9 +249,23 @@ impl Games {
     pub async fn expire_lease(&self, game: &Game) -> Result<(), GameError> {
         let _turn = game.turn.lock().await;
         game.check_step()?;
+
+        let lost_by = self.holders(game);
         self.delete_lock(game).await?;
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
-        Ok(self.finish_step(game, GameStep::default()).await?)
+        Ok(self.finish_step(game, GameStep { lost_by, ..GameStep::default() }).await?)
+    }
+
+    /// Returns the orders that have the lock, or believe it.
+    fn holders(&self, game: &Game) -> Vec<char> {
+        let holders = self.positions(game).into_iter().filter(OrderPosition::believes_it_has_lock);
+        holders.map(|order| order.name).collect()
+    }
+
+    fn have_all_holders_lost(&self, game: &Game) -> bool {
+        let holders = self.holders(game);
+        let steps = game.steps.lock();
+        !holders.is_empty() && holders.iter().all(|order| has_lost_lock(&steps, *order))
     }
 
     async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
