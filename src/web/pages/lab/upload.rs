@@ -46,6 +46,8 @@ const MAX_LENGTHS: [(&str, usize); 12] = [
     ("violations", 100),
 ];
 const MAX_TEXT_LENGTH: usize = 2_000;
+/// Messages within messages. One may have the same argument twice, so each may double the text.
+const MAX_NESTED_MESSAGES: usize = 3;
 
 pub struct UploadedForm {
     pub csrf: String,
@@ -113,20 +115,23 @@ pub fn parse<T: DeserializeOwned + Serialize>(json: &[u8]) -> Option<T> {
         .inspect_err(|error| tracing::debug!(%error, "a file can't be opened"))
         .ok()?;
     let value = serde_json::to_value(&parsed).ok()?;
-    is_plausible("", &value).then_some(parsed)
+    is_plausible("", &value, 0).then_some(parsed)
 }
 
 /// Returns whether lists, texts and measurements are within bounds, and no text has a zero byte,
-/// which Postgres cannot store in JSON.
-fn is_plausible(name: &str, value: &Value) -> bool {
+/// which Postgres cannot store in JSON. `messages` are those around the value.
+fn is_plausible(name: &str, value: &Value, messages: usize) -> bool {
     match value {
+        Value::Object(_) if name == "arguments" && messages == MAX_NESTED_MESSAGES => false,
         Value::Array(items) => {
             let limit = MAX_LENGTHS.iter().find(|(list, _)| *list == name);
             limit.is_none_or(|(_, limit)| items.len() <= *limit)
-                && items.iter().all(|item| is_plausible(name, item))
+                && items.iter().all(|item| is_plausible(name, item, messages))
         }
         Value::Object(fields) => {
-            fields.iter().all(|(name, value)| is_plain(name) && is_plausible(name, value))
+            let messages = messages + usize::from(name == "arguments");
+            let is_fine = |name, value| is_plain(name) && is_plausible(name, value, messages);
+            fields.iter().all(|(name, value)| is_fine(name, value))
         }
         Value::String(text) => is_plain(text),
         Value::Number(number) if number.is_f64() => {
@@ -152,7 +157,12 @@ mod tests {
         assert!(is_read(
             json!({ "faults": vec![0; 40], "p99_ms": 1.5, "name": "x".repeat(2_000) })
         ));
+        let nested = |depth| {
+            (0..depth).fold(json!("x"), |text, _| json!({ "id": "a", "arguments": { "b": text } }))
+        };
+        assert!(is_read(nested(3)));
         for refused in [
+            nested(4),
             json!({ "faults": vec![0; 41] }),
             json!([{ "name": "x".repeat(2_001) }]),
             json!({ "p99_ms": 1e12 }),
