@@ -78,6 +78,7 @@ course-failed = not passed
 course-next = Next:
 course-last = You have passed all levels.
 course-what-learned = What this level shows:
+course-violation = { $fault }: { $found }.
 course-evidence = What happened, in order (w0 c2 is client 2 of process 0):
 course-picture = Drawn, with all clients: { $file }
 course-hint-offer = More hints: holdfast course check { $folder } --hint

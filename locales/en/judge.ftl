@@ -150,3 +150,29 @@ judge-kind-leftover-key = Key left behind
 judge-swimlane = Swimlane: a lane per client, time from left to right
 judge-swimlane-scale = Short gaps are stretched, long gaps (//) are shortened.
 judge-overlap = both between read and write
+
+## A violation in a sentence without its full stop; it begins as a clause does
+judge-found-both-read = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
+judge-found-read-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
+judge-found-with-fence = with fence { $fence }, { $found }
+judge-found-units = the ledger has { $units } units more than the stock lost
+judge-found-overlap = { $first } held the lock from { $from } ms to { $until } ms, and { $second } was granted it at { $granted } ms: both held it for { $both } ms
+judge-found-bad-release = { $first } released the lock at { $released } ms and was answered ok, although { $second } had been granted it at { $granted } ms
+judge-found-early-loss = { $client } was granted the lock at { $granted } ms, released it at { $released } ms, and was answered that it had lost it, although its lease of { $lease } ms had not ended
+judge-found-early-grant = { $first } was granted the lock at { $from } ms and held it until { $until } ms, and { $second } was granted it at { $granted } ms, although the first one's lease of { $lease } ms had not ended: a release has taken it away
+judge-found-fence-back = { $later } was granted the lock with fence { $later_fence } at { $later_at } ms, after { $before } had it with fence { $before_fence } at { $before_at } ms
+judge-found-false-busy = { $client } asked for the lock at { $asked } ms and was answered { $answer } at { $answered } ms, while Redis was away and no client held the lock: the answer should have been error
+judge-found-blocked = from { $from } ms on, no client got the lock for { $blocked } ms, although none held it; the TTL is { $ttl } ms
+judge-found-blocked-to-end = from { $from } ms on, no client got the lock for { $blocked } ms, until the work ended, although none held it; the TTL is { $ttl } ms
+judge-found-starved = { $starved } of { $clients } clients never got the lock, which was granted { $grants } times: { $names }
+judge-found-keys-left = keys left in Redis { $after } ms after the work, beyond those that remain without a fault: { $keys }: { $names }
+judge-found-more = { $names } and { $more } more
+
+## Why a fault did not run
+judge-why-no-cancel = the adapter has no `cancel`
+judge-why-no-holder = no client of worker { $worker } got the lock, so there was no holder to strike
+judge-why-no-faketime = libfaketime is not installed
+judge-why-go = { $program } is a Go program, which libfaketime does not reach
+judge-why-not-loaded = { $program } does not load libfaketime
+judge-why-fails = the adapter fails under libfaketime: { $error }
+judge-why-crippled = the adapter hardly works under libfaketime: { $grants } grants

@@ -78,6 +78,7 @@ course-failed = 没有通过
 course-next = 下一关：
 course-last = 你已通过所有关卡。
 course-what-learned = 这一关说明：
+course-violation = { $fault }：{ $found }。
 course-evidence = 按先后发生的事（w0 c2 是 0 号进程的 2 号客户端）：
 course-picture = 画成图，包括所有客户端：{ $file }
 course-hint-offer = 更多提示：holdfast course check { $folder } --hint

@@ -139,3 +139,29 @@ judge-kind-leftover-key = 残留的 key
 judge-swimlane = 泳道图：每个客户端一条泳道，时间从左到右
 judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩短。
 judge-overlap = 两者都在读与写之间
+
+## 一条违规的说明，句末不加句号
+judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }，{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }；两者各取走一件，库存只体现一件
+judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }，在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }；两次各取走一件，库存只体现一件
+judge-found-with-fence = 令牌为 { $fence } 时，{ $found }
+judge-found-units = 账本里售出的件数比库存减少的件数多 { $units }
+judge-found-overlap = { $first } 从 { $from } ms 到 { $until } ms 持有锁，而 { $second } 在 { $granted } ms 获得了锁：两者同时持锁 { $both } ms
+judge-found-bad-release = { $first } 在 { $released } ms 释放锁，返回 ok，但 { $second } 在 { $granted } ms 已经获得锁
+judge-found-early-loss = { $client } 在 { $granted } ms 获得锁，在 { $released } ms 释放，返回的却是锁已丢失，而它 { $lease } ms 的租约尚未结束
+judge-found-early-grant = { $first } 在 { $from } ms 获得锁，持有到 { $until } ms，而 { $second } 在 { $granted } ms 就获得了锁，此时前者 { $lease } ms 的租约尚未结束：有一次释放把它的锁删掉了
+judge-found-fence-back = { $later } 在 { $later_at } ms 获得锁，令牌为 { $later_fence }，而此前 { $before } 在 { $before_at } ms 获得锁时，令牌为 { $before_fence }
+judge-found-false-busy = { $client } 在 { $asked } ms 请求锁，在 { $answered } ms 得到 { $answer }，而当时 Redis 不可用，也没有客户端持有锁：应该返回 error
+judge-found-blocked = 从 { $from } ms 起，有 { $blocked } ms 没有客户端获得锁，尽管无人持有它；TTL 为 { $ttl } ms
+judge-found-blocked-to-end = 从 { $from } ms 起直到工作结束，有 { $blocked } ms 没有客户端获得锁，尽管无人持有它；TTL 为 { $ttl } ms
+judge-found-starved = { $clients } 个客户端中有 { $starved } 个从未获得锁，而锁共授予了 { $grants } 次：{ $names }
+judge-found-keys-left = 工作结束 { $after } ms 后，Redis 里残留 { $keys } 个 key（没有故障时不会残留）：{ $names }
+judge-found-more = { $names }，另有 { $more } 个
+
+## 故障未运行的原因
+judge-why-no-cancel = 适配器没有 `cancel`
+judge-why-no-holder = 工作进程 { $worker } 的客户端都没有获得锁，因此没有持锁者可以施加故障
+judge-why-no-faketime = 没有安装 libfaketime
+judge-why-go = { $program } 是 Go 程序，libfaketime 对它不起作用
+judge-why-not-loaded = { $program } 没有加载 libfaketime
+judge-why-fails = 适配器在 libfaketime 下出错：{ $error }
+judge-why-crippled = 适配器在 libfaketime 下几乎无法工作：只获锁 { $grants } 次

@@ -64,6 +64,10 @@ async fn visitors_read_judged_locks() {
         assert!(words.contains(text), "{text}: {words}");
     }
 
+    let chinese = visitor.page_request("/lab/judged/redis-py").header("Accept-Language", "zh");
+    let words = Page::read(chinese.send().await.unwrap()).await.words();
+    assert!(words.contains("两者同时持锁") && !words.contains("held the lock"), "{words}");
+
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let off = Visitor { base: shop.replicas[1].base_url.clone(), ..visitor };
     for path in [PATH.to_owned(), format!("{PATH}/none-such")] {

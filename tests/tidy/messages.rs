@@ -120,6 +120,53 @@ fn every_used_message_exists() {
     assert_eq!(missing.collect::<BTreeSet<_>>(), BTreeSet::new());
 }
 
+/// A message without one of its variables is not formatted, and shows its id.
+#[test]
+fn messages_get_their_variables() {
+    let english = catalogue("en");
+    let call = Regex::new(r#"\bmessage!\(\s*"([a-z0-9-]+)""#).unwrap();
+    let name = Regex::new(r"^\s*([a-z0-9_]+)\s*(?:=|$)").unwrap();
+    let program = program();
+    let mut missing = Vec::new();
+    for found in call.captures_iter(&program) {
+        let Some(variables) = english.get(&found[1]) else { continue };
+        let (arguments, rest) = arguments(&program[found.get(0).unwrap().end()..]);
+        // What is added later is not in the call.
+        if rest.trim_start().starts_with(".with(") {
+            continue;
+        }
+        let names = arguments.iter().filter_map(|it| Some(name.captures(it)?[1].to_owned()));
+        let names: BTreeSet<String> = names.collect();
+        let absent = variables.difference(&names).map(|it| format!("{}: {it}", &found[1]));
+        missing.extend(absent);
+    }
+    assert_eq!(missing, [""; 0]);
+}
+
+/// Splits what follows in a call at its commas, up to the closing bracket; returns the rest, too.
+fn arguments(text: &str) -> (Vec<&str>, &str) {
+    let (mut depth, mut is_quoted, mut from) = (0, false, 0);
+    let mut arguments = Vec::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            '(' | '[' | '{' => depth += 1,
+            ')' if depth == 0 => {
+                arguments.push(&text[from..at]);
+                return (arguments, &text[at + 1..]);
+            }
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                arguments.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    panic!("a call without an end: {text}")
+}
+
 /// Chinese texts address the reader as 你. Their punctuation is full-width and has no space after
 /// it, except where a dot or a slash separates parts.
 #[test]

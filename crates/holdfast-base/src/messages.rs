@@ -224,11 +224,12 @@ impl Text {
         self.text(Language::English)
     }
 
-    /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals.
+    /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals;
+    /// not a large one, such as a fence of another lock, whose last digits Fluent would drop.
     fn variable(&self, language: Language) -> FluentValue<'static> {
         let text = self.text(language);
         match text.parse::<i64>() {
-            Ok(number) if number.to_string() == text => number.into(),
+            Ok(number) if number.to_string() == text && text.len() < 16 => number.into(),
             _ => text.into(),
         }
     }
@@ -297,6 +298,9 @@ mod tests {
         let chinese = read.format(Language::Chinese).unwrap();
         assert!(chinese.contains('2') && !chinese.contains("sold"), "{chinese}");
         assert_eq!(Message::new("run-of-a-later-version").format(Language::Chinese), None);
+
+        let large = message!("judge-found-with-fence", fence = i64::MAX, found = "");
+        assert!(large.english().contains("9223372036854775807"), "{}", large.english());
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 
 use super::events::Stall;
@@ -47,7 +49,7 @@ pub(super) async fn place(
     stage: &mut Stage<'_>,
     worker: u32,
     clock: &Path,
-) -> anyhow::Result<Result<(), String>> {
+) -> anyhow::Result<Result<(), Message>> {
     stage.work_for(WARM_UP).await?;
 
     let plan = stage.plan;
@@ -96,9 +98,7 @@ pub(super) async fn place(
     }
 
     let Some(holder) = stage.hold(worker).await? else {
-        return Ok(Err(format!(
-            "no client of worker {worker} got the lock, so there was no holder to strike"
-        )));
+        return Ok(Err(message!("judge-why-no-holder", worker)));
     };
     strike(stage, holder, clock).await?;
     Ok(Ok(()))

@@ -14,6 +14,8 @@ use rustix::process::{
 };
 use tokio::time::{Instant, sleep};
 
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use holdfast_services::ProcessStat;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -83,7 +85,7 @@ fn signal_process(pid: i32, signal: Signal) {
 
 /// Returns why the clock of an adapter can't jump: one of its processes does not load libfaketime,
 /// or is of Go, which asks the kernel. `None` if all clocks can.
-pub(super) async fn find_fixed_clock(leader: i32) -> Option<String> {
+pub(super) async fn find_fixed_clock(leader: i32) -> Option<Message> {
     let mut suspects: Option<BTreeSet<i32>> = None;
     for look in 0..LOAD_LOOKS {
         if look > 0 {
@@ -104,10 +106,10 @@ pub(super) async fn find_fixed_clock(leader: i32) -> Option<String> {
 
     let pid = suspects?.pop_first()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = name.trim_end();
+    let program = name.trim_end();
     Some(match is_of_go(pid) {
-        true => format!("{name} is a Go program, which libfaketime does not reach"),
-        false => format!("{name} does not load libfaketime"),
+        true => message!("judge-why-go", program),
+        false => message!("judge-why-not-loaded", program),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 
 /// What a judgement found about one adapter.
@@ -65,6 +66,9 @@ pub struct FaultReport {
     pub ran: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// The same with its values, to be said in another language; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not_message: Option<Message>,
     /// Absent if it ran once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<Repeats>,
@@ -125,6 +129,13 @@ pub struct FaultReport {
     pub failed_calls: Option<(u64, String)>,
 }
 
+impl FaultReport {
+    /// Returns why it did not run; `None` if there is no message that this version knows.
+    pub fn why_not_in(&self, language: Language) -> Option<String> {
+        self.why_not_message.as_ref()?.format(language)
+    }
+}
+
 /// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report
 /// are those of one run: of the first one that lost an update with the fence, else of the first one
 /// that lost an update, else of the first one.
@@ -150,7 +161,7 @@ pub struct WithFence {
     pub refused: u64,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Violation {
     /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `early-loss`,
     /// `early-grant`, `fence-regression`, `misreported-busy`, `blocked`, `starved` or
@@ -158,12 +169,22 @@ pub struct Violation {
     pub kind: String,
     /// What happened, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
     pub text: String,
+    /// The same with its values, to be said in another language; absent in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
     /// The events around it, by time, for a drawing with a lane per client.
     #[serde(default)]
     pub events: Vec<Event>,
     /// Only what happened in the turns that the text speaks of, for the course.
     #[serde(skip)]
     pub story: Vec<Event>,
+}
+
+impl Violation {
+    /// Returns the text in a language; `None` if there is no message that this version knows.
+    pub fn text_in(&self, language: Language) -> Option<String> {
+        self.message.as_ref()?.format(language)
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -166,14 +168,19 @@ impl Judge<'_> {
             Err(error) if fault == Fault::ClockJump => {
                 let why = format!("{error:#}");
                 let why = why.lines().next().unwrap_or_default().chars().take(MAX_WHY);
-                format!("the adapter fails under libfaketime: {}", why.collect::<String>())
+                message!("judge-why-fails", error = why.collect::<String>())
             }
             Err(error) => return Err(error),
         };
         if let Some(history) = &mut self.history {
-            history.not_run(&fault.name(), &why_not, monotonic_us())?;
+            history.not_run(&fault.name(), &why_not.english(), monotonic_us())?;
         }
-        Ok(FaultReport { name: fault.name(), why_not: Some(why_not), ..FaultReport::default() })
+        Ok(FaultReport {
+            name: fault.name(),
+            why_not: Some(why_not.english()),
+            why_not_message: Some(why_not),
+            ..FaultReport::default()
+        })
     }
 
     /// Writes a run that was judged, after the first one also what was judged.
@@ -212,17 +219,17 @@ impl Judge<'_> {
     }
 
     /// Runs a pass; `Err` of the inner result says why there was no fault.
-    async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, String>> {
+    async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, Message>> {
         let mut env = Vec::new();
         if fault == Fault::ClockJump {
             let Some(library) = faults::find_faketime(Path::new("/")) else {
-                return Ok(Err("libfaketime is not installed".to_owned()));
+                return Ok(Err(message!("judge-why-no-faketime")));
             };
             env = clock_environment(&self.clock, &library)?;
         }
 
         if fault == Fault::Cancel && self.adapter.as_ref().is_some_and(|it| !it.cancels) {
-            return Ok(Err("the adapter has no `cancel`".to_owned()));
+            return Ok(Err(message!("judge-why-no-cancel")));
         }
 
         let pass = self.ledger.begin_pass().await?;
@@ -244,8 +251,7 @@ impl Judge<'_> {
             self.undisturbed_grants = report.acquired;
         }
         if fault == Fault::ClockJump && is_crippled(&report, self.undisturbed_grants) {
-            let grants = report.acquired;
-            return Ok(Err(format!("the adapter hardly works under libfaketime: {grants} grants")));
+            return Ok(Err(message!("judge-why-crippled", grants = report.acquired)));
         }
         self.write_history(&report, &recording).await?;
         Ok(Ok(report))
@@ -255,7 +261,7 @@ impl Judge<'_> {
     async fn run_pass(
         &mut self,
         stage: &mut Stage<'_>,
-    ) -> anyhow::Result<Result<ServerFigures, String>> {
+    ) -> anyhow::Result<Result<ServerFigures, Message>> {
         let undisturbed = stage.fault == Fault::Undisturbed;
         let before = stage.redis.commands().await?;
         let since = Instant::now();

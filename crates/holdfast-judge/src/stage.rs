@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
@@ -251,7 +252,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Returns why the clock of an adapter can't jump, if there is one.
-    pub(super) async fn find_fixed_clock(&self) -> Option<String> {
+    pub(super) async fn find_fixed_clock(&self) -> Option<Message> {
         for worker in &self.workers {
             if let Some(why) = processes::find_fixed_clock(worker.leader).await {
                 return Some(why);

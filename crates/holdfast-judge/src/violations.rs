@@ -8,6 +8,8 @@ use super::ledger::{Ledger, LedgerEntry};
 use super::plan::{Fault, JudgePlan};
 use super::protocol::{Turn, TurnOutcome};
 use super::report::{ClientId, FaultReport, Violation, WithFence};
+use holdfast_base::message;
+use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
 use holdfast_base::stats;
 
@@ -31,12 +33,17 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    fn add(&mut self, kind: &str, text: String, from_us: u64, until_us: u64, of: &[ClientId]) {
+    fn add(&mut self, kind: &str, found: Message, from_us: u64, until_us: u64, of: &[ClientId]) {
         let mut events = events_between(self.recording, from_us, until_us, of);
         // The write without the fence took effect; the other row's is not in question here.
         events.retain(|event| kind != "lost-update" || event.event != "refused");
-        let story = Vec::new();
-        self.report.violations.push(Violation { kind: kind.to_owned(), text, events, story });
+        self.report.violations.push(Violation {
+            kind: kind.to_owned(),
+            text: found.english(),
+            message: Some(found),
+            events,
+            story: Vec::new(),
+        });
     }
 
     /// Adds to the last violation what happened in these turns, each given by its client and the
@@ -52,16 +59,15 @@ impl Evidence<'_> {
         1_000 * self.plan.args.ttl_ms
     }
 
-    fn add_pair(&mut self, kind: &str, text: String, (first, second): &HoldPair) {
+    fn add_pair(&mut self, kind: &str, found: Message, (first, second): &HoldPair) {
         let until = first.release_us.max(second.release_us);
-        self.add(kind, text, first.answered_us, until, &[first.id, second.id]);
+        self.add(kind, found, first.answered_us, until, &[first.id, second.id]);
         self.tell(&[first, second].map(|turn| (turn.id, turn.answered_us)));
     }
 
     /// Formats a time as milliseconds since the start of the work.
     fn at(&self, us: u64) -> String {
-        let since = us.saturating_sub(self.recording.began_us) / 1_000;
-        format!("{} ms", grouped(since))
+        grouped(us.saturating_sub(self.recording.began_us) / 1_000)
     }
 
     pub(super) async fn lost_updates(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
@@ -71,15 +77,14 @@ impl Evidence<'_> {
         let breaks = ledger.breaks(false).await?;
         for (early, late) in &breaks {
             let from_us = early.granted_us.min(late.granted_us);
-            let text = self.describe(early, late);
-            self.add("lost-update", text, from_us, late.sent_us, &[early.id, late.id]);
+            let found = self.describe(early, late);
+            self.add("lost-update", found, from_us, late.sent_us, &[early.id, late.id]);
             self.tell(&[early, late].map(|entry| (entry.id, entry.granted_us)));
             self.leave_out_refusals();
         }
 
         if lost > 0 && breaks.is_empty() {
-            let text = format!("the ledger has {} units more than the stock lost", grouped(lost));
-            self.add("lost-update", text, 0, 0, &[]);
+            self.add("lost-update", lost_units(lost), 0, 0, &[]);
         }
         Ok(())
     }
@@ -91,9 +96,8 @@ impl Evidence<'_> {
         self.report.with_fence = Some(WithFence { lost_updates, refused });
 
         for (early, late) in ledger.breaks(true).await? {
-            let fence = late.fence.unwrap_or_default();
-            let text = format!("with fence {fence}, {}", self.describe(&early, &late));
-            self.add("lost-with-fence", text, 0, 0, &[]);
+            let found = self.describe_with_fence(&early, &late);
+            self.add("lost-with-fence", found, 0, 0, &[]);
             self.tell(&[&early, &late].map(|entry| (entry.id, entry.granted_us)));
             self.leave_out_values();
         }
@@ -113,24 +117,23 @@ impl Evidence<'_> {
         story.for_each(|event| event.value = None);
     }
 
-    fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> String {
-        let first = early.id;
-        let second = late.id;
-        let read = units(late.before);
-        let who = if first == second {
-            format!("{first} read {read} twice")
-        } else {
-            format!("{first} and {second} both read {read}")
-        };
+    fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
+        let both = message!(
+            "judge-found-both-read",
+            first = early.id,
+            second = late.id,
+            read = units(late.before),
+            wrote = units(late.before - 1),
+            first_at = self.at(early.sent_us),
+            second_at = self.at(late.sent_us),
+            over = units(late.stock_before),
+        );
+        if early.id == late.id { both.with_id("judge-found-read-twice") } else { both }
+    }
 
-        format!(
-            "{who}: {first} wrote {after} at {}, and {second} wrote {after} over {} at {}, so both \
-             took a unit, and the stock shows one",
-            self.at(early.sent_us),
-            units(late.stock_before),
-            self.at(late.sent_us),
-            after = units(late.before - 1),
-        )
+    fn describe_with_fence(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
+        let fence = late.fence.unwrap_or_default();
+        message!("judge-found-with-fence", fence, found = self.describe(early, late))
     }
 
     pub(super) fn overlaps(&mut self) {
@@ -140,17 +143,16 @@ impl Evidence<'_> {
         for pair in spread(&pairs) {
             let (first, second) = &pair;
             let until = first.release_us.min(second.release_us);
-            let text = format!(
-                "{} held the lock from {} to {}, and {} was granted it at {}: both held it for {} \
-                 ms",
-                first.id,
-                self.at(first.answered_us),
-                self.at(first.release_us),
-                second.id,
-                self.at(second.answered_us),
-                grouped(until.saturating_sub(second.answered_us) / 1_000),
+            let found = message!(
+                "judge-found-overlap",
+                first = first.id,
+                from = self.at(first.answered_us),
+                until = self.at(first.release_us),
+                second = second.id,
+                granted = self.at(second.answered_us),
+                both = grouped(until.saturating_sub(second.answered_us) / 1_000),
             );
-            self.add_pair("overlap", text, &pair);
+            self.add_pair("overlap", found, &pair);
         }
     }
 
@@ -160,15 +162,14 @@ impl Evidence<'_> {
 
         for pair in spread(&pairs) {
             let (first, second) = &pair;
-            let text = format!(
-                "{} released the lock at {} and was answered ok, although {} had been granted it \
-                 at {}",
-                first.id,
-                self.at(first.release_us),
-                second.id,
-                self.at(second.answered_us),
+            let found = message!(
+                "judge-found-bad-release",
+                first = first.id,
+                released = self.at(first.release_us),
+                second = second.id,
+                granted = self.at(second.answered_us),
             );
-            self.add_pair("release-ok-when-lost", text, &pair);
+            self.add_pair("release-ok-when-lost", found, &pair);
         }
     }
 
@@ -178,15 +179,14 @@ impl Evidence<'_> {
         self.report.early_losses = turns.len() as u64;
 
         for turn in turns.iter().take(MAX_OF_KIND) {
-            let text = format!(
-                "{} was granted the lock at {}, released it at {}, and was answered that it had lost \
-                 it, although its lease of {} ms had not ended",
-                turn.id,
-                self.at(turn.answered_us),
-                self.at(turn.release_us),
-                grouped(self.plan.args.ttl_ms),
+            let found = message!(
+                "judge-found-early-loss",
+                client = turn.id,
+                granted = self.at(turn.answered_us),
+                released = self.at(turn.release_us),
+                lease = grouped(self.plan.args.ttl_ms),
             );
-            self.add("early-loss", text, turn.answered_us, turn.released_us, &[turn.id]);
+            self.add("early-loss", found, turn.answered_us, turn.released_us, &[turn.id]);
             self.tell(&[(turn.id, turn.answered_us)]);
         }
     }
@@ -198,17 +198,16 @@ impl Evidence<'_> {
 
         for pair in spread(&pairs) {
             let (first, second) = &pair;
-            let text = format!(
-                "{} was granted the lock at {} and held it until {}, and {} was granted it at {}, \
-                 although the first one's lease of {} ms had not ended: a release has taken it away",
-                first.id,
-                self.at(first.answered_us),
-                self.at(first.release_us),
-                second.id,
-                self.at(second.answered_us),
-                grouped(self.plan.args.ttl_ms),
+            let found = message!(
+                "judge-found-early-grant",
+                first = first.id,
+                from = self.at(first.answered_us),
+                until = self.at(first.release_us),
+                second = second.id,
+                granted = self.at(second.answered_us),
+                lease = grouped(self.plan.args.ttl_ms),
             );
-            self.add_pair("early-grant", text, &pair);
+            self.add_pair("early-grant", found, &pair);
         }
     }
 
@@ -218,16 +217,16 @@ impl Evidence<'_> {
 
         for pair in spread(&pairs) {
             let (before, later) = &pair;
-            let text = format!(
-                "{} was granted the lock with fence {} at {}, after {} had it with fence {} at {}",
-                later.id,
-                later.fence.unwrap_or_default(),
-                self.at(later.answered_us),
-                before.id,
-                before.fence.unwrap_or_default(),
-                self.at(before.answered_us),
+            let found = message!(
+                "judge-found-fence-back",
+                later = later.id,
+                later_fence = later.fence.unwrap_or_default(),
+                later_at = self.at(later.answered_us),
+                before = before.id,
+                before_fence = before.fence.unwrap_or_default(),
+                before_at = self.at(before.answered_us),
             );
-            self.add_pair("fence-regression", text, &pair);
+            self.add_pair("fence-regression", found, &pair);
         }
     }
 
@@ -237,14 +236,14 @@ impl Evidence<'_> {
 
         for turn in turns.iter().take(MAX_OF_KIND) {
             let answer = if turn.outcome == TurnOutcome::Busy { "busy" } else { "timeout" };
-            let text = format!(
-                "{} asked for the lock at {} and was answered {answer} at {}, while Redis was away \
-                 and no client held the lock: the answer should have been error",
-                turn.id,
-                self.at(turn.asked_us),
-                self.at(turn.answered_us),
+            let found = message!(
+                "judge-found-false-busy",
+                client = turn.id,
+                asked = self.at(turn.asked_us),
+                answer,
+                answered = self.at(turn.answered_us),
             );
-            self.add("misreported-busy", text, turn.asked_us, turn.answered_us, &[turn.id]);
+            self.add("misreported-busy", found, turn.asked_us, turn.answered_us, &[turn.id]);
         }
     }
 
@@ -265,17 +264,17 @@ impl Evidence<'_> {
             return;
         }
 
-        let ended = from + length >= self.recording.ended_us;
-        let until = if ended { ", until the work ended" } else { "" };
-        let text = format!(
-            "from {} on, no client got the lock for {} ms{until}, although none held it; the TTL \
-             is {} ms",
-            self.at(from),
-            grouped(length / 1_000),
-            grouped(ttl_ms),
+        let mut found = message!(
+            "judge-found-blocked",
+            from = self.at(from),
+            blocked = grouped(length / 1_000),
+            ttl = grouped(ttl_ms),
         );
+        if from + length >= self.recording.ended_us {
+            found = found.with_id("judge-found-blocked-to-end");
+        }
         // From shortly before, with the last release.
-        self.add("blocked", text, from.saturating_sub(10_000), from + length, &[]);
+        self.add("blocked", found, from.saturating_sub(10_000), from + length, &[]);
     }
 
     /// The waits for grants, and how they are shared between the clients.
@@ -302,14 +301,14 @@ impl Evidence<'_> {
             grants.iter().filter(|(_, n)| **n == 0).map(|(id, _)| id.to_string()).collect();
         self.report.waiters_starved = starved.len() as u64;
         if !starved.is_empty() {
-            let text = format!(
-                "{} of {} clients never got the lock, which was granted {} times: {}",
-                starved.len(),
-                grants.len(),
-                grouped(self.holds.len() as u64),
-                list(starved.iter()),
+            let found = message!(
+                "judge-found-starved",
+                starved = starved.len(),
+                clients = grants.len(),
+                grants = grouped(self.holds.len() as u64),
+                names = list(starved.iter()),
             );
-            self.add("starved", text, 0, 0, &[]);
+            self.add("starved", found, 0, 0, &[]);
         }
     }
 
@@ -318,14 +317,13 @@ impl Evidence<'_> {
         if names.is_empty() {
             return;
         }
-        let text = format!(
-            "keys left in Redis {} ms after the work, beyond those that remain without a fault: \
-             {}: {}",
-            grouped(2 * self.plan.args.ttl_ms),
-            names.len(),
-            list(names.iter()),
+        let found = message!(
+            "judge-found-keys-left",
+            after = grouped(2 * self.plan.args.ttl_ms),
+            keys = names.len(),
+            names = list(names.iter()),
         );
-        self.add("leftover-key", text, 0, 0, &[]);
+        self.add("leftover-key", found, 0, 0, &[]);
     }
 }
 
@@ -341,6 +339,10 @@ fn percentile_ms(times_us: &[u64], percent: usize) -> f64 {
     ms(times_us.get(at).copied().unwrap_or(0))
 }
 
+fn lost_units(lost: u64) -> Message {
+    message!("judge-found-units", units = grouped(lost))
+}
+
 fn units(stock: i64) -> String {
     grouped(stock.unsigned_abs())
 }
@@ -352,22 +354,14 @@ fn spread(pairs: &[HoldPair]) -> Vec<HoldPair> {
     other.take(MAX_OF_KIND).copied().collect()
 }
 
-fn list<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+fn list<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> Text {
     let more = names.len().saturating_sub(MAX_NAMES);
     let named = names.take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more == 0 { named } else { format!("{named} and {more} more") }
+    match more {
+        0 => named.into(),
+        more => message!("judge-found-more", names = named, more).into(),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn turns_after_the_work_do_not_shorten_it() {
-        let hold = |answered_us| Turn { answered_us, ..Turn::default() };
-        let recording = Recording { began_us: 1_000, ended_us: 5_000, ..Recording::default() };
-        let holds = [2_000, 4_000, 5_500, 6_000].map(hold);
-        assert_eq!(turn_ms(&holds, &recording), 2.0);
-        assert_eq!(turn_ms(&holds[2..], &recording), 4.0);
-    }
-}
+mod tests;

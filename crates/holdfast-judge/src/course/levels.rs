@@ -3,7 +3,7 @@
 //! A level has the faults and rules of all earlier ones. Until the fence exists (level 5), a pause
 //! is not among the faults; from then on, writes are compared where the fence is.
 
-use holdfast_base::messages::Message;
+use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
 
 use crate::args::JudgeArgs;
@@ -62,7 +62,7 @@ fn first_level(fault: &str) -> u32 {
 pub(super) struct Finding {
     pub(super) fault: String,
     pub(super) rule: Message,
-    pub(super) measured: String,
+    pub(super) measured: Text,
     pub(super) holds: bool,
     /// The kind of the violation that shows why not.
     kind: Option<&'static str>,
@@ -102,7 +102,8 @@ pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<Finding> {
     let mut rules = Rules { level, findings: Vec::new() };
     for fault in &judgement.faults {
         if !fault.ran {
-            let why = fault.why_not.clone().unwrap_or_default();
+            let why = fault.why_not_message.as_ref().map(Text::from);
+            let why = why.unwrap_or_else(|| fault.why_not.as_deref().unwrap_or_default().into());
             rules.add(fault, Message::new("course-rule-ran"), false, why, None);
             continue;
         }
@@ -137,9 +138,10 @@ impl Rules {
         fault: &FaultReport,
         rule: Message,
         holds: bool,
-        measured: String,
+        measured: impl Into<Text>,
         kind: Option<&'static str>,
     ) {
+        let measured = measured.into();
         self.findings.push(Finding { fault: fault.name.clone(), rule, measured, holds, kind });
     }
 

@@ -3,7 +3,7 @@
 use super::check::CheckResult;
 use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
-use crate::report::{Event, UNDISTURBED};
+use crate::report::{Event, UNDISTURBED, Violation};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
@@ -150,7 +150,7 @@ pub(super) fn head(check: &CheckResult, language: Language) -> CheckHead {
         holds: finding.holds,
         fault: finding.fault.clone(),
         rule: finding.rule.text(language),
-        measured: finding.measured.clone(),
+        measured: finding.measured.text(language),
     });
     CheckHead {
         title: heading(check.level, language),
@@ -172,7 +172,7 @@ fn table(findings: &[Finding], language: Language) -> String {
     let lines = rows.iter().map(|(finding, rule)| {
         let mark = if finding.holds { "✓" } else { "✗" };
         let space = " ".repeat(rule_width - width(rule));
-        let Finding { fault, measured, .. } = finding;
+        let (fault, measured) = (&finding.fault, finding.measured.text(language));
         format!("  {mark} {fault:fault_width$}  {rule}{space}  {measured}\n")
     });
     let fault_space = " ".repeat(fault_width - width(&fault_title));
@@ -240,12 +240,12 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
         return String::new();
     };
 
-    let mut text = format!("\n{}: {}.\n", finding.fault, violation.text);
+    let mut text = format!("\n{}\n", describe_violation(violation, finding, language));
     // Nobody gets a lock whose key nobody deletes.
     if finding.rule.id() == "course-rule-blocked"
         && let Some(left) = levels::left_key(&check.judgement, finding)
     {
-        text += &format!("{}: {}.\n", finding.fault, left.text);
+        text += &format!("{}\n", describe_violation(left, finding, language));
     }
     if !violation.story.is_empty() {
         text += &format!("\n{}\n", language.text("course-evidence"));
@@ -254,6 +254,11 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
         }
     }
     text
+}
+
+fn describe_violation(violation: &Violation, finding: &Finding, language: Language) -> String {
+    let found = violation.text_in(language).unwrap_or_else(|| violation.text.clone());
+    message!("course-violation", fault = finding.fault.as_str(), found).text(language)
 }
 
 fn describe_event(event: &Event, language: Language) -> String {

@@ -245,6 +245,8 @@ fn event_kind(name: &str) -> EventKind {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_base::message;
+
     use super::*;
 
     const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
@@ -287,10 +289,8 @@ mod tests {
         let slow_commit =
             judgement.faults.iter_mut().find(|fault| fault.leftover_keys == 1).unwrap();
         assert!(!row(&page, "cost-title", &slow_commit.name).contains("found"));
-        let events = Vec::new();
-        let kind = "leftover-key".to_owned();
-        let (text, story) = ("1 key is left".to_owned(), Vec::new());
-        slow_commit.violations.push(Violation { kind, text, events, story });
+        let (kind, text) = ("leftover-key".to_owned(), "1 key is left".to_owned());
+        slow_commit.violations.push(Violation { kind, text, ..Violation::default() });
         let name = slow_commit.name.clone();
         let page = render(&judgement, Language::English);
         assert!(row(&page, "cost-title", &name).contains("found"));
@@ -352,8 +352,7 @@ mod tests {
         let fault = &mut judgement.faults[0];
         fault.with_fence.as_mut().unwrap().lost_updates = 2;
         let (kind, text) = ("lost-with-fence".to_owned(), "2 updates are lost".to_owned());
-        let (events, story) = (Vec::new(), Vec::new());
-        fault.violations.push(Violation { kind, text, events, story });
+        fault.violations.push(Violation { kind, text, ..Violation::default() });
         let page = render(&judgement, Language::English);
         assert!(page.contains("demands the fence: 2 lost updates."));
         let none = row(&page, "safety-title", "none");
@@ -380,6 +379,32 @@ mod tests {
         let name = fault_name(&fault.name, Language::Chinese);
         let row = row(&page, "safety-title", &name);
         assert!(row.contains("lang=\"en\">") && row.contains(why_not.as_str()), "{row}");
+    }
+
+    /// The fixture is of an older version, and has no messages.
+    #[test]
+    fn sentences_are_in_the_language_of_the_page() {
+        let mut judgement = judgement();
+        let old = judgement.faults[1].violations[0].text.clone();
+        let is_english = |judgement: &Judgement, text: &str| {
+            let page = render(judgement, Language::Chinese);
+            page.contains(&format!("<span lang=\"en\">{text}</span>"))
+        };
+        assert!(is_english(&judgement, &old));
+
+        let violation = &mut judgement.faults[1].violations[0];
+        violation.message = Some(Message::new("judge-found-of-a-later-version"));
+        assert!(is_english(&judgement, &old));
+
+        let violation = &mut judgement.faults[1].violations[0];
+        violation.message = Some(message!("judge-found-units", units = "1,234"));
+        let fault = judgement.faults.iter_mut().find(|fault| !fault.ran).unwrap();
+        fault.why_not_message = Some(message!("judge-why-no-cancel"));
+        let page = render(&judgement, Language::Chinese);
+        for text in ["库存减少的件数多 1,234<", "\">适配器没有 `cancel`<"] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert!(!is_english(&judgement, &old));
     }
 
     #[test]

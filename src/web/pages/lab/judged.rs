@@ -177,6 +177,7 @@ fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
 mod tests {
     use super::*;
 
+    use holdfast_base::messages::{Language, is_chinese};
     use holdfast_judge::report::Repeats;
 
     const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
@@ -207,6 +208,22 @@ mod tests {
         assert_eq!(kinds.last(), Some(&"safe"));
         assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
         assert_eq!(locks[0].date(), "2026-11-25");
+    }
+
+    #[test]
+    fn sentences_of_judged_locks_are_in_each_language() {
+        for JudgedLock { name, judgement } in JUDGED.iter() {
+            for fault in &judgement.faults {
+                let why_not = fault.why_not.iter().map(|why| (why, &fault.why_not_message));
+                let found = fault.violations.iter().map(|it| (&it.text, &it.message));
+                for (text, message) in why_not.chain(found) {
+                    let message = message.as_ref().expect(name);
+                    assert_eq!(*text, message.english(), "{name}");
+                    let chinese = message.text(Language::Chinese);
+                    assert!(chinese.contains(is_chinese), "{name}: {chinese}");
+                }
+            }
+        }
     }
 
     #[test]
