@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use holdfast_shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use holdfast_shop::{IdempotencyKey, UserId};
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{Replica, Sent, Shop, fresh_key, until};
+use holdfast_testkit::{Replica, Shop, User, fresh_key, until};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -47,11 +48,16 @@ async fn backlog_holds_connections_of_paused_replica() {
         connection.write_all(request.as_bytes()).await.unwrap();
     }
     for (n, connection) in connections.iter_mut().enumerate() {
-        let mut head = [0; 12];
-        let read = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut head)).await;
-        read.unwrap_or_else(|_| panic!("only {n} are served")).unwrap();
-        assert_eq!(head, *b"HTTP/1.1 200");
+        let status = timeout(REQUEST_TIMEOUT, status(connection)).await;
+        assert_eq!(status.unwrap_or_else(|_| panic!("only {n} are served")), "HTTP/1.1 200");
     }
+}
+
+/// Returns the begin of a response.
+async fn status(connection: &mut TcpStream) -> String {
+    let mut head = [0; 12];
+    connection.read_exact(&mut head).await.unwrap();
+    String::from_utf8_lossy(&head).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,11 +76,15 @@ async fn slow_queue_rejects_at_once() {
     // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     slow.succeeds(201).await;
-    let queued: Vec<_> = (1..MIN_QUEUE).map(|_| order(&fresh_key()).send()).collect();
+    let mut queued = Vec::new();
+    for _ in 1..MIN_QUEUE {
+        queued.push(send_order(&shop, &alice, &sku).await);
+    }
     barrier.until_queued(MIN_QUEUE).await;
     let key = fresh_key();
     let rejected = order(&key).await;
-    assert!(!queued.iter().any(Sent::is_finished), "it is rejected while the others wait");
+    let is_waiting = |connection: &TcpStream| connection.try_read(&mut [0]).is_err();
+    assert!(queued.iter().all(is_waiting), "it is rejected while the others wait");
     assert_eq!(rejected.header("retry-after"), "1");
     rejected.fails(503, "overloaded");
     let text = metrics(&shop, 0).await;
@@ -86,12 +96,30 @@ async fn slow_queue_rejects_at_once() {
     })
     .await;
     barrier.open().await;
-    for sent in queued.into_iter().chain([behind]) {
-        sent.succeeds(201).await;
+    behind.succeeds(201).await;
+    for connection in &mut queued {
+        assert_eq!(status(connection).await, "HTTP/1.1 201");
     }
     until("the rejected key succeeds", async || order(&key).await.status == 201).await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&(MIN_QUEUE + 3).into(), &true.into()));
+}
+
+/// Sends an order, and returns the connection. A whole HTTP client would take as much of the machine
+/// as the replica: hundreds of orders have to be queued before the first one times out.
+async fn send_order(shop: &Shop, user: &User, sku: &str) -> TcpStream {
+    let address = shop.replicas[0].base_url.strip_prefix("http://").unwrap();
+    let body = json!({ "lines": [{ "sku": sku, "quantity": 1 }] }).to_string();
+    let request = format!(
+        "POST /api/orders HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n\
+         Idempotency-Key: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        user.token,
+        fresh_key(),
+        body.len(),
+    );
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection.write_all(request.as_bytes()).await.unwrap();
+    connection
 }
 
 /// On one thread, so that all lookups are requested before the first one begins.
