@@ -105,8 +105,8 @@ async fn slow_queue_rejects_at_once() {
     assert_eq!((&audit["sold"], &audit["ok"]), (&(MIN_QUEUE + 3).into(), &true.into()));
 }
 
-/// Sends an order, and returns the connection. A whole HTTP client would take as much of the machine
-/// as the replica: hundreds of orders have to be queued before the first one times out.
+/// Sends an order, and returns the connection. A whole HTTP client would take as much of the
+/// machine as the replica: hundreds of orders have to be queued before the first one times out.
 async fn send_order(shop: &Shop, user: &User, sku: &str) -> TcpStream {
     let address = shop.replicas[0].base_url.strip_prefix("http://").unwrap();
     let body = json!({ "lines": [{ "sku": sku, "quantity": 1 }] }).to_string();
