@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
 
 use crate::server::{
-    LONG_TTL, Process, Server, TTL, each_topology, enqueue, fence, until, until_notified_of_waiter,
+    LONG_TTL, Process, Server, TTL, each_topology, enqueue, fence, until, until_holder_listens,
+    until_notified_of_waiter,
 };
 
 each_topology!(
@@ -205,6 +206,7 @@ async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
     // A direct handoff; behind a dead waiter; after Redis lost the lock.
     for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {
         let held = here.lock("{a}").await;
+        until_holder_listens(server, "{a}").await;
         let theirs = enqueue(server, &there, "{a}").await;
         until_notified_of_waiter(&held, "{a}").await;
         let mut again = Box::pin(here.lock("{a}"));

@@ -10,7 +10,8 @@ use tokio::runtime::Builder;
 use tokio::task::{spawn_blocking, yield_now};
 
 use crate::server::{
-    Process, Server, TTL, each_topology, enqueue, fence, ping, run, until, until_notified_of_waiter,
+    Process, Server, TTL, each_topology, enqueue, fence, ping, run, until, until_holder_listens,
+    until_notified_of_waiter,
 };
 use crate::topology::Topology;
 
@@ -32,6 +33,7 @@ async fn flushed_scripts_are_reloaded(server: &Server) {
     let _: String = server.query("SCRIPT FLUSH");
     assert_eq!(first.release().await, Released::Held);
     let held = process.lock("{a}").await;
+    until_holder_listens(server, "{a}").await;
     let waiter = enqueue(server, &server.process(), "{a}").await;
     until_notified_of_waiter(&held, "{a}").await;
     let _: String = server.query("SCRIPT FLUSH");

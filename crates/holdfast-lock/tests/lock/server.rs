@@ -308,6 +308,18 @@ pub async fn enqueue(
     waiter
 }
 
+/// Waits until the process that holds the lock listens, which begins in the background: a message
+/// that comes earlier is lost, and the holder learns of a waiter when it renews.
+pub async fn until_holder_listens(server: &Server, key: &str) {
+    let value: String = server.query(&format!("GET holdfast:lock:{key}"));
+    let (process, _) = value.split_once('.').unwrap();
+    let channels = format!("PUBSUB CHANNELS *{process}");
+    until("the holder listens", async || {
+        server.query_each::<Vec<String>>(&channels).iter().any(|found| !found.is_empty())
+    })
+    .await;
+}
+
 /// Waits until the holder is notified that another process waits.
 pub async fn until_notified_of_waiter(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();

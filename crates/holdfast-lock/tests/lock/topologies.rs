@@ -8,7 +8,8 @@ use rustix::process::Signal;
 
 use crate::history::Rendezvous;
 use crate::server::{
-    Process, Server, TTL, each_topology, enqueue, ping, run, until, until_notified_of_waiter,
+    Process, Server, TTL, each_topology, enqueue, ping, run, until, until_holder_listens,
+    until_notified_of_waiter,
 };
 use crate::topology::Topology;
 
@@ -190,6 +191,7 @@ fn handoff_follows_a_moved_slot() {
         let mut locks = Vec::new();
         for key in ["{a}", "{a}too"] {
             let held = here.lock(key).await;
+            until_holder_listens(server, key).await;
             let theirs = enqueue(server, &there, key).await;
             until_notified_of_waiter(&held, key).await;
             locks.push((held, theirs));
