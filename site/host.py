@@ -28,6 +28,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def end_headers(self):
         if self.path.startswith(STRICT):
             self.send_header("Content-Security-Policy", "script-src 'self'")
+        elif self.path.startswith(SLOW):
+            # Workers, too, may ask this host only.
+            allowed = "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
+            self.send_header("Content-Security-Policy", allowed)
         super().end_headers()
 
     def copyfile(self, source, target):
