@@ -147,6 +147,9 @@ fn error_of_release_is_quoted() {
     assert!(stdout.contains("acquire or release ended with an error"), "{stdout}");
     assert!(stdout.contains("RuntimeError: ERR unknown command 'DELETE'"), "{stdout}");
     assert!(stdout.contains("lock.py, line") && !stdout.contains("Hint"), "{stdout}");
+    let first = course(&["check", learner.folder.to_str().unwrap(), "--hint"]);
+    let first = String::from_utf8(first.stdout).unwrap();
+    assert!(first.starts_with("Hint 1 of 2"), "none was shown: {first}");
 }
 
 fn second_solution_fails() {

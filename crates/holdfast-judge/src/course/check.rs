@@ -81,7 +81,8 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
         let broken = findings.iter().find(|finding| !finding.holds);
         let at = OffsetDateTime::now_utc().format(&Rfc3339)?;
         progress.record(Check { level, passed: broken.is_none(), seed: judgement.seed, at });
-        if broken.is_some_and(|finding| finding.added_by() >= level) {
+        let is_about_level = broken.is_some_and(|finding| finding.added_by() >= level);
+        if is_about_level && levels::failed_calls(&judgement).is_none() {
             // The first one is shown with this check.
             progress.hints = progress.hints.max(1);
         }

@@ -112,6 +112,12 @@ pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<Finding> {
     rules.findings
 }
 
+/// Returns the answers *error* while both servers were there: the lock's own faults.
+pub(super) fn failed_calls(judgement: &Judgement) -> Option<&(u64, String)> {
+    let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED)?;
+    undisturbed.failed_calls.as_ref()
+}
+
 /// Returns the violation that shows why the rule does not hold.
 pub(super) fn evidence<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
     violation(judgement, finding, finding.kind?)

@@ -99,7 +99,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
                 check.judgement.seed
             );
             // What fails for an error of its own needs no hint.
-            text += &match failed_calls(check) {
+            text += &match levels::failed_calls(&check.judgement) {
                 Some(_) => "\n".to_owned(),
                 None => next_hint(check, finding, language),
             };
@@ -210,15 +210,9 @@ fn passed(check: &CheckResult, language: Language) -> String {
     text
 }
 
-/// Returns the answers *error* while both servers were there: the lock's own faults.
-fn failed_calls(check: &CheckResult) -> Option<&(u64, String)> {
-    let undisturbed = check.judgement.faults.iter().find(|fault| fault.name == UNDISTURBED)?;
-    undisturbed.failed_calls.as_ref()
-}
-
 /// Says why the rule does not hold: the two requests, and when each held the lock.
 fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String {
-    if let Some((calls, error)) = failed_calls(check) {
+    if let Some((calls, error)) = levels::failed_calls(&check.judgement) {
         let failed = message!("course-errors", calls = *calls, error = error.trim_end());
         return format!("\n{}\n", failed.text(language));
     }
@@ -230,11 +224,7 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
         _ => None,
     };
     if let Some(why) = why {
-        let mut text = format!("\n{}\n", language.text(why));
-        if let Some(left) = levels::left_key(&check.judgement, finding) {
-            text += &format!("{}: {}.\n", finding.fault, left.text);
-        }
-        return text;
+        return format!("\n{}\n", language.text(why));
     }
     let Some(violation) = levels::evidence(&check.judgement, finding) else {
         return String::new();
