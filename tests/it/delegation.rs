@@ -148,6 +148,31 @@ async fn paused_holder_executes_no_command_twice() {
     check_fault(&shop, 1, pause).await;
 }
 
+#[tokio::test]
+async fn duplicate_without_an_answer_is_a_replay() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(STOCK, 100).await;
+    let key = fresh_key();
+    let first = alice.at(1).orders(&sku, 1).key(&key).send().await;
+
+    let mut holder = Box::pin(admin.at(0).orders(&sku, 1).pause("read:4000").send());
+    let paused = pin!(shop.until_one_is_paused(&admin, "read"));
+    let Either::Right(_) = select(&mut holder, paused).await else { panic!("it was not paused") };
+    let silence = async {
+        until("the duplicate is forwarded", async || unanswered(&shop, 1).await >= 1.0).await;
+        shop.replicas[0].pause();
+    };
+    let duplicate = alice.at(1).orders(&sku, 1).key(&key).send();
+    let (duplicate, ()) = futures_util::join!(duplicate, silence);
+    shop.replicas[0].resume();
+    holder.await;
+
+    assert_eq!(forwarded(&shop, 1, "resolved").await, 1.0);
+    duplicate.replays(&first);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn holder_without_redis_executes_no_command_twice() {
     let redis = Proxy::to_redis().await;

@@ -10,7 +10,7 @@
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{IdempotencyKey, UserId};
+use super::{IdempotencyKey, OrderId, UserId};
 
 pub const RETENTION_HOURS: i64 = 24;
 
@@ -29,6 +29,9 @@ pub struct IdempotencyRequest {
     /// True if the server generated the key because the client sent none. Such a key has no
     /// duplicate, and needs no lock in Redis.
     pub is_generated: bool,
+    /// The id of the order that this request places; a request for another change has none. It tells
+    /// the record that this request inserted from that of a duplicate.
+    pub new_order: Option<OrderId>,
 }
 
 pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &IdempotencyKey) -> Uuid {
@@ -62,7 +65,7 @@ impl IdempotencyRequest {
         let key = key.unwrap_or_else(IdempotencyKey::generate);
         let id = record_id(user, method, &path, &key);
         let fingerprint = Sha256::digest(content).into();
-        Self { id, user, method, path, key, fingerprint, is_generated }
+        Self { id, user, method, path, key, fingerprint, is_generated, new_order: None }
     }
 
     /// Returns the lock's name in Redis after `holdfast:token:`, with the path except for orders.

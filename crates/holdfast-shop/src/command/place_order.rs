@@ -55,8 +55,16 @@ impl PlaceOrder {
         for (sku, quantity) in &lines {
             let _ = writeln!(content, "{sku} {quantity}");
         }
-        let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
-        Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, payment_window })
+        let mut idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
+        let order = OrderId(Uuid::now_v7());
+        idempotency.new_order = Some(order);
+        Ok(Self { idempotency, order, lines, payment_window })
+    }
+
+    /// Returns the command with the id that another replica has given its order.
+    pub(crate) fn with_order(mut self, order: OrderId) -> Self {
+        self.idempotency.new_order = Some(order);
+        Self { order, ..self }
     }
 
     pub fn single_line(&self) -> Option<(&Sku, i64)> {

@@ -17,7 +17,7 @@ use super::leader::Leader;
 use super::locks::AcquiredLocks;
 use super::queue::{ForwardedEntry, QueueEntry, TakenEntries};
 use super::replay::LOOKUP_TIMEOUT;
-use crate::failure::{Error, Execution};
+use crate::failure::Error;
 use crate::store::items::{invalidate_item, item_fence};
 use crate::store::key_records::{self, Replay};
 use holdfast_base::metrics::define_metrics;
@@ -231,10 +231,7 @@ impl Leader {
         let mut again = Vec::new();
         for (mut entry, replay) in entries.into_iter().zip(replays) {
             match replay {
-                // By this request, although its response was read back.
-                Some(replay) => {
-                    done.push((entry, replay.map(|executed| Execution::now(executed.response))));
-                }
+                Some(replay) => done.push((entry, replay)),
                 None => {
                     // The former holder may have locked its key.
                     entry.key_lock_requested = true;

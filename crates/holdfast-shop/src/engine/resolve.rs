@@ -72,8 +72,11 @@ pub(super) async fn resolve_outcome(
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {
         results[command.position] = match replay {
-            // Executed now, by this request, although its response was read back.
-            Some(replay) => replay.map(|executed| Execution::now(executed.response)),
+            // What was written now, or else a duplicate's under a lease of another replica.
+            Some(replay) => replay.map(|executed| {
+                let replayed = executed.response != command.response;
+                Execution { replayed, ..executed }
+            }),
             // It may still arrive.
             None if write.deducted => return (unknown_outcome(&error, results), LockState::Held),
             None => Err(error.clone().into()),

@@ -21,7 +21,7 @@ use crate::{IdempotencyKey, OrderId, Sku, UserId};
 
 /// The mailbox of this version of the messages. A change of a message changes the number: replicas
 /// of two versions do not forward to each other.
-pub(super) const MAILBOX: &str = "commands-1";
+pub(super) const MAILBOX: &str = "commands-2";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
@@ -45,6 +45,8 @@ pub(super) enum Message {
 pub(in crate::engine) struct ForwardedOrder {
     /// Numbers the commands of the sender.
     pub number: u64,
+    /// The id of the order: the sender of a lost answer recognizes its own in the key's record.
+    pub order: Uuid,
     pub user: Uuid,
     pub token: String,
     pub sku: String,
@@ -65,6 +67,7 @@ impl ForwardedOrder {
         let idempotency = command.idempotency();
         Some(Self {
             number: 0,
+            order: idempotency.new_order?.0,
             user: idempotency.user.0,
             token: idempotency.key.as_str().to_owned(),
             sku: order.sku.as_str().to_owned(),
@@ -77,13 +80,13 @@ impl ForwardedOrder {
         })
     }
 
-    /// Returns the command: with the same idempotency key and fingerprint, and an order id of its
-    /// own.
+    /// Returns the command: with the same idempotency key, fingerprint and order id.
     pub fn command(&self) -> Option<PlaceOrder> {
         let sku = Sku::try_from(self.sku.clone()).ok()?;
         let key = IdempotencyKey::try_from(self.token.clone()).ok()?;
         let line = RequestedLine { sku, quantity: self.quantity };
-        PlaceOrder::new(UserId(self.user), key, &[line], self.payment_window()).ok()
+        let command = PlaceOrder::new(UserId(self.user), key, &[line], self.payment_window());
+        Some(command.ok()?.with_order(OrderId(self.order)))
     }
 
     pub fn payment_window(&self) -> Duration {
