@@ -247,7 +247,7 @@ lesson-pre-deduct-guess-2 = 两件：A 的那件谁也买不到
 lesson-pre-deduct-guess-3 = 四件：A 的那件又卖了一次
 lesson-pre-deduct-guess-4 = 一件也没有：计数器一直被 A 锁住
 lesson-pre-deduct-takeaway-1 = Redis 和 Postgres 没有共同的事务，死在两步之间，两边就对不上。先扣的是计数器，所以结果是少卖，不会有订单拿不到货。
-lesson-pre-deduct-takeaway-2 = 清空，或丢了最后几次修改的故障转移，后果更重：计数器回来时不知道还在路上的订单，于是超卖。
+lesson-pre-deduct-takeaway-2 = 清空，或丢了最后几次修改的主从切换，后果更重：计数器回来时不知道还在路上的订单，于是超卖。
 lesson-pre-deduct-takeaway-3 = 账本记得每一个订单。趁没有订单在路上时拿计数器和它核对：少了的补回去，没有货的订单取消。
 
 ## Beyond locks

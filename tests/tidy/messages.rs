@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fluent_syntax::ast::{Entry, Expression, InlineExpression, Pattern, PatternElement};
 use fluent_syntax::parser::parse;
@@ -178,14 +178,28 @@ fn chinese_texts_have_one_style() {
         "[，。：；、！？（“] ",
         "[）”] [\u{4e00}-\u{9fff}（“]",
     ];
-    let wrong = Regex::new(&wrong.join("|")).unwrap();
-    let mut found = Vec::new();
+    assert_eq!(chinese_lines_with(&wrong, &[]), [""; 0]);
+}
+
+/// A lease, its holder, its renewal and a failover each have one word in Chinese.
+#[test]
+fn chinese_texts_have_one_word_per_thing() {
+    let others = ["租期", "持有者", "故障转移", "故障切换", "续租"];
+    let documents = ["docs/COURSE.zh.md", "docs/TEACHING.zh.md"];
+    assert_eq!(chinese_lines_with(&others, &documents), [""; 0]);
+}
+
+/// Returns the lines of all Chinese messages, and of `documents`, that match a pattern.
+fn chinese_lines_with(patterns: &[&str], documents: &[&str]) -> Vec<String> {
+    let wanted = Regex::new(&patterns.join("|")).unwrap();
     let messages = fs::read_dir("locales/zh").unwrap().map(|file| file.unwrap().path());
-    for file in messages.chain(["locales/api-zh.json".into()]) {
+    let others = ["locales/api-zh.json", "site/locales/zh.ftl"].iter().chain(documents);
+    let mut found = Vec::new();
+    for file in messages.chain(others.map(PathBuf::from)) {
         let text = fs::read_to_string(file).unwrap();
-        found.extend(text.lines().filter(|line| wrong.is_match(line)).map(str::to_owned));
+        found.extend(text.lines().filter(|line| wanted.is_match(line)).map(str::to_owned));
     }
-    assert_eq!(found, [""; 0]);
+    found
 }
 
 /// Pages show the rules of the audit in every language: the catalogue has those of `checks.sql`.
