@@ -18,8 +18,9 @@ from texts import LANGUAGES, Texts
 ROOT = Path(__file__).parent.parent
 STATIC = ROOT / "static"
 # Of the shop; race.js plays recorded races here.
-ASSETS = ("holdfast.css", "holdfast.svg", "judged.css", "lab.css", "race.css", "race.js", "scheduler.css", "swimlane.css")
-OWN_ASSETS = ("charts.js", "judged.js", "postgres-worker.js", "race-choices.js", "scheduler.js", "site.css", "which-lock.js")
+ASSETS = ("charts.js", "holdfast.css", "holdfast.svg", "judged.css", "lab.css", "race.css", "race.js", "scheduler.css",
+          "swimlane.css")
+OWN_ASSETS = ("judged.js", "postgres-worker.js", "race-choices.js", "scheduler.js", "site.css", "which-lock.js")
 
 
 def arguments():

@@ -282,6 +282,8 @@ class Test:
             browser.prefer(scheme)
             browser.open(self.base + path)
             every = self.found("")
+            hidden = self.browser.run("const box = document.querySelector('table').parentElement; return box.scrollWidth - box.clientWidth")
+            assert width < 1280 or hidden == 0, f"{hidden} px of the table are hidden at {width} px"
             redis_py = self.found("Redis-PY")
             assert len(every) > 15 and 0 < len(redis_py) < 5 and redis_py[0].startswith("redis-py "), redis_py
             assert [name.split()[0] for name in self.found("java")] == ["Curator"], self.found("java")

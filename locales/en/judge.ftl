@@ -26,17 +26,11 @@ judge-opened = Opened from a file. It is not stored, and nothing was checked her
 judge-facts = lease { $ttl } ms · seed { $seed } · fences (fencing tokens): { $fencing } · renews its lease: { $renews }
 judge-yes = yes
 judge-no = no
-judge-verdict-lost = { $lost ->
-    [one] 1 lost update
-   *[other] { $count } lost updates
-} under { $under } of { $faults ->
+judge-verdict-lost = Loses updates under { $under } of { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
 }
-judge-verdict-lost-undisturbed = { $lost ->
-    [one] 1 lost update
-   *[other] { $count } lost updates
-}, even without a fault
+judge-verdict-lost-undisturbed = Loses updates even without a fault
 judge-verdict-safe = No lost update { $faults ->
     [0] without a fault
     [one] under 1 fault
@@ -44,10 +38,7 @@ judge-verdict-safe = No lost update { $faults ->
 }
 judge-verdict-nothing = Nothing was judged: no fault ran
 judge-fence-safe = If each write also demands the fence: no lost update.
-judge-fence-lost = If each write also demands the fence: { $lost ->
-    [one] 1 lost update
-   *[other] { $count } lost updates
-}.
+judge-fence-lost = If each write also demands the fence: updates are still lost under { $faults }.
 judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
@@ -59,7 +50,7 @@ judge-result-safe = no loss
 judge-result-not-run = did not run
 judge-column-fault = Fault
 judge-column-result = Verdict
-judge-column-lost = lost updates
+judge-column-lost = lost updates (k/n: runs)
 judge-column-fenced = with the fence
 judge-column-refused = refused by the fence
 judge-column-overlaps = overlapping holders

@@ -25,21 +25,15 @@ judge-opened = 从文件打开：没有保存，内容也未在此核对。
 judge-facts = 租约 { $ttl } ms · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续期：{ $renews }
 judge-yes = 有
 judge-no = 无
-judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新，共 { $lost ->
-   *[other] { $count } 次
-}
-judge-verdict-lost-undisturbed = 没有故障时也丢失更新，共 { $lost ->
-   *[other] { $count } 次
-}
+judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新
+judge-verdict-lost-undisturbed = 没有故障时也丢失更新
 judge-verdict-safe = { $faults ->
     [0] 没有故障时没有丢失更新
    *[other] 在 { $faults } 种故障下没有丢失更新
 }
 judge-verdict-nothing = 没有可评测的内容：没有运行任何故障
 judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
-judge-fence-lost = 如果每次写入都检查栅栏令牌：有 { $lost ->
-   *[other] { $count } 次
-}丢失更新。
+judge-fence-lost = 如果每次写入都检查栅栏令牌：在{ $faults }时仍丢失更新。
 judge-missing = 有 { $faults } 种故障未运行。
 judge-safety-title = 安全性
 judge-cost-title = 可用性和代价
@@ -48,7 +42,7 @@ judge-result-safe = 没有丢失
 judge-result-not-run = 未运行
 judge-column-fault = 故障
 judge-column-result = 结论
-judge-column-lost = 丢失更新
+judge-column-lost = 丢失更新（k/n：运行）
 judge-column-fenced = 检查令牌时
 judge-column-refused = 令牌拒绝次数
 judge-column-overlaps = 同时持锁的客户端对数

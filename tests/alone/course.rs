@@ -177,7 +177,7 @@ fn third_solution_passes() {
     assert!(stdout.contains("Written to stderr") && stdout.contains("\n  released\n"), "{stdout}");
     let page = fs::read_to_string(learner.folder.join("check.html")).unwrap();
     assert!(page.contains("<h1>Level 3 of 8"), "the page has the verdict of the course");
-    assert!(!page.contains("lost updates under"), "and no other");
+    assert!(!page.contains("Loses updates under"), "and no other");
 }
 
 #[test]

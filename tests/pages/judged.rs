@@ -68,6 +68,8 @@ async fn visitors_read_judged_locks() {
     let words = Page::read(chinese.send().await.unwrap()).await.words();
     assert!(words.contains("两者同时持锁") && !words.contains("held the lock"), "{words}");
 
+    charts_open_at_their_loss(&shop).await;
+
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let off = Visitor { base: shop.replicas[1].base_url.clone(), ..visitor };
     for path in [PATH.to_owned(), format!("{PATH}/none-such")] {
@@ -76,13 +78,31 @@ async fn visitors_read_judged_locks() {
     assert_eq!(upload_to(PATH, &off, "", FIXTURE.as_bytes()).await.status, 403);
 }
 
+async fn charts_open_at_their_loss(shop: &Shop) {
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go(&format!("{PATH}/redis-py")).await;
+    let shown = "return [...document.querySelectorAll('.static-lanes .timeline:has(.loss)')]
+        .map((chart) => {
+            const edges = (part) => part.getBoundingClientRect();
+            const [box, loss] = [chart, chart.querySelector('.loss .mark')].map(edges);
+            return box.left <= loss.left && loss.right <= box.right;
+        })";
+    until("each chart shows its loss", async || {
+        let shown = browser.driver.execute(shown, vec![]).await.unwrap();
+        let shown: Vec<bool> = shown.convert().unwrap();
+        !shown.is_empty() && !shown.contains(&false)
+    })
+    .await;
+    browser.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn opened_judgement_is_shown_and_escaped() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     let page = upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await;
     assert_eq!(page.status, 200, "{}", page.words());
-    assert!(page.words().contains("7 lost updates under 3 of 9 faults"), "{}", page.words());
+    assert!(page.words().contains("Loses updates under 3 of 9 faults"), "{}", page.words());
     for fault in judgement().faults {
         assert!(page.words().contains(&fault.name), "{}", fault.name);
         for violation in fault.violations {

@@ -134,6 +134,17 @@ impl FaultReport {
     pub fn why_not_in(&self, language: Language) -> Option<String> {
         self.why_not_message.as_ref()?.format(language)
     }
+
+    /// Returns whether any of the fault's runs lost an update.
+    pub fn loses_updates(&self) -> bool {
+        self.ran && self.repeats.map_or(self.lost_updates > 0, |repeats| repeats.lost > 0)
+    }
+
+    /// Returns whether any of the fault's runs lost an update despite the fence.
+    pub fn loses_with_fence(&self) -> bool {
+        let is_lost = self.with_fence.as_ref().is_some_and(|fenced| fenced.lost_updates > 0);
+        self.ran && self.repeats.map_or(is_lost, |repeats| repeats.lost_with_fence > 0)
+    }
 }
 
 /// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report

@@ -119,7 +119,7 @@ fn milliseconds(ms: f64) -> String {
 }
 
 fn verdict(judgement: &Judgement) -> String {
-    let lost = judgement.faults.iter().filter(|fault| fault.ran && fault.lost_updates > 0);
+    let lost = judgement.faults.iter().filter(|fault| fault.loses_updates());
     let lost: Vec<&str> = lost.map(|fault| &*fault.name).collect();
     match (lost.as_slice(), judgement.injected().count()) {
         ([], 0) => "Safe: no lost update without a fault.\n".to_owned(),

@@ -36,6 +36,7 @@ const FONT: &str = "font/woff2";
 
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     vec![
+        asset!("charts.js", JAVASCRIPT),
         asset!("class.css", CSS),
         asset!("handles.js", JAVASCRIPT),
         asset!("holdfast.css", CSS),

@@ -82,36 +82,25 @@ fn save(
 }
 
 impl JudgementView<'_> {
-    /// Returns the sum of a figure over the faults that ran.
-    fn sum(&self, figure: impl Fn(&FaultReport) -> u64) -> u64 {
-        let ran = self.judgement.faults.iter().filter(|fault| fault.ran);
-        ran.fold(0, |sum, fault| sum.saturating_add(figure(fault)))
+    fn has_loss(&self) -> bool {
+        self.judgement.faults.iter().any(FaultReport::loses_updates)
     }
 
-    fn lost(&self) -> u64 {
-        self.sum(|fault| fault.lost_updates)
-    }
-
-    /// Returns the verdict: `7 lost updates under 3 of 11 faults`.
+    /// Returns the verdict: `Loses updates under 3 of 11 faults`. It counts faults, not updates:
+    /// a fault that ran several times has no number of updates, and 1 is no better than 100.
     pub fn verdict(&self) -> String {
         let (judgement, language) = (self.judgement, self.language);
-        let is_lost = |fault: &&FaultReport| fault.lost_updates > 0;
-
         let variables = [
             ("faults", judgement.injected().count().into()),
-            ("under", judgement.injected().filter(is_lost).count().into()),
-            ("lost", self.lost().into()),
-            ("count", columns::count(self.lost()).into()),
+            ("under", judgement.injected().filter(|fault| fault.loses_updates()).count().into()),
         ];
 
         let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED);
         match undisturbed.filter(|fault| fault.ran) {
-            Some(fault) if is_lost(&fault) => {
-                language.text_with("judge-verdict-lost-undisturbed", &variables[2..])
-            }
+            Some(fault) if fault.loses_updates() => language.text("judge-verdict-lost-undisturbed"),
             None if judgement.injected().next().is_none() => language.text("judge-verdict-nothing"),
-            _ if self.lost() == 0 => language.text_with("judge-verdict-safe", &variables[..1]),
-            _ => language.text_with("judge-verdict-lost", &variables),
+            _ if self.has_loss() => language.text_with("judge-verdict-lost", &variables),
+            _ => language.text_with("judge-verdict-safe", &variables[..1]),
         }
     }
 
@@ -126,14 +115,13 @@ impl JudgementView<'_> {
 
     /// Returns the sentence on writes that demand the fence.
     fn fence_note(&self) -> String {
-        let fenced =
-            |fault: &FaultReport| fault.with_fence.as_ref().map_or(0, |it| it.lost_updates);
-        let lost = self.sum(fenced);
-        let variables = [("lost", lost.into()), ("count", columns::count(lost).into())];
-        match lost {
-            0 => self.language.text("judge-fence-safe"),
-            _ => self.language.text_with("judge-fence-lost", &variables),
+        let lost = self.judgement.faults.iter().filter(|fault| fault.loses_with_fence());
+        let names: Vec<String> = lost.map(|fault| self.name(fault)).collect();
+        if names.is_empty() {
+            return self.language.text("judge-fence-safe");
         }
+        let names = self.language.list(&names);
+        self.language.text_with("judge-fence-lost", &[("faults", names.into())])
     }
 
     /// Returns the number of faults that did not run.
@@ -272,7 +260,7 @@ mod tests {
         let mut judgement = judgement();
         let page = render(&judgement, Language::English);
         for text in [
-            "7 lost updates under 3 of 9 faults",
+            "Loses updates under 3 of 9 faults",
             "If each write also demands the fence: no lost update.",
             "2 faults did not run.",
             "fences (fencing tokens): yes",
@@ -304,9 +292,9 @@ mod tests {
         judgement.faults.truncate(1);
         let page = render(&judgement, Language::English);
         assert!(page.contains("No lost update without a fault"), "{page}");
-        judgement.faults[0].lost_updates = 1_234;
+        judgement.faults[0].lost_updates = 1;
         let page = render(&judgement, Language::English);
-        assert!(page.contains("1,234 lost updates, even without a fault"), "{page}");
+        assert!(page.contains("Loses updates even without a fault"), "{page}");
 
         judgement.faults.clear();
         assert!(render(&judgement, Language::English).contains("Nothing was judged"));
@@ -321,6 +309,14 @@ mod tests {
         let page = render(&judgement, Language::English);
         let pause = row(&page, "safety-title", "pause");
         assert!(pause.contains(">9/10<") && pause.contains(">0/10<"), "{pause}");
+
+        // The run that is shown lost an update with the fence only.
+        let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
+        pause.lost_updates = 0;
+        pause.repeats = Some(report::Repeats { lost_with_fence: 1, ..repeats });
+        let page = render(&judgement, Language::English);
+        assert!(page.contains("Loses updates under 3 of 9 faults"), "{page}");
+        assert!(page.contains("updates are still lost under pause."), "{page}");
     }
 
     #[test]
@@ -343,7 +339,7 @@ mod tests {
             assert!(page.contains(text), "{text}");
         }
         assert!(page.contains("saved-verdict loss"), "{page}");
-        assert!(!page.contains("lost updates under"), "{page}");
+        assert!(!page.contains("Loses updates under"), "{page}");
     }
 
     #[test]
@@ -354,7 +350,7 @@ mod tests {
         let (kind, text) = ("lost-with-fence".to_owned(), "2 updates are lost".to_owned());
         fault.violations.push(Violation { kind, text, ..Violation::default() });
         let page = render(&judgement, Language::English);
-        assert!(page.contains("demands the fence: 2 lost updates."));
+        assert!(page.contains("demands the fence: updates are still lost under none."));
         let none = row(&page, "safety-title", "none");
         assert!(none.contains("off\">2<"), "{none}");
 
@@ -401,7 +397,7 @@ mod tests {
         let fault = judgement.faults.iter_mut().find(|fault| !fault.ran).unwrap();
         fault.why_not_message = Some(message!("judge-why-no-cancel"));
         let page = render(&judgement, Language::Chinese);
-        for text in ["库存减少的件数多 1,234<", "\">适配器没有 `cancel`<"] {
+        for text in ["库存减少的件数多 1,234<", "\">适配器没有 <code>cancel</code><"] {
             assert!(page.contains(text), "{text}");
         }
         assert!(!is_english(&judgement, &old));
