@@ -86,7 +86,7 @@ async fn saved_run_plays_from_disk() {
     let browser = Browser::open("", true).await;
     browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
     assert!(browser.driver.title().await.unwrap().ends_with("Holdfast"));
-    let verdict = browser.find(".saved-verdict").await.text().await.unwrap();
+    let verdict = browser.find(".sentence").await.text().await.unwrap();
     assert_eq!(verdict, attack);
     let swimlane = browser.find(".swimlane").await;
     swimlane.send_keys(Key::Home).await.unwrap();

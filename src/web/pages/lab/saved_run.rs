@@ -22,7 +22,7 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{hash_source, without_fonts};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_lab::lessons::{self, Lesson};
-use holdfast_lab::run::LabRun;
+use holdfast_lab::run::{LabRun, LabRunState};
 use holdfast_lab::store;
 
 const STYLES: [&str; 3] = [
