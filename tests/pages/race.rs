@@ -128,6 +128,19 @@ async fn chosen_lock_is_on_and_explained() {
     browser.until_text("#race-verdict", "2 sold · 1 existed").await;
     browser.until_text("#race-caption", "that of one does not stop the other. Both orders").await;
     assert!(!is_shown(&browser, "#race-hint").await, "the switch is on");
+
+    let step_through = "return Array.from({ length: 30 }, () => {
+        document.querySelector('#race-step').click();
+        return document.querySelector('#race-caption').textContent;
+    })";
+    let captions = browser.driver.execute(step_through, vec![]).await.unwrap();
+    let captions: Vec<String> = captions.convert().unwrap();
+    for buyer in ["A", "B"] {
+        for does in ["gets the lock.", "releases the lock."] {
+            let expected = format!("{buyer} {does}");
+            assert!(captions.contains(&expected), "{expected} {captions:?}");
+        }
+    }
     browser.close().await;
 }
 
