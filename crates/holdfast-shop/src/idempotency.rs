@@ -29,8 +29,8 @@ pub struct IdempotencyRequest {
     /// True if the server generated the key because the client sent none. Such a key has no
     /// duplicate, and needs no lock in Redis.
     pub is_generated: bool,
-    /// The id of the order that this request places; a request for another change has none. It tells
-    /// the record that this request inserted from that of a duplicate.
+    /// The id of the order that this request places; a request for another change has none. It
+    /// tells the record that this request inserted from that of a duplicate.
     pub new_order: Option<OrderId>,
 }
 
