@@ -12,6 +12,9 @@ use super::JudgeArgs;
 const MAX_CLIENTS: u32 = 200;
 /// Length of `redis-away`, and with it four waits for the lock.
 pub(super) const AWAY: Duration = Duration::from_secs(5);
+/// Time for an adapter to start, besides that of an answer: on a loaded machine, an interpreter
+/// needs seconds before it reads its first line.
+pub(super) const ADAPTER_START: Duration = Duration::from_secs(30);
 
 /// The faults, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

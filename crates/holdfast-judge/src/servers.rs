@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use redis::aio::MultiplexedConnection;
-use redis::cmd;
+use redis::{AsyncConnectionConfig, cmd};
 use tokio::time::{Instant, sleep};
 
 use super::proxy::{Proxy, Traffic};
 use holdfast_services::TempRedis;
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
+/// Of the judge's own commands.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Memory that is free before the first key is evicted.
 const EVICTION_ROOM: usize = 1 << 20;
@@ -159,7 +161,11 @@ impl RedisServers {
 
 async fn connect(server: &TempRedis) -> anyhow::Result<MultiplexedConnection> {
     let client = redis::Client::open(server.url.as_str())?;
-    let connection = client.get_multiplexed_async_connection().await;
+    // The client's own limit is half a second, which a reply on a loaded machine exceeds.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT));
+    let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
     connection.context("the judge's Redis does not respond")
 }
 
@@ -200,6 +206,16 @@ fn is_uncounted(command: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As on a machine that is busy with something else.
+    #[tokio::test]
+    async fn slow_reply_is_waited_for() {
+        let servers = RedisServers::start(false).await.expect("a Redis");
+        let mut connection = connect(&servers.primary).await.expect("it answers");
+        let mut pause = cmd("CLIENT");
+        pause.arg("PAUSE").arg(700).exec_async(&mut connection).await.expect("it pauses");
+        assert_eq!(servers.commands().await.expect("it answers, late"), 0);
+    }
 
     #[test]
     fn commands_of_the_judge_are_not_counted() {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::events::{Mark, Recording};
-use super::plan::{AWAY, Fault, JudgePlan};
+use super::plan::{ADAPTER_START, AWAY, Fault, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;
@@ -19,7 +19,7 @@ use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
 use holdfast_services::TempPostgres;
 
-/// Time for a worker to start, without the adapter's answer to `init`.
+/// Time for a worker to start, besides that of its adapter.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the last turns to end, without the waits of the adapter.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -129,7 +129,8 @@ impl<'a> Stage<'a> {
     }
 
     async fn wait_ready(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + START_TIMEOUT + self.plan.answer_timeout();
+        let adapter = ADAPTER_START + self.plan.answer_timeout();
+        let until = Instant::now() + START_TIMEOUT + adapter;
         while self.ready < self.processes {
             self.next(until).await?.context("a worker is not ready in time")?;
         }

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use super::adapter::AdapterProcess;
 use super::ledger::Ledger;
+use super::plan::ADAPTER_START;
 use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{
     AdapterAnswer, AdapterOp, ReleaseAnswer, Turn, TurnOutcome, WorkerOrder, WorkerReport,
@@ -189,7 +190,7 @@ async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Res
         database_url: &setup.database_url,
         ttl_ms: setup.args.ttl_ms,
     };
-    let answer = adapter.call(init, Duration::ZERO).await;
+    let answer = adapter.call(init, ADAPTER_START).await;
     if !answer.ok {
         bail!("the adapter answered `init` with an error: {}", describe(&answer));
     }

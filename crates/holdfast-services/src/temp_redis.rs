@@ -3,12 +3,15 @@
 //! nothing. If this process is killed, it ends, too (on Linux); its folder remains.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::process::{Process, tied_command};
 use super::{programs, redis, sockets};
+
+/// What Redis and Valkey write before they end.
+const PORT_TAKEN: &str = "Failed listening on port";
 
 #[derive(Debug)]
 pub struct TempRedis {
@@ -30,12 +33,35 @@ impl TempRedis {
     /// Starts an empty Redis with this password; with `primary_port`, as a replica of the Redis on
     /// that port of 127.0.0.1, which must have the same password. Otherwise as [`Self::start`].
     pub async fn start_with(password: &str, primary_port: Option<u16>) -> Result<Self> {
+        let free_port = || Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port());
+        Self::start_on(free_port, password, primary_port).await
+    }
+
+    /// Starts it on the first port that is still free when Redis listens: in between, another
+    /// process may take one.
+    async fn start_on(
+        mut port: impl FnMut() -> Result<u16>,
+        password: &str,
+        primary_port: Option<u16>,
+    ) -> Result<Self> {
         let program = programs::redis(None).await?;
+        loop {
+            match Self::start_on_port(&program, port()?, password, primary_port).await {
+                Err(error) if error.to_string().contains(PORT_TAKEN) => {}
+                started => return started,
+            }
+        }
+    }
+
+    async fn start_on_port(
+        program: &Path,
+        port: u16,
+        password: &str,
+        primary_port: Option<u16>,
+    ) -> Result<Self> {
         let folder = sockets::create(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
-        // Another process may take the port; then Redis fails to start.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = tied_command(&program, "TERM");
+        let mut command = tied_command(program, "TERM");
         if let Some(port) = primary_port {
             command.args(["--replicaof", "127.0.0.1", &port.to_string(), "--masterauth", password]);
         }
@@ -75,5 +101,21 @@ impl Drop for TempRedis {
         // Not awaited: it stores nothing that could appear in the folder again.
         let _ = self.process.child.start_kill();
         sockets::remove(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn port_that_was_taken_meanwhile_is_left() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let taken = [taken.local_addr().expect("its address").port()];
+        let free = || Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port());
+        let mut ports = taken.into_iter();
+        let started = TempRedis::start_on(|| ports.next().map_or_else(free, Ok), "secret", None);
+        let server = started.await.expect("on another port");
+        assert_ne!([server.port], taken);
     }
 }

@@ -337,6 +337,7 @@ def main():
             threading.Thread(target=ask_in_background, daemon=True).start()
         if request["op"] == "init":
             setup.update(request)
+            time.sleep(float(os.environ.get("START_S", 0)))
             if "LEAK_FILE" in os.environ:
                 leak()
             answer(request, ok=True, name=f"test {MODE}", fencing=fencing, renews=False,
