@@ -230,7 +230,7 @@ fn catalogue_has_every_fault_and_violation() {
     let faults = faults.split(',').map(|name| name.trim_matches([' ', '\\', '\n']).to_owned());
     let faults: Vec<String> = faults.chain(["none".to_owned()]).collect();
     let kinds = violations.split("self.add").skip(1).filter_map(|call| {
-        let kind = call.trim_start_matches("_pair").strip_prefix("(\"")?.split('"').next()?;
+        let kind = call.trim_start_matches("_pairs").strip_prefix("(\"")?.split('"').next()?;
         Some(format!("judge-kind-{kind}"))
     });
     let texts = faults.iter().map(|name| format!("judge-fault-{name}"));

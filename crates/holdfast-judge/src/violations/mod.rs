@@ -59,10 +59,20 @@ impl Evidence<'_> {
         1_000 * self.plan.args.ttl_ms
     }
 
-    fn add_pair(&mut self, kind: &str, found: Message, (first, second): &HoldPair) {
-        let until = first.release_us.max(second.release_us);
-        self.add(kind, found, first.answered_us, until, &[first.id, second.id]);
-        self.tell(&[first, second].map(|turn| (turn.id, turn.answered_us)));
+    /// Adds some of these pairs, and returns the number of all.
+    fn add_pairs(
+        &mut self,
+        kind: &str,
+        pairs: &[HoldPair],
+        describe: impl Fn(&Self, &Turn, &Turn) -> Message,
+    ) -> u64 {
+        for (first, second) in spread(pairs) {
+            let found = describe(self, &first, &second);
+            let until = first.release_us.max(second.release_us);
+            self.add(kind, found, first.answered_us, until, &[first.id, second.id]);
+            self.tell(&[first, second].map(|turn| (turn.id, turn.answered_us)));
+        }
+        pairs.len() as u64
     }
 
     /// Formats a time as milliseconds since the start of the work.
@@ -138,39 +148,33 @@ impl Evidence<'_> {
 
     pub(super) fn overlaps(&mut self) {
         let pairs = holds::overlaps(self.holds);
-        self.report.overlaps = pairs.len() as u64;
-
-        for pair in spread(&pairs) {
-            let (first, second) = &pair;
+        let count = self.add_pairs("overlap", &pairs, |it, first, second| {
             let until = first.release_us.min(second.release_us);
-            let found = message!(
+            message!(
                 "judge-found-overlap",
                 first = first.id,
-                from = self.at(first.answered_us),
-                until = self.at(first.release_us),
+                from = it.at(first.answered_us),
+                until = it.at(first.release_us),
                 second = second.id,
-                granted = self.at(second.answered_us),
+                granted = it.at(second.answered_us),
                 both = grouped(until.saturating_sub(second.answered_us) / 1_000),
-            );
-            self.add_pair("overlap", found, &pair);
-        }
+            )
+        });
+        self.report.overlaps = count;
     }
 
     pub(super) fn wrong_releases(&mut self) {
         let pairs = holds::wrong_releases(self.holds, self.recording);
-        self.report.release_ok_when_lost = pairs.len() as u64;
-
-        for pair in spread(&pairs) {
-            let (first, second) = &pair;
-            let found = message!(
+        let count = self.add_pairs("release-ok-when-lost", &pairs, |it, first, second| {
+            message!(
                 "judge-found-bad-release",
                 first = first.id,
-                released = self.at(first.release_us),
+                released = it.at(first.release_us),
                 second = second.id,
-                granted = self.at(second.answered_us),
-            );
-            self.add_pair("release-ok-when-lost", found, &pair);
-        }
+                granted = it.at(second.answered_us),
+            )
+        });
+        self.report.release_ok_when_lost = count;
     }
 
     /// To be called without a fault.
@@ -194,40 +198,34 @@ impl Evidence<'_> {
     /// To be called for `long-work`: other faults take locks on purpose.
     pub(super) fn early_grants(&mut self) {
         let pairs = holds::early_grants(self.holds, self.lease_us(), self.recording);
-        self.report.early_grants = pairs.len() as u64;
-
-        for pair in spread(&pairs) {
-            let (first, second) = &pair;
-            let found = message!(
+        let count = self.add_pairs("early-grant", &pairs, |it, first, second| {
+            message!(
                 "judge-found-early-grant",
                 first = first.id,
-                from = self.at(first.answered_us),
-                until = self.at(first.release_us),
+                from = it.at(first.answered_us),
+                until = it.at(first.release_us),
                 second = second.id,
-                granted = self.at(second.answered_us),
-                lease = grouped(self.plan.args.ttl_ms),
-            );
-            self.add_pair("early-grant", found, &pair);
-        }
+                granted = it.at(second.answered_us),
+                lease = grouped(it.plan.args.ttl_ms),
+            )
+        });
+        self.report.early_grants = count;
     }
 
     pub(super) fn fence_regressions(&mut self) {
         let pairs = holds::fence_regressions(self.holds, self.recording);
-        self.report.fence_regressions = pairs.len() as u64;
-
-        for pair in spread(&pairs) {
-            let (before, later) = &pair;
-            let found = message!(
+        let count = self.add_pairs("fence-regression", &pairs, |it, before, later| {
+            message!(
                 "judge-found-fence-back",
                 later = later.id,
                 later_fence = later.fence.unwrap_or_default(),
-                later_at = self.at(later.answered_us),
+                later_at = it.at(later.answered_us),
                 before = before.id,
                 before_fence = before.fence.unwrap_or_default(),
-                before_at = self.at(before.answered_us),
-            );
-            self.add_pair("fence-regression", found, &pair);
-        }
+                before_at = it.at(before.answered_us),
+            )
+        });
+        self.report.fence_regressions = count;
     }
 
     pub(super) fn misreported(&mut self) {
