@@ -2,7 +2,7 @@
 course-title = Course: write your own lock
 course-lead = Eight levels. Each adds a fault that real locks meet, until only a lock with a fence is left.
 course-how = You write two functions, acquire and release. holdfast course check puts them to work: clients in two processes read a number of items in stock, subtract one, and write it back. Then it disturbs them, and reads from a ledger whether an update was lost.
-course-needs = It needs Holdfast and Python, JavaScript (Node.js) or Rust; Redis and Postgres are started for each check. Nothing is sent anywhere.
+course-needs = It needs Holdfast, and Python (3.9 or later), JavaScript (Node.js 18 or later) or Rust; Redis and Postgres are started for each check. Nothing is sent anywhere.
 course-begin = Begin
 course-levels = Levels
 course-column-fault = Fault
@@ -11,14 +11,14 @@ course-level = Level { $level } of 8: { $title }
 
 course-1-title = a lock at all
 course-1-fault = none
-course-1-task = Let one client at a time have the lock. The others wait, and do not burn the server meanwhile: the lock is held at least 30 % of the time, and a grant costs at most 200 commands of Redis.
+course-1-task = Let one client at a time have the lock. The others wait, and do not burn the server meanwhile: the lock is held at least 30 % of the time, and a client that waits sends Redis at most 400 commands a second.
 course-1-learned = Two clients that read the same number both subtract one from it, and one update is lost. A lock that one atomic command sets keeps them apart.
 course-1-hint-1 = One command of Redis sets a key only if there is none: SET key value NX. Who gets no reply tries again after a short sleep.
 course-1-hint-2 = GET, then SET, are two commands: another client comes between them. Sleep some 10 ms between two attempts, and give up after wait_s.
 
 course-2-title = a lock must expire
 course-2-fault = the holder is killed
-course-2-task = A process is killed while it holds the lock. Others get it within two leases, and no key is left.
+course-2-task = A process is killed while it holds the lock. Others get it within two leases, and no key is left. The lease, ttl_ms, is the time after which a lock that nobody released ends.
 course-2-learned = A process that died cannot release. A lease ends by itself, so the key needs an expiry when it is set, not afterwards. (A check does not see the difference: no process is killed between two commands here.)
 course-2-hint-1 = Redis can delete the key by itself: PX is the time in milliseconds. Use ttl_ms.
 course-2-hint-2 = SET and PEXPIRE are two commands: who is killed between them leaves a key that never ends. SET key value NX PX ttl_ms is one.
@@ -89,7 +89,7 @@ course-rule-lost = nothing lost
 course-rule-fenced = nothing lost where the fence is compared
 course-rule-held = held at least 30 % of the time
 course-rule-redis = the lock is in Redis (commands a grant)
-course-rule-burn = at most 200 commands a grant
+course-rule-burn = at most 400 commands a second of waiting
 course-rule-blocked = granted again within { $ms } ms
 course-rule-leftover = no key left
 course-rule-release = no “ok” for a lost lock
@@ -107,7 +107,7 @@ course-errors = { $calls ->
     [one] 1 call
    *[other] { $calls } calls
 } of acquire or release ended with an error, although Redis and Postgres were there. The last one: { $error }
-course-burns = Clients that wait ask Redis again and again without a pause, and slow down the holder, too. Sleep some 10 ms between two attempts.
+course-burns = Clients that wait ask Redis again and again without a pause, and slow down the holder, too. Sleep some 10 ms between two attempts. (All commands count, those that a script calls, too, but for six a grant.)
 course-commands = All commands of all clients are counted, those that a script calls, too: of attempts and renewals, and of what runs in the background, also while nobody wants the lock, those of 10 ms, a turn. Not counted is what opens a connection.
 course-stderr = Written to stderr, the last lines under { $fault }:
 course-rules = Rule
@@ -118,6 +118,7 @@ course-rules-hold = { $rules ->
 }
 course-empty = acquire granted nothing: it returned no token to any client. Is it still empty?
 course-endless = A call of acquire did not end within wait_s and { $seconds } more seconds. It has to give up after wait_s.
+course-endless-load = The file was not loaded within { $seconds } seconds. What stands outside of the functions runs at the start, and has to end.
 course-endless-release = A call of release did not end within { $seconds } seconds. It must not wait for the lock, nor behind a call of acquire that never ends.
 course-missing-file = { $file } is missing in { $folder }. A new folder of the course has it.
 course-missing-program = { $program } is missing: { $how }

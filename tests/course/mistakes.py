@@ -68,7 +68,7 @@ MISTAKES = {
 # Locks that are wrong in one place: the solution of a level in Python with these replacements, and the
 # rule that finds it.
 WRONG = [
-    (1, {"        sleep(0.01)\n": "        pass\n"}, "none at most 200 commands a grant"),
+    (1, {"        sleep(0.01)\n": "        pass\n"}, "none at most 400 commands a second of waiting"),
     (3, {"redis(\"EVAL\", RELEASE, 1, key, token) == 1": "redis(\"DEL\", key) == -1"},
      "none no “lost” for a lock that is held"),
     (3, {"    return redis(\"EVAL\", RELEASE, 1, key, token) == 1":

@@ -124,6 +124,9 @@ pub struct FaultReport {
     /// The last lines that an adapter wrote to stderr, not those of one that was killed.
     #[serde(skip)]
     pub stderr: Vec<String>,
+    /// Time that the clients spent waiting for the lock, in seconds: the sum over all.
+    #[serde(skip)]
+    pub waited_s: f64,
     /// Answers *error*, to releases too, with the reason of the last one.
     #[serde(skip)]
     pub failed_calls: Option<(u64, String)>,

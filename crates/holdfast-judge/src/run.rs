@@ -357,6 +357,7 @@ impl Judge<'_> {
         let failed_releases =
             recording.turns.iter().filter(|turn| turn.release == ReleaseAnswer::Error).count();
         let failed_calls = count(TurnOutcome::Error) + failed_releases as u64;
+        let waits = recording.turns.iter().map(|it| it.answered_us.saturating_sub(it.asked_us));
 
         let report = FaultReport {
             name: fault.name(),
@@ -368,6 +369,7 @@ impl Judge<'_> {
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
             idle_commands: if fault == Fault::Undisturbed { self.idle_commands_per_s } else { 0.0 },
             stderr: recording.last_words.clone(),
+            waited_s: waits.sum::<u64>() as f64 / 1e6,
             failed_calls: recording.last_error.clone().map(|error| (failed_calls, error)),
             ..FaultReport::default()
         };

@@ -19,10 +19,12 @@ const TTL_MS: u64 = 500;
 /// Below this, a lock has no part in Redis: each grant needs a command at least.
 const MIN_COMMANDS: f64 = 0.5;
 const MIN_HELD: f64 = 0.3;
-/// Above this, clients ask again and again without a pause.
-const MAX_COMMANDS: f64 = 200.0;
-/// As above, once the clients have to queue.
+/// Commands a grant once the clients have to queue.
 const MAX_COMMANDS_IN_QUEUE: f64 = 6.0;
+/// Commands of a waiting client in a second, besides those of its grant. A pause of 10 ms, and a
+/// script that calls two commands, make 200 at most; without a pause it is 2,000. A slow machine
+/// makes them fewer, of any lock: those of a grant would be more, as each takes longer.
+const MAX_COMMANDS_OF_WAIT: f64 = 400.0;
 /// Length of a turn for which the commands in the background count: on a slow machine, with longer
 /// turns, they are no more.
 const TURN_S: f64 = 0.01;
@@ -211,8 +213,10 @@ impl Rules {
         self.fences_grow(fault);
 
         if self.level < MANY_CLIENTS {
+            let of_waits = (commands - MAX_COMMANDS_IN_QUEUE).max(0.0) * fault.acquired as f64;
+            let per_s = of_waits / fault.waited_s.max(f64::MIN_POSITIVE);
             let rule = Message::new("course-rule-burn");
-            self.add(fault, rule, commands <= MAX_COMMANDS, format!("{commands:.1}"), None);
+            self.add(fault, rule, per_s <= MAX_COMMANDS_OF_WAIT, format!("{per_s:.0}"), None);
         } else {
             let commands = commands + fault.idle_commands * TURN_S;
             let is_cheap = commands <= MAX_COMMANDS_IN_QUEUE;
@@ -291,7 +295,14 @@ mod tests {
     }
 
     fn good() -> FaultReport {
-        FaultReport { held_share: 0.7, jain: 1.0, redis_commands: 5.0, ..FaultReport::default() }
+        FaultReport {
+            held_share: 0.7,
+            jain: 1.0,
+            redis_commands: 5.0,
+            acquired: 288,
+            waited_s: 30.3,
+            ..FaultReport::default()
+        }
     }
 
     #[test]
@@ -310,8 +321,13 @@ mod tests {
             assert_eq!(broken(5, fault, repeats), rule("course-rule-fences", 5), "{fault}");
         }
         // Asks without a pause.
-        let burns = |fault: &mut FaultReport| fault.redis_commands = 1_558.0;
+        let burns = |fault: &mut FaultReport| fault.redis_commands = 204.0;
         assert_eq!(broken(1, UNDISTURBED, burns), rule("course-rule-burn", 1));
+        // With a pause, on a machine on which a grant takes half a second.
+        let is_slow = |fault: &mut FaultReport| {
+            (fault.redis_commands, fault.acquired, fault.waited_s) = (272.0, 18, 44.7);
+        };
+        assert!(broken(1, UNDISTURBED, is_slow).is_empty());
         assert_eq!(broken(7, UNDISTURBED, burns), rule("course-rule-commands", 7));
         // Asks in the background, also while nobody wants the lock.
         let polls = |per_s: f64| move |fault: &mut FaultReport| fault.idle_commands = per_s;
