@@ -360,22 +360,34 @@ function cancel(message) {
   output(JSON.stringify({ id: message.id, ok: true }) + '\n');
 }
 
-async function initialize(message) {
-  const redisUrl = new URL(message.redis_url);
-  const postgresUrl = new URL(message.database_url);
+function setUp(redisAddress, databaseAddress) {
+  const redisUrl = new URL(redisAddress);
+  const postgresUrl = new URL(databaseAddress);
   servers.redis = new Server(() => new RedisConnection(redisUrl).open());
   servers.postgres = new Server(() => new PostgresConnection(postgresUrl).open());
-  process.env.HOLDFAST_REDIS_URL = message.redis_url;
-  process.env.HOLDFAST_DATABASE_URL = message.database_url;
-  ttlMs = message.ttl_ms;
+  process.env.HOLDFAST_REDIS_URL = redisAddress;
+  process.env.HOLDFAST_DATABASE_URL = databaseAddress;
+}
+
+function load() {
   try {
     lock = require('./lock.js');
-    if (lock.ready) await lock.ready();
   } catch (error) {
     fail(error);
   }
   for (const name of ['acquire', 'release']) {
     if (typeof lock[name] !== 'function') stop(`lock.js exports no function ${name}`);
+  }
+}
+
+async function initialize(message) {
+  setUp(message.redis_url, message.database_url);
+  ttlMs = message.ttl_ms;
+  load();
+  try {
+    if (lock.ready) await lock.ready();
+  } catch (error) {
+    fail(error);
   }
   output(JSON.stringify({ id: message.id, ok: true, name: 'lock.js', fencing: LEVEL >= FENCE_LEVEL,
     renews: LEVEL >= 4, cancels: true }) + '\n');
@@ -389,6 +401,12 @@ function main() {
     if (!isOfServer(error)) fail(error);
     console.error(`${placeOf(error)}in the background: ${error}`);
   });
+  if (process.argv[2] === '--check') {
+    // Before there are servers: at this port is none.
+    setUp('redis://:x@127.0.0.1:1/0', 'postgres://x:x@127.0.0.1:1/x');
+    load();
+    process.exit(0);
+  }
   const input = readline.createInterface({ input: process.stdin });
   input.on('line', (line) => {
     const message = JSON.parse(line);

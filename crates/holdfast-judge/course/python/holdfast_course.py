@@ -364,7 +364,24 @@ def _cancel(id):
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def _import_lock():
+def _set_up(redis_address, database_address):
+    redis_url, database_url = (urllib.parse.urlsplit(address)
+                               for address in (redis_address, database_address))
+    _servers["redis"] = _Server(lambda: _Redis(redis_url))
+    _servers["postgres"] = _Server(lambda: _Postgres(database_url))
+    os.environ["HOLDFAST_REDIS_URL"] = redis_address
+    os.environ["HOLDFAST_DATABASE_URL"] = database_address
+    # As `holdfast_course`: lock.py has to see the same module.
+    sys.modules["holdfast_course"] = sys.modules["__main__"]
+
+
+def _is_of_lock(error):
+    """Whether lock.py itself raised it, not what it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return Path(frames[-1].filename).name == "lock.py" and error.__context__ is None
+
+
+def _import_lock(has_servers=True):
     try:
         import lock
     except SyntaxError as error:
@@ -374,6 +391,8 @@ def _import_lock():
             _stop("lock.py is missing")
         _stop(_missing(error))
     except BaseException as error:
+        if not has_servers and not _is_of_lock(error):
+            return None
         _stop(f"{_place(error)}{type(error).__name__}: {error}")
     for name in ("acquire", "release"):
         if not callable(getattr(lock, name, None)):
@@ -383,20 +402,18 @@ def _import_lock():
 
 def main():
     sys.stdout = _NoOutput()
+    if sys.argv[1:] == ["--check"]:
+        # Before there are servers: at this port is none.
+        _set_up("redis://:x@127.0.0.1:1/0", "postgres://x:x@127.0.0.1:1/x")
+        _import_lock(has_servers=False)
+        os._exit(0)
     ttl_ms = lock = None
     for line in sys.stdin:
         message = json.loads(line)
         operation = message["op"]
         if operation == "init":
-            redis_url, database_url = (urllib.parse.urlsplit(message[name])
-                                       for name in ("redis_url", "database_url"))
-            _servers["redis"] = _Server(lambda: _Redis(redis_url))
-            _servers["postgres"] = _Server(lambda: _Postgres(database_url))
-            os.environ["HOLDFAST_REDIS_URL"] = message["redis_url"]
-            os.environ["HOLDFAST_DATABASE_URL"] = message["database_url"]
+            _set_up(message["redis_url"], message["database_url"])
             ttl_ms = message["ttl_ms"]
-            # As `holdfast_course`: lock.py has to see the same module.
-            sys.modules["holdfast_course"] = sys.modules["__main__"]
             lock = _import_lock()
             _answer(message, ok=True, name="lock.py", fencing=LEVEL >= FENCE_LEVEL, renews=LEVEL >= 4,
                     cancels=True)

@@ -3,20 +3,29 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::time::timeout;
 
 use super::folder::{Check, CourseFolder, Language, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
 use crate::adapter::NOT_ANSWERED;
 use crate::args::JudgeArgs;
+use crate::plan::ADAPTER_START;
 use crate::report::Judgement;
 use crate::run::NO_GRANT;
 use holdfast_base::message;
 use holdfast_base::messages::{Language as Edition, Message};
+use holdfast_base::signals;
+
+/// Exit code of a helper that has said what is wrong.
+const SAID_BY_HELPER: i32 = 3;
+/// A lock that takes longer to load is left to the judgement.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
@@ -69,8 +78,11 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     prepare(language, &folder.path)?;
 
     let level = args.level.unwrap_or_else(|| progress.checked_level());
-    let command = language.command(&folder.path);
-    let settings = levels::judge_args(level, args.seed, command);
+    let settings = levels::judge_args(level, args.seed, language.command(&folder.path));
+    if language != Language::Rust {
+        // What is compiled has its functions.
+        load(&settings).await?;
+    }
     let plan = JudgeArgs { history: args.history.clone(), ..settings };
     let limit_s = plan.answer_timeout_s;
     let judged = Box::pin(crate::judge(&plan)).await;
@@ -126,6 +138,32 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Lets the helper load the lock before servers are started for it. Fails with what the helper says
+/// of the lock's file. Everything else is for the judgement to find: also what needs a server, and
+/// the helper of an older folder, which ends at once.
+async fn load(settings: &JudgeArgs) -> anyhow::Result<()> {
+    let (program, arguments) = settings.command.split_first().context("a lock has a program")?;
+    let mut signals = signals::listen()?;
+    let loading = tokio::process::Command::new(program)
+        .args(arguments)
+        .arg("--check")
+        .envs(settings.env.iter().cloned())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+
+    let loaded = tokio::select! {
+        loaded = timeout(LOAD_TIMEOUT, loading) => loaded,
+        Some(name) = signals.recv() => bail!(name),
+    };
+    match loaded {
+        Ok(Ok(helper)) if helper.status.code() == Some(SAID_BY_HELPER) => {
+            bail!("{}", String::from_utf8_lossy(&helper.stderr).trim_end())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Compiles a lock in Rust, and shows what cargo says.
 fn compile(lock_file: &str, folder: &Path) -> anyhow::Result<()> {
     let edition = Edition::of_environment();
@@ -164,8 +202,13 @@ fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
         return anyhow!(edition.text("course-empty"));
     }
     if text.contains(NOT_ANSWERED) {
-        let id =
-            if text.contains("`release`") { "course-endless-release" } else { "course-endless" };
+        let (id, limit_s) = match &text {
+            text if text.contains("`init`") => {
+                ("course-endless-load", ADAPTER_START.as_secs() + limit_s)
+            }
+            text if text.contains("`release`") => ("course-endless-release", limit_s),
+            _ => ("course-endless", limit_s),
+        };
         return anyhow!(Message::new(id).with("seconds", limit_s).text(edition));
     }
     error

@@ -92,7 +92,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
             text += &explain(check, finding, language);
             text += &written(check, Some(&finding.fault), language);
             text += &format!(
-                "\n{}\n\n{} ({}, seed {}). ",
+                "\n{}\n\n{} ({}, seed {}).",
                 message!("course-picture", file = check.page.display()).text(language),
                 capitalized(&language.text("course-failed")),
                 check.lock_file,
@@ -101,7 +101,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
             // What fails for an error of its own needs no hint.
             text += &match levels::failed_calls(&check.judgement) {
                 Some(_) => "\n".to_owned(),
-                None => next_hint(check, finding, language),
+                None => format!(" {}", next_hint(check, finding, language)),
             };
         }
     }
