@@ -75,9 +75,10 @@ course-readme-first = Your first task
 ## Checking
 course-passed = passed
 course-failed = not passed
-course-next = Next:
+course-verdict = { $verdict } ({ $file }, seed { $seed })
+course-next = Next: { $task }
 course-last = You have passed all levels.
-course-what-learned = What this level shows:
+course-what-learned = What this level shows: { $learned }
 course-violation = { $fault }: { $found }.
 course-evidence = What happened, in order (w0 c2 is client 2 of process 0):
 course-picture = Drawn, with all clients: { $file }

@@ -75,9 +75,10 @@ course-readme-first = 第一个任务
 ## Checking
 course-passed = 通过
 course-failed = 没有通过
-course-next = 下一关：
+course-verdict = { $verdict }（{ $file }，种子 { $seed }）
+course-next = 下一关：{ $task }
 course-last = 你已通过所有关卡。
-course-what-learned = 这一关说明：
+course-what-learned = 这一关说明：{ $learned }
 course-violation = { $fault }：{ $found }。
 course-evidence = 按先后发生的事（w0 c2 是 0 号进程的 2 号客户端）：
 course-picture = 画成图，包括所有客户端：{ $file }

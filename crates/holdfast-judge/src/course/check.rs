@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
@@ -24,8 +23,6 @@ use holdfast_base::signals;
 
 /// Exit code of a helper that has said what is wrong.
 const SAID_BY_HELPER: i32 = 3;
-/// A lock that takes longer to load is left to the judgement.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
@@ -139,8 +136,8 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Lets the helper load the lock before servers are started for it. Fails with what the helper says
-/// of the lock's file. Everything else is for the judgement to find: also what needs a server, and
-/// the helper of an older folder, which ends at once.
+/// of the lock's file. Everything else is for the judgement to find: also what needs a server or
+/// takes longer than a start, and the helper of an older folder, which ends at once.
 async fn load(settings: &JudgeArgs) -> anyhow::Result<()> {
     let (program, arguments) = settings.command.split_first().context("a lock has a program")?;
     let mut signals = signals::listen()?;
@@ -153,7 +150,7 @@ async fn load(settings: &JudgeArgs) -> anyhow::Result<()> {
         .output();
 
     let loaded = tokio::select! {
-        loaded = timeout(LOAD_TIMEOUT, loading) => loaded,
+        loaded = timeout(ADAPTER_START, loading) => loaded,
         Some(name) = signals.recv() => bail!(name),
     };
     match loaded {

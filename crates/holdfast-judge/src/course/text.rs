@@ -91,18 +91,12 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
         Some(finding) => {
             text += &explain(check, finding, language);
             text += &written(check, Some(&finding.fault), language);
-            text += &format!(
-                "\n{}\n\n{} ({}, seed {}).",
-                message!("course-picture", file = check.page.display()).text(language),
-                capitalized(&language.text("course-failed")),
-                check.lock_file,
-                check.judgement.seed
-            );
+            let picture = message!("course-picture", file = check.page.display()).text(language);
+            text += &format!("\n{picture}\n\n{}\n", verdict(check, "course-failed", language));
             // What fails for an error of its own needs no hint.
-            text += &match levels::failed_calls(&check.judgement) {
-                Some(_) => "\n".to_owned(),
-                None => format!(" {}", next_hint(check, finding, language)),
-            };
+            if levels::failed_calls(&check.judgement).is_none() {
+                text += &format!("\n{}", next_hint(check, finding, language));
+            }
         }
     }
     if check.is_chosen {
@@ -195,19 +189,24 @@ fn width(text: &str) -> usize {
 
 fn passed(check: &CheckResult, language: Language) -> String {
     let level = check.level;
-    let mut text = format!(
-        "\n{} ({}, seed {})\n\n{} {}\n",
-        capitalized(&language.text("course-passed")),
-        check.lock_file,
-        check.judgement.seed,
-        language.text("course-what-learned"),
-        language.text(&format!("course-{level}-learned")),
+    let learned = language.text(&format!("course-{level}-learned"));
+    let text = format!(
+        "\n{}\n\n{}\n",
+        verdict(check, "course-passed", language),
+        message!("course-what-learned", learned).text(language),
     );
     if level == LAST_LEVEL {
         return text + &format!("\n{}\n", language.text("course-last"));
     }
-    text += &format!("\n{} {}\n", language.text("course-next"), task(level + 1, language));
-    text
+    let next = message!("course-next", task = task(level + 1, language)).text(language);
+    text + &format!("\n{next}\n")
+}
+
+/// Returns the message of this name with what was checked, and with which seed.
+fn verdict(check: &CheckResult, name: &str, language: Language) -> String {
+    let verdict = capitalized(&language.text(name));
+    let seed = check.judgement.seed.to_string();
+    message!("course-verdict", verdict, file = check.lock_file, seed).text(language)
 }
 
 /// Says why the rule does not hold: the two requests, and when each held the lock.
