@@ -87,6 +87,7 @@ course-hint-last = That was the last hint of this level.
 course-hint = Hint { $number } of { $count }: { $hint }
 course-level-of-option = Progress is not changed, since --level was given.
 course-rule-lost = nothing lost
+course-lost-late = { $lost }, and { $late } after a turn took half a lease
 course-rule-fenced = nothing lost where the fence is compared
 course-rule-held = held at least 30 % of the time
 course-rule-redis = the lock is in Redis (commands a grant)

@@ -87,6 +87,7 @@ course-hint-last = 这是这一关的最后一条提示。
 course-hint = 提示 { $number }/{ $count }：{ $hint }
 course-level-of-option = 因为用了 --level，进度没有改变。
 course-rule-lost = 没有丢失更新
+course-lost-late = { $lost }；另有 { $late } 是在某个回合超过半个租约之后
 course-rule-fenced = 比较 fence 的地方没有丢失更新
 course-rule-held = 至少 30% 的时间有人持有
 course-rule-redis = 锁在 Redis 里（每次获取的命令数）

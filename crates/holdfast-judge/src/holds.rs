@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use super::events::Recording;
+use super::ledger::LedgerRow;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 
 /// Time by which the answers of two grants can be late in relation to each other.
@@ -59,6 +60,21 @@ pub(super) fn early_grants(holds: &[Turn], lease_us: u64, recording: &Recording)
             && is_granted_later(hold, later, recording)
     });
     pairs.collect()
+}
+
+/// Returns the units that were lost before any holder had been at it for half a lease. Afterwards a
+/// lease may have ended, and a release may have hit a later holder, and so on.
+pub(super) fn lost_in_time(holds: &[Turn], writes: &[LedgerRow], lease_us: u64) -> u64 {
+    let half_us = lease_us / 2;
+    let ends = holds.iter().filter_map(|hold| {
+        let half_over_us = hold.answered_us + half_us;
+        (hold.release_us.max(hold.released_us) > half_over_us).then_some(half_over_us)
+    });
+    let until_us = ends.min().unwrap_or(u64::MAX);
+
+    let in_time = writes.windows(2).filter(|pair| pair[1].sent_us < until_us);
+    let lost = in_time.map(|pair| u64::try_from(pair[1].before - pair[0].after).unwrap_or(0));
+    lost.sum()
 }
 
 /// Returns the grants whose fence was not above that of an earlier one, each with the earlier one
@@ -174,6 +190,7 @@ pub(super) fn longest_block(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::ClientId;
 
     fn recording(turns: &[(u64, u64)]) -> Recording {
         let turn = |(asked_us, answered_us)| Turn { asked_us, answered_us, ..Turn::default() };
@@ -223,6 +240,24 @@ mod tests {
             early_losses(&[ok, hold], lease_us).len()
         };
         assert_eq!([denied(100_000), denied(200_000)], [1, 0]);
+    }
+
+    #[test]
+    fn what_is_lost_after_half_a_lease_is_not_lost_in_time() {
+        let write = |(before, sent_us)| LedgerRow {
+            id: ClientId::default(),
+            fenced: false,
+            version: 0,
+            before,
+            after: before - 1,
+            granted_us: 0,
+            sent_us,
+        };
+        // Two are lost at 2,000, and one more at 300,000.
+        let writes = [(10, 1_000), (11, 2_000), (10, 3_000), (10, 300_000)].map(write);
+        let hold = |answered_us, released_us| Turn { answered_us, released_us, ..Turn::default() };
+        let lost = |released_us| lost_in_time(&[hold(1_500, released_us)], &writes, 400_000);
+        assert_eq!([lost(2_000), lost(201_500), lost(201_501)], [3, 3, 2]);
     }
 
     #[test]

@@ -124,6 +124,10 @@ pub struct FaultReport {
     /// The last lines that an adapter wrote to stderr, not those of one that was killed.
     #[serde(skip)]
     pub stderr: Vec<String>,
+    /// Of the lost updates, those before any turn had lasted for half a lease: no lease had ended
+    /// by then, as it does where the machine stands still.
+    #[serde(skip)]
+    pub lost_in_time: u64,
     /// Time that the clients spent waiting for the lock, in seconds: the sum over all.
     #[serde(skip)]
     pub waited_s: f64,

@@ -3,6 +3,7 @@
 //! A level has the faults and rules of all earlier ones. Until the fence exists (level 5), a pause
 //! is not among the faults; from then on, writes are compared where the fence is.
 
+use holdfast_base::message;
 use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
 
@@ -203,7 +204,7 @@ impl Rules {
         let commands = fault.redis_commands;
         let rule = Message::new("course-rule-redis");
         self.add(fault, rule, commands >= MIN_COMMANDS, format!("{commands:.1}"), None);
-        self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
+        self.lost_in_time(fault);
         let held = fault.held_share;
         let rule = Message::new("course-rule-held");
         self.add(fault, rule, held >= MIN_HELD, format!("{:.0} %", 100.0 * held), None);
@@ -240,11 +241,22 @@ impl Rules {
         }
     }
 
+    /// Where nothing is to outlive its lease: what the machine makes to last longer, no lock keeps
+    /// apart that has no fence.
+    fn lost_in_time(&mut self, fault: &FaultReport) {
+        let lost = fault.lost_in_time;
+        let measured: Text = match fault.lost_updates.saturating_sub(lost) {
+            0 => grouped(lost).into(),
+            late => message!("course-lost-late", lost, late).into(),
+        };
+        let rule = Message::new("course-rule-lost");
+        self.add(fault, rule, lost == 0, measured, Some("lost-update"));
+    }
+
     /// From the level of the fence on, where the fence is compared.
     fn nothing_lost(&mut self, fault: &FaultReport) {
         if self.level < FENCES {
-            self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
-            return;
+            return self.lost_in_time(fault);
         }
         let fenced = fault.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
         self.count(fault, "course-rule-fenced", fenced, "lost-with-fence");
@@ -320,6 +332,12 @@ mod tests {
         for fault in [UNDISTURBED, "kill-holder", "long-work", "pause"] {
             assert_eq!(broken(5, fault, repeats), rule("course-rule-fences", 5), "{fault}");
         }
+        let loses = |fault: &mut FaultReport| (fault.lost_updates, fault.lost_in_time) = (15, 1);
+        assert_eq!(broken(2, UNDISTURBED, loses), rule("course-rule-lost", 1));
+        assert_eq!(broken(2, "kill-holder", loses), rule("course-rule-lost", 2));
+        // The machine stood still for longer than a lease.
+        let is_late = |fault: &mut FaultReport| fault.lost_updates = 15;
+        assert!(broken(3, UNDISTURBED, is_late).is_empty());
         // Asks without a pause.
         let burns = |fault: &mut FaultReport| fault.redis_commands = 204.0;
         assert_eq!(broken(1, UNDISTURBED, burns), rule("course-rule-burn", 1));

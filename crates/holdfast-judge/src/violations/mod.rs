@@ -83,6 +83,9 @@ impl Evidence<'_> {
     pub(super) async fn lost_updates(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
         let lost = ledger.lost_updates(false).await?;
         self.report.lost_updates = lost;
+        let mut writes = ledger.rows().await?;
+        writes.retain(|write| !write.fenced);
+        self.report.lost_in_time = holds::lost_in_time(self.holds, &writes, self.lease_us());
 
         let breaks = ledger.breaks(false).await?;
         for (early, late) in &breaks {
