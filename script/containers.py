@@ -214,9 +214,11 @@ class Images:
         self.name = f"holdfast-test-{os.getpid()}"
         self.pulled, self.stand_ins = [], []
 
-    def prepare(self, file="Dockerfile"):
+    def prepare(self, *files):
+        """Pulls the images that these files name, or makes stand-ins."""
         with_rust = not self.binary
-        missing = [it for it in official_images(file, with_rust) if not has_image(it)]
+        named = [image for file in files for image in official_images(file, with_rust)]
+        missing = [it for it in named if not has_image(it)]
         for image in missing:
             if not succeeds(["docker", "pull", "--quiet", image], 300):
                 break
@@ -225,7 +227,7 @@ class Images:
             return
         print("   official images cannot be pulled: using stand-ins", flush=True)
         self.stand_ins += [it for it in missing if it not in self.pulled]
-        command = ["script/stand-in-images", file, *(["--rust"] if with_rust else [])]
+        command = ["script/stand-in-images", *files, *(["--rust"] if with_rust else [])]
         with Background(command) as stand_ins:
             try:
                 stand_ins.wait(STAND_IN_TIMEOUT_S)
@@ -237,7 +239,7 @@ class Images:
         """Makes the image of the binary, or of the sources if there is none that runs in it."""
         if self.binary and not self.build_from_binary():
             self.binary = None
-            self.prepare()
+            self.prepare("Dockerfile")
         if not self.binary:
             run(["docker", "build", "--tag", self.name, "."], BUILD_TIMEOUT_S)
 
