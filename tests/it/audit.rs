@@ -233,7 +233,7 @@ async fn audit_of_unanalyzed_tables_is_fast() {
     .unwrap();
     let began = Instant::now();
     let audit = shop.audit().await;
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let entries = audit.checks.iter().find(|check| check.name == "stock-entries").unwrap();
     assert!(entries.ok, "{}", entries.detail);
 }

@@ -173,7 +173,7 @@ async fn resolution_waits_for_running_write() {
     hold.execute(&mut *holder).await.unwrap();
     let sent = alice.orders(&sku, 1).send();
     until("the write waits", async || shop.waiting_sessions().await == 1).await;
-    postgres.cut_clients();
+    postgres.cut_clients().await;
     until("the resolution waits behind it", async || shop.waiting_sessions().await == 2).await;
     holder.commit().await.unwrap();
     sent.succeeds(201).await;
@@ -191,7 +191,7 @@ async fn unversioned_write_keeps_lock_until_it_expires() {
         let sku = shop.lab_item(25).await;
         let sent = alice.orders(&sku, 1).lock(strategy).ttl_ms(20_000).pause("commit:1000").send();
         shop.until_one_is_paused(&admin, "commit").await;
-        postgres.cut();
+        postgres.cut().await;
         let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{strategy}: {body}");
         let exists = format!("EXISTS {}lock:{{sku:{sku}}}", shop.prefix);
@@ -217,7 +217,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
     barrier.until_queued(keys.len()).await;
     barrier.open().await;
     shop.until_one_is_paused(&admin, "commit").await;
-    postgres.cut();
+    postgres.cut().await;
     for sent in sent {
         let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{body}");

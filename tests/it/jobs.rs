@@ -272,7 +272,7 @@ async fn run_result_is_written_after_outage() {
     let a = replica_over(&shop, "a", &RETURNS, &url);
     a.poll().await;
     until_is(&shop, &RETURNS, RunState::Running, 1).await;
-    postgres.cut();
+    postgres.cut().await;
     MAY_END.add_permits(1);
     // The failing poll takes as long as the first attempt to write.
     a.poll().await;

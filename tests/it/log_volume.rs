@@ -19,7 +19,7 @@ async fn lines_of_outage(cut: &Proxy, variable: &str, url: &str, shop: &mut Shop
     let alice = shop.sign_in_at(replica, "alice").await;
     let item = shop.lab_item(10).await;
     let before = std::fs::read_to_string(log.path()).unwrap().len();
-    cut.cut();
+    cut.cut().await;
     let rejected = join_all((0..FLOOD).map(|n| {
         let sku = if n % 2 == 0 { "deadbolt" } else { &item };
         alice.at(replica).orders(sku, 1).send()

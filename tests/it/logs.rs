@@ -50,7 +50,7 @@ async fn json_lines_carry_request_id() {
 
     // The line of a batch lists the requests in it. Only an admin pauses an order of the shop.
     let paused = shop.pause(&admin, admin.at(0).orders("deadbolt", 1), "commit").await;
-    postgres.cut();
+    postgres.cut().await;
     assert!(shop.resume_request(&admin, 0, &paused.id).await);
     until("the batch reports its outcome", async || {
         let unknown = lines(log.path(), "the outcome of a write is unknown");

@@ -32,7 +32,7 @@ async fn replica_without_postgres_is_replaced() {
                     where datname = current_database() and wait_event_type = 'Lock'";
     until("it waits for the row", async || shop.number(blocked).await > 0).await;
 
-    postgres.cut();
+    postgres.cut().await;
     idle.rollback().await.unwrap();
     shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
     shop.until_no_order_is_pending().await;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast_testkit::proxy::Proxy;
-use holdfast_testkit::{Call, Reply, Shop, fresh_key, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, Reply, Shop, fresh_key, until};
 
-/// "Within two seconds", with a margin for a busy machine.
-const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
+/// "Within two seconds"; otherwise a request takes eight.
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
 
 pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
     let mut shop = Shop::without_replicas().await;
@@ -49,10 +49,11 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
     let order = alice.orders("deadbolt", 1).ok().await;
-    redis.cut();
+    redis.cut().await;
     let rejected = send_in_time(alice.orders("deadbolt", 1)).await;
-    assert_eq!(rejected.header("retry-after"), "1");
+    let retry_after = rejected.header("retry-after").to_owned();
     rejected.fails(503, "unavailable");
+    assert_eq!(retry_after, "1");
     send_in_time(alice.pays(&order)).await.fails(503, "unavailable");
     assert_eq!(alice.reads("/api/me").await["balance_cents"], 100_000);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
@@ -71,7 +72,7 @@ async fn postgres_outage_rejects_all_requests() {
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     alice.orders("deadbolt", 1).ok().await;
-    postgres.cut();
+    postgres.cut().await;
     // Also those that are queued behind the first one.
     let orders = (0..8).map(|_| send_in_time(alice.orders("deadbolt", 1)));
     for rejected in join_all(orders).await {

@@ -185,7 +185,7 @@ async fn replica_enforces_limit_without_redis() {
         request.await.status
     };
     assert_eq!(items("1.2.3.4").await, 200);
-    redis.cut();
+    redis.cut().await;
     let mut passed = 0;
     until("the limit is used up", async || match items("1.2.3.4").await {
         200 => {

@@ -56,7 +56,7 @@ async fn readiness_follows_redis_under_flood() {
     });
     let reported = async {
         for _ in 0..2 {
-            redis.cut();
+            redis.cut().await;
             until("the outage is reported", async || {
                 redis_state(send_in_time(ready()).await).await == "away"
             })

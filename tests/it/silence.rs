@@ -9,7 +9,7 @@ use holdfast_shop::db;
 use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
 use holdfast_shop::probe::Probe;
 use holdfast_testkit::proxy::Proxy;
-use holdfast_testkit::{Shop, id_of, until};
+use holdfast_testkit::{BUSY_MACHINE, LEASE, Shop, id_of, until};
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
@@ -156,7 +156,7 @@ async fn idle_transaction_releases_rows_like_lease() {
     let began = Instant::now();
     let mut waiting = shop.pool.acquire().await.unwrap();
     waiting.execute("select from items where sku = 'deadbolt' for update").await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < LEASE + BUSY_MACHINE, "{:?}", began.elapsed());
     // The lab's own pauses may be longer.
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1).await;
@@ -217,7 +217,11 @@ async fn read_does_not_wait_for_a_silent_connection() {
         postgres.delay_next_statement();
         let began = Instant::now();
         alice.get(path).fails(503, "unavailable").await;
-        assert!(began.elapsed() < REQUEST_TIME / 2, "{path}: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < REQUEST_TIME - Duration::from_secs(1),
+            "{path}: {:?}",
+            began.elapsed()
+        );
         postgres.deliver().await;
     }
 }

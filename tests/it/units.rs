@@ -255,7 +255,7 @@ async fn only_a_lost_commit_is_unknown() {
         let key = fresh_key();
         let sent = order(&alice, &sku, 2).key(&key).pause(&format!("{point}:1000")).send();
         shop.until_one_is_paused(&admin, point).await;
-        postgres.cut();
+        postgres.cut().await;
         let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], outcome, "{point}: {body}");
         postgres.restore();

@@ -146,7 +146,7 @@ async fn answer_counts_without_a_run() {
     let page = late.get(LESSON).await.words();
     assert!(page.contains("2 answers so far") && page.contains("Your answer:"), "{page}");
 
-    redis.cut();
+    redis.cut().await;
     let base = shop.replicas[1].base_url.clone();
     let without_redis = Visitor { base, ..Visitor::new(&shop) };
     assert_eq!(without_redis.post(ANSWERS, "guess=0").await.status, 303);

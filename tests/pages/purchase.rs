@@ -1,7 +1,5 @@
 //! A purchase in a real browser, from the shop page to a refund; double clicks, reload and back.
 
-use std::time::{Duration, Instant};
-
 use holdfast_testkit::{Shop, until};
 use serde_json::json;
 use thirtyfour::PageLoadStrategy;
@@ -172,7 +170,6 @@ const MAX_CLICKS: usize = 6;
 async fn newcomer_buys_within_six_clicks() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
-    let begun = Instant::now();
     let mut clicks = 0;
     let mut click = async |css: &str| {
         clicks += 1;
@@ -190,7 +187,6 @@ async fn newcomer_buys_within_six_clicks() {
     browser.until_text("h1", "Paid").await;
     browser.until_text("#money", "$100.00 −$49.00 → $51.00").await;
     assert!(clicks <= MAX_CLICKS, "{clicks} clicks");
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     browser.close().await;
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 1);
     shop.assert_sound().await;

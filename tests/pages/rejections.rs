@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::proxy::Proxy;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{BUSY_MACHINE, Shop, until};
 
 use crate::visitor::{Page, Visitor};
 
@@ -280,12 +280,13 @@ async fn broken_ledger_chain_is_marked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_report_postgres_outage_within_two_seconds() {
+    const MAX_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
     let postgres = Proxy::to_postgres().await;
     let mut shop = Shop::without_replicas().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[("DATABASE_URL", &url)]);
     let alice = Visitor::signed_in(&shop, "alice").await;
-    postgres.cut();
+    postgres.cut().await;
     for (visitor, path) in [
         (&Visitor::new(&shop), "/shop"),
         (&Visitor::new(&shop), "/items/deadbolt"),
@@ -294,14 +295,14 @@ async fn pages_report_postgres_outage_within_two_seconds() {
     ] {
         let started = Instant::now();
         let page = visitor.get(path).await;
-        assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+        assert!(started.elapsed() < MAX_TIME, "{:?}", started.elapsed());
         assert_eq!(page.status, 503, "{path}");
         assert!(page.words().contains("Postgres or Redis is unavailable"), "{path}");
         assert!(page.words().contains("The books cannot be read now"), "{path}");
     }
     let started = Instant::now();
     let page = Visitor::new(&shop).get("/problems/unavailable").await;
-    assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < MAX_TIME, "{:?}", started.elapsed());
     assert_eq!(page.status, 200, "this page needs no Postgres");
     postgres.restore();
     until("the shop is back", async || alice.get("/account").await.status == 200).await;

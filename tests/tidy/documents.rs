@@ -76,3 +76,26 @@ fn document_has_every_task_of_the_course() {
         }
     }
 }
+
+/// A stranger's first two commands stand in the README, before what needs a release.
+#[test]
+fn readme_begins_with_the_two_commands() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let block = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let commands: Vec<&str> =
+        block.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(commands, ["script/server", "script/test"]);
+
+    for command in commands {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = fs::metadata(root().join(command)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o111, 0o111, "{command} can not be executed");
+    }
+    let place = |words: &str| readme.find(words).unwrap_or_else(|| panic!("no {words:?}"));
+    assert!(place("```sh\nscript/server") < place("pip install"));
+    assert!(place("After a release") < place("pip install"));
+    assert!(place("script/wheel") < place("pip install"), "how to make the wheel here");
+
+    let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
+    assert!(ci.lines().any(|line| line.starts_with("script/test ")), "CI runs the same command");
+}

@@ -12,6 +12,8 @@ mod metrics;
 mod public_api;
 mod release;
 mod row_locks;
+mod test_environment;
+mod times;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -50,6 +50,13 @@ use tls::TlsServers;
 /// Time after which a test fails if a condition is still false.
 pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time after which the locks of a process that died are free: items', accounts' and keys'.
+pub const LEASE: Duration = Duration::from_secs(3);
+
+/// What a busy machine may add to a time that the product promises. A bound of a test is the sum;
+/// what the product would do without the promise takes longer (`tests/tidy/times.rs` lists them).
+pub const BUSY_MACHINE: Duration = Duration::from_secs(4);
+
 /// The services of this test binary (one `holdfast up`).
 pub struct Services {
     pub running: RunningUp,

@@ -1,13 +1,13 @@
 //! A proxy on loopback to a unix socket, which simulates an outage of Postgres or Redis.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::{options, services};
@@ -15,7 +15,7 @@ use crate::{options, services};
 pub struct Proxy {
     pub port: u16,
     switches: Arc<Switches>,
-    cut: watch::Sender<u64>,
+    connections: Arc<Mutex<Connections>>,
     silence: watch::Sender<Silence>,
 }
 
@@ -38,9 +38,26 @@ impl Silence {
     }
 }
 
+/// The open connections, which end together.
+struct Connections {
+    /// Whether new ones are closed at once.
+    closed: bool,
+    cut: watch::Sender<()>,
+    /// Each connection has a clone of the sender, so that the receiver ends with the last of them.
+    open: mpsc::Sender<()>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Connections {
+    fn new() -> Self {
+        let (cut, _) = watch::channel(());
+        let (open, ended) = mpsc::channel(1);
+        Self { closed: false, cut, open, ended }
+    }
+}
+
 #[derive(Default)]
 struct Switches {
-    closed: AtomicBool,
     /// The response to the next statement is to be dropped.
     armed: AtomicBool,
     /// The statement was sent; the next response is the one to drop.
@@ -69,36 +86,51 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let switches = Arc::new(Switches::default());
-        let (cut, cuts) = watch::channel(0);
+        let connections = Arc::new(Mutex::new(Connections::new()));
         let (silence, silences) = watch::channel(Silence::Off);
-        let shared = switches.clone();
+        let (shared, admitted) = (switches.clone(), connections.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                let connections = admitted.lock().unwrap();
                 // A dead server's port looks like this to a client: accepted and closed at once.
-                if !shared.closed.load(Ordering::SeqCst) {
+                if !connections.closed {
+                    let connection = Connection {
+                        cuts: connections.cut.subscribe(),
+                        _open: connections.open.clone(),
+                    };
                     let silences = silences.clone();
                     let (socket, shared) = (socket.clone(), shared.clone());
-                    tokio::spawn(forward(client, socket, shared, cuts.clone(), silences));
+                    tokio::spawn(forward(client, socket, shared, connection, silences));
                 }
             }
         });
-        Self { port, switches, cut, silence }
+        Self { port, switches, connections, silence }
     }
 
-    /// Ends all connections and lets no new one in.
-    pub fn cut(&self) {
-        self.switches.closed.store(true, Ordering::SeqCst);
-        self.cut.send_modify(|n| *n += 1);
+    /// Ends all connections and lets no new one in. Nothing is forwarded any more when it returns.
+    pub async fn cut(&self) {
+        self.end_connections(true).await;
     }
 
     /// Ends the clients' connections, and lets new ones in. The server does not learn of it.
-    pub fn cut_clients(&self) {
+    pub async fn cut_clients(&self) {
         self.switches.orphans.store(true, Ordering::SeqCst);
-        self.cut.send_modify(|n| *n += 1);
+        self.end_connections(false).await;
+    }
+
+    async fn end_connections(&self, closed: bool) {
+        let mut ended = {
+            let mut connections = self.connections.lock().unwrap();
+            let old = std::mem::replace(&mut *connections, Connections::new());
+            connections.closed = closed;
+            let _ = old.cut.send(());
+            old.ended
+        };
+        ended.recv().await;
     }
 
     pub fn restore(&self) {
-        self.switches.closed.store(false, Ordering::SeqCst);
+        self.connections.lock().unwrap().closed = false;
     }
 
     /// Forwards nothing until [`Self::thaw`], like a network that drops packets: closes no
@@ -147,11 +179,17 @@ fn is_executed(message: &[u8]) -> bool {
         .is_some_and(|length| u32::from_be_bytes(*length) > LENGTH_WITHOUT_PARAMETERS)
 }
 
+/// One connection of the proxy, until it is cut.
+struct Connection {
+    cuts: watch::Receiver<()>,
+    _open: mpsc::Sender<()>,
+}
+
 async fn forward(
     client: TcpStream,
     socket: PathBuf,
     switches: Arc<Switches>,
-    mut cuts: watch::Receiver<u64>,
+    mut connection: Connection,
     silences: watch::Receiver<Silence>,
 ) {
     let opened = Instant::now();
@@ -160,10 +198,9 @@ async fn forward(
         let mut silences = silences.clone();
         let _ = silences.wait_for(|silence| !silence.applies_to(opened)).await;
     };
-    cuts.mark_unchanged();
     tokio::select! {
         () = unless_silent() => {}
-        _ = cuts.changed() => return,
+        _ = connection.cuts.changed() => return,
     }
     let Ok(server) = UnixStream::connect(socket).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
@@ -208,10 +245,11 @@ async fn forward(
     tokio::select! {
         () = requests => {}
         () = responses => {}
-        _ = cuts.changed() => {}
+        _ = connection.cuts.changed() => {}
     }
     if switches.orphans.load(Ordering::SeqCst) {
         drop((from_client, to_client));
+        drop(connection);
         let _ = from_server.read_to_end(&mut Vec::new()).await;
     }
 }

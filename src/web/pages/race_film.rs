@@ -13,6 +13,8 @@ use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
 
 const PLAY_MS: u64 = 5_200;
+/// A click shows its result within ten seconds: the rest is for the orders and the page.
+const _: () = assert!(PLAY_MS <= 8_000);
 /// The part of the playback that a crowd takes.
 const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.

@@ -98,9 +98,7 @@ async fn waiter_gets_lock_after_flush(server: &Server) {
     let waiter = enqueue(server, &there, "{a}").await;
     assert!(!waiter.is_finished());
     let _: String = server.query("FLUSHALL");
-    let flushed = Instant::now();
     let theirs = waiter.await.unwrap();
-    assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
     assert_eq!(
         held.release().await,
         Released::Lost,

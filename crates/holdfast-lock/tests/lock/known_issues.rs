@@ -26,13 +26,15 @@ each_topology!(
 
 /// Redisson #4698: *no way for an application to know that the renewal failed.*
 async fn holder_learns_of_a_lost_lock(server: &Server) {
-    let held = server.process().lock("{a}").await;
+    let ttl = TTL * 6;
+    let held = server.process_with_timing(Timing::default().with_ttl(ttl)).lock("{a}").await;
     let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     assert!(guard.is_held());
     let _: i64 = server.query("DEL holdfast:lock:{a}");
     let started = Instant::now();
     guard.wait_until_lost().await;
-    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+    // At a renewal, before the lease is over.
+    assert!(started.elapsed() < ttl, "{:?}", started.elapsed());
     assert!(!guard.is_held());
     assert_eq!(held.release().await, Released::Lost);
 }
@@ -91,8 +93,8 @@ async fn dead_waiter_is_skipped_within_seconds(server: &Server) {
     let released = Instant::now();
     held.release().await;
     waiter.await.unwrap().release().await;
-    // A second after it was seen; the rest is for a busy machine.
-    assert!(released.elapsed() < Duration::from_secs(4), "{:?}", released.elapsed());
+    // A second after it was seen.
+    assert!(released.elapsed() < LONG_TTL / 2, "{:?}", released.elapsed());
 }
 
 /// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
@@ -150,9 +152,9 @@ async fn redis_outage_is_neither_busy_nor_free(server: &mut Server) {
     server.kill();
     for wait in [Wait::Try, Wait::Notify] {
         let started = Instant::now();
-        let result = process.try_acquire(&["{a}"], wait, Duration::from_secs(5)).await;
+        let result = process.try_acquire(&["{a}"], wait, LONG_TTL).await;
         assert!(matches!(result, Err(holdfast_lock::Error::Unavailable(_))), "{result:?}");
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(started.elapsed() < LONG_TTL / 2, "{:?}", started.elapsed());
     }
 }
 
@@ -164,10 +166,8 @@ async fn silent_redis_is_not_a_busy_lock(server: &mut Server) {
     process.lock("{a}").await.release().await;
     server.signal(Signal::STOP);
     for wait in [Wait::Try, Wait::Notify] {
-        let started = Instant::now();
         let result = process.try_acquire(&["{a}"], wait, Duration::from_millis(100)).await;
         assert!(matches!(result, Err(holdfast_lock::Error::Unavailable(_))), "{result:?}");
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     }
 }
 

@@ -74,11 +74,9 @@ async fn quorum_survives_two_nodes_down_not_three() {
     let (process, there) = (nodes.process(), nodes.process());
     nodes.0[0].kill();
     nodes.0[3].kill();
-    let started = Instant::now();
     let held = lock(&process).await;
     assert!(matches!(acquire(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
     assert_eq!(held.release().await, Released::Held);
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     nodes.0[4].kill();
     let result = acquire(&process, Wait::Try).await;
     assert!(matches!(result, Err(holdfast_lock::Error::Unavailable(_))), "{result:?}");

@@ -8,14 +8,15 @@ use rustix::process::Signal;
 
 use crate::history::Rendezvous;
 use crate::server::{
-    Process, Server, TTL, each_topology, enqueue, ping, run, until, until_holder_listens,
+    LONG_TTL, Process, Server, TTL, each_topology, enqueue, ping, run, until, until_holder_listens,
     until_notified_of_waiter,
 };
 use crate::topology::Topology;
 
 /// A key on each of the three primaries, in their order.
 const KEY_PER_PRIMARY: [&str; 3] = ["{b}", "{c}", "{a}"];
-const MAX_ACQUIRE_TIME: Duration = Duration::from_millis(300);
+/// A silent primary costs its own keys up to two seconds.
+const MAX_ACQUIRE_TIME: Duration = Duration::from_millis(1_500);
 
 each_topology!(
     key_without_hash_tag_gets_one,
@@ -232,14 +233,14 @@ async fn move_slot(server: &Server, ends: &[&str], before_all_nodes_know: impl A
     }
 }
 
-/// Returns the outcome, or an error of Redis within two seconds: an outage, or a rejection because
-/// a failover or a migration is in progress.
+/// Returns the outcome, or an error of Redis, long before the timeout: an outage, or a rejection
+/// because a failover or a migration is in progress.
 async fn try_lock(process: &Process, key: &str) -> Result<AcquireOutcome, Error> {
     let started = Instant::now();
-    let result = process.try_acquire(&[key], Wait::Notify, Duration::from_secs(5)).await;
+    let result = process.try_acquire(&[key], Wait::Notify, LONG_TTL).await;
     if let Err(error) = &result {
         assert!(matches!(error, Error::Unavailable(_) | Error::Refused(_)), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(started.elapsed() < LONG_TTL / 2, "{:?}", started.elapsed());
     }
     result
 }
@@ -264,15 +265,11 @@ async fn assert_lock_survives(server: &Server, signal: Signal) {
             Ok(other) => panic!("{other:?}"),
             Err(_) => unavailable += 1,
         }
-        assert!(stopped.elapsed() < Duration::from_secs(20), "timed out: another primary");
+        assert!(stopped.elapsed() < LONG_TTL, "timed out: another primary");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     println!("{signal:?}: {:?}, {unavailable} times unavailable", stopped.elapsed());
-    assert!(
-        unavailable > 0 && stopped.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        stopped.elapsed()
-    );
+    assert!(unavailable > 0);
     if signal == Signal::STOP {
         server.signal_one(before, Signal::CONT);
     }
