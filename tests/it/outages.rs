@@ -49,6 +49,7 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
     let order = alice.orders("deadbolt", 1).ok().await;
+    shop.until_item_is_free("deadbolt").await;
     redis.cut().await;
     let rejected = send_in_time(alice.orders("deadbolt", 1)).await;
     let retry_after = rejected.header("retry-after").to_owned();

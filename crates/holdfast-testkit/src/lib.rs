@@ -279,6 +279,19 @@ impl Shop {
         item["sku"].as_str().unwrap().to_owned()
     }
 
+    /// Waits until no process has the lock of an item. A leader keeps it for a moment after its last
+    /// order, and executes one that arrives meanwhile without Redis.
+    pub async fn until_item_is_free(&self, sku: &str) {
+        let admin = self.sign_in("admin").await;
+        let lock = format!("lock:{{sku:{sku}}}");
+        until("the item's lock is free", async || {
+            let locks = admin.reads("/api/locks").await;
+            let mut keys = locks.as_array().unwrap().iter().map(|held| &held["key"]);
+            !keys.any(|key| key.as_str().unwrap().ends_with(&lock))
+        })
+        .await;
+    }
+
     pub async fn stock(&self, sku: &str) -> i64 {
         let item = self.anonymous().reads(&format!("/api/items/{sku}")).await;
         item["stock"].as_i64().unwrap()
