@@ -17,6 +17,8 @@ use crate::topology::{self, Running, Topology};
 pub const TTL: Duration = Duration::from_millis(900);
 /// A lease that does not end during a test, however busy the machine is.
 pub const LONG_TTL: Duration = Duration::from_secs(30);
+/// Timeout of an acquisition that must succeed.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The Redis servers of one topology, for one test at a time. They end with the value, except those
 /// that are slow to start: the next test of this process reuses them.
@@ -200,7 +202,10 @@ impl Server {
     }
 
     pub fn process_with_timing(&self, timing: Timing) -> Process {
-        let settings = Settings::default().with_fenced(timing);
+        let mut settings = Settings::default();
+        // Longer than the interval at which a poll makes a lost message good.
+        settings.acquire_timeout = settings.acquire_timeout.max(3 * timing.poll_interval);
+        let settings = settings.with_fenced(timing);
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
@@ -255,7 +260,7 @@ impl Process {
     }
 
     pub async fn lock(&self, key: &str) -> Guards {
-        match self.acquire(key, Wait::Notify, Duration::from_secs(20)).await {
+        match self.acquire(key, Wait::Notify, ACQUIRE_TIMEOUT).await {
             AcquireOutcome::Acquired(guards) => guards,
             other => panic!("{other:?}"),
         }
@@ -324,7 +329,7 @@ pub async fn until_holder_listens(server: &Server, key: &str) {
 pub async fn until_notified_of_waiter(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
     let guard = held.get(&key).unwrap().as_fenced().unwrap();
-    let notified = timeout(Duration::from_secs(10), guard.wait_until_wanted()).await;
+    let notified = timeout(ACQUIRE_TIMEOUT, guard.wait_until_wanted()).await;
     notified.expect("the holder is notified of the waiter");
     assert!(guard.is_wanted());
 }
