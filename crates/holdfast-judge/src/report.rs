@@ -35,6 +35,14 @@ impl Judgement {
     pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
         self.faults.first().is_some_and(|none| strikes_elsewhere(&fault.name, none))
     }
+
+    /// Returns how many of the faults that ran touch the lock, and how many do not apply: they say
+    /// nothing about a lock that does not use their servers.
+    pub fn reach(&self) -> (usize, usize) {
+        let applies = |fault: &&FaultReport| fault.loses_updates() || !self.is_elsewhere(fault);
+        let touching = self.injected().filter(applies).count();
+        (touching, self.injected().count() - touching)
+    }
 }
 
 /// Returns whether a fault strikes servers that the lock does not use, as its work without a fault

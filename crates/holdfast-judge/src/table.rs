@@ -36,22 +36,24 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         COLUMNS.iter().map(|(heading, width)| format!("{heading:>width$}")).collect();
     text += &format!("{:width$}{headings}\n", "fault");
     for fault in &judgement.faults {
-        text += &format!("{:width$}{}\n", fault.name, line(fault, COLUMNS.len()));
+        let is_elsewhere = judgement.is_elsewhere(fault);
+        text += &format!("{:width$}{}\n", fault.name, line(fault, COLUMNS.len(), is_elsewhere));
     }
 
     if judgement.faults.iter().any(|fault| fault.repeats.is_some()) {
         text +=
             "\n`3 of 7`: three of seven runs lost an update. The line shows the first of them.\n";
     }
-    if judgement.faults.iter().any(|fault| fault.ran && judgement.is_elsewhere(fault)) {
-        text += "\nThe faults of Redis do not strike this lock, which sends no commands there.\n";
+    let (touching, others) = judgement.reach();
+    if others > 0 {
+        text += "\n`○`: the fault strikes the judge's Redis, where this lock sends no commands.\n";
     }
     for fault in &judgement.faults {
         for violation in &fault.violations {
             text += &format!("\n{}, {}: {}.\n", fault.name, violation.kind, violation.text);
         }
     }
-    text + "\n" + &verdict(judgement)
+    text + "\n" + &verdict(judgement, touching, others)
 }
 
 /// Columns that a history has: those of safety.
@@ -68,12 +70,14 @@ pub fn format_history(judgement: &Judgement) -> String {
         judgement.adapter.name, judgement.started_at, "fault"
     );
     for fault in &judgement.faults {
-        text += &format!("{:width$}{}\n", fault.name, line(fault, HISTORY_COLUMNS));
+        text += &format!("{:width$}{}\n", fault.name, line(fault, HISTORY_COLUMNS, false));
     }
-    text + "\n" + &verdict(judgement)
+    // A history has no commands of Redis, by which one sees what touches the lock.
+    text + "\n" + &verdict(judgement, judgement.injected().count(), 0)
 }
 
-fn line(fault: &FaultReport, columns: usize) -> String {
+/// `is_elsewhere`: the fault does not touch the lock.
+fn line(fault: &FaultReport, columns: usize, is_elsewhere: bool) -> String {
     if let Some(why_not) = fault.why_not.as_ref().filter(|_| !fault.ran) {
         let first = why_not.lines().next().unwrap_or_default();
         return format!("  did not run: {first}");
@@ -81,7 +85,7 @@ fn line(fault: &FaultReport, columns: usize) -> String {
 
     let fenced = fault.with_fence.as_ref();
     let cells = [
-        lost(fault),
+        if is_elsewhere && !fault.loses_updates() { "○".to_owned() } else { lost(fault) },
         fenced.map_or_else(|| "–".to_owned(), |fenced| lost_with_fence(fault, fenced)),
         grouped(fault.overlaps),
         grouped(fault.release_ok_when_lost),
@@ -118,12 +122,42 @@ fn milliseconds(ms: f64) -> String {
     format!("{} ms", grouped(ms.round() as u64))
 }
 
-fn verdict(judgement: &Judgement) -> String {
+fn verdict(judgement: &Judgement, touching: usize, others: usize) -> String {
     let lost = judgement.faults.iter().filter(|fault| fault.loses_updates());
     let lost: Vec<&str> = lost.map(|fault| &*fault.name).collect();
-    match (lost.as_slice(), judgement.injected().count()) {
-        ([], 0) => "Safe: no lost update without a fault.\n".to_owned(),
-        ([], faults) => format!("Safe: no lost update; faults that ran: {faults}.\n"),
-        (lost, _) => format!("NOT safe: lost updates under {}.\n", lost.join(", ")),
+
+    let under = match (touching, others) {
+        (0, 0) => "without a fault".to_owned(),
+        (0, _) => format!("without a fault that touches it; {others} do not apply"),
+        (1, 0) => "under 1 fault".to_owned(),
+        (_, 0) => format!("under {touching} faults"),
+        (1, _) => format!("under the 1 fault that touches it; {others} do not apply"),
+        _ => format!("under the {touching} faults that touch it; {others} do not apply"),
+    };
+    match lost.as_slice() {
+        [] => format!("Safe: no lost update {under}.\n"),
+        lost if others > 0 => {
+            format!("NOT safe: lost updates under {}; {others} do not apply.\n", lost.join(", "))
+        }
+        lost => format!("NOT safe: lost updates under {}.\n", lost.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_names_the_faults_that_touch_the_lock() {
+        let json = include_str!("../../../docs/judged/advisory-lock.json");
+        let judgement: Judgement = serde_json::from_str(json).unwrap();
+        let text = format_judgement(&judgement);
+        let verdict = "Safe: no lost update under the 5 faults that touch it; 9 do not apply.\n";
+        assert!(text.ends_with(verdict), "{text}");
+        let lost = |fault: &str| {
+            let line = text.lines().find(|line| line.split(' ').next() == Some(fault)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!((lost("pause").as_str(), lost("redis-flush").as_str()), ("0", "○"), "{text}");
     }
 }

@@ -86,21 +86,22 @@ impl JudgementView<'_> {
         self.judgement.faults.iter().any(FaultReport::loses_updates)
     }
 
-    /// Returns the verdict: `Loses updates under 3 of 11 faults`. It counts faults, not updates:
-    /// a fault that ran several times has no number of updates, and 1 is no better than 100.
+    /// Returns the verdict: `Loses updates under 3 of 11 faults`, of those that touch the lock. It
+    /// counts faults, not updates: a fault that ran several times has no number of updates, and 1
+    /// is no better than 100.
     pub fn verdict(&self) -> String {
         let (judgement, language) = (self.judgement, self.language);
-        let variables = [
-            ("faults", judgement.injected().count().into()),
-            ("under", judgement.injected().filter(|fault| fault.loses_updates()).count().into()),
-        ];
+        let (touching, others) = judgement.reach();
+        let under = judgement.injected().filter(|fault| fault.loses_updates()).count();
+        let variables =
+            [("faults", touching.into()), ("under", under.into()), ("others", others.into())];
 
         let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED);
         match undisturbed.filter(|fault| fault.ran) {
             Some(fault) if fault.loses_updates() => language.text("judge-verdict-lost-undisturbed"),
             None if judgement.injected().next().is_none() => language.text("judge-verdict-nothing"),
             _ if self.has_loss() => language.text_with("judge-verdict-lost", &variables),
-            _ => language.text_with("judge-verdict-safe", &variables[..1]),
+            _ => language.text_with("judge-verdict-safe", &variables),
         }
     }
 
