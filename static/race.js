@@ -226,8 +226,8 @@ async function playCrowd(race) {
 function showCell(number, cell) {
   // A race of one buyer has no place here.
   crowd.children[number]?.setAttribute("class", cell.kind);
-  if (cell.kind === "doubled") verdict.classList.add("loss");
   if (!cell.verdict) return;
+  verdict.classList.toggle("loss", cell.isOversold);
   setLeft(cell.left);
   verdict.textContent = cell.verdict;
 }
@@ -273,7 +273,7 @@ function finish(race) {
   stage.dataset.state = race.isLost ? "lost" : "held";
   setLeft(race.left);
   verdict.textContent = race.verdict;
-  verdict.classList.toggle("loss", race.isLost);
+  verdict.classList.toggle("loss", race.isOversold);
   verdict.classList.add("slam");
   caption.textContent = race.caption;
   live.textContent = isHinted ? `${race.announced} ${hint.textContent}` : race.announced;

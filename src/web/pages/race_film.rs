@@ -48,11 +48,14 @@ pub(super) fn script_texts(language: Language) -> Value {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct RaceCell {
     pub kind: &'static str,
     pub at: f64,
     left: Option<i64>,
     verdict: String,
+    /// Whether more is sold than existed by now.
+    is_oversold: bool,
 }
 
 /// A race that is done, in one language.
@@ -99,7 +102,8 @@ impl<'a> RaceView<'a> {
         };
         let mut film = json!({
             "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
-            "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": self.proof(duel.as_ref()),
+            "playMs": PLAY_MS, "isLost": result.doubled() > 0, "isOversold": self.is_oversold(),
+            "proof": self.proof(duel.as_ref()),
             "servers": servers, "announced": language.text_with("race-announced", &said),
             "verdict": verdict, "caption": caption, "entries": language.text(entries),
         });
@@ -212,6 +216,11 @@ impl<'a> RaceView<'a> {
         self.figures(self.result.sold)
     }
 
+    /// Returns whether the figures are of a loss: more was sold than existed.
+    pub fn is_oversold(&self) -> bool {
+        self.result.sold > self.race.stock
+    }
+
     fn figures(&self, sold: i64) -> String {
         let figures = [("sold", sold.into()), ("existed", self.race.stock.into())];
         self.language.text_with("race-verdict", &figures)
@@ -252,6 +261,7 @@ impl<'a> RaceView<'a> {
                 at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
                 left: is_sold.then(|| lane.value_at("write").unwrap_or(0)),
                 verdict: if is_sold { self.figures(sold) } else { String::new() },
+                is_oversold: sold > self.race.stock,
             }
         };
 
@@ -420,6 +430,22 @@ mod tests {
         let with = explain(&race, Language::English);
         assert!(with.starts_with("Each server has its own mutex") && with.ends_with(&without));
         assert!(explain(&race, Language::Chinese).contains("互斥锁，一台的锁挡不住另一台。两个"));
+    }
+
+    #[test]
+    fn figures_are_of_a_loss_once_more_is_sold_than_existed() {
+        let race = crowd("none");
+        let view = RaceView::of(&race, Language::English).unwrap();
+        let cells = view.cells();
+        let first = cells.iter().position(|cell| cell.is_oversold).unwrap();
+        assert_eq!(cells[first].verdict, "101 sold · 100 existed");
+        assert!(cells[first..].iter().all(|cell| cell.is_oversold));
+        assert!(cells[2].kind == "doubled" && view.is_oversold());
+
+        // Units were sold twice, and in all fewer than existed.
+        let mut few = race.clone();
+        few.result.as_mut().unwrap().sold = 8;
+        assert!(!RaceView::of(&few, Language::English).unwrap().is_oversold());
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn picture(race: &Race, palette: String, is_animated: bool, language: Language) 
     let picture = RacePicture {
         palette,
         verdict: view.verdict(),
-        is_loss: view.result.doubled() > 0,
+        is_loss: view.is_oversold(),
         lock: match race.lock.as_str() {
             "none" => language.text("race-picture-off"),
             lock => language.text_with("race-picture-lock", &[("lock", lock.into())]),
