@@ -313,9 +313,9 @@ lesson-run-once-takeaway-3 = A holder can die between the work and its record, s
 
 ## Appendix: Redis
 lesson-big-key-title = Deleting a big key
-lesson-big-key-claim = DEL of a hash with a million fields blocks every client for about half a second. Batches and UNLINK block them for a few milliseconds.
+lesson-big-key-claim = DEL of a big hash blocks every client until all of its fields are freed. Batches and UNLINK block them for a fraction of that time.
 lesson-big-key-primer = A hash is one key with many fields, each with its own memory. One thread of Redis executes the commands of all clients, one after the other.
-lesson-big-key-question = A hash with a million fields is no longer needed. What does `DEL` of this one key cost the other clients?
+lesson-big-key-question = A hash with hundreds of thousands of fields is no longer needed. What does `DEL` of this one key cost the other clients?
 lesson-big-key-guess-1 = nothing: it is one command, which takes microseconds
 lesson-big-key-guess-2 = only clients that read this hash wait
 lesson-big-key-guess-3 = nothing: a background thread frees the memory
@@ -325,14 +325,14 @@ lesson-big-key-takeaway-2 = `UNLINK` removes the name and frees the memory in a 
 lesson-big-key-takeaway-3 = `redis-cli --bigkeys` finds big keys in advance. A server can also make `DEL` lazy: `lazyfree-lazy-user-del`, off in Redis, on in Valkey since version 8.
 
 lesson-pipeline-title = A thousand commands, one round trip
-lesson-pipeline-claim = A thousand commands in one round trip take a fraction of the time of a thousand round trips.
+lesson-pipeline-claim = Many commands in one round trip take a fraction of the time of as many round trips.
 lesson-pipeline-primer = A client sends a command to Redis and waits for the response: one round trip. In a pipeline it sends many commands without waiting, and then reads all responses.
 lesson-pipeline-question = A thousand small commands go to a Redis on the same machine: one by one, then in one pipeline. How much faster is the pipeline?
 lesson-pipeline-guess-1 = several times: most of the time was round trips
 lesson-pipeline-guess-2 = not at all: Redis has the same work
 lesson-pipeline-guess-3 = a thousand times: one round trip instead of a thousand
 lesson-pipeline-guess-4 = it is slower: Redis must buffer all responses
-lesson-pipeline-takeaway-1 = Redis spends about a microsecond on such a command. The rest of its time is the round trip.
+lesson-pipeline-takeaway-1 = Redis spends little time on such a command. The rest is the round trip.
 lesson-pipeline-takeaway-2 = A pipeline saves round trips and nothing else. It is not a transaction: commands of other clients can run in between.
 lesson-pipeline-takeaway-3 = Over a real network a round trip takes longer than here, and a pipeline saves more.
 

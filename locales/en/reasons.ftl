@@ -105,7 +105,7 @@ lesson-run-once-wrong-3 = This lock does not store the scheduled time, and its k
 lesson-run-once-wrong-4 = The first replica waits for nobody: it finds the lock free and does the work.
 
 ## Appendix: Redis
-lesson-big-key-wrong-1 = `DEL` of a small key takes microseconds, but here it frees a million fields one by one.
+lesson-big-key-wrong-1 = `DEL` of a small key takes microseconds, but here it frees every field, one by one.
 lesson-big-key-wrong-2 = Redis executes the commands of all clients one after the other, whichever key they use.
 lesson-big-key-wrong-3 = That is what `UNLINK` does; `DEL` frees the memory itself, unless `lazyfree-lazy-user-del` is on.
 

@@ -313,9 +313,9 @@ lesson-run-once-takeaway-3 = 持锁者可能在执行之后、记录之前崩溃
 
 ## Appendix: Redis
 lesson-big-key-title = 删除大 key
-lesson-big-key-claim = 对一百万个字段的哈希执行 DEL，会阻塞所有客户端约半秒。分批删除和 UNLINK 只阻塞几 ms。
+lesson-big-key-claim = 对一个大哈希执行 DEL，会阻塞所有客户端，直到每个字段都释放完。分批删除和 UNLINK 只阻塞其中一小部分时间。
 lesson-big-key-primer = 哈希是有许多字段的一个 key，每个字段各占一块内存。Redis 用一个线程逐条执行所有客户端的命令。
-lesson-big-key-question = 一个有一百万个字段的哈希不再需要了。对这一个 key 执行 `DEL`，其他客户端要付出什么代价？
+lesson-big-key-question = 一个有几十万个字段的哈希不再需要了。对这一个 key 执行 `DEL`，其他客户端要付出什么代价？
 lesson-big-key-guess-1 = 没有：它是一条命令，只要几微秒
 lesson-big-key-guess-2 = 只有读这个哈希的客户端要等
 lesson-big-key-guess-3 = 没有：由后台线程释放内存
@@ -325,14 +325,14 @@ lesson-big-key-takeaway-2 = `UNLINK` 只摘除名字，由后台线程释放内�
 lesson-big-key-takeaway-3 = `redis-cli --bigkeys` 可以提前找出大 key。服务器也可以让 `DEL` 惰性删除：`lazyfree-lazy-user-del`，Redis 默认关闭，Valkey 8 起默认开启。
 
 lesson-pipeline-title = 管道：一次往返，一千条命令
-lesson-pipeline-claim = 一千条命令合成一次往返，比一千次往返快得多。
+lesson-pipeline-claim = 许多条命令合成一次往返，比同样多次往返快得多。
 lesson-pipeline-primer = 客户端向 Redis 发一条命令并等待响应，就是一次往返。用管道时，它连续发出许多命令，不等响应，最后再一起读取。
 lesson-pipeline-question = 向同一台机器上的 Redis 发送一千条小命令：先逐条发送，再用一个管道发送。管道快多少？
 lesson-pipeline-guess-1 = 快好几倍：时间多花在往返上
 lesson-pipeline-guess-2 = 一点也不快：Redis 要做的事一样多
 lesson-pipeline-guess-3 = 快一千倍：一次往返代替一千次
 lesson-pipeline-guess-4 = 更慢：Redis 要缓存所有响应
-lesson-pipeline-takeaway-1 = 这样一条命令，Redis 只需约一微秒，其余时间都是往返。
+lesson-pipeline-takeaway-1 = 这样一条命令，Redis 自己只花很少的时间，其余都是往返。
 lesson-pipeline-takeaway-2 = 管道只节省往返，没有别的作用。它不是事务：其他客户端的命令可以插在中间。
 lesson-pipeline-takeaway-3 = 真实网络的往返比这里更久，管道节省得也更多。
 

@@ -105,7 +105,7 @@ lesson-run-once-wrong-3 = 这把锁里没有计划时间，释放之后连 key �
 lesson-run-once-wrong-4 = 第一个副本谁也不用等：它发现锁空闲，就直接执行。
 
 ## Appendix: Redis
-lesson-big-key-wrong-1 = 对小 key 执行 `DEL` 只要几微秒，但这里要逐个释放一百万个字段。
+lesson-big-key-wrong-1 = 对小 key 执行 `DEL` 只要几微秒，但这里要逐个释放所有字段。
 lesson-big-key-wrong-2 = 不管用的是哪个 key，所有客户端的命令都由 Redis 一条接一条地执行。
 lesson-big-key-wrong-3 = 那是 `UNLINK` 的做法；`DEL` 会自己释放内存，除非开启了 `lazyfree-lazy-user-del`。
 

@@ -41,6 +41,9 @@ async fn every_lesson_shows_its_claim() {
         let evidence = run["evidence"].as_array().unwrap();
         let supports = |evidence: &Value| evidence["ok"] == true;
         assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
+        if let Some((_, measured)) = HEADLINES.iter().find(|(name, _)| *name == lesson.name) {
+            assert!(evidence[0]["name"].to_string().contains(measured), "{}", evidence[0]);
+        }
         assert_story(lesson.name, lesson.scene, &run);
         if let Some(beside) = lesson.beside() {
             assert_eq!(lesson.name, BESIDE.0);
@@ -70,6 +73,15 @@ async fn play_with(lab: &Lab, request: Value) -> Value {
     println!("{:5.1} s  {lesson:18} {}", began.elapsed().as_secs_f64(), run["verdict"]);
     run
 }
+
+/// What the one number on the page of a run measures, of lessons that measure several things: what
+/// the question asks and the first picture shows.
+const HEADLINES: [(&str, &str); 4] = [
+    ("big-key", "longest wait of another client"),
+    ("two-items", "aborted by Postgres"),
+    ("machine-gun", "sent one after the other"),
+    ("run-once", "with a lock that was released"),
+];
 
 /// What the first scene of a lesson must tell, in this order: who, what, and the value and fence if
 /// they matter. The name is the first word of the lane's.

@@ -264,3 +264,63 @@ fn document_has_every_word_of_the_glossary() {
     let missing: Vec<String> = lines.filter(|line| !document.contains(line)).collect();
     assert!(missing.is_empty(), "not in docs/GLOSSARY.md:\n{}", missing.join("\n"));
 }
+
+/// Figures of a result that are written by hand, with the reason: they are no measurement.
+const FIGURES_BY_HAND: [(&str, &str); 3] = [
+    ("run-waiting-fact-3", "the name of a percentile"),
+    ("counted-run-waiting-fact-3", "the name of a percentile"),
+    ("run-waiting-verdict", "the name of a percentile"),
+];
+
+/// What a run has found is told in the run's own figures, and a claim, which is read beside them,
+/// names none.
+#[test]
+fn results_have_no_figures_written_by_hand() {
+    let result =
+        Regex::new("^(counted-)?run-.*-(verdict|fact-[0-9]+)$|^run-two-items-of$").unwrap();
+    let figure = Regex::new("[0-9]").unwrap();
+    let step = Regex::new("^run-.*-step-[0-9]+$").unwrap();
+    let outcome = Regex::new("Sold: [0-9]|售出：[0-9]|taken once|扣了一次").unwrap();
+    let claim = Regex::new("^lesson-.*-claim$").unwrap();
+    let measured =
+        Regex::new("[0-9] ?(ms|s)\\b|million|thousand|half a second|百万|一千|半秒").unwrap();
+
+    let mut found = Vec::new();
+    for language in ["en", "zh"] {
+        for file in ["runs", "lessons"] {
+            let path = Path::new("locales").join(language).join(file).with_extension("ftl");
+            for entry in parse(fs::read_to_string(&path).unwrap()).unwrap().body {
+                let Entry::Message(message) = entry else { continue };
+                let id = message.id.name;
+                let is_excepted = FIGURES_BY_HAND.iter().any(|(excepted, _)| *excepted == id);
+                let pattern = match id.as_str() {
+                    id if result.is_match(id) => &figure,
+                    id if step.is_match(id) => &outcome,
+                    id if claim.is_match(id) => &measured,
+                    _ => continue,
+                };
+                let mut text = String::new();
+                collect_text(&message.value.unwrap(), &mut text);
+                if pattern.is_match(&text) && !is_excepted {
+                    found.push(format!("{language} {id}: {text}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Collects what stands in a message itself; not the names of its variants.
+fn collect_text(pattern: &Pattern<String>, text: &mut String) {
+    for element in &pattern.elements {
+        match element {
+            PatternElement::TextElement { value } => text.push_str(value),
+            PatternElement::Placeable { expression: Expression::Select { variants, .. } } => {
+                // `[one] 1 fork` repeats what it selects.
+                let others = variants.iter().filter(|variant| variant.default);
+                others.for_each(|variant| collect_text(&variant.value, text));
+            }
+            PatternElement::Placeable { .. } => text.push('#'),
+        }
+    }
+}

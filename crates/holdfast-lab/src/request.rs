@@ -98,6 +98,11 @@ impl LabResponse {
         self.stock_before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
     }
 
+    pub fn require_stock_after(&self) -> anyhow::Result<i64> {
+        let after = self.body.pointer("/lines/0/stock/after").and_then(Value::as_i64);
+        after.with_context(|| format!("not placed: {:?} {}", self.status, self.body))
+    }
+
     pub fn order(&self) -> Option<Uuid> {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }

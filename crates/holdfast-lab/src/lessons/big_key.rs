@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{LessonResult, Scenario, wait_until};
 use crate::remove_hash::{BATCH_SIZE, remove_in_batches};
 use holdfast_base::messages::message;
-use holdfast_base::output::ms;
+use holdfast_base::output::{grouped, ms};
 use holdfast_base::stats::median;
 use holdfast_services::TempRedis;
 
@@ -52,7 +52,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     };
     let idle = longest(&while_reading(&spare.url, pause).await?.1);
 
-    let fields = FIELDS / 1_000;
+    let fields = grouped(FIELDS);
     lab.say(message!("run-big-key-step-1", fields));
     let del = measure(&spare, &mut redis, &["del"], None, async |redis| {
         cmd("DEL").arg(KEY).exec_async(redis).await
@@ -78,12 +78,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     .await?;
     lab.say(message!("run-big-key-step-4", stall = ms(unlink.stall)));
 
-    let each = del.command.as_secs_f64() / FIELDS as f64;
     let command = batches.command.max(unlink.command);
     let is_slowest = del.command > command.mul_f64(MIN_RATIO);
+    // First what the question asks: the page shows it as the run's one number.
+    let waited = message!("run-big-key-fact-2", fields);
+    lab.evidence(waited, ms(del.stall), batches.stall.max(unlink.stall) < del.stall);
     lab.evidence(message!("run-big-key-fact-1"), ms(idle), idle < del.stall);
-    lab.evidence(message!("run-big-key-fact-2"), format!("{:.2} µs", each * 1e6), is_slowest);
-    lab.evidence(message!("run-big-key-fact-3"), format!("{:.0} ms", each * 1e9), is_slowest);
     for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
         lab.evidence(message!("run-big-key-fact-4", method), took, is_slowest);
@@ -97,8 +97,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         del = ms(del.stall),
         size = BATCH_SIZE,
         batches = ms(batches.stall),
-        unlink = ms(unlink.stall),
-        million = format!("{:.0}", each * 1e9)
+        unlink = ms(unlink.stall)
     );
     Ok(LessonResult::new(batches.stall.max(unlink.stall) < del.stall, verdict))
 }

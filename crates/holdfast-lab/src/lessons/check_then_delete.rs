@@ -29,7 +29,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(message!("run-check-then-delete-step-5", left));
+    lab.say(message!("run-check-then-delete-step-5", read = c, sold = audit.sold, left));
 
     let state = if robbed { message!("run-lock-deleted") } else { message!("run-lock-held") };
     lab.evidence(message!("run-check-then-delete-fact-1"), state, robbed);

@@ -12,7 +12,7 @@ pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let past = same_statement(lab).await?;
+    let (past, actual) = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
 
     lab.say(message!("run-database-step-1"));
@@ -20,12 +20,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
 
     let sound = arms.iter().all(ArmResult::is_sound);
-    lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
-    lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
+    let fact = message!("run-database-fact-1", actual = actual.0);
+    lab.evidence(fact, past.0, past.0 == 10);
+    let fact = message!("run-database-fact-2", actual = actual.1);
+    lab.evidence(fact, past.1, past.1 == 8);
     let verdict = message!(
         "run-database-verdict",
+        forks = arms.iter().map(|arm| arm.forks).sum::<i64>(),
         throughputs = throughputs(&arms),
         one_statement = past.0,
+        left = actual.0,
         two_statements = past.1
     );
     Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), sound && past == (10, 8), verdict))
@@ -33,8 +37,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
-/// Returns both values.
-async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
+/// Returns both values, and what the orders had left.
+async fn same_statement(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
     lab.scene("same-statement");
     let sku = lab.item(10).await?;
     lab.say(message!("run-database-step-2"));
@@ -42,7 +46,7 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     let one_statement = tokio::spawn(locked_read(session(lab), sku.clone(), false));
     wait_until_lock_waited(lab).await?;
     lab.say(message!("run-database-step-3"));
-    lab.finish(first).await?.require_placed()?;
+    let first = lab.finish(first).await?.require_stock_after()?;
     let (one_statement, lane) = one_statement.await??;
     lab.record_lane(lane);
     lab.say(message!("run-database-step-4", one_statement));
@@ -51,11 +55,11 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
     let two_statements = tokio::spawn(locked_read(session(lab), sku, true));
     wait_until_lock_waited(lab).await?;
-    lab.finish(second).await?.require_placed()?;
+    let second = lab.finish(second).await?.require_stock_after()?;
     let (two_statements, lane) = two_statements.await??;
     lab.record_lane(lane);
     lab.say(message!("run-database-step-5", two_statements));
-    Ok((one_statement, two_statements))
+    Ok(((one_statement, two_statements), (first, second)))
 }
 
 /// Another session, which is not the shop's.

@@ -70,9 +70,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let verdict = message!(
         "run-double-submit-verdict",
+        payments,
         requests = lab.outcome.lock().lanes.len(),
         sold = audit.sold,
-        stock = audit.stock
+        stock = audit.stock,
+        opening = audit.opening
     );
     let shown = double_clicked && lost && refused && crashed && paid_once && sound;
     Ok(LessonResult::new(shown && payments == 1, verdict))
@@ -133,7 +135,8 @@ async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
 
     let repeated = client.resend_until_done(message!("run-label-retry-other-replica"), key).await?;
     let before = repeated.stock_before().context("it has the stored response")?;
-    client.lab.say(message!("run-double-submit-step-8", before));
+    let after = repeated.require_stock_after()?;
+    client.lab.say(message!("run-double-submit-step-8", before, after));
 
     client.lab.restore().await?;
     let once_more = client.resend(message!("run-label-second-retry"), key).await?;

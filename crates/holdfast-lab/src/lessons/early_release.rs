@@ -19,7 +19,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let a_read = lab.finish(a).await?.require_placed()?;
     let b_read = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-early-release-step-3", stock = audit.stock));
+    lab.say(message!("run-early-release-step-3", sold = audit.sold, stock = audit.stock));
 
     lab.scene("around");
     let sku = lab.item(10).await?;

@@ -30,7 +30,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = lab.finish(first).await?.require_placed()?;
 
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-let-it-expire-step-5", stock = audit.stock));
+    lab.say(message!("run-let-it-expire-step-5", sold = audit.sold, stock = audit.stock));
 
     // Two orders are at least a TTL apart by Redis's clock, which counts whole milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));

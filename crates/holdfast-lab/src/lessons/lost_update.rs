@@ -29,7 +29,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     if let Some(gap_ms) = lab.request.gap_ms {
         return Ok(result_of_pair(lab, &audit, gap_ms));
     }
-    lab.say(message!("run-lost-update-step-3", stock = audit.stock));
+    lab.say(message!("run-lost-update-step-3", sold = audit.sold, stock = audit.stock));
 
     let specs = LOAD.under(lab, &["none", "batched"]);
     let spec = &specs[0];

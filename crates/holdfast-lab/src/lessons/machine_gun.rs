@@ -61,10 +61,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let began = Instant::now();
     let patient = order_in_turn(lab, sku).await?;
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    lab.say(message!("run-machine-gun-step-5", a_second = format!("{a_second:.0}")));
+    lab.say(message!("run-machine-gun-step-5", patient, a_second = format!("{a_second:.0}")));
 
     let audit = lab.audit(sku).await?;
     let slowest = format!("{} ms", slowest.as_millis());
+    // First what the picture shows, and the question asks.
+    lab.evidence(
+        message!("run-machine-gun-fact-2", shots = SHOTS),
+        SHOTS - patient,
+        patient == SHOTS,
+    );
     lab.evidence(message!("run-machine-gun-fact-1"), &slowest, served == OTHERS);
 
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;

@@ -23,7 +23,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-one-replica-step-4", stock = audit.stock));
+    lab.say(message!("run-one-replica-step-4", sold = audit.sold, stock = audit.stock));
 
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     lab.evidence(message!("run-one-replica-fact-1"), sales(&audit), pair);

@@ -17,6 +17,8 @@ use holdfast_base::messages::message;
 use holdfast_services::TempRedis;
 
 const NODES: usize = 5;
+/// Nodes that are killed while a majority is left.
+const DOWN: usize = 2;
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -31,14 +33,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let paused = paused_holder(lab, &urls, &locks, &key).await?;
 
-    for node in &mut nodes[..2] {
+    for node in &mut nodes[..DOWN] {
         node.kill().await?;
     }
     let with_three = acquire(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
     with_three.context("two of five are missing, and the lock is busy")?.release().await;
     lab.say(message!("run-redlock-step-2"));
 
-    nodes[2].kill().await?;
+    nodes[DOWN].kill().await?;
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
     lab.say(message!("run-redlock-step-3"));
@@ -46,7 +48,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-redlock-fact-1"), why, refused.is_some());
     Ok(LessonResult::new(
         refused.is_some() && paused,
-        message!("run-redlock-verdict", nodes = NODES, holders = if paused { 2 } else { 1 }),
+        message!(
+            "run-redlock-verdict",
+            nodes = NODES,
+            down = DOWN,
+            more_down = DOWN + 1,
+            holders = if paused { 2 } else { 1 }
+        ),
     ))
 }
 

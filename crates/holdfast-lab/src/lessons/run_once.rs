@@ -20,8 +20,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let before = kill_at(lab, "held", message!("run-run-once-before")).await?;
     let after = kill_at(lab, "write", message!("run-run-once-after")).await?;
 
-    lab.evidence(message!("run-run-once-fact-1"), without, without == 2);
+    // First what the picture shows, and the question asks.
     lab.evidence(message!("run-run-once-fact-2"), released, released == 2);
+    lab.evidence(message!("run-run-once-fact-1"), without, without == 2);
     lab.evidence(message!("run-run-once-fact-3"), once, once == 1);
     lab.evidence(message!("run-run-once-fact-4"), &result, result == "already");
 

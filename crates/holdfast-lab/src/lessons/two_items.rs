@@ -12,6 +12,8 @@ use holdfast_base::messages::{Text, message};
 use holdfast_shop::Sku;
 
 const PAIRS: usize = 12;
+/// Of Postgres, which lock the two rows in opposite order.
+const TRANSACTIONS: usize = 2;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited_ms = in_redis(lab).await?;
@@ -26,13 +28,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         let audit = lab.audit(sku).await?;
         sound &= audit.ok && audit.sold == i64::try_from(expected)?;
     }
+    // First what the picture shows, and the question asks.
+    let of_both = message!("run-two-items-of", ended, transactions = TRANSACTIONS);
+    lab.evidence(message!("run-two-items-fact-2"), of_both, ended == 1);
     let waited = waited_ms.map_or(message!("run-no").into(), |ms| Text::from(format!("{ms} ms")));
     lab.evidence(message!("run-two-items-fact-1"), waited, waited_ms.is_some());
-    lab.evidence(message!("run-two-items-fact-2"), message!("run-two-items-of", ended), ended == 1);
     let verdict = message!(
         "run-two-items-verdict",
         waited_ms = waited_ms.unwrap_or_default(),
         ended,
+        transactions = TRANSACTIONS,
         placed,
         expected
     );
@@ -89,7 +94,7 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
 
     drop(a.rollback().await);
     drop(b.rollback().await);
-    anyhow::ensure!(ended + went_on == 2, "neither a deadlock nor a success");
+    anyhow::ensure!(ended + went_on == TRANSACTIONS, "neither a deadlock nor a success");
     Ok(ended)
 }
 

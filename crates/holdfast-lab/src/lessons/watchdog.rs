@@ -27,7 +27,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = lab.finish(first).await?.require_placed()?;
 
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-watchdog-step-3", stock = audit.stock));
+    lab.say(message!("run-watchdog-step-3", sold = audit.sold, stock = audit.stock));
 
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     lab.evidence(message!("run-watchdog-fact-1"), yes_or_no(alone), alone);

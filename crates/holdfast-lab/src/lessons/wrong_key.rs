@@ -5,6 +5,7 @@ use anyhow::Context as _;
 
 use super::{DefaultLoad, Journey, LabResponse, LessonResult, Payer, Scenario, Supply};
 use holdfast_base::messages::message;
+use holdfast_shop::Cents;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
@@ -25,7 +26,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-wrong-key-step-2"));
 
     let a_paid = balance(&lab.finish(a).await?)?;
-    lab.say(message!("run-wrong-key-step-3"));
+    let (after, taken) = (a_paid.1, MONEY - a_paid.1);
+    let price = || Cents(PRICE).to_string();
+    lab.say(message!(
+        "run-wrong-key-step-3",
+        after = Cents(after).to_string(),
+        price = price(),
+        taken = Cents(taken).to_string()
+    ));
     let pair = a_paid == (MONEY, MONEY - PRICE) && b_paid == a_paid;
 
     lab.say(message!("run-wrong-key-step-4"));
@@ -38,14 +46,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let wrong = &arms[0];
     let right = &arms[1];
     let forked = wrong.forks > 0 && !wrong.ok;
-    lab.evidence(message!("run-wrong-key-fact-1"), MONEY - a_paid.1, pair);
+    lab.evidence(message!("run-wrong-key-fact-1", price = price()), taken, pair);
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
 
     let verdict = message!(
         "run-wrong-key-verdict",
         price = PRICE,
-        taken = MONEY - a_paid.1,
+        taken,
         forks = wrong.forks,
         drift = wrong.drift,
         forks_2 = right.forks

@@ -319,7 +319,7 @@ mod tests {
     fn measurement_has_a_name_after_its_number() {
         for (id, counted) in [
             ("run-fence-fact-1", "笔销售丢失（只检查栅栏令牌时）"),
-            ("run-run-once-fact-1", "次执行（不加锁时）"),
+            ("run-run-once-fact-2", "次执行（锁已释放时）"),
             ("run-reentrant-fact-1", "等待自己的时间"),
         ] {
             assert_eq!(counted_name(&Message::new(id).into(), Language::Chinese), counted);
