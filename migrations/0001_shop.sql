@@ -110,6 +110,8 @@ create domain customer_limit as bigint
 create table items (
     sku            item_sku       primary key,
     name           item_name      not null,
+    -- The name on Chinese pages. Null: that in `name`.
+    name_zh        item_name      null,
     price_cents    item_price     not null,
     -- Units available now. Redundant with the sum of the stock ledger, on purpose: the audit
     -- compares the two, and a lost update makes them differ. The check prevents negative stock

@@ -69,6 +69,7 @@ class-students-only = only a student of the class hands in a run
 hand-in-title = Hand in this run
 hand-in-note = What happened, in your words
 hand-in-hint = One to three sentences. The teacher reads it with your run; handing in again replaces it.
+hand-in-rule = Write 1 to { $most } characters.
 hand-in-go = Hand in
 hand-in-done = Handed in.
 hand-in-other = You have handed in another run of this lesson. This one would replace it.

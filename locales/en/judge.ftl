@@ -19,22 +19,35 @@ judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five ru
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement
-judge-file-invalid = This is not a file that `holdfast judge --json FILE` has written.
+judge-file-invalid = The file was not opened. This is not a file that `holdfast judge --json FILE` has written.
 judge-opened = Opened from a file. It is not stored, and nothing was checked here.
 
 ## One judgement
 judge-facts = lease { $ttl } ms · seed { $seed } · fences (fencing tokens): { $fencing } · renews its lease: { $renews }
 judge-yes = yes
 judge-no = no
-judge-verdict-lost = Loses updates under { $under } of { $faults ->
-    [one] 1 fault
-   *[other] { $faults } faults
+judge-verdict-lost = Loses updates under { $others ->
+    [0] { $under } of { $faults ->
+        [one] 1 fault
+       *[other] { $faults } faults
+    }
+   *[other] { $under } of the { $faults ->
+        [one] 1 fault that touches it
+       *[other] { $faults } faults that touch it
+    }; { $others } do not apply
 }
 judge-verdict-lost-undisturbed = Loses updates even without a fault
-judge-verdict-safe = No lost update { $faults ->
-    [0] without a fault
-    [one] under 1 fault
-   *[other] under { $faults } faults
+judge-verdict-safe = No lost update { $others ->
+    [0] { $faults ->
+        [0] without a fault
+        [one] under 1 fault
+       *[other] under { $faults } faults
+    }
+   *[other] { $faults ->
+        [0] without a fault that touches it
+        [one] under the 1 fault that touches it
+       *[other] under the { $faults } faults that touch it
+    }; { $others } do not apply
 }
 judge-verdict-nothing = Nothing was judged: no fault ran
 judge-fence-safe = If each write also demands the fence: no lost update.

@@ -211,9 +211,7 @@ lab-started = Started
 lab-file-label = Open a saved run
 lab-file-open = Open
 lab-file-save = Save this run
-lab-file-refused = The file was not opened.
-lab-file-invalid = This is not a file that a run was saved to.
-lab-file-again = Choose another file
+lab-file-invalid = The file was not opened. This is not a file that a run was saved to.
 lab-file-unverified = Opened from a file. Its content was not checked against a ledger here.
 
 # A lesson’s primer, and the words of its sketch.

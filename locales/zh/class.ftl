@@ -66,6 +66,7 @@ class-students-only = 只有班里的学生才能交作业
 hand-in-title = 用这次运行交作业
 hand-in-note = 用你自己的话写：发生了什么
 hand-in-hint = 一到三句话。教师会对照你的运行来看；再交一次会替换前一次。
+hand-in-rule = 请写 1 到 { $most } 个字。
 hand-in-go = 交作业
 hand-in-done = 已交。
 hand-in-other = 这一课你已经交过另一次运行，再交会替换它。

@@ -199,9 +199,7 @@ lab-started = 开始时间
 lab-file-label = 打开保存的运行
 lab-file-open = 打开
 lab-file-save = 保存这次运行
-lab-file-refused = 文件没有打开。
-lab-file-invalid = 这不是保存运行所得的文件。
-lab-file-again = 选择其他文件
+lab-file-invalid = 文件没有打开。这不是保存运行所得的文件。
 lab-file-unverified = 从文件打开，内容没有与这里的账本核对。
 
 # A lesson’s primer, and the words of its sketch.

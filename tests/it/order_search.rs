@@ -1,10 +1,11 @@
 //! The search of all users' orders, for admins.
 
-use holdfast_shop::UserId;
-use holdfast_shop::query::order_search::{self, IdPart, MAX_SCANNED, OrderSearch};
+use holdfast_shop::query::order_search::{self, IdPart, MAX_SCANNED, OrderSearch, UserPart};
+use holdfast_shop::{OrderId, RequestOptions, UserId, engine};
 use holdfast_testkit::{Shop, User, id_of};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
+use uuid::Uuid;
 
 /// 6,000 orders of bob, newer than all others.
 const NEWER_ORDERS: &str = "
@@ -38,11 +39,18 @@ async fn orders_are_found_by_id_user_item_and_status() {
         (format!("id={paid}"), vec![&paid]),
         (format!("id={}", paid.to_uppercase()), vec![&paid]),
         (format!("id={end}"), vec![&paid]),
+        (format!("id=%23{end}"), vec![&paid]),
+        (format!("id={}", &paid[14..23]), vec![&paid]),
         (format!("id={end}&user=bob"), vec![]),
         (format!("id={paid}&status=pending"), vec![]),
         ("user=alice".to_owned(), vec![&paid]),
-        ("user=bob&lab=true".to_owned(), vec![&of_lab, &pending]),
+        ("user=LIC".to_owned(), vec![&paid]),
+        ("user=b&lab=true".to_owned(), vec![&of_lab, &pending]),
         ("sku=key-ring".to_owned(), vec![&pending, &paid]),
+        ("sku=ey-r".to_owned(), vec![&pending, &paid]),
+        ("sku=single%20CYL".to_owned(), vec![&paid]),
+        ("sku=%E9%97%A9%E9%94%81".to_owned(), vec![&paid]),
+        ("sku=%25&user=_".to_owned(), vec![]),
         ("sku=key-ring&status=paid".to_owned(), vec![&paid]),
         ("status=refunded".to_owned(), vec![]),
         ("limit=1".to_owned(), vec![&pending]),
@@ -77,6 +85,31 @@ async fn orders_are_found_by_id_user_item_and_status() {
     }
 }
 
+/// Also before the units of a due order were returned.
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_were_not_paid_in_time_are_found() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let mut placed = Vec::new();
+    for sku in ["deadbolt", "key-ring", "bike-chain", "strongbox"] {
+        placed.push(id_of(&alice.orders(sku, 1).ok().await));
+    }
+    let [pending, due, expired, cancelled] = [0, 1, 2, 3].map(|at| placed[at].clone());
+    alice.cancels(&cancelled).ok().await;
+
+    let past = "update orders set expires_at = now() where id = any($1::uuid[])";
+    sqlx::query(past).bind([&due, &expired]).execute(&shop.pool).await.unwrap();
+    let here = shop.in_process("batched");
+    let lines = vec![("bike-chain".to_owned().try_into().unwrap(), 1)];
+    let order = (OrderId(expired.parse().unwrap()), lines);
+    let conditions = RequestOptions::new(&here, Uuid::new_v4());
+    engine::expire_orders(&here, &conditions, vec![order]).await.unwrap();
+
+    assert_eq!(found(&admin, "status=expired").await, [expired.clone(), due.clone()]);
+    assert_eq!(found(&admin, "status=cancelled").await, [cancelled, expired]);
+    assert_eq!(found(&admin, "status=pending").await, [due, pending]);
+}
+
 /// A search reads a bounded part of the orders by an index, and the next page goes on behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn search_is_bounded_and_continues() {
@@ -104,7 +137,8 @@ async fn search_is_bounded_and_continues() {
     tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
     for search in [
         OrderSearch::default(),
-        OrderSearch { user: Some(alice_id), ..OrderSearch::default() },
+        OrderSearch { user: Some(UserPart::Whole(alice_id)), ..OrderSearch::default() },
+        OrderSearch { user: Some(UserPart::Part("[lL]".to_owned())), ..OrderSearch::default() },
         OrderSearch { id: IdPart::parse(&order[20..]), ..OrderSearch::default() },
         OrderSearch { id: IdPart::parse(&order), with_lab: true, ..OrderSearch::default() },
     ] {

@@ -2,6 +2,7 @@
 //! form; two keepers do not overwrite each other.
 
 use holdfast_testkit::Shop;
+use serde_json::json;
 
 use crate::visitor::{Page, Visitor};
 
@@ -263,12 +264,65 @@ async fn form_of_ended_session_keeps_its_text() {
     let ledger = admin.get("/items/deadbolt/ledger").await.words();
     assert!(ledger.contains("40 at the start − 3 written off = 0 sold"), "{ledger}");
     assert!(ledger.contains("“two broke”"), "an admin's own words: {ledger}");
-    let list = admin.get("/admin?sku=DEADB").await;
-    assert!(list.text.contains("id=\"item-deadbolt\"") && !list.text.contains("item-key-ring"));
+    for search in ["EADB", "bolt,+SINGLE", "%E9%97%A8%E9%97%A9%E9%94%81"] {
+        let list = admin.get(&format!("/admin?search={search}")).await;
+        let is_found = list.text.contains("id=\"item-deadbolt\"");
+        assert!(is_found && !list.text.contains("item-key-ring"), "{search}: {}", list.words());
+    }
+    for none in ["%25", "d.adbolt", "%00"] {
+        let list = admin.get(&format!("/admin?search={none}")).await;
+        assert!(list.words().contains("No item matches."), "{none}: {}", list.words());
+    }
     let whole = admin.get("/admin/log?item=deadbolt").await.words();
     assert!(whole.contains("Log of deadbolt") && whole.contains("Whole log"), "{whole}");
     for nobody in ["deadbolt", "%00"] {
         let log = admin.get(&format!("/admin/log?user={nobody}")).await.words();
         assert!(log.contains("Nothing was changed yet."), "{nobody}: {log}");
     }
+}
+
+/// Also through the API, where a new name alone removes that of the old thing.
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_item_is_asked_for_its_chinese_name() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let api = shop.sign_in("admin").await;
+    let titles = async || {
+        let mut titles = Vec::new();
+        for language in ["en", "zh"] {
+            let page = admin.get_in(language, "/items/deadbolt").await.text;
+            let title = page.split("<h1><bdi>").nth(1).unwrap().split('<').next().unwrap();
+            titles.push(title.to_owned());
+        }
+        titles
+    };
+    assert_eq!(titles().await, ["Deadbolt, single cylinder", "单锁芯门闩锁"]);
+
+    for (name, name_zh, expected) in [
+        ("Red bolt", "红色门闩", ["Red bolt", "红色门闩"]),
+        ("Red bolt", "赤色门闩", ["Red bolt", "赤色门闩"]),
+        ("Bolt, red", "赤色门闩", ["Bolt, red", "赤色门闩"]),
+        ("Bolt", "", ["Bolt", "Bolt"]),
+    ] {
+        let form = admin.get(ITEM).await.settings(&[("name", name), ("name_zh", name_zh)]);
+        assert_eq!(admin.post(&format!("{ITEM}/edit"), &form).await.status, 303, "{expected:?}");
+        assert_eq!(titles().await, expected);
+    }
+    let log = admin.get(ITEM).await.words();
+    assert!(log.contains("Chinese name: 红色门闩 → 赤色门闩"), "{log}");
+
+    for (set, expected) in [
+        (json!({ "name_zh": "门闩" }), ["Bolt", "门闩"]),
+        (json!({ "price_cents": 5 }), ["Bolt", "门闩"]),
+        (json!({ "name": "Kettle" }), ["Kettle", "Kettle"]),
+        (json!({ "name": "Kettle", "name_zh": "水壶" }), ["Kettle", "水壶"]),
+        (json!({ "name_zh": null }), ["Kettle", "Kettle"]),
+    ] {
+        api.edits("deadbolt", &set).ok().await;
+        assert_eq!(titles().await, expected, "{set}");
+    }
+    api.edits("deadbolt", &json!({ "name_zh": " " })).fails(422, "invalid-request").await;
+    let item =
+        json!({ "sku": "cup", "name": "Cup", "name_zh": "杯", "price_cents": 1, "stock": 1 });
+    assert_eq!(api.creates_item(&item).ok().await["name_zh"], "杯");
 }

@@ -53,12 +53,12 @@ async fn files_hold_texts_of_every_kind() {
     let alice = shop.sign_in("alice").await;
     alice.pays(&alice.orders_all(&[("a-formula", 1), ("a-minus", 2)]).ok().await).ok().await;
 
-    let items = file(&admin, "/admin/items.csv?sku=a-").await;
-    assert_eq!(items[0][..4], ["sku", "name", "price_cents", "stock"]);
+    let items = file(&admin, "/admin/items.csv?search=a-").await;
+    assert_eq!(items[0][..4], ["sku", "name", "name_zh", "price_cents"]);
     let defused = format!("'{evil}");
     let names: Vec<&str> = items[1..].iter().map(|row| row[1].as_str()).collect();
     assert_eq!(names, [&defused, "'－1", "\"引号\""]);
-    assert_eq!(items[3][6], "第一行\n第二行");
+    assert_eq!(items[3][7], "第一行\n第二行");
 
     let ledger = file(&admin, "/admin/items/a-formula/ledger.csv").await;
     assert_eq!(ledger[0][..6], ["seq", "at", "before", "delta", "after", "reason"]);

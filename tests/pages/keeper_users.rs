@@ -119,7 +119,8 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     let id = order.strip_prefix("/orders/").unwrap();
 
     let end = &id[24..];
-    let queries = ["", "?user=Alice&status=paid", "?sku=deadbolt", "?sku=DEADB", "?after=zzz"];
+    let queries =
+        ["", "?user=Alice&status=paid", "?sku=deadbolt", "?sku=ADB", "?user=lic", "?after=zzz"];
     for query in queries.into_iter().chain([format!("?id=%23{end}").as_str()]) {
         let list = admin.get(&format!("/admin/orders{query}")).await;
         let link = format!("<a href=\"/admin/orders/{id}\"><code>{end}</code></a>");
@@ -127,16 +128,18 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     }
     shop.execute("insert into items (sku, name, price_cents, stock) values ('dead', 'D', 1, 0)")
         .await;
-    for (query, why) in [
-        ("?sku=Dead", "No order matches."),
-        ("?user=nemo", "There is no user nemo."),
-        ("?user=%3Cb%3E", "There is no user &#60;b&#62;."),
-        ("?status=lost", "No order matches."),
-        ("?id=1", "No order matches."),
-        ("?sku=%00", "No order matches."),
+    for query in [
+        "?sku=Dead",
+        "?user=nemo",
+        "?user=%3Cb%3E",
+        "?status=lost",
+        "?status=expired",
+        "?id=1",
+        "?sku=%00",
     ] {
         let list = admin.get(&format!("/admin/orders{query}")).await;
-        assert!(list.status == 200 && list.words().contains(why), "{query}: {}", list.words());
+        let is_empty = list.words().contains("No order matches.");
+        assert!(list.status == 200 && is_empty, "{query}: {}", list.words());
     }
 
     let shown = admin.get(&format!("/admin/orders/{id}")).await;

@@ -11,6 +11,7 @@ mod content;
 mod csrf;
 mod customer_limit;
 mod duplicate_submits;
+mod form_focus;
 mod glossary;
 mod jobs;
 mod join;

@@ -151,10 +151,21 @@ async fn slider_sets_the_number_of_buyers() {
     browser.until_text("#race-crowd-size", "4 buyers, 2 units").await;
     slider.send_keys(Key::End + "").await.unwrap();
     browser.until_text("#race-go", "Buy all 200").await;
+    let watch = "window.seen = [];
+        const verdict = document.querySelector('#race-verdict');
+        const note = () => verdict.textContent && seen.push(
+            [parseInt(verdict.textContent), verdict.classList.contains('loss')]);
+        new MutationObserver(note).observe(verdict, { childList: true, attributes: true });";
+    browser.driver.execute(watch, vec![]).await.unwrap();
     browser.click("#race-go").await;
     browser.until_text("#race-caption", "red receipts").await;
     browser.until_text("#race-verdict", "sold · 100 existed").await;
     browser.until_text("#race-entries", "See two of the ledger entries").await;
+    let seen = browser.driver.execute("return seen", vec![]).await.unwrap();
+    let seen: Vec<(i64, bool)> = seen.convert().unwrap();
+    // Neutral while no more is sold than existed.
+    let wrong: Vec<_> = seen.iter().filter(|(sold, is_loss)| *is_loss != (*sold > 100)).collect();
+    assert!(wrong.is_empty() && seen.iter().any(|(sold, _)| *sold < 100), "{wrong:?} of {seen:?}");
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
     let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
@@ -285,6 +296,17 @@ async fn first_page_is_small_and_offers_demo_user() {
     let sign_in = visitor.get("/sign-in?next=/orders").await.text;
     let demo_form = sign_in.split("demo-sign-in").nth(1).expect("the demo sign-in");
     assert!(demo_form.contains("name=\"next\" value=\"/orders\""), "{demo_form}");
+    // Nor where an admin is needed: the pages that those of the administration link to.
+    let tabs = Visitor::signed_in(&shop, "admin").await.get("/admin").await.text;
+    let tabs = tabs.split("class=\"item-tabs\"").nth(1).unwrap().split("</nav>").next().unwrap();
+    let mut pages: Vec<&str> =
+        tabs.split("href=\"").skip(1).map(|link| link.split('"').next().unwrap()).collect();
+    assert!(pages.len() >= 7, "{pages:?}");
+    pages.extend(["/admin/items/deadbolt", "/admin/orders?status=paid", "/lab/class", "/lab"]);
+    for page in pages {
+        let sign_in = visitor.get(&format!("/sign-in?next={page}")).await.text;
+        assert!(!sign_in.contains("Continue as"), "{page}");
+    }
     let form = "user=alice&password=alice&next=/shop";
     assert_eq!(visitor.post("/sign-in", form).await.location, "/shop");
     assert!(!visitor.get("/").await.text.contains("Continue as alice"));

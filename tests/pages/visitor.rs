@@ -105,7 +105,7 @@ impl Page {
         for name in ["csrf", "key"] {
             sent.append_pair(name, value_in(form, name));
         }
-        for name in ["name", "price", "description", "hidden", "limit_per_user"] {
+        for name in ["name", "name_zh", "price", "description", "hidden", "limit_per_user"] {
             let was_name = format!("was_{name}");
             let was = unescaped(value_in(form, &was_name));
             let now = changed.iter().find(|(input, _)| *input == name).map(|(_, now)| *now);

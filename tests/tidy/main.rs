@@ -6,6 +6,7 @@
 mod configuration;
 mod cycles;
 mod documents;
+mod forms;
 mod judge;
 mod messages;
 mod metrics;

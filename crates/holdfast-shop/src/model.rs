@@ -15,6 +15,9 @@ pub struct Item {
     pub sku: Sku,
     /// Name of the item for people.
     pub name: String,
+    /// The name on Chinese pages; absent if it is `name` there, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_zh: Option<String>,
     /// Price of one unit, in cents.
     pub price_cents: i64,
     pub stock: i64,
@@ -32,8 +35,8 @@ pub struct Item {
 
 impl Item {
     pub fn new(sku: Sku, name: String, price_cents: i64, stock: i64) -> Self {
-        let (limit_per_user, description) = (None, String::new());
-        Self { sku, name, price_cents, stock, limit_per_user, description, hidden: false }
+        let (name_zh, limit_per_user, description) = (None, None, String::new());
+        Self { sku, name, name_zh, price_cents, stock, limit_per_user, description, hidden: false }
     }
 
     pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {

@@ -66,10 +66,11 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
 
     for &(sku, price_cents, stock, limit_per_user) in catalogue {
         let name = Language::English.text(&format!("goods-{sku}"));
+        let name_zh = Some(Language::Chinese.text(&format!("goods-{sku}")));
         let sku = Sku::stored(sku.to_owned())?;
         let description = Language::English.text(&format!("goods-{sku}-about"));
         let item = Item::new(sku, name, price_cents, stock);
-        let item = Item { limit_per_user, description, ..item };
+        let item = Item { name_zh, limit_per_user, description, ..item };
         items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
 

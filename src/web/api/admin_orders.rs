@@ -13,28 +13,33 @@ use super::responses::json;
 use crate::web::middleware::{AdminUser, ListParameters, Query, list_query};
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
-use holdfast_shop::model::{LedgerEntry, Order, OrderStatus};
+use holdfast_shop::model::{LedgerEntry, Order};
 use holdfast_shop::query::order_search::{
-    self, FoundOrder, FoundOrders, IdPart, OrderSearch, SkuPart,
+    self, FoundOrder, FoundOrders, FoundStatus, OrderSearch, SearchFields,
 };
-use holdfast_shop::query::{ledger, orders, users};
-use holdfast_shop::{Error, OrderId, Shop, Sku, UserId};
+use holdfast_shop::query::{ledger, orders};
+use holdfast_shop::{OrderId, Sku, UserId};
 
 /// Which orders are listed: those that fit all that is given.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct OrderFilter {
-    /// The order's id, or 4 and more hexadecimal digits of its end.
-    id: Option<String>,
-    /// The user name.
-    user: Option<String>,
-    /// An item of the order.
-    sku: Option<String>,
+    /// The order's id, or 4 and more hexadecimal digits of one.
+    #[serde(default)]
+    id: String,
+    /// The user name, or a part of names.
+    #[serde(default)]
+    user: String,
+    /// The sku of an item of the order, or a part of skus and names.
+    #[serde(default)]
+    sku: String,
     /// Also orders of lab items only.
     #[serde(default)]
     lab: bool,
-    /// The order's status.
-    status: Option<OrderStatus>,
+    /// The order's status; `expired`: not paid in time, a part of those that are `cancelled`, and
+    /// of those that are `pending` and due.
+    #[param(inline)]
+    status: Option<FoundStatus>,
 }
 
 /// An order with its user, and all that it changed.
@@ -68,32 +73,19 @@ pub async fn list_orders(
     filter: Query<OrderFilter>,
 ) -> HttpResult {
     let (after, limit) = list_query::<OrderId>(&request)?;
-    let found = match filter.read()?.search(&state.shop).await? {
+    let filter = filter.read()?;
+    let fields = SearchFields {
+        id: &filter.id,
+        user: &filter.user,
+        sku: &filter.sku,
+        status: filter.status,
+        with_lab: filter.lab,
+    };
+    let found = match OrderSearch::of(&state.shop, fields).await? {
         Some(search) => order_search::search(&state.shop, &search, after, limit).await?,
         None => FoundOrders::default(),
     };
     page_before(&request, found.orders, found.more, limit)
-}
-
-impl OrderFilter {
-    /// Returns `None` if no order can match: there is no such user, for example.
-    async fn search(self, shop: &Shop) -> Result<Option<OrderSearch>, Error> {
-        let (status, with_lab) = (self.status, self.lab);
-        let mut search = OrderSearch { status, with_lab, ..OrderSearch::default() };
-        if let Some(id) = self.id {
-            let Some(id) = IdPart::parse(&id) else { return Ok(None) };
-            search.id = Some(id);
-        }
-        if let Some(sku) = self.sku {
-            let Ok(sku) = Sku::try_from(sku) else { return Ok(None) };
-            search.sku = Some(SkuPart::Whole(sku));
-        }
-        if let Some(name) = self.user {
-            let Some(user) = users::id(shop, &name).await? else { return Ok(None) };
-            search.user = Some(user);
-        }
-        Ok(Some(search))
-    }
 }
 
 /// Returns any user's order, with its changes of stock and balance (admin).

@@ -47,8 +47,10 @@ pub async fn create(
     options: DefaultOptions,
     new: Json<NewItem>,
 ) -> HttpResult {
-    let NewItem { sku, name, price_cents, stock, limit_per_user, description } = new.read()?;
-    let item = Item { limit_per_user, description, ..Item::new(sku, name, price_cents, stock) };
+    let NewItem { sku, name, name_zh, price_cents, stock, limit_per_user, description } =
+        new.read()?;
+    let item = Item::new(sku, name, price_cents, stock);
+    let item = Item { name_zh, limit_per_user, description, ..item };
     let key = optional_idempotency_key(&request)?;
     let (admin, id) = (admin.0.caller.id, options.request_id);
 
@@ -70,6 +72,13 @@ pub struct NewItem {
         pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
     )]
     name: String,
+    /// The name on Chinese pages, 1 to 200 characters; that of `name` if absent.
+    #[serde(default)]
+    #[schema(
+        max_length = 200,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
+    name_zh: Option<String>,
     /// In cents: 0 to 10⁹.
     #[schema(minimum = 0, maximum = 1_000_000_000)]
     price_cents: i64,

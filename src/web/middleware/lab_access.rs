@@ -58,6 +58,11 @@ pub async fn run_access(request: &HttpRequest, action: Action) -> Result<RunAcce
     Ok(access(state, is_local(state, request), caller.as_deref(), action))
 }
 
+/// Returns whether nobody but an admin runs the lab from where the visitor is.
+pub fn is_admins_alone(request: &HttpRequest) -> bool {
+    app_state(request).is_ok_and(|state| !state.public_lab && !is_local(state, request))
+}
+
 fn access(state: &AppState, local: bool, caller: Option<&Caller>, action: Action) -> RunAccess {
     match caller {
         // First: a student at the teacher's machine stays one.

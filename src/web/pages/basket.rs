@@ -12,7 +12,7 @@ use super::format::format_time_left;
 use super::item;
 use super::kept_basket::{self, Basket, QuantityError};
 use super::layout::{Layout, language_of};
-use super::rejection::RejectionNotice;
+use super::rejection::{FormErrors, RejectionNotice};
 use super::respond::html;
 use crate::web::middleware::{FormFields, body, csrf};
 use crate::web::{HttpResult, Problem, app_state};
@@ -46,7 +46,9 @@ struct BasketLine {
     purchased: i64,
     /// Of an item that is sold out.
     next_return: Option<NextReturn>,
-    wrong: Option<QuantityError>,
+    /// What its form is filled in with.
+    input: String,
+    errors: FormErrors,
 }
 
 pub(super) enum BasketRejection {
@@ -74,8 +76,8 @@ impl BasketLine {
         Cents(self.item.as_ref().map_or(0, |item| item.price_cents * self.quantity))
     }
 
-    fn input(&self) -> String {
-        self.wrong.as_ref().map_or_else(|| self.quantity.to_string(), |wrong| wrong.input.clone())
+    fn quantity_id(&self) -> String {
+        format!("quantity-{}", self.sku)
     }
 
     fn is_unavailable(&self) -> bool {
@@ -175,13 +177,20 @@ pub(super) async fn page(
         }
     });
 
-    let line = |(sku, quantity): (&Sku, &i64)| BasketLine {
-        sku: sku.clone(),
-        quantity: *quantity,
-        item: items.iter().find(|item| item.sku == *sku).cloned(),
-        purchased: purchased.get(sku).copied().unwrap_or(0),
-        next_return: returns.get(sku).copied(),
-        wrong: wrong.clone().filter(|wrong| wrong.sku == *sku),
+    let mut wrong = wrong;
+    let line = |(sku, quantity): (&Sku, &i64)| {
+        let wrong = wrong.take_if(|wrong| wrong.sku == *sku).map(QuantityError::into_form);
+        let (input, errors) =
+            wrong.unwrap_or_else(|| (quantity.to_string(), FormErrors::default()));
+        BasketLine {
+            sku: sku.clone(),
+            quantity: *quantity,
+            item: items.iter().find(|item| item.sku == *sku).cloned(),
+            purchased: purchased.get(sku).copied().unwrap_or(0),
+            next_return: returns.get(sku).copied(),
+            input,
+            errors,
+        }
     };
     let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
     let total_cents = lines.iter().map(|line| line.sum().0).sum();

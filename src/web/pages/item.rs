@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::kept_basket::QuantityError;
 use super::layout::Layout;
+use super::rejection::FormErrors;
 use super::respond::html;
 use crate::web::middleware::{Query, body};
 use crate::web::paging::cut_page;
@@ -65,7 +66,8 @@ pub async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
 struct ItemPage {
     layout: Layout,
     item: Item,
-    wrong: Option<QuantityError>,
+    quantity: String,
+    errors: FormErrors,
     /// Of an item that is sold out.
     next_return: Option<NextReturn>,
     /// The units that the customer has, if these are as many as a customer may have.
@@ -75,10 +77,6 @@ struct ItemPage {
 impl ItemPage {
     fn max_quantity(&self) -> i64 {
         self.item.limit_per_user.unwrap_or(MAX_QUANTITY)
-    }
-
-    fn quantity(&self) -> &str {
-        self.wrong.as_ref().map_or("1", |wrong| &wrong.input)
     }
 }
 
@@ -99,10 +97,8 @@ pub(super) async fn page(
         return Ok(see_other(&format!("/items/{sku}/ledger")));
     }
 
-    let status = match wrong {
-        Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        None => StatusCode::OK,
-    };
+    let wrong = wrong.map(QuantityError::into_form);
+    let (quantity, errors) = wrong.unwrap_or_else(|| ("1".to_owned(), FormErrors::default()));
 
     let sold_out: Vec<Sku> = (item.stock == 0).then(|| sku.clone()).into_iter().collect();
     let next_return = next_return::next_returns(shop, &sold_out).await.remove(sku);
@@ -111,7 +107,8 @@ pub(super) async fn page(
     let item = layout.named(item);
     let purchased = purchased(shop, &layout, std::slice::from_ref(&item)).await?;
     let all_purchased = all_purchased(&purchased, &item);
-    html(status, &ItemPage { layout, item, wrong, next_return, all_purchased })
+    let status = errors.status();
+    html(status, &ItemPage { layout, item, quantity, errors, next_return, all_purchased })
 }
 
 /// Returns the units of limited items that the customer has, if somebody is signed in.

@@ -11,6 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use uuid::Uuid;
 
 use super::format::format_count;
+use super::rejection::FormErrors;
 use super::respond::set_cookie;
 use crate::web::middleware::{BASKET_COOKIE, find_caller};
 use crate::web::{Problem, ProblemType, app_state, see_other};
@@ -239,11 +240,18 @@ fn too_many_changes() -> Problem {
     Problem::new(ProblemType::Overloaded, "other requests change the basket at the same time")
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct QuantityError {
     pub sku: Sku,
     pub input: String,
     pub why: String,
+}
+
+impl QuantityError {
+    /// Returns what the form shows: the text of its field, and what is wrong with it.
+    pub fn into_form(self) -> (String, FormErrors) {
+        (self.input, FormErrors::field("quantity", &self.why))
+    }
 }
 
 fn parse_quantity(text: &str, least: i64, language: Language) -> Result<i64, String> {

@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::format::format_relative;
 use super::kept_basket::Basket;
 use super::respond::{html, set_cookie};
-use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
-use crate::web::{AppState, HttpResult, Problem, app_state, see_other};
+use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller, lab_access};
+use crate::web::{HttpResult, Problem, app_state, see_other};
 use holdfast_base::log_limit;
 use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_lab::{lessons, source, store};
@@ -29,6 +29,8 @@ use holdfast_shop::sessions::Caller;
 use holdfast_shop::strategy::Strategy;
 use holdfast_shop::{Error, Shop};
 
+/// Pages of the administration.
+const ADMIN_PAGES: [&str; 4] = ["/admin", "/audit", "/locks", "/jobs"];
 /// How long a projector offers the run of a class after its end.
 pub(super) const OFFERED_FOR: Duration = Duration::from_mins(5);
 
@@ -124,11 +126,15 @@ impl Layout {
         })
     }
 
-    /// Returns the name of a demo user whose password is known, for a visitor without a session.
-    pub async fn demo_user(&self, state: &AppState) -> Option<String> {
+    /// Returns the name of a demo user whose password is known, for a visitor without a session who
+    /// goes to `next`. None of them is an admin.
+    pub async fn demo_user(&self, request: &HttpRequest, next: &str) -> Option<String> {
+        let state = app_state(request).ok()?;
         // If Postgres did not respond for the layout, it is not queried again.
         match (&self.caller, &self.books) {
-            (None, Some(_)) => state.demo_user.name(&state.shop).await,
+            (None, Some(_)) if !is_for_admins(request, next) => {
+                state.demo_user.name(&state.shop).await
+            }
             _ => None,
         }
     }
@@ -149,12 +155,13 @@ impl Layout {
         self.language.colon()
     }
 
-    /// Names and describes an item of the demo catalogue in the language of the page, unless that
-    /// was edited.
+    /// Names an item in the language of the page, and describes one of the demo catalogue in it,
+    /// unless its description was edited.
     pub fn named(&self, mut item: Item) -> Item {
-        let name = Message::new(&format!("goods-{}", item.sku));
-        if name.format(Language::English).is_some_and(|english| english == item.name) {
-            item.name = name.text(self.language);
+        if self.language == Language::Chinese
+            && let Some(name) = &item.name_zh
+        {
+            item.name = name.clone();
         }
         let about = Message::new(&format!("goods-{}-about", item.sku));
         if about.format(Language::English).is_some_and(|english| english == item.description) {
@@ -208,12 +215,23 @@ impl Layout {
     }
 
     pub fn is_in_admin(&self) -> bool {
-        ["/admin", "/audit", "/locks", "/jobs"].iter().any(|page| self.is_at(page))
+        ADMIN_PAGES.iter().any(|page| self.is_at(page))
     }
 
     pub fn is_at(&self, path: &str) -> bool {
-        self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
+        is_below(&self.path, path)
     }
+}
+
+/// Returns whether one signs in as an admin to go on at that address, perhaps with a query.
+fn is_for_admins(request: &HttpRequest, next: &str) -> bool {
+    let path = next.split(['?', '#']).next().unwrap_or_default();
+    let is_to_run = is_below(path, "/lab") && lab_access::is_admins_alone(request);
+    is_to_run || ADMIN_PAGES.iter().chain(&["/lab/class"]).any(|page| is_below(path, page))
+}
+
+fn is_below(path: &str, parent: &str) -> bool {
+    path == parent || parent != "/" && path.starts_with(&format!("{parent}/"))
 }
 
 /// Returns the path of the page that is shown: an open page refreshes itself by that of the bar.

@@ -48,6 +48,7 @@ struct RaceResultPage {
     stage: RaceStage,
     id: Uuid,
     verdict: String,
+    is_oversold: bool,
     /// The timeline of two orders; else the receipts of a crowd.
     drawing: Option<TimelineView>,
     cells: Vec<RaceCell>,
@@ -140,7 +141,7 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
 
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
-        demo_user: layout.demo_user(&state).await,
+        demo_user: layout.demo_user(&request, "/shop").await,
         recorded: [
             (picture(&WITHOUT_LOCK), "race-recorded-off"),
             (picture(&WITH_LOCK), "race-recorded-on"),
@@ -188,6 +189,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         id: race.id,
         image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
         verdict: view.verdict(),
+        is_oversold: view.is_oversold(),
         layout,
     };
     html(StatusCode::OK, &page)

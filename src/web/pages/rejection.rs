@@ -1,6 +1,7 @@
 //! A rejection as a page shows it: above the page, or beside a field of its form.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use actix_web::http::StatusCode;
 use serde_json::Value;
@@ -123,6 +124,8 @@ pub struct FormErrors {
     problem: Option<Problem>,
     /// True for a form of a session that has ended: nothing was executed, and its text is kept.
     is_unsent: bool,
+    /// True once a field of the page has the focus.
+    has_focus: Cell<bool>,
 }
 
 impl From<Vec<InvalidField>> for FormErrors {
@@ -183,6 +186,12 @@ impl FormErrors {
 
     pub fn of(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+
+    /// Returns true for the first invalid field that is rendered, in which the page opens. A notice
+    /// above the form has the focus itself.
+    pub fn takes_focus(&self) -> bool {
+        self.problem.is_none() && !self.is_unsent && !self.has_focus.replace(true)
     }
 
     pub fn notice(&self, language: Language) -> Option<RejectionNotice> {

@@ -42,12 +42,13 @@ pub struct ReturnQuery {
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     let query = query.read()?;
     let layout = Layout::of(&request).await?;
+    let next = return_path(&query.next);
     let page = SignInPage {
-        next: return_path(&query.next).to_owned(),
+        next: next.to_owned(),
         user: String::new(),
         has_ended: query.ended.is_some(),
-        wrong: None,
-        demo_user: layout.demo_user(app_state(&request)?).await,
+        errors: FormErrors::default(),
+        demo_user: layout.demo_user(&request, next).await,
         kept: None,
         layout,
     };
@@ -90,7 +91,7 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
         next: next.to_owned(),
         user,
         has_ended: false,
-        wrong: Some(layout.text(why)),
+        errors: FormErrors::field("password", &layout.text(why)),
         demo_user: None,
         kept,
         layout,

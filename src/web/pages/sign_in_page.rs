@@ -5,6 +5,7 @@ use actix_web::http::StatusCode;
 use askama::Template;
 
 use super::layout::Layout;
+use super::rejection::FormErrors;
 use super::respond::html;
 use crate::web::HttpResult;
 use crate::web::middleware::FormFields;
@@ -21,8 +22,7 @@ pub(super) struct SignInPage {
     pub next: String,
     pub user: String,
     pub has_ended: bool,
-    /// Why signing in failed.
-    pub wrong: Option<String>,
+    pub errors: FormErrors,
     pub demo_user: Option<String>,
     pub kept: Option<KeptForm>,
 }
@@ -64,7 +64,7 @@ pub(super) async fn page_with_form(request: &HttpRequest, form: &FormFields) -> 
         next: String::new(),
         user: String::new(),
         has_ended: true,
-        wrong: None,
+        errors: FormErrors::default(),
         demo_user: None,
         kept: Some(KeptForm::new(request, form)),
     };

@@ -218,7 +218,7 @@ impl MemoryShop {
             (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
             (row.limit_per_user, row.version) = (item.limit_per_user, row.version + 1);
             let (name, description) = (item.name.clone(), item.description.clone());
-            self.texts.insert(item.sku.clone(), ItemTexts { name, description });
+            self.texts.insert(item.sku.clone(), ItemTexts { name, name_zh: None, description });
         }
     }
 

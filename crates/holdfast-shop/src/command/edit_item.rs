@@ -1,4 +1,4 @@
-//! Changes the settings of an item on behalf of an admin: name, price, description, limit per
+//! Changes the settings of an item on behalf of an admin: names, price, description, limit per
 //! customer, and whether it is hidden.
 //!
 //! Changes no stock, but raises the row's version: an order that has read the old settings and not
@@ -34,6 +34,15 @@ pub struct ItemFields {
         pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
     )]
     pub name: Option<String>,
+    /// The name on Chinese pages, 1 to 200 characters; null removes it, as does a new `name`
+    /// without one.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(
+        value_type = Option<String>,
+        max_length = 200,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
+    pub name_zh: Option<Option<String>>,
     /// In cents: 0 to 10⁹.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 1_000_000_000)]
@@ -52,7 +61,7 @@ pub struct ItemFields {
     pub limit_per_user: Option<Option<i64>>,
 }
 
-/// Deserializes a field that may be absent, and not null.
+/// Deserializes a field that may be absent; null only if its type has one.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(json: D) -> Result<Option<T>, D::Error> {
     T::deserialize(json).map(Some)
 }
@@ -75,6 +84,7 @@ impl ItemFields {
     pub fn of(item: &Item) -> Self {
         Self {
             name: Some(item.name.clone()),
+            name_zh: Some(item.name_zh.clone()),
             price_cents: Some(item.price_cents),
             description: Some(item.description.clone()),
             hidden: Some(item.hidden),
@@ -85,12 +95,12 @@ impl ItemFields {
     /// Returns the fields that are given and out of range, each with the reason.
     pub fn invalid(&self) -> Vec<InvalidField> {
         let mut invalid: Vec<InvalidField> = Vec::new();
-        if let Some(name) = &self.name
-            && (name.trim().is_empty()
-                || name.chars().count() > 200
-                || name.chars().any(char::is_control))
-        {
-            invalid.push(("name".into(), "1 to 200 characters on one line".to_owned()));
+        let names =
+            [("name", self.name.as_ref()), ("name_zh", self.name_zh.iter().flatten().next())];
+        for (field, name) in names {
+            if name.is_some_and(|name| !is_name(name)) {
+                invalid.push((field.into(), "1 to 200 characters on one line".to_owned()));
+            }
         }
 
         if self.price_cents.is_some_and(|cents| !(0..=MAX_AMOUNT).contains(&cents)) {
@@ -112,9 +122,15 @@ impl ItemFields {
     /// Returns the item with these settings.
     #[must_use]
     pub fn applied_to(&self, item: &Item) -> Item {
-        let Self { name, price_cents, description, hidden, limit_per_user } = self;
+        let Self { name, name_zh, price_cents, description, hidden, limit_per_user } = self;
+
+        // A new name is of another thing: the Chinese name would be that of the old one.
+        let is_renamed = name.as_ref().is_some_and(|name| *name != item.name);
+        let kept_name_zh = if is_renamed { &None } else { &item.name_zh };
+
         Item {
             name: name.as_ref().unwrap_or(&item.name).clone(),
+            name_zh: name_zh.as_ref().unwrap_or(kept_name_zh).clone(),
             price_cents: price_cents.unwrap_or(item.price_cents),
             description: description.as_ref().unwrap_or(&item.description).clone(),
             hidden: hidden.unwrap_or(item.hidden),
@@ -124,15 +140,21 @@ impl ItemFields {
     }
 
     /// Returns the names and the values of all fields; `None` for one that is absent.
-    pub fn values(&self) -> [(&'static str, Option<Value>); 5] {
+    pub fn values(&self) -> [(&'static str, Option<Value>); 6] {
         [
             ("name", self.name.as_deref().map(Value::from)),
+            ("name_zh", self.name_zh.as_ref().map(|name| Value::from(name.as_deref()))),
             ("price_cents", self.price_cents.map(Value::from)),
             ("description", self.description.as_deref().map(Value::from)),
             ("hidden", self.hidden.map(Value::from)),
             ("limit_per_user", self.limit_per_user.map(Value::from)),
         ]
     }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_length = (1..=200).contains(&text.chars().count());
+    is_length && !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 fn invalid_limit(limit: Option<i64>) -> Option<InvalidField> {

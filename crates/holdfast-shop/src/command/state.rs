@@ -49,6 +49,7 @@ pub struct StockSnapshot {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemTexts {
     pub name: String,
+    pub name_zh: Option<String>,
     pub description: String,
 }
 
@@ -123,6 +124,7 @@ impl ShopState {
         Ok(Item {
             sku: sku.clone(),
             name: texts.name.clone(),
+            name_zh: texts.name_zh.clone(),
             price_cents: row.price_cents,
             stock: row.stock,
             limit_per_user: row.limit_per_user,
@@ -141,8 +143,12 @@ impl ShopState {
         // Orders that have read the old settings conflict, and read again.
         row.version += 1;
 
-        let (name, description) = (item.name.clone(), item.description.clone());
-        self.texts.insert(sku.clone(), ItemTexts { name, description });
+        let texts = ItemTexts {
+            name: item.name.clone(),
+            name_zh: item.name_zh.clone(),
+            description: item.description.clone(),
+        };
+        self.texts.insert(sku.clone(), texts);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt as _;
 
+use super::text_search::containing;
 use crate::failure::Error;
 use crate::model::Item;
 use crate::store::read::count_purchases;
@@ -13,7 +14,8 @@ use crate::{Shop, Sku, UserId};
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let items = sqlx::query_as!(
         Item,
-        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description, hidden
+        r#"select sku as "sku: Sku", name, name_zh, price_cents, stock, limit_per_user, description,
+                  hidden
              from items where kind = 'shop' and not hidden and sku > $1 order by sku limit $2"#,
         after.map_or("", Sku::as_str),
         limit,
@@ -21,20 +23,23 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
     Ok(items.fetch_all(&mut *shop.connection().await?).await?)
 }
 
-/// Like [`items`], with the hidden ones: for admins. Only those whose sku begins with `prefix`.
+/// Like [`items`], with the hidden ones: for admins. Only those whose sku or name, in one of the
+/// languages, contains `search`.
 pub async fn all_items(
     shop: &Shop,
-    prefix: &str,
+    search: &str,
     after: Option<&Sku>,
     limit: i64,
 ) -> Result<Vec<Item>, Error> {
+    let Some(pattern) = containing(search) else { return Ok(Vec::new()) };
     let items = sqlx::query_as!(
         Item,
-        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user, description, hidden
+        r#"select sku as "sku: Sku", name, name_zh, price_cents, stock, limit_per_user, description,
+                  hidden
              from items
-            where kind = 'shop' and starts_with(sku, $1) and sku >= $1 and sku > $2
+            where kind = 'shop' and (sku ~ $1 or name ~ $1 or name_zh ~ $1) and sku > $2
             order by sku limit $3"#,
-        prefix,
+        pattern,
         after.map_or("", Sku::as_str),
         limit,
     );
@@ -55,7 +60,7 @@ pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error>
         async move {
             let items = sqlx::query_as!(
                 Item,
-                r#"select sku as "sku: Sku", name, price_cents,
+                r#"select sku as "sku: Sku", name, name_zh, price_cents,
                           coalesce(units.free, stock) as "stock!", limit_per_user, description,
                           hidden
                      from items i

@@ -6,4 +6,5 @@ pub mod ledger;
 pub mod next_return;
 pub mod order_search;
 pub mod orders;
+mod text_search;
 pub mod users;

@@ -2,18 +2,22 @@
 //!
 //! A search looks through a window of the newest orders before its cursor, so its cost does not
 //! grow with the history; what it looked through in vain is behind the next cursor.
+//!
+//! A whole number, name or sku finds that one alone; any other text what contains it.
 
 use std::collections::HashMap;
 
 use futures_util::FutureExt as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::select;
+use super::text_search::containing;
+use super::{catalog, users};
 use crate::failure::Error;
-use crate::model::{Order, OrderStatus};
+use crate::model::Order;
 use crate::{OrderId, Shop, Sku, UserId};
 
 /// The orders that one search looks through.
@@ -22,26 +26,107 @@ pub const MAX_SCANNED: i64 = 5_000;
 #[derive(Debug, Clone, Default)]
 pub struct OrderSearch {
     pub id: Option<IdPart>,
-    pub user: Option<UserId>,
+    pub user: Option<UserPart>,
     pub sku: Option<SkuPart>,
-    pub status: Option<OrderStatus>,
+    pub status: Option<FoundStatus>,
     /// With the orders of lab items only.
     pub with_lab: bool,
 }
 
-/// The id of an order, or the end of one.
+/// What an admin types into the fields of a search; a field without a text is left out.
+#[derive(Debug, Clone, Default)]
+pub struct SearchFields<'a> {
+    pub id: &'a str,
+    pub user: &'a str,
+    pub sku: &'a str,
+    pub status: Option<FoundStatus>,
+    pub with_lab: bool,
+}
+
+/// The id of an order, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdPart {
     Whole(OrderId),
     /// Lower-case hexadecimal digits.
-    End(String),
+    Part(String),
 }
 
-/// The sku of an item, or the beginning of one.
+/// A user, or a pattern of the names of users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserPart {
+    Whole(UserId),
+    Part(String),
+}
+
+/// An item, or a pattern of the skus and names of items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkuPart {
     Whole(Sku),
-    Beginning(Sku),
+    Part(String),
+}
+
+/// A status by which orders are found.
+#[derive(
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum FoundStatus {
+    Pending,
+    Paid,
+    Cancelled,
+    /// Not paid in time: cancelled for that reason, or about to be.
+    Expired,
+    Refunded,
+}
+
+impl FoundStatus {
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl OrderSearch {
+    /// Returns the search of these fields; `None` if no order can match.
+    pub async fn of(shop: &Shop, fields: SearchFields<'_>) -> Result<Option<Self>, Error> {
+        let SearchFields { id, user, sku, status, with_lab } = fields;
+        let [id, user, sku] = [id, user, sku].map(str::trim);
+        let mut search = Self { status, with_lab, ..Self::default() };
+
+        if !id.is_empty() {
+            // As pages and letters show it, perhaps with a sign before it.
+            let Some(id) = IdPart::parse(id.trim_start_matches('#')) else { return Ok(None) };
+            search.id = Some(id);
+        }
+        if !user.is_empty() {
+            let Some(pattern) = containing(user) else { return Ok(None) };
+            search.user = Some(match users::id(shop, &user.to_lowercase()).await? {
+                Some(user) => UserPart::Whole(user),
+                None => UserPart::Part(pattern),
+            });
+        }
+        if !sku.is_empty() {
+            let Some(pattern) = containing(sku) else { return Ok(None) };
+            let whole = match Sku::try_from(sku.to_lowercase()) {
+                Ok(sku) => catalog::item(shop, &sku).await?,
+                Err(_) => None,
+            };
+            search.sku = Some(match whole {
+                Some(item) => SkuPart::Whole(item.sku),
+                None => SkuPart::Part(pattern),
+            });
+        }
+        Ok(Some(search))
+    }
 }
 
 /// An order and its user.
@@ -61,13 +146,13 @@ pub struct FoundOrders {
 }
 
 impl IdPart {
-    /// Parses a whole id, or 4 and more digits of its end; dashes do not count.
+    /// Parses a whole id, or 4 and more digits of one; dashes do not count.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.replace('-', "").to_lowercase();
         let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
         match digits.len() {
             32 if is_hex => Uuid::parse_str(&digits).ok().map(OrderId).map(Self::Whole),
-            4..32 if is_hex => Some(Self::End(digits)),
+            4..32 if is_hex => Some(Self::Part(digits)),
             _ => None,
         }
     }
@@ -96,8 +181,8 @@ pub async fn search_in(
 ) -> sqlx::Result<FoundOrders> {
     let (mut window, is_cut) = window(db, search, after).await?;
     let behind = window.last().copied().filter(|_| is_cut);
-    if let Some(IdPart::End(end)) = &search.id {
-        window.retain(|id| id.0.simple().to_string().ends_with(end));
+    if let Some(IdPart::Part(part)) = &search.id {
+        window.retain(|id| id.0.simple().to_string().contains(part));
     }
 
     let mut ids = matching(db, search, &window, length + 1).await?;
@@ -137,8 +222,8 @@ async fn window(
     let before = after.map_or(Uuid::max(), |order| order.0);
 
     // Two statements, each with an index of its own: their plans do not know the arguments.
-    let ids = match search.user {
-        None => {
+    let ids = match &search.user {
+        None | Some(UserPart::Part(_)) => {
             sqlx::query_scalar!(
                 r#"select id as "id: OrderId" from orders
                     where id < $1 order by id desc limit $2"#,
@@ -148,7 +233,7 @@ async fn window(
             .fetch_all(db)
             .await?
         }
-        Some(user) => {
+        Some(UserPart::Whole(user)) => {
             sqlx::query_scalar!(
                 r#"select id as "id: OrderId" from orders
                     where user_id = $3 and id < $1 order by id desc limit $2"#,
@@ -172,9 +257,14 @@ async fn matching(
     window: &[OrderId],
     limit: i64,
 ) -> sqlx::Result<Vec<OrderId>> {
-    let (sku, beginning) = match &search.sku {
-        Some(SkuPart::Whole(sku)) => (Some(sku), None),
-        Some(SkuPart::Beginning(sku)) => (None, Some(sku)),
+    let (user, user_pattern) = match &search.user {
+        Some(UserPart::Whole(user)) => (Some(user.0), None),
+        Some(UserPart::Part(pattern)) => (None, Some(pattern.as_str())),
+        None => (None, None),
+    };
+    let (sku, sku_pattern) = match &search.sku {
+        Some(SkuPart::Whole(sku)) => (Some(sku.as_str()), None),
+        Some(SkuPart::Part(pattern)) => (None, Some(pattern.as_str())),
         None => (None, None),
     };
 
@@ -182,23 +272,33 @@ async fn matching(
         r#"select o.id as "id: OrderId" from orders o
             where o.id = any($1)
               and ($2::uuid is null or o.user_id = $2)
-              and ($3::text is null or o.status = $3)
+              and ($8::text is null
+                   or exists (select from users u where u.id = o.user_id and u.name ~ $8))
+              and case $3::text
+                      when 'expired' then
+                          o.status = 'pending' and o.expires_at <= clock_timestamp()
+                          or o.status = 'cancelled' and exists (
+                              select from stock_ledger e
+                               where e.order_id = o.id and e.reason = 'expiry')
+                      else $3 is null or o.status = $3 end
               and ($4::text is null
                    or exists (select from order_lines l where l.order_id = o.id and l.sku = $4))
               and ($7::text is null
-                   or exists (select from order_lines l
-                               where l.order_id = o.id and starts_with(l.sku, $7)))
+                   or exists (select from order_lines l join items i on i.sku = l.sku
+                               where l.order_id = o.id
+                                 and (i.sku ~ $7 or i.name ~ $7 or i.name_zh ~ $7)))
               and ($5 or exists (select from order_lines l
                                    join items i on i.sku = l.sku and i.kind = 'shop'
                                   where l.order_id = o.id))
             order by o.id desc limit $6"#,
         window as &[OrderId],
-        search.user.map(|user| user.0),
-        search.status.map(OrderStatus::name),
-        sku.map(Sku::as_str),
+        user,
+        search.status.map(FoundStatus::name),
+        sku,
         search.with_lab,
         limit,
-        beginning.map(Sku::as_str),
+        sku_pattern,
+        user_pattern,
     )
     .fetch_all(db)
     .await
@@ -228,14 +328,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn id_is_found_whole_or_by_its_end() {
+    fn id_is_found_whole_or_by_a_part() {
         let id = Uuid::now_v7();
         let (dashed, plain) = (id.to_string(), id.simple().to_string());
         for text in [&dashed, &plain, &dashed.to_uppercase()] {
             assert_eq!(IdPart::parse(text), Some(IdPart::Whole(OrderId(id))), "{text}");
         }
-        let end = |text: &str| IdPart::parse(text) == Some(IdPart::End(plain[20..].to_owned()));
-        assert!(end(&plain[20..]) && end(&dashed[24..].to_uppercase()));
+        let part = |text: &str| IdPart::parse(text) == Some(IdPart::Part(plain[20..].to_owned()));
+        assert!(part(&plain[20..]) && part(&dashed[24..].to_uppercase()));
         for text in ["", "abc", "wxyz", "12 4", "abcd%", &format!("{plain}0")] {
             assert_eq!(IdPart::parse(text), None, "{text}");
         }

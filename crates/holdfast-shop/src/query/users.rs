@@ -5,6 +5,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
+use super::text_search::containing;
 use crate::failure::Error;
 use crate::users::{LAB_NAME_PREFIX, has_name_characters, is_valid_name};
 use crate::{Shop, UserId};
@@ -49,15 +50,14 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<UserAccount>, Error> {
     // Also characters that Postgres refuses.
-    if ![search, after].into_iter().all(has_name_characters) {
-        return Ok(Vec::new());
-    }
+    let pattern = containing(search).filter(|_| has_name_characters(after));
+    let Some(pattern) = pattern else { return Ok(Vec::new()) };
     let users = accounts!(
-        "where name > $1 and strpos(name, $2) > 0 and lab_account_of is null
+        "where name > $1 and name ~ $2 and lab_account_of is null
            and not starts_with(name, $3)
          order by name limit $4",
         after,
-        search,
+        pattern,
         LAB_NAME_PREFIX,
         limit,
     );

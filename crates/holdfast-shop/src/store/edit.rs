@@ -33,8 +33,8 @@ pub async fn edit(
          updated_item as (
              update items i
                 set name = $4::text, price_cents = $5::bigint, description = $6::text,
-                    hidden = $7, limit_per_user = $8::bigint, version = i.version + $9,
-                    fence = coalesce($3, i.fence)
+                    hidden = $7, limit_per_user = $8::bigint, name_zh = $22::text,
+                    version = i.version + $9, fence = coalesce($3, i.fence)
                from guard where guard.holds and i.sku = $1),
          inserted_entry as (
              insert into admin_log (admin, action, subject, before, after, request_id)
@@ -66,6 +66,7 @@ pub async fn edit(
         request.fingerprint.as_slice(),
         i16::try_from(write.response.status).unwrap_or(200),
         write.response.body,
+        item.name_zh,
     )
     .fetch_one(db)
     .await

@@ -50,6 +50,7 @@ pub async fn create(
         before: json!({}),
         after: json!({
             "name": item.name,
+            "name_zh": item.name_zh,
             "price_cents": item.price_cents,
             "stock": item.stock,
             "limit_per_user": item.limit_per_user,
@@ -122,8 +123,9 @@ pub async fn insert(
 ) -> Result<bool, Error> {
     let inserted = sqlx::query!(
         "insert into items (sku, name, price_cents, stock, opening, kind, limit_per_user,
-                            description)
-         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint, $7::text)",
+                            description, name_zh)
+         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint, $7::text,
+                 $8::text)",
         item.sku.as_str(),
         item.name,
         item.price_cents,
@@ -131,6 +133,7 @@ pub async fn insert(
         kind as ItemKind,
         item.limit_per_user,
         item.description,
+        item.name_zh,
     )
     .execute(&mut *tx)
     .await;

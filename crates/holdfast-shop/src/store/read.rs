@@ -210,14 +210,15 @@ async fn items(
 /// theirs stays short.
 async fn texts(db: &mut PgConnection, skus: &[Sku]) -> sqlx::Result<BTreeMap<Sku, ItemTexts>> {
     let rows = sqlx::query!(
-        r#"select sku as "sku: Sku", name, description from items where sku = any($1)"#,
+        r#"select sku as "sku: Sku", name, name_zh, description from items where sku = any($1)"#,
         skus as &[Sku],
     )
     .fetch_all(db)
     .await?;
-    let texts = rows
-        .into_iter()
-        .map(|row| (row.sku, ItemTexts { name: row.name, description: row.description }));
+    let texts = rows.into_iter().map(|row| {
+        let (name, name_zh, description) = (row.name, row.name_zh, row.description);
+        (row.sku, ItemTexts { name, name_zh, description })
+    });
     Ok(texts.collect())
 }
 

@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::items::ItemsQuery;
 use super::log::LogFilter;
-use super::orders::{OrderFilter, Wanted};
+use super::orders::OrderFilter;
 use super::users::UsersQuery;
 use crate::web::api::admin_users::find;
 use crate::web::middleware::{AdminUser, Query, body};
@@ -28,8 +28,8 @@ use holdfast_shop::{Error, OrderId, Sku, UserId};
 /// Entries that are read at once.
 const PAGE_LENGTH: i64 = 1_000;
 
-const ITEM_FIELDS: [&str; 7] =
-    ["sku", "name", "price_cents", "stock", "limit_per_user", "hidden", "description"];
+const ITEM_FIELDS: [&str; 8] =
+    ["sku", "name", "name_zh", "price_cents", "stock", "limit_per_user", "hidden", "description"];
 const ORDER_FIELDS: [&str; 12] = [
     "id",
     "user",
@@ -89,7 +89,7 @@ where
 }
 
 pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
-    let search = query.read()?.search();
+    let search = query.read()?.search;
     export("holdfast-items.csv", &ITEM_FIELDS, move |after| {
         items_part(state.clone(), search.clone(), after)
     })
@@ -105,6 +105,7 @@ async fn items_part(state: State, search: String, after: Option<Sku>) -> Result<
         csv::line(&[
             Cell::text(item.sku.as_str()),
             Cell::text(item.name),
+            item.name_zh.map_or(Cell::Empty, Cell::text),
             Cell::plain(item.price_cents),
             Cell::plain(item.stock),
             Cell::maybe(item.limit_per_user),
@@ -119,16 +120,14 @@ async fn items_part(state: State, search: String, after: Option<Sku>) -> Result<
 /// the orders.
 pub async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> HttpResult {
     const FILE_NAME: &str = "holdfast-orders.csv";
-    match filter.read()?.wanted(&state.shop).await? {
-        Wanted::Search(search) => {
+    match filter.read()?.search(&state.shop).await? {
+        Some(search) => {
             export(FILE_NAME, &ORDER_FIELDS, move |after| {
                 orders_part(state.clone(), search.clone(), after)
             })
             .await
         }
-        Wanted::NoSuchUser(_) | Wanted::Impossible => {
-            Ok(csv::download(FILE_NAME, csv::header(&ORDER_FIELDS)))
-        }
+        None => Ok(csv::download(FILE_NAME, csv::header(&ORDER_FIELDS))),
     }
 }
 
@@ -176,7 +175,7 @@ async fn orders_part(
 }
 
 pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> HttpResult {
-    let search = query.read()?.search();
+    let search = query.read()?.search;
     export("holdfast-users.csv", &USER_FIELDS, move |after| {
         users_part(state.clone(), search.clone(), after)
     })

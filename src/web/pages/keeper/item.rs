@@ -57,9 +57,9 @@ impl ItemPage {
         self.edit.fields.text(&format!("{WAS}{input}"))
     }
 
-    /// Whether the page names or describes the item in another language than it is stored in.
+    /// Whether other pages in this language describe the item in another text than is stored.
     fn is_translated(&self) -> bool {
-        self.title != self.item.name
+        self.layout.named(self.item.clone()).description != self.item.description
     }
 
     fn reason(&self, reason: &str) -> String {

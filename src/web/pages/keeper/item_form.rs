@@ -10,8 +10,9 @@ use holdfast_shop::command::edit_item::{ItemFields, MAX_LIMIT};
 use holdfast_shop::model::Item;
 
 /// The settings of an item, and the names of their inputs.
-pub(super) const INPUTS: [(&str, &str); 5] = [
+pub(super) const INPUTS: [(&str, &str); 6] = [
     ("name", "name"),
+    ("name_zh", "name_zh"),
     ("price_cents", "price"),
     ("description", "description"),
     ("hidden", "hidden"),
@@ -35,6 +36,8 @@ pub(super) fn changes(
     let edited = |input: &str| is_edited(form, input);
     let set = ItemFields {
         name: set.name.filter(|_| edited("name")),
+        // With a new name, which removes it otherwise.
+        name_zh: set.name_zh.filter(|_| edited("name") || edited("name_zh")),
         price_cents: set.price_cents.filter(|_| edited("price")),
         description: set.description.filter(|_| edited("description")),
         hidden: set.hidden.filter(|_| edited("hidden")),
@@ -66,9 +69,11 @@ pub(super) fn settings(
         "" => Ok(None),
         number => number.parse().map(Some),
     };
+    // What it was is compared as it is.
+    let as_typed = |text: String| if prefix.is_empty() { text.trim().to_owned() } else { text };
     let fields = ItemFields {
-        // What it was is compared as it is.
-        name: Some(if prefix.is_empty() { name.trim().to_owned() } else { name }),
+        name: Some(as_typed(name)),
+        name_zh: Some(Some(as_typed(text("name_zh"))).filter(|name| !name.is_empty())),
         price_cents: parse_cents(&price),
         description: Some(text("description")),
         hidden: Some(!text("hidden").is_empty()),
@@ -106,6 +111,7 @@ pub(super) fn filled_in(item: &Item) -> FormFields {
 fn shown(item: &Item, input: &str) -> String {
     match input {
         "name" => item.name.clone(),
+        "name_zh" => item.name_zh.clone().unwrap_or_default(),
         "price" => format!("{}.{:02}", item.price_cents / 100, item.price_cents % 100),
         "description" => item.description.clone(),
         "hidden" if item.hidden => "yes".to_owned(),
@@ -144,6 +150,7 @@ pub(super) fn explain_rejection(
 pub(super) fn explain(errors: FormErrors, language: Language) -> FormErrors {
     errors
         .explain("name", &language.text("keeper-name-rule"))
+        .explain("name_zh", &language.text("keeper-name-rule"))
         .explain("price_cents", &language.text("keeper-price-rule"))
         .explain("stock", &language.text("keeper-stock-rule"))
         .explain("description", &language.text("keeper-description-rule"))

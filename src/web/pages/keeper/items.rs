@@ -29,7 +29,7 @@ struct ItemsPage {
     layout: Layout,
     items: Vec<Item>,
     more: Option<Sku>,
-    /// The beginning of a sku that is looked for.
+    /// What is looked for.
     search: String,
     key: IdempotencyKey,
     /// The input of a rejected form.
@@ -40,15 +40,8 @@ struct ItemsPage {
 #[derive(Debug, Default, Deserialize)]
 pub struct ItemsQuery {
     #[serde(default)]
-    sku: String,
+    pub(super) search: String,
     after: Option<String>,
-}
-
-impl ItemsQuery {
-    pub(super) fn search(&self) -> String {
-        // Postgres refuses texts with a zero in them.
-        self.sku.trim().replace('\0', "").to_lowercase()
-    }
 }
 
 pub async fn list(request: HttpRequest, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
@@ -124,7 +117,7 @@ pub(super) async fn page(
     errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
-    let search = query.search();
+    let search = query.search;
     let after = query.after.and_then(|sku| Sku::try_from(sku).ok());
     let all = catalog::all_items(shop, &search, after.as_ref(), PAGE_LENGTH + 1);
     let mut items = all.await?;

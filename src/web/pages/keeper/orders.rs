@@ -17,11 +17,11 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::order;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, State};
-use holdfast_shop::model::{Item, Order, OrderStatus};
+use holdfast_shop::model::{Item, Order};
+use holdfast_shop::query::catalog;
 use holdfast_shop::query::order_search::{
-    self, FoundOrder, FoundOrders, IdPart, MAX_SCANNED, OrderSearch, SkuPart,
+    self, FoundOrder, FoundOrders, FoundStatus, MAX_SCANNED, OrderSearch, SearchFields,
 };
-use holdfast_shop::query::{catalog, users};
 use holdfast_shop::{Cents, Error, OrderId, Shop, Sku};
 
 const PAGE_LENGTH: i64 = 50;
@@ -31,8 +31,6 @@ const PAGE_LENGTH: i64 = 50;
 struct OrdersPage {
     layout: Layout,
     filter: OrderFilter,
-    /// Why nothing can match.
-    impossible: Option<String>,
     orders: Vec<FoundOrder>,
     more: Option<OrderId>,
     items: Vec<Item>,
@@ -49,13 +47,6 @@ pub struct OrderFilter {
     lab: String,
 }
 
-/// The search of a form, or why no order can match it.
-pub(super) enum Wanted {
-    Search(OrderSearch),
-    NoSuchUser(String),
-    Impossible,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PageQuery {
@@ -64,37 +55,16 @@ pub struct PageQuery {
 }
 
 impl OrderFilter {
-    pub(super) async fn wanted(&self, shop: &Shop) -> Result<Wanted, Error> {
-        let mut search = OrderSearch { with_lab: !self.lab.is_empty(), ..OrderSearch::default() };
-
-        if let Some(id) = given(&self.id) {
-            // As pages and letters show it, perhaps with a sign before it.
-            let Some(id) = IdPart::parse(id.trim_start_matches('#')) else {
-                return Ok(Wanted::Impossible);
-            };
-            search.id = Some(id);
+    /// Returns the search of this form; `None` if no order can match.
+    pub(super) async fn search(&self, shop: &Shop) -> Result<Option<OrderSearch>, Error> {
+        let name = self.status.trim();
+        let status = FoundStatus::VARIANTS.iter().copied().find(|status| status.name() == name);
+        if status.is_none() && !name.is_empty() {
+            return Ok(None);
         }
-        if let Some(sku) = given(&self.sku) {
-            let Ok(sku) = Sku::try_from(sku.to_lowercase()) else { return Ok(Wanted::Impossible) };
-            // The page of an item links to its orders: not to those of a sku that begins alike.
-            search.sku = Some(match catalog::item(shop, &sku).await? {
-                Some(_) => SkuPart::Whole(sku),
-                None => SkuPart::Beginning(sku),
-            });
-        }
-        if let Some(name) = given(&self.status) {
-            let status = OrderStatus::VARIANTS.iter().find(|status| status.name() == name);
-            let Some(status) = status else { return Ok(Wanted::Impossible) };
-            search.status = Some(*status);
-        }
-        if let Some(name) = given(&self.user) {
-            let Some(user) = users::id(shop, &name.to_lowercase()).await? else {
-                return Ok(Wanted::NoSuchUser(name.to_owned()));
-            };
-            search.user = Some(user);
-        }
-
-        Ok(Wanted::Search(search))
+        let (id, user, sku) = (&self.id, &self.user, &self.sku);
+        let with_lab = !self.lab.is_empty();
+        OrderSearch::of(shop, SearchFields { id, user, sku, status, with_lab }).await
     }
 
     /// Returns the filter as a query, without what is not given.
@@ -114,13 +84,9 @@ impl OrderFilter {
     }
 }
 
-fn given(field: &str) -> Option<&str> {
-    Some(field.trim()).filter(|text| !text.is_empty())
-}
-
 impl OrdersPage {
     fn statuses(&self) -> Vec<&'static str> {
-        OrderStatus::VARIANTS.iter().map(|status| status.name()).collect()
+        FoundStatus::VARIANTS.iter().map(|status| status.name()).collect()
     }
 
     /// Returns the query of another page of the same search.
@@ -155,24 +121,17 @@ pub async fn list(
     let (filter, after) = (filter.read()?, query.read()?.after.map(OrderId));
     let shop = &state.shop;
 
-    let wanted = filter.wanted(shop).await?;
-    let FoundOrders { orders, more } = match &wanted {
-        Wanted::Search(search) => order_search::search(shop, search, after, PAGE_LENGTH).await?,
-        _ => FoundOrders::default(),
+    let FoundOrders { orders, more } = match filter.search(shop).await? {
+        Some(search) => order_search::search(shop, &search, after, PAGE_LENGTH).await?,
+        None => FoundOrders::default(),
     };
     let lines = orders.iter().flat_map(|found| &found.order.lines);
     let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
     let items = catalog::items_by_sku(shop, &Vec::from_iter(skus)).await?;
 
     let layout = Layout::of(&request).await?;
-    let impossible = match &wanted {
-        Wanted::NoSuchUser(name) => {
-            Some(layout.text_with("keeper-no-such-user", &[("name", name.as_str().into())]))
-        }
-        _ => None,
-    };
     let items = items.into_iter().map(|item| layout.named(item)).collect();
-    html(StatusCode::OK, &OrdersPage { layout, filter, impossible, orders, more, items })
+    html(StatusCode::OK, &OrdersPage { layout, filter, orders, more, items })
 }
 
 /// Shows any user's order. Read only: its user pays, cancels and refunds it.

@@ -41,14 +41,8 @@ struct UsersPage {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct UsersQuery {
-    search: String,
+    pub(super) search: String,
     after: String,
-}
-
-impl UsersQuery {
-    pub(super) fn search(&self) -> String {
-        self.search.trim().to_lowercase()
-    }
 }
 
 pub async fn list(
@@ -57,9 +51,8 @@ pub async fn list(
     _: AdminUser,
     query: Query<UsersQuery>,
 ) -> HttpResult {
-    let query = query.read()?;
-    let search = query.search();
-    let mut found = users::list(&state.shop, &search, &query.after, PAGE_LENGTH + 1).await?;
+    let UsersQuery { search, after } = query.read()?;
+    let mut found = users::list(&state.shop, &search, &after, PAGE_LENGTH + 1).await?;
     let more = cut_page(&mut found, PAGE_LENGTH, |account| account.user.clone());
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &UsersPage { layout, search, users: found, more })

@@ -3,22 +3,20 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Form, Path};
 use askama::Template;
 
-use crate::web::api::lab_runs::find_run;
-use crate::web::middleware::{FormFields, LabReader, csrf};
+use crate::web::middleware::LabReader;
 use crate::web::pages::layout::Layout;
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
-use crate::web::{AppState, HttpResult, Problem, ProblemType, State, see_other};
-use holdfast_base::messages::message;
+use crate::web::{AppState, HttpResult, Problem};
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::progress::{self, Visitor};
 use holdfast_lab::run::LabRun;
 use holdfast_shop::sessions::Caller;
 
 /// Longest note, in characters; the table has the same.
-const MAX_NOTE: usize = 500;
+pub(super) const MAX_NOTE: usize = 500;
 /// The lessons of the sheet; `exercise-NAME` says what to find in each.
 const EXERCISES: [&str; 6] =
     ["lost-update", "one-replica", "check-then-delete", "outlived", "fence", "double-submit"];
@@ -30,6 +28,7 @@ pub struct HandIn {
     pub note: String,
     /// Whether this run is the one that was handed in; `None` if none was.
     pub is_this_run: Option<bool>,
+    pub errors: FormErrors,
 }
 
 impl HandIn {
@@ -45,53 +44,27 @@ impl HandIn {
         let Some(lesson) = lesson_of(run) else { return Ok(None) };
 
         let earlier = progress::handed_in(&state.shop.pool, lesson.name, visitor(student)).await?;
-        Ok(Some(match earlier {
-            Some((handed_in, note)) => Self { note, is_this_run: Some(handed_in == Some(run.id)) },
-            None => Self { note: String::new(), is_this_run: None },
-        }))
+        let (note, is_this_run) = match earlier {
+            Some((handed_in, note)) => (note, Some(handed_in == Some(run.id))),
+            None => (String::new(), None),
+        };
+        Ok(Some(Self { note, is_this_run, errors: FormErrors::default() }))
     }
 }
 
-fn visitor(student: &Caller) -> Visitor {
+pub(super) fn visitor(student: &Caller) -> Visitor {
     Visitor { id: student.id.0, user: Some(student.id) }
 }
 
 /// Returns the lesson of a run that is done, and was executed here.
-fn lesson_of(run: &LabRun) -> Option<&'static Lesson> {
+pub(super) fn lesson_of(run: &LabRun) -> Option<&'static Lesson> {
     let is_done = run.state.is_over() && !run.from_file;
     run.request.lesson.as_deref().filter(|_| is_done).and_then(lessons::named)
 }
 
-pub async fn hand_in(
-    state: State,
-    request: HttpRequest,
-    id: Path<String>,
-    form: Form<FormFields>,
-) -> HttpResult {
-    state.require_class(&request)?;
-    let user = csrf::check_form(&request, form.csrf()).await?;
-    if !user.caller.is_student {
-        let message = message!("class-students-only");
-        return Err(Problem::with_message(ProblemType::Forbidden, message));
-    }
-
-    let run = find_run(&state, &id).await?;
-    let lesson = lesson_of(&run).ok_or_else(|| Problem::field("run", "one of a lesson, done"))?;
-    let note = clean_note(form.text("note"))
-        .ok_or_else(|| Problem::field("note", format!("1 to {MAX_NOTE} characters")))?;
-
-    let visitor = visitor(&user.caller);
-    let is_stored =
-        progress::hand_in(&state.shop.pool, lesson.name, visitor, run.id, &note).await?;
-    if !is_stored {
-        return Err(Problem::field("run", "one that has shown its result"));
-    }
-    Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id)))
-}
-
 /// Returns a note as it is stored: with plain line ends, and without characters that Postgres or a
 /// terminal would not take.
-fn clean_note(typed: &str) -> Option<String> {
+pub(super) fn clean_note(typed: &str) -> Option<String> {
     let lines = typed.replace("\r\n", "\n");
     let note: String = lines.trim().chars().filter(|c| !c.is_control() || *c == '\n').collect();
     (1..=MAX_NOTE).contains(&note.chars().count()).then_some(note)

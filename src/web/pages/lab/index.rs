@@ -1,7 +1,6 @@
 //! The lab: a map of the lessons, a form for a custom load, the newest runs.
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::Form;
 use askama::Template;
 
@@ -11,7 +10,8 @@ use super::run_form::{self, FAULT_NUMBERS, LOAD_NUMBERS, RunForm};
 use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
-use crate::web::pages::layout::Layout;
+use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::{AppState, HttpResult, State, app_state};
 use holdfast_base::messages::message;
@@ -32,7 +32,7 @@ struct LabPage<'a> {
     progress: Progress,
     state: &'a AppState,
     form: RunForm,
-    file_wrong: Option<String>,
+    errors: FormErrors,
     runs: Vec<RunSummary>,
 }
 
@@ -60,12 +60,8 @@ impl LabPage<'_> {
         self.form.input.all("strategies").any(|name| name == strategy.name)
     }
 
-    fn error(&self, field: &str) -> Option<String> {
-        self.form.error(field, self.layout.language)
-    }
-
     fn shows_fault(&self) -> bool {
-        let is_wrong = |(field, _): &(&str, &str)| self.error(field).is_some();
+        let is_wrong = |(field, _): &(&str, &str)| self.errors.of(field).is_some();
         !self.form.value("fault").is_empty() || FAULT_NUMBERS.iter().any(is_wrong)
     }
 }
@@ -80,12 +76,12 @@ fn default_form() -> RunForm {
 }
 
 pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
-    page(&request, default_form(), None).await
+    page(&request, default_form(), FormErrors::default()).await
 }
 
 pub(super) async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult {
-    let why = Layout::minimal(request)?.text(why);
-    page(request, default_form(), Some(why)).await
+    let errors = FormErrors::field("file", &language_of(request).text(why));
+    page(request, default_form(), errors).await
 }
 
 pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -98,19 +94,15 @@ pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>
         form.wrong.push(("strategies", message!("lab-wrong-redlock", strategy)));
     }
     if !form.is_right() {
-        return page(&request, form, None).await;
+        let errors = form.errors(language_of(&request));
+        return page(&request, form, errors).await;
     }
     start_run(&state, NewRun { request: &load, user, visitor: None }, "").await
 }
 
-async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) -> HttpResult {
+async fn page(request: &HttpRequest, form: RunForm, errors: FormErrors) -> HttpResult {
     let state = app_state(request)?;
     let runs = store::newest(&state.shop.pool, None, None, MAX_LISTED_RUNS).await?;
-
-    let status = match (form.is_right(), &file_wrong) {
-        (true, None) => StatusCode::OK,
-        _ => StatusCode::UNPROCESSABLE_ENTITY,
-    };
 
     let page = LabPage {
         layout: Layout::of(request).await?,
@@ -118,8 +110,8 @@ async fn page(request: &HttpRequest, form: RunForm, file_wrong: Option<String>) 
         progress: Progress::of(request).await?,
         state,
         form,
-        file_wrong,
+        errors,
         runs,
     };
-    html(status, &page)
+    html(page.errors.status(), &page)
 }

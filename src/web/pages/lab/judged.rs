@@ -13,7 +13,8 @@ use crate::web::middleware::LabReader;
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
 use crate::web::pages::judgement::{self, JudgementView};
-use crate::web::pages::layout::Layout;
+use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, app_state};
 use holdfast_base::messages::message;
@@ -111,7 +112,7 @@ struct JudgedPage {
     layout: Layout,
     faults: Vec<&'static str>,
     locks: &'static [JudgedLock],
-    wrong: Option<String>,
+    errors: FormErrors,
 }
 
 #[derive(Debug, Template)]
@@ -123,7 +124,7 @@ struct JudgementPage<'a> {
 }
 
 pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
-    list_page(&request, None).await
+    list_page(&request, FormErrors::default()).await
 }
 
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
@@ -142,7 +143,10 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     check_public_form(&request, &upload.csrf).await?;
     match upload::parse(&upload.file) {
         Some(judgement) => judgement_page(&request, &judgement, true).await,
-        None => list_page(&request, Some("judge-file-invalid")).await,
+        None => {
+            let why = language_of(&request).text("judge-file-invalid");
+            list_page(&request, FormErrors::field("file", &why)).await
+        }
     }
 }
 
@@ -156,11 +160,10 @@ async fn judgement_page(
     html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
 }
 
-async fn list_page(request: &HttpRequest, wrong: Option<&str>) -> HttpResult {
-    let status = if wrong.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+async fn list_page(request: &HttpRequest, errors: FormErrors) -> HttpResult {
     let layout = Layout::of(request).await?;
-    let wrong = wrong.map(|message| layout.text(message));
-    html(status, &JudgedPage { layout, faults: fault_names(&JUDGED), locks: &JUDGED, wrong })
+    let status = errors.status();
+    html(status, &JudgedPage { layout, faults: fault_names(&JUDGED), locks: &JUDGED, errors })
 }
 
 fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
@@ -208,6 +211,26 @@ mod tests {
         assert_eq!(kinds.last(), Some(&"safe"));
         assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
         assert_eq!(locks[0].date(), "2026-11-25");
+    }
+
+    /// The terminal, the page and the document say the same of a lock.
+    #[test]
+    fn verdict_names_the_faults_that_touch_the_lock() {
+        let document = include_str!("../../../../docs/JUDGED.md");
+        let mut verdicts = Vec::new();
+        for JudgedLock { name, judgement } in JUDGED.iter() {
+            let language = Language::English;
+            let verdict = JudgementView { judgement, language, has_verdict: true }.verdict();
+            let file = format!("(judged/{name}.json)");
+            let written = document.split(&file).nth(1).unwrap().lines().nth(2).unwrap();
+            assert_eq!(written, format!("{verdict}."), "{name}");
+            verdicts.push((*name, verdict));
+        }
+
+        let of_advisory = "No lost update under the 5 faults that touch it; 9 do not apply";
+        assert!(verdicts.contains(&("advisory-lock", of_advisory.to_owned())), "{verdicts:?}");
+        let of_kazoo = "Loses updates under 1 of the 5 faults that touch it; 9 do not apply";
+        assert!(verdicts.contains(&("kazoo", of_kazoo.to_owned())), "{verdicts:?}");
     }
 
     #[test]

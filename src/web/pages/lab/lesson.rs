@@ -15,6 +15,7 @@ use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_
 use crate::web::middleware::{FormFields, LabReader, find_caller};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::{html, set_cookie};
 use crate::web::pages::visitor::visitor_of_form;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
@@ -34,6 +35,7 @@ struct LessonPage {
     lesson: &'static Lesson,
     shows: Vec<Source>,
     form: RunForm,
+    errors: FormErrors,
     votes: Votes,
     runs: Vec<RunSummary>,
 }
@@ -148,16 +150,16 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> HttpResult {
     let pool = &app_state(request)?.shop.pool;
     let layout = Layout::of(request).await?;
-    let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
 
     let page = LessonPage {
         access: run_access(request, Action::Lesson).await?,
         lesson,
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
+        errors: form.errors(layout.language),
         form,
         votes: Votes::of(request, lesson, &layout).await?,
         runs: store::newest(pool, None, Some(lesson.name), MAX_LISTED_RUNS).await?,
         layout,
     };
-    html(status, &page)
+    html(page.errors.status(), &page)
 }

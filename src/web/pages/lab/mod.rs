@@ -40,7 +40,7 @@ pub fn configure(config: &mut ServiceConfig) {
             // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
             resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
-        .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(hand_in::hand_in)))
+        .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(run::hand_in)))
         .service(resource("/lab/course", "GET").route(get().to(course::show)))
         .service(resource("/lab/exercise", "GET").route(get().to(hand_in::exercise)))
         .service(

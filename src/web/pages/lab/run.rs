@@ -2,24 +2,25 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::Path;
+use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::compare;
-use super::hand_in::HandIn;
+use super::hand_in::{self, HandIn};
 use super::progress::{Guesses, Progress};
 use super::run_form;
 use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
-use crate::web::middleware::LabReader;
 use crate::web::middleware::lab_access::{Action, RunAccess, run_access};
+use crate::web::middleware::{FormFields, LabReader, csrf};
 use crate::web::pages::format::{self, FormatTime as _};
-use crate::web::pages::layout::Layout;
+use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::pages::visitor::visitor;
-use crate::web::{AppState, HttpResult, Problem, State, see_other};
-use holdfast_base::messages::{Language, Text};
+use crate::web::{AppState, HttpResult, Problem, ProblemType, State, see_other};
+use holdfast_base::messages::{Language, Text, message};
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::progress;
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
@@ -161,22 +162,72 @@ pub async fn show(
     id: Path<String>,
 ) -> HttpResult {
     let run = find_run(&state, &id).await?;
-    let layout = Layout::of(&request).await?;
+    page(&state, &request, run, None).await
+}
+
+/// Shows a run, with the form *Hand in* as it was rejected, if it was.
+pub(super) async fn page(
+    state: &State,
+    request: &HttpRequest,
+    run: LabRun,
+    rejected: Option<(String, FormErrors)>,
+) -> HttpResult {
+    let layout = Layout::of(request).await?;
     let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
 
     let guesses = match lesson.filter(|_| run.state.is_over()) {
-        Some(lesson) => watched(&state, &request, lesson, &run, &layout).await?,
+        Some(lesson) => watched(state, request, lesson, &run, &layout).await?,
         None => None,
     };
 
     let handles = what_if::handles(&run);
     let compared = compare::player(&run, lesson, language);
     let player = compared.or_else(|| player(&run, lesson, &handles, language));
-    let (scenes, access) = (scenes(&run, language), run_access(&request, Action::Lesson).await?);
-    let hand_in = HandIn::of(&state, layout.caller.as_deref(), &run).await?;
+    let (scenes, access) = (scenes(&run, language), run_access(request, Action::Lesson).await?);
+    let status = rejected.as_ref().map_or(StatusCode::OK, |(_, errors)| errors.status());
+    let mut hand_in = HandIn::of(state, layout.caller.as_deref(), &run).await?;
+    if let (Some(form), Some((note, errors))) = (&mut hand_in, rejected) {
+        (form.note, form.errors) = (note, errors);
+    }
+
     let page = RunPage { lesson, guesses, player, handles, access, scenes, hand_in, layout, run };
-    html(StatusCode::OK, &page)
+    html(status, &page)
+}
+
+/// Hands in the run, with a note.
+pub async fn hand_in(
+    state: State,
+    request: HttpRequest,
+    id: Path<String>,
+    form: Form<FormFields>,
+) -> HttpResult {
+    state.require_class(&request)?;
+    let user = csrf::check_form(&request, form.csrf()).await?;
+    if !user.caller.is_student {
+        let message = message!("class-students-only");
+        return Err(Problem::with_message(ProblemType::Forbidden, message));
+    }
+
+    let run = find_run(&state, &id).await?;
+    let lesson =
+        hand_in::lesson_of(&run).ok_or_else(|| Problem::field("run", "one of a lesson, done"))?;
+    let typed = form.text("note");
+    let Some(note) = hand_in::clean_note(typed) else {
+        let most = [("most", hand_in::MAX_NOTE.into())];
+        let why = language_of(&request).text_with("hand-in-rule", &most);
+        let shown = typed.chars().take(hand_in::MAX_NOTE).collect();
+        let rejected = Some((shown, FormErrors::field("note", &why)));
+        return page(&state, &request, run, rejected).await;
+    };
+
+    let visitor = hand_in::visitor(&user.caller);
+    let is_stored =
+        progress::hand_in(&state.shop.pool, lesson.name, visitor, run.id, &note).await?;
+    if !is_stored {
+        return Err(Problem::field("run", "one that has shown its result"));
+    }
+    Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id)))
 }
 
 /// Records that the visitor sees the end of the run; returns the answers of all to show beside it:

@@ -1,7 +1,7 @@
 //! The form of a run: its input, its fields, and the request that it becomes.
 
 use crate::web::middleware::FormFields;
-use crate::web::pages::format::sentence;
+use crate::web::pages::rejection::FormErrors;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{Fault, FaultKind, Journey, RunRequest};
@@ -33,9 +33,10 @@ impl RunForm {
         self.input.trimmed(field)
     }
 
-    pub fn error(&self, field: &str, language: Language) -> Option<String> {
-        let (_, why) = self.wrong.iter().find(|(name, _)| *name == field)?;
-        Some(sentence(&why.text(language)))
+    pub fn errors(&self, language: Language) -> FormErrors {
+        let wrong = self.wrong.iter();
+        let errors = wrong.map(|(field, why)| ((*field).into(), why.text(language)));
+        FormErrors::from(Vec::from_iter(errors))
     }
 
     /// Reads a number; `None` if the field is empty or wrong. Commas may separate thousands.
