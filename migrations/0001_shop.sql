@@ -35,11 +35,12 @@ create table users (
     -- class-<12 hex digits>. Null again when the class ends: the nickname leaves, orders and ledgers
     -- stay.
     nickname      text        constraint users_nickname_shape
-                              check (nickname = btrim(nickname) and length(nickname) between 1 and 24)
+                              check (nickname = btrim(nickname) and length(nickname) between 1 and 24),
+    -- The nickname in the form in which nicknames are compared. The shop folds it: Postgres knows
+    -- ASCII alone in the locale C. Unique: two students do not differ in case or normal form alone.
+    folded_nickname text      constraint users_nickname_key unique,
+    constraint users_nickname_folded check ((nickname is null) = (folded_nickname is null))
 );
-
--- Two students of a class do not differ in case alone.
-create unique index users_nickname_key on users (lower(nickname));
 
 -- Only the SHA-256 of the session token is stored: read access to this table does not allow
 -- signing in.

@@ -101,3 +101,4 @@ audit-check-money-conserved = balances plus spending equal the money paid in
 audit-check-nothing-negative = no stock, balance, quantity or total is below zero
 audit-check-key-records = each order has the record of its idempotency key
 audit-check-stored-responses = each key record has its own id, and is about its order or its top-up
+audit-check-nicknames = each nickname is stored in the form in which it is compared, and is one student's

@@ -168,7 +168,7 @@ shop-session-ended-form = Your session had ended when you sent the form: nothing
 shop-new-here = New here?
 shop-have-account = Already have an account?
 shop-welcome = New accounts start with { $credit } to spend in this demo shop.
-shop-name-rule = 1 to 64 characters: a–z, 0–9, dot, dash and underscore; names that begin with “lab-” are reserved
+shop-name-rule = 1 to 64 characters: a–z (capitals count as small letters), 0–9, dot, dash and underscore; names that begin with “lab-” are reserved
 shop-name-taken = This name is taken. Choose another one.
 
 # Ledgers.

@@ -100,3 +100,4 @@ audit-check-money-conserved = 余额加支出等于存入的金额
 audit-check-nothing-negative = 没有低于零的库存、余额、数量或总额
 audit-check-key-records = 每个订单都有其幂等键的记录
 audit-check-stored-responses = 每条幂等键记录的标识正确，并对应其订单或充值
+audit-check-nicknames = 每个昵称都以用于比较的形式存储，且只属于一名学生

@@ -156,7 +156,7 @@ shop-session-ended-form = 提交表单时会话已经结束，没有做任何修
 shop-new-here = 还没有账户？
 shop-have-account = 已有账户？
 shop-welcome = 注册即获 { $credit }，可在本演示商店使用。
-shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以“lab-”开头的名字为保留名
+shop-name-rule = 1 到 64 个字符：a–z（不区分大小写）、0–9、点、短横线、下划线；以“lab-”开头的名字为保留名
 shop-name-taken = 此用户名已被占用，请换一个。
 
 # 账本。

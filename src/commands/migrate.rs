@@ -3,6 +3,7 @@
 use clap::Args;
 
 use holdfast_base::output;
+use holdfast_shop::audit::nicknames;
 use holdfast_shop::db;
 use holdfast_shop::seed::{self, SeedContents};
 
@@ -22,10 +23,13 @@ pub struct MigrateArgs {
 pub async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     output::announce("the schema is up to date");
+    let pool = db::pool(&options.database_url, 2)?;
+    for conflict in nicknames::find(&pool).await? {
+        tracing::warn!("{conflict}");
+    }
 
     let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
     if contents != SeedContents::default() {
-        let pool = db::pool(&options.database_url, 2)?;
         output::announce(match seed::seed(&pool, contents).await? {
             true => "demo data added",
             false => "the database is not empty: nothing added",

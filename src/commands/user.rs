@@ -11,6 +11,7 @@ use holdfast_base::flags::whole_number;
 use holdfast_base::output;
 use holdfast_services::DEMO_PASSWORD_LENGTH;
 use holdfast_shop::db;
+use holdfast_shop::names;
 use holdfast_shop::users::{self, Credentials};
 use holdfast_shop::{Failure, Rejection};
 
@@ -37,7 +38,7 @@ pub struct UserAddArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct UserPasswordArgs {
-    /// Name of the user: 1 to 64 characters of a-z 0-9 . _ -
+    /// Name of the user: 1 to 64 characters of a-z 0-9 . _ -; Alice is alice
     pub name: String,
     /// Password, instead of a prompt
     #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
@@ -63,26 +64,31 @@ pub async fn user(command: UserCommand) -> anyhow::Result<()> {
             let (pool, password, min_length) = with_password(&user).await?;
             let credentials = Credentials { user: user.name.clone(), password };
             let added = users::create(&pool, credentials, admin, None, min_length).await;
-            added.map(|_| format!("user {} added", user.name))
+            added.map(|_| format!("user {} added", stored(&user.name)))
         }
         UserCommand::Passwd(user) => {
             let (pool, password, min_length) = with_password(&user).await?;
             let set = users::set_password(&pool, &user.name, password, min_length).await;
             set.map(|is_disabled| {
                 let note = if is_disabled { "; the user stays disabled" } else { "" };
-                format!("password of {} changed, sessions ended{note}", user.name)
+                format!("password of {} changed, sessions ended{note}", stored(&user.name))
             })
         }
         UserCommand::Disable(UserNameArgs { name, database }) => {
             let disabled = users::disable(&connect(&database).await?, &name).await;
-            disabled.map(|_| format!("user {name} disabled, sessions ended"))
+            disabled.map(|_| format!("user {} disabled, sessions ended", stored(&name)))
         }
         UserCommand::Enable(UserNameArgs { name, database }) => {
             let enabled = users::enable(&connect(&database).await?, &name).await;
-            enabled.map(|_| format!("user {name} enabled"))
+            enabled.map(|_| format!("user {} enabled", stored(&name)))
         }
     };
     Ok(output::print(&(done.map_err(user_error)? + "\n"))?)
+}
+
+/// Returns the name of a user who exists, as it is stored.
+fn stored(name: &str) -> String {
+    names::user_name(name).unwrap_or_default()
 }
 
 /// Returns the database, the new password and its minimum length.

@@ -55,6 +55,8 @@ async fn failing_checks(shop: &Shop, forgery: &str) -> Vec<String> {
 async fn database_to_forge() -> Shop {
     let mut shop = shop_with_history().await;
     pay_in_lab(&shop).await;
+    shop.execute("update users set nickname = 'Mia', folded_nickname = 'mia' where name = 'carol'")
+        .await;
     shop.assert_sound().await;
     // A database with open connections can't be copied.
     shop.replicas.clear();

@@ -53,6 +53,7 @@ mod logs;
 mod malformed_requests;
 mod metrics;
 mod migrate;
+mod names;
 mod next_return;
 mod openapi;
 mod order_expiry;

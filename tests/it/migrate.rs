@@ -120,3 +120,38 @@ async fn demo_users_are_inserted_only_on_request() {
         }
     }
 }
+
+/// A dump, or a statement by hand, brings nicknames that this build takes for one: the two stay,
+/// and are named.
+#[tokio::test]
+async fn nicknames_that_are_one_are_listed() {
+    let shop = Shop::without_replicas().await;
+    shop.execute(
+        "insert into users (id, name, password_hash, nickname, folded_nickname)
+         values (gen_random_uuid(), 'class-1', '', 'Émile', 'Émile'),
+                (gen_random_uuid(), 'class-2', '', 'émile', 'émile'),
+                (gen_random_uuid(), 'class-3', '', 'Ömer', 'Ömer'),
+                (gen_random_uuid(), 'class-4', '', 'Mia', 'mia')",
+    )
+    .await;
+
+    let (success, stderr) = run_migrate_with(&shop, &[]).await;
+    assert!(success, "{stderr}");
+    let both = "the students Émile and émile have the same nickname";
+    let other = "the nickname Ömer is stored as Ömer, and compared as ömer";
+    assert!(stderr.contains(both) && stderr.contains(other), "{stderr}");
+    assert!(stderr.contains("/lab/class") && !stderr.contains("Mia"), "{stderr}");
+
+    assert_eq!(shop.failing_checks().await, ["nicknames"]);
+    let nicknames = "select count(*) from users where nickname in ('Émile', 'émile', 'Ömer')";
+    assert_eq!(shop.number(nicknames).await, 3);
+
+    // As the advice says.
+    shop.execute(
+        "update users set nickname = null, folded_nickname = null
+          where nickname in ('Émile', 'Ömer')",
+    )
+    .await;
+    shop.assert_sound().await;
+    assert_eq!(run_migrate_with(&shop, &[]).await, (true, String::new()));
+}

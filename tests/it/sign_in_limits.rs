@@ -56,6 +56,22 @@ async fn password_guessing_does_not_lock_out_owner() {
     }
 }
 
+/// Each form of a name is guessed at within one limit, and an address is known for all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn forms_of_a_name_share_one_limit() {
+    let shop =
+        shop_with_limits(1, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "3/h:3"), BEHIND_A_PROXY]).await;
+    let known_address = "203.0.113.7";
+    assert_eq!(sign_in_from(&shop, 0, known_address, "Bob", "bob").await.status, 201);
+    let mut statuses = Vec::new();
+    for (n, name) in ["bob", "Bob", "BOB", "ｂｏｂ", "bOb"].into_iter().enumerate() {
+        let from = format!("198.51.100.{n}");
+        statuses.push(sign_in_from(&shop, 0, &from, name, "a guess").await.status);
+    }
+    assert_eq!(statuses, [401, 401, 429, 429, 429]);
+    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status, 201);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_limit_counts_all_names_together() {
     let shop = shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN", "3/h:3"), BEHIND_A_PROXY]).await;

@@ -66,7 +66,7 @@ async fn nickname_is_visible_and_of_one_device() {
     assert!(page.contains("You are in the class as Mia Lu"), "{page}");
     let taken = join(&Visitor::new(&shop), &code, "mIA lu").await;
     assert_eq!(taken.status, 409);
-    assert!(taken.words().contains("Somebody is in the class under this name"));
+    assert!(taken.words().contains("Somebody is in the class as Mia Lu"));
 
     let markup = joined(&shop, &code, "<b>Bo</b>\"&").await;
     let page = markup.get("/lab").await;
@@ -86,6 +86,44 @@ async fn nickname_is_visible_and_of_one_device() {
     assert_eq!(join(&Visitor::new(&shop), &code, "Mia Lu").await.status, 409);
 }
 
+/// Postgres alone folds ASCII only, in the locale C.
+#[tokio::test(flavor = "multi_thread")]
+async fn nickname_is_one_in_any_case_and_normal_form() {
+    let (shop, code) = class_shop().await;
+    for (joins, others) in [
+        ("Émile", &["émile", "ÉMILE", "E\u{301}mile", "e\u{301}mile"][..]),
+        ("ömer", &["ÖMER", "O\u{308}mer"]),
+        ("Jose\u{301}", &["José", "JOSÉ"]),
+        ("ΝΊΚΟΣ", &["Νίκος"]),
+        ("タロウ", &["ﾀﾛｳ"]),
+        ("小明", &["  小明 "]),
+        ("Ｍｉａ", &["Mia"]),
+        ("한", &["\u{1112}\u{1161}\u{11ab}"]),
+    ] {
+        let student = joined(&shop, &code, joins).await;
+        for other in others {
+            let taken = join(&Visitor::new(&shop), &code, other).await;
+            assert_eq!(taken.status, 409, "{joins} and {other}: {}", taken.location);
+            let shown = joins.replace("e\u{301}", "é");
+            let why = format!("Somebody is in the class as {shown}");
+            assert!(taken.words().contains(&why), "{other}: {}", taken.words());
+        }
+
+        // Signing out frees the name: who joins under another form of it goes on.
+        let csrf = student.get("/join").await.csrf();
+        student.post("/sign-out", &format!("csrf={csrf}")).await;
+        joined(&shop, &code, others[0]).await;
+    }
+    assert_eq!(shop.number("select count(*) from users where nickname is not null").await, 8);
+
+    // Other letters are other names.
+    for other in ["Emile", "Omer", "小民", "太郎", "Weiß", "Weiss"] {
+        joined(&shop, &code, other).await;
+    }
+    // 24 characters, however they are composed.
+    joined(&shop, &code, &"e\u{301}".repeat(24)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_joins_at_once_make_one_student() {
     let (mut shop, code) = class_shop().await;
@@ -100,8 +138,9 @@ async fn many_joins_at_once_make_one_student() {
     assert_eq!(shop.number("select count(*) from users where nickname is not null").await, 1);
 
     shop.execute(
-        "insert into users (id, name, password_hash, nickname)
-         select gen_random_uuid(), 'class-' || n, '', 'n' || n from generate_series(2, 200) n",
+        "insert into users (id, name, password_hash, nickname, folded_nickname)
+         select gen_random_uuid(), 'class-' || n, '', 'n' || n, 'n' || n
+           from generate_series(2, 200) n",
     )
     .await;
     let full = join(&Visitor::new(&shop), &code, "Late").await;

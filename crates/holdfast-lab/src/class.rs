@@ -24,8 +24,8 @@ const CODE_LENGTH: usize = 6;
 pub enum JoinResult {
     Joined(SessionToken),
     WrongCode,
-    /// Another device has a session under this nickname.
-    Taken,
+    /// Another device has a session under this nickname, which its student typed like that.
+    Taken(String),
     Full,
 }
 
@@ -105,7 +105,7 @@ pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<JoinResult,
 
     let result = match students::join(&mut tx, nickname).await? {
         students::JoinResult::Joined(session) => JoinResult::Joined(session),
-        students::JoinResult::Taken => JoinResult::Taken,
+        students::JoinResult::Taken(nickname) => JoinResult::Taken(nickname),
         students::JoinResult::Full => JoinResult::Full,
     };
     tx.commit().await?;

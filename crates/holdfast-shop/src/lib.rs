@@ -31,6 +31,7 @@ pub mod audit;
 pub mod baskets;
 pub mod jobs;
 pub mod lock_family;
+pub mod names;
 pub mod passwords;
 pub mod seed;
 pub mod sessions;

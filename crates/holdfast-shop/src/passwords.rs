@@ -1,5 +1,8 @@
 //! Hashes and verifies passwords with argon2id.
 //!
+//! A password is hashed in NFC: `é` is the same character, whether a keyboard composes it or not.
+//! Case and width are never changed.
+//!
 //! A hash takes tens of milliseconds and 19 MiB by design. Guarantees: a bounded number of hashes
 //! run at a time, each in memory that the process allocates once and reuses; a bounded number of
 //! callers wait, in FIFO order, and a caller beyond that is rejected at once
@@ -15,6 +18,7 @@ use argon2::password_hash::{self, CustomizedPasswordHasher, PasswordVerifier, tr
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::failure::Error;
 
@@ -40,6 +44,7 @@ struct HashMemory(RefCell<Vec<Block>>);
 
 impl HashMemory {
     fn hash(&self, password: &str) -> password_hash::Result<String> {
+        let password = composed(password);
         let salt = try_generate_salt().map_err(|_| password_hash::Error::Crypto)?;
         let params = Params::default();
         self.hash_password_with_params(password.as_bytes(), &salt, params)
@@ -50,8 +55,12 @@ impl HashMemory {
         let hash = hash.unwrap_or_else(|| {
             DUMMY_HASH.get_or_init(|| self.hash("nobody's password").unwrap_or_default())
         });
-        PasswordHash::new(hash)
-            .is_ok_and(|hash| self.verify_password(password.as_bytes(), &hash).is_ok())
+        let Ok(hash) = PasswordHash::new(hash) else { return false };
+        let matches = |password: &str| self.verify_password(password.as_bytes(), &hash).is_ok();
+
+        let composed = composed(password);
+        // A hash that was made before passwords were composed is one of the bytes as typed.
+        matches(&composed) || (composed != password && matches(password))
     }
 }
 
@@ -92,6 +101,15 @@ impl CustomizedPasswordHasher<PasswordHash> for HashMemory {
             hash: Some(Output::new(output)?),
         })
     }
+}
+
+fn composed(password: &str) -> String {
+    password.nfc().collect()
+}
+
+/// Returns the number of characters of a password, as it is hashed.
+pub(super) fn length(password: &str) -> usize {
+    password.nfc().count()
 }
 
 pub async fn hash(password: String) -> Result<String, Error> {
@@ -153,6 +171,24 @@ mod tests {
             assert!(!memory.verify(password, None));
         }
         assert_eq!(memory.0.borrow().len(), Params::default().block_count());
+    }
+
+    #[test]
+    fn passwords_are_composed_and_old_hashes_verified() {
+        let memory = HashMemory::default();
+        let (composed, typed) = ("Crème 1", "Cre\u{300}me 1");
+        let hash = memory.hash(typed).expect("a hash");
+        for password in [composed, typed] {
+            assert!(memory.verify(password, Some(&hash)), "{password:?}");
+        }
+        for other in ["crème 1", "Creme 1", "Crème １"] {
+            assert!(!memory.verify(other, Some(&hash)), "{other:?}");
+        }
+
+        let old = Argon2::default().hash_password(typed.as_bytes()).expect("a hash").to_string();
+        assert!(memory.verify(typed, Some(&old)));
+        assert!(!memory.verify(composed, Some(&old)));
+        assert_eq!((length(typed), length("한글")), (7, 2));
     }
 
     #[test]

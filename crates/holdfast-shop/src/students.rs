@@ -1,16 +1,17 @@
 //! Students of a class: users without a password, who join under a nickname.
 //!
-//! Guarantees: a nickname is one student's, whatever its case, until its sessions have ended; who
-//! joins under it then goes on with its orders and answers. When the class ends, the nicknames are
-//! erased; orders, accounts and ledgers stay. Joins, removals and the end of a class are
-//! serialized, also across replicas. Tests: `tests/pages/join.rs`.
+//! Guarantees: a nickname is one student's, in any of its forms ([`names::folded`]), until its
+//! sessions have ended; who joins under it then goes on with its orders and answers. When the
+//! class ends, the nicknames are erased; orders, accounts and ledgers stay. Joins, removals and the
+//! end of a class are serialized, also across replicas. Tests: `tests/pages/join.rs`.
 
 use sqlx::PgConnection;
+use unicode_normalization::UnicodeNormalization as _;
 use uuid::Uuid;
 
 use super::failure::Error;
 use super::sessions::{self, SessionToken};
-use super::{UserId, users};
+use super::{UserId, names, users};
 use crate::db::Pool;
 
 /// Longest nickname, in characters; the table has the same.
@@ -21,16 +22,17 @@ pub const MAX_STUDENTS: i64 = 200;
 #[derive(Debug, Clone)]
 pub enum JoinResult {
     Joined(SessionToken),
-    /// Another device has a session under this nickname.
-    Taken,
+    /// Another device has a session under this nickname, which its student typed like that.
+    Taken(String),
     Full,
 }
 
-/// Returns a nickname with single spaces, as it is stored; `None` if it is empty or too long, or
-/// has characters that cannot be seen: two names that look the same would be two students, and one
-/// that reverses its line would be hard to read.
+/// Returns a nickname in NFC with single spaces, as it is stored; `None` if it is empty or too
+/// long, or has characters that cannot be seen: two names that look the same would be two students,
+/// and one that reverses its line would be hard to read.
 pub fn clean(nickname: &str) -> Option<String> {
-    let words: Vec<&str> = nickname.split_whitespace().collect();
+    let composed: String = nickname.nfc().collect();
+    let words: Vec<&str> = composed.split_whitespace().collect();
     let name = words.join(" ");
     let length = name.chars().count();
     let is_valid = (1..=MAX_NICKNAME).contains(&length) && !name.contains(is_invisible);
@@ -52,17 +54,17 @@ fn is_invisible(c: char) -> bool {
 /// [`lock`].
 pub async fn join(connection: &mut PgConnection, nickname: &str) -> Result<JoinResult, Error> {
     let known = sqlx::query!(
-        r#"select u.id, u.disabled_at is not null or exists (
+        r#"select u.id, u.nickname as "nickname!", u.disabled_at is not null or exists (
                   select from sessions s where s.user_id = u.id and s.expires_at > clock_timestamp()
               ) as "is_taken!"
-             from users u where lower(u.nickname) = lower($1)"#,
-        nickname,
+             from users u where u.folded_nickname = $1"#,
+        names::folded(nickname),
     )
     .fetch_optional(&mut *connection)
     .await?;
 
     let student = match known {
-        Some(known) if known.is_taken => return Ok(JoinResult::Taken),
+        Some(known) if known.is_taken => return Ok(JoinResult::Taken(known.nickname)),
         Some(known) => UserId(known.id),
         None if count(connection).await? >= MAX_STUDENTS => return Ok(JoinResult::Full),
         None => create(connection, nickname).await?,
@@ -90,9 +92,14 @@ async fn create(connection: &mut PgConnection, nickname: &str) -> Result<UserId,
 
     let inserted = users::insert(connection, &name, hash, false).await?;
     let id = inserted.ok_or_else(|| Error::Bug(format!("there already is a user {name}")))?;
-    sqlx::query!("update users set nickname = $2 where id = $1", id.0, nickname)
-        .execute(connection)
-        .await?;
+    sqlx::query!(
+        "update users set nickname = $2, folded_nickname = $3 where id = $1",
+        id.0,
+        nickname,
+        names::folded(nickname),
+    )
+    .execute(connection)
+    .await?;
     Ok(id)
 }
 
@@ -123,7 +130,8 @@ pub async fn dismiss(
 ) -> Result<Vec<UserId>, Error> {
     // Disabled: nobody signs in as a class's user.
     let students = sqlx::query_scalar!(
-        r#"update users set nickname = null, disabled_at = coalesce(disabled_at, now())
+        r#"update users set nickname = null, folded_nickname = null,
+                disabled_at = coalesce(disabled_at, now())
             where nickname is not null and ($1::uuid is null or id = $1)
         returning id as "id: UserId""#,
         student.map(|student| student.0),
@@ -151,6 +159,7 @@ mod tests {
             ("=1+1", "=1+1"),
             ("🦊", "🦊"),
             ("O’Neil-Weiß", "O’Neil-Weiß"),
+            ("Jose\u{301}", "José"),
         ] {
             assert_eq!(clean(typed).as_deref(), Some(stored), "{typed:?}");
         }

@@ -14,11 +14,10 @@ use uuid::Uuid;
 use super::failure::{Error, Failure, Rejection, StoredResponse};
 use super::sessions::{self, SessionToken};
 use super::store::accounts::open_balance;
-use super::{Shop, UserId, passwords};
+use super::{Shop, UserId, names, passwords};
 use crate::db::Pool;
 use holdfast_base::messages::message;
 
-const MAX_NAME_LENGTH: usize = 64;
 pub const MAX_PASSWORD_LENGTH: usize = 256;
 /// Credit of a user who signs up: enough for a first purchase.
 pub const WELCOME_CENTS: i64 = 10_000;
@@ -29,8 +28,8 @@ pub(super) const CLASS_NAME_PREFIX: &str = "class-";
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// 1 to 64 of `a-z0-9._-`.
-    #[schema(example = "alice", pattern = "^[a-z0-9._-]{1,64}$")]
+    /// 1 to 64 of `a-z0-9._-`; `Alice` is `alice`.
+    #[schema(example = "alice", pattern = "^[A-Za-z0-9._-]{1,64}$")]
     pub user: String,
     /// A new one: 8 to 256 characters, unless the shop has another minimum.
     #[schema(example = "alice", min_length = 3, max_length = 256)]
@@ -56,6 +55,7 @@ pub struct PasswordChange {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedUser {
     pub id: UserId,
+    /// The name as it is stored: in small letters.
     pub user: String,
 }
 
@@ -68,8 +68,7 @@ pub async fn create(
     welcome: Option<Uuid>,
     min_length: u16,
 ) -> Result<StoredResponse, Failure> {
-    let hash = check_credentials(&credentials, min_length).await?;
-    let user = credentials.user;
+    let (user, hash) = check_credentials(credentials, min_length).await?;
 
     let mut tx = pool.begin().await?;
     let Some(id) = insert(&mut tx, &user, &hash, admin).await? else {
@@ -83,19 +82,23 @@ pub async fn create(
     Ok(StoredResponse::json(201, &CreatedUser { id, user })?)
 }
 
-async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result<String, Failure> {
-    if !is_valid_name(&credentials.user) {
-        let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
-        return Err(Rejection::Invalid("user".into(), why).into());
-    }
+/// Returns the name as it is stored, and the hash of the password.
+async fn check_credentials(
+    credentials: Credentials,
+    min_length: u16,
+) -> Result<(String, String), Failure> {
+    let Some(name) = names::user_name(&credentials.user) else {
+        return Err(Rejection::Invalid("user".into(), names::user_name_rule()).into());
+    };
     check_new_password("password", &credentials.password, min_length)?;
     for (prefix, of) in [(LAB_NAME_PREFIX, "the lab"), (CLASS_NAME_PREFIX, "students")] {
-        if credentials.user.starts_with(prefix) {
+        if name.starts_with(prefix) {
             let why = format!("names that begin with {prefix} are reserved for {of}");
             return Err(Rejection::Invalid("user".into(), why).into());
         }
     }
-    Ok(passwords::hash(credentials.password.clone()).await?)
+    let hash = passwords::hash(credentials.password).await?;
+    Ok((name, hash))
 }
 
 pub async fn insert(
@@ -169,11 +172,12 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<SignIn, Er
     let Credentials { user, password } = credentials;
 
     // An impossible name is replaced by null, and rejected as slowly as any other.
-    let is_possible = is_valid_name(&user) && password.chars().count() <= MAX_PASSWORD_LENGTH;
+    let is_possible = passwords::length(&password) <= MAX_PASSWORD_LENGTH;
+    let name = names::user_name(&user).filter(|_| is_possible);
     let user = sqlx::query!(
         r#"select id, password_hash, disabled_at is not null as "is_disabled!"
              from users where name = $1"#,
-        is_possible.then_some(user),
+        name,
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
@@ -245,7 +249,7 @@ pub async fn set_password(
 ) -> Result<bool, Failure> {
     let hash = hash_new_password("password", password, min_length).await?;
     let mut tx = pool.begin().await?;
-    let is_disabled = set_password_in(&mut tx, name, &hash).await?;
+    let is_disabled = set_password_in(&mut tx, &stored_name(name)?, &hash).await?;
     tx.commit().await?;
     Ok(is_disabled)
 }
@@ -283,7 +287,7 @@ pub(super) async fn set_password_in(
 /// Disables a user and ends the user's sessions. Orders, account and ledgers stay.
 pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
-    disable_in(&mut tx, name).await?;
+    disable_in(&mut tx, &stored_name(name)?).await?;
     tx.commit().await?;
     Ok(())
 }
@@ -301,7 +305,7 @@ pub(super) async fn disable_in(tx: &mut PgConnection, name: &str) -> Result<(), 
 }
 
 pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
-    enable_in(&mut *pool.acquire().await?, name).await
+    enable_in(&mut *pool.acquire().await?, &stored_name(name)?).await
 }
 
 pub(super) async fn enable_in(connection: &mut PgConnection, name: &str) -> Result<(), Failure> {
@@ -321,13 +325,8 @@ pub(super) fn unknown_user(name: &str) -> Rejection {
     Rejection::NotFound(message!("problem-missing-user", name))
 }
 
-pub fn is_valid_name(name: &str) -> bool {
-    (1..=MAX_NAME_LENGTH).contains(&name.len()) && has_name_characters(name)
-}
-
-/// Returns whether a text may be a part of a name.
-pub(super) fn has_name_characters(text: &str) -> bool {
-    text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
+fn stored_name(typed: &str) -> Result<String, Rejection> {
+    names::user_name(typed).ok_or_else(|| unknown_user(typed))
 }
 
 fn check_new_password(
@@ -336,26 +335,10 @@ fn check_new_password(
     min_length: u16,
 ) -> Result<(), Rejection> {
     let lengths = usize::from(min_length)..=MAX_PASSWORD_LENGTH;
-    if lengths.contains(&password.chars().count()) {
+    if lengths.contains(&passwords::length(password)) {
         Ok(())
     } else {
         let why = format!("{min_length} to {MAX_PASSWORD_LENGTH} characters");
         Err(Rejection::Invalid(field.into(), why))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn valid_names_are_short_and_plain() {
-        let longest = "a".repeat(MAX_NAME_LENGTH);
-        for name in ["a", "lab-7", "dora.the_2nd", &longest] {
-            assert!(is_valid_name(name), "{name}");
-        }
-        for name in ["", "Dora", "dora smith", "dora@home", "dör", &format!("{longest}a")] {
-            assert!(!is_valid_name(name), "{name}");
-        }
     }
 }

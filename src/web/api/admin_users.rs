@@ -22,7 +22,7 @@ use holdfast_shop::{Execution, Failure, UserId};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct UserFilter {
-    /// A part of the name.
+    /// A part of the name, in any case.
     #[serde(default)]
     search: String,
 }
@@ -121,11 +121,12 @@ async fn execute(
     change: impl AsyncFnOnce(&State, &UserCommand) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let key = idempotency_key(&request)?;
-    let (user, _) = find(&state, name).await?;
+    let (user, account) = find(&state, name).await?;
     let admin = admin.0.caller.id;
     let request_id = begin_command(&request);
 
-    let command = UserCommand { admin, user, name: name.to_owned(), key, request_id };
+    // The stored name: with another form of it, a retry would be another request.
+    let command = UserCommand { admin, user, name: account.user, key, request_id };
     let changed = change(&state, &command).await;
     state.sessions.invalidate_user(user)?;
     command_response(changed, &Probe::Off)

@@ -17,8 +17,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::web::{Problem, ProblemType};
-use holdfast_shop::UserId;
-use holdfast_shop::users::is_valid_name;
+use holdfast_shop::{UserId, names};
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
 /// removed at the user's next sign-in after that, or when the user has not signed in for as long.
@@ -116,7 +115,7 @@ impl RateLimits {
         self.take_permits(vec![limit]).await.map(drop)
     }
 
-    /// Counts a sign-in as `name`, or a sign-up.
+    /// Counts a sign-in as `name`, in any of its forms, or a sign-up.
     ///
     /// The address limit is checked first, because looking up whether the address is known costs a
     /// call to Redis. A sign-in that the name limit rejects has therefore been counted for its
@@ -137,20 +136,20 @@ impl RateLimits {
         self.take_permits(limits).await?;
 
         // An invalid name has no account, and so no password to guess.
-        let name = name.filter(|name| is_valid_name(name));
+        let name = name.and_then(names::user_name);
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
-        let who = match self.limiter.is_remembered(name, &address).await {
+        let who = match self.limiter.is_remembered(&name, &address).await {
             true => format!("{name}@{address}"),
-            false => name.to_owned(),
+            false => name,
         };
         self.take_permits(vec![("sign-in-name", self.rates.name, who)]).await.map(drop)
     }
 
     /// Records a successful sign-in: the address has its own name limit from now on.
     pub async fn trust_address(&self, request: &HttpRequest, name: &str) {
-        if self.rates.name.is_some() {
+        if let (Some(name), Some(_)) = (names::user_name(name), self.rates.name) {
             let address = rate_limit_key(self.address(request));
-            self.limiter.remember(name, &address, KNOWN_ADDRESS_TTL).await;
+            self.limiter.remember(&name, &address, KNOWN_ADDRESS_TTL).await;
         }
     }
 }

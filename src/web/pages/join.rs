@@ -74,8 +74,8 @@ pub async fn join(state: State, request: HttpRequest, form: Form<FormFields>) ->
                 let why = language.text("join-wrong-code");
                 (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field("code", &why))
             }
-            JoinResult::Taken => {
-                let why = language.text("join-taken");
+            JoinResult::Taken(nickname) => {
+                let why = language.text_with("join-taken", &[("nickname", nickname.into())]);
                 (StatusCode::CONFLICT, FormErrors::field("nickname", &why))
             }
             JoinResult::Full => {

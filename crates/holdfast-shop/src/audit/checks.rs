@@ -1,4 +1,4 @@
-//! All checks of the shop's books, one statement each: `checks.sql`.
+//! All checks of the shop's books, one statement each: `checks.sql`, and one of names.
 //!
 //! A check is a query for violations, and holds if there are none. Those that look at the rows of a
 //! table one by one are executed in steps of [`BLOCKS_PER_STEP`], so that each statement ends long
@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::super::Error;
+use super::nicknames;
 use crate::db::ErrorClass;
 use holdfast_base::messages::{Message, message};
 use holdfast_base::output::grouped;
@@ -45,7 +46,7 @@ impl AuditProgress {
     }
 
     fn before(done: usize, check: &'static str) -> Self {
-        Self { done, total: checks().count(), check }
+        Self { done, total: checks().count() + 1, check }
     }
 }
 
@@ -119,12 +120,12 @@ pub(super) async fn run(
             violations.add(tx, &query).await.map_err(|error| explain(check.name, error))?;
         }
 
-        results.push(AuditCheck {
-            name: check.name.to_owned(),
-            ok: violations.number == 0,
-            detail: violations.detail(check.rule),
-        });
+        results.push(violations.result(check.name, check.rule));
     }
+
+    report(AuditProgress::before(results.len(), nicknames::NAME));
+    let violations = Violations::of(nicknames::conflicts(tx).await?);
+    results.push(violations.result(nicknames::NAME, nicknames::RULE));
     Ok(results)
 }
 
@@ -143,6 +144,17 @@ struct Violations {
 }
 
 impl Violations {
+    fn of(mut found: Vec<String>) -> Self {
+        let number = i64::try_from(found.len()).unwrap_or(i64::MAX);
+        found.truncate(MAX_LISTED);
+        Self { listed: found, number }
+    }
+
+    fn result(&self, name: &str, rule: &str) -> AuditCheck {
+        let (ok, detail) = (self.number == 0, self.detail(rule));
+        AuditCheck { name: name.to_owned(), ok, detail }
+    }
+
     async fn add(&mut self, tx: &mut PgConnection, query: &str) -> Result<(), Error> {
         // Materialized: to find a few rows, and without statistics, Postgres chooses a merge join
         // by sku alone, which is quadratic in the orders of an item.

@@ -8,6 +8,7 @@ pub mod audits;
 pub mod checks;
 pub mod conservation;
 pub mod item;
+pub mod nicknames;
 
 use std::time::Duration;
 

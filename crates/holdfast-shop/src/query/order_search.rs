@@ -108,8 +108,8 @@ impl OrderSearch {
             search.id = Some(id);
         }
         if !user.is_empty() {
-            let Some(pattern) = containing(user) else { return Ok(None) };
-            search.user = Some(match users::id(shop, &user.to_lowercase()).await? {
+            let Some(pattern) = users::name_pattern(user) else { return Ok(None) };
+            search.user = Some(match users::id(shop, user).await? {
                 Some(user) => UserPart::Whole(user),
                 None => UserPart::Part(pattern),
             });

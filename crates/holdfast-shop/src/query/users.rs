@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use super::text_search::containing;
 use crate::failure::Error;
-use crate::users::{LAB_NAME_PREFIX, has_name_characters, is_valid_name};
-use crate::{Shop, UserId};
+use crate::users::LAB_NAME_PREFIX;
+use crate::{Shop, UserId, names};
 
 /// A user as an admin sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,7 +42,7 @@ macro_rules! accounts {
     };
 }
 
-/// Returns the users whose name contains `search`, by name, after `after`.
+/// Returns the users whose name contains `search`, in any case, by name, after `after`.
 pub async fn list(
     shop: &Shop,
     search: &str,
@@ -50,8 +50,9 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<UserAccount>, Error> {
     // Also characters that Postgres refuses.
-    let pattern = containing(search).filter(|_| has_name_characters(after));
-    let Some(pattern) = pattern else { return Ok(Vec::new()) };
+    let pattern = name_pattern(search).zip(names::part_of_user_name(after));
+    let Some((pattern, after)) = pattern else { return Ok(Vec::new()) };
+
     let users = accounts!(
         "where name > $1 and name ~ $2 and lab_account_of is null
            and not starts_with(name, $3)
@@ -64,21 +65,22 @@ pub async fn list(
     Ok(users.fetch_all(&mut *shop.connection().await?).await?)
 }
 
-/// Returns a user by name.
+/// Returns [`containing`] for the names of users; `None` if no name contains the part.
+pub(super) fn name_pattern(part: &str) -> Option<String> {
+    containing(&names::part_of_user_name(part.trim())?)
+}
+
+/// Returns a user by name, in any case.
 pub async fn find(shop: &Shop, name: &str) -> Result<Option<(UserId, UserAccount)>, Error> {
-    if name.starts_with(LAB_NAME_PREFIX) {
-        return Ok(None);
-    }
     let Some(id) = id(shop, name).await? else { return Ok(None) };
     let account = account(&mut *shop.connection().await?, id).await?;
+    let account = account.filter(|account| !account.user.starts_with(LAB_NAME_PREFIX));
     Ok(account.map(|account| (id, account)))
 }
 
-/// Returns the id of a user, also of one of the lab.
+/// Returns the id of a user by name, in any case; also of one of the lab.
 pub async fn id(shop: &Shop, name: &str) -> Result<Option<UserId>, Error> {
-    if !is_valid_name(name) {
-        return Ok(None);
-    }
+    let Some(name) = names::user_name(name) else { return Ok(None) };
     Ok(sqlx::query_scalar!(r#"select id as "id: UserId" from users where name = $1"#, name)
         .fetch_optional(&mut *shop.connection().await?)
         .await?)
