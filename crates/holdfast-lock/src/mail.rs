@@ -4,7 +4,8 @@
 //! Guarantees: a message to a holder is published only while Redis has the lock under the lease
 //! that the sender names. It may be lost, as may any message of Redis's `PUBLISH`, and when it
 //! arrives, the lease may have ended: the receiver compares [`crate::FencedGuard::lease_id`]. It is
-//! neither confidential nor authentic: who can publish in this Redis can send any.
+//! neither confidential nor authentic: who can publish in this Redis can send any. An inbox keeps at
+//! most 16 MiB for its reader, and drops what arrives beyond (`redis/messages.rs`).
 
 use std::future::pending;
 use std::sync::{Arc, LazyLock};
@@ -12,11 +13,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Script, cmd};
-use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::process::name_in;
-use crate::redis::{ShardListener, sharded_channel};
+use crate::redis::{MessageReceiver, MessageSender, ShardListener, message_queue, sharded_channel};
 use crate::time::sleep;
 use crate::{Error, LockKey, Locks, Redis};
 
@@ -184,7 +184,7 @@ impl InboxState {
 
 /// Messages that have arrived, and the task that receives them.
 struct OpenInbox {
-    messages: mpsc::UnboundedReceiver<String>,
+    messages: MessageReceiver,
     _receiving: AbortOnDropHandle<()>,
 }
 
@@ -210,7 +210,7 @@ impl Inbox {
     /// Waits for the next message. Cancel safe: no message is lost.
     pub async fn next(&mut self) -> String {
         let open = self.open.get_or_insert_with(|| {
-            let (sender, messages) = mpsc::unbounded_channel();
+            let (sender, messages) = message_queue();
             let receiving =
                 receive(self.redis.clone(), self.channel.clone(), sender, self.state.clone());
             OpenInbox { messages, _receiving: AbortOnDropHandle::new(self.redis.spawn(receiving)) }
@@ -224,12 +224,7 @@ impl Inbox {
 }
 
 /// Receives until the inbox is dropped.
-async fn receive(
-    redis: Redis,
-    channel: String,
-    messages: mpsc::UnboundedSender<String>,
-    state: InboxState,
-) {
+async fn receive(redis: Redis, channel: String, messages: MessageSender, state: InboxState) {
     let mut pause = MIN_PAUSE;
     let mut sharded = ShardListener::new(redis.clone(), messages.clone());
     loop {
@@ -244,7 +239,7 @@ async fn receive(
                             let (key, message) = parse(&message);
                             let of_key = key.and_then(|key| sharded_channel(&channel, key));
                             sharded.subscribe(of_key.as_deref().unwrap_or(&channel));
-                            let _ = messages.send(message.to_owned());
+                            messages.send(message.to_owned());
                         }
                         Ok(Some(message)) => _ = messages.send(message),
                         Ok(None) => break,

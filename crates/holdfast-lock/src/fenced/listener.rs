@@ -6,13 +6,11 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::guard::Message;
 use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
-use crate::redis::{ShardListener, Subscription, sharded_channel};
+use crate::redis::{MessageReceiver, ShardListener, Subscription, message_queue, sharded_channel};
 use crate::time::sleep;
 
 /// Pause before reconnecting; it doubles with each failure.
@@ -22,7 +20,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (sender, receiver) = message_queue();
     let sharded = ShardListener::new(redis.clone(), sender);
     tokio::join!(
         listen_on_plain_channel(redis, sharded, &shared),
@@ -71,10 +69,7 @@ async fn receive(
     }
 }
 
-async fn pass_on_sharded_messages(
-    mut receiver: mpsc::UnboundedReceiver<String>,
-    shared: &Weak<Shared>,
-) {
+async fn pass_on_sharded_messages(mut receiver: MessageReceiver, shared: &Weak<Shared>) {
     while let Some(payload) = receiver.recv().await {
         let Some(shared) = shared.upgrade() else { return };
         if let Some((key, message)) = parse(&payload) {

@@ -17,11 +17,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::address::{host_and_port, replace_host};
 use super::background::Background;
 use super::error::not_sent;
+use super::messages::MessageSender;
 use super::node::ClusterNode;
 use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
@@ -186,7 +186,7 @@ impl ClusterConnection {
     pub(super) async fn subscribe(
         &self,
         channel: &str,
-        messages: UnboundedSender<String>,
+        messages: MessageSender,
     ) -> Result<(), RedisError> {
         let cluster = &self.cluster;
         let node = cluster.owner(slots::of_key(channel.as_bytes())).await?;

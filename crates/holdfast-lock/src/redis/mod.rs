@@ -18,6 +18,7 @@ mod connection;
 mod error;
 #[cfg(test)]
 pub(crate) mod in_memory;
+mod messages;
 mod node;
 mod outage;
 mod receivers;
@@ -36,6 +37,7 @@ pub use client::Redis;
 pub(crate) use client::{escape_pattern, set_if_absent};
 pub use error::Error;
 pub(crate) use error::ErrorCause;
+pub(crate) use messages::{MessageReceiver, MessageSender, message_queue};
 pub use refusal::Refusal;
 pub(crate) use request::RESPONSE_TIMEOUT;
 pub(crate) use shard_listener::ShardListener;

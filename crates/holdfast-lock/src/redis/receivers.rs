@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use redis::{PushInfo, Value, from_redis_value};
-use tokio::sync::mpsc::UnboundedSender;
 
+use super::messages::MessageSender;
 use super::slots::Node;
 
 /// Subscriptions of one client; beyond, the oldest one is given up.
@@ -15,7 +15,7 @@ const MAX_CHANNELS: usize = 1_024;
 pub(super) struct Receivers(Mutex<HashMap<String, Receiver>>);
 
 struct Receiver {
-    messages: UnboundedSender<String>,
+    messages: MessageSender,
     node: Node,
     /// Larger than that of all earlier ones.
     number: u64,
@@ -27,7 +27,7 @@ impl Receivers {
         &self,
         channel: &str,
         node: &Node,
-        messages: UnboundedSender<String>,
+        messages: MessageSender,
     ) -> Option<(String, Node)> {
         let mut receivers = self.0.lock();
         let number = receivers.values().map(|receiver| receiver.number + 1).max().unwrap_or(0);
@@ -54,7 +54,7 @@ impl Receivers {
 
         let mut receivers = self.0.lock();
         if let Some(receiver) = receivers.get(&channel)
-            && receiver.messages.send(message).is_err()
+            && !receiver.messages.send(message)
         {
             receivers.remove(&channel);
         }

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
-
 use super::client::Redis;
+use super::messages::MessageSender;
 use crate::time::Instant;
 
 /// Pause between two subscriptions to the same channel: all messages come on the plain one if Redis
@@ -17,12 +16,12 @@ const MAX_CHANNELS: usize = 1_024;
 /// Adds the messages of sharded channels to those of a plain one. Does nothing without a Cluster.
 pub(crate) struct ShardListener {
     redis: Redis,
-    messages: UnboundedSender<String>,
+    messages: MessageSender,
     subscribed_at: HashMap<String, Instant>,
 }
 
 impl ShardListener {
-    pub(crate) fn new(redis: Redis, messages: UnboundedSender<String>) -> Self {
+    pub(crate) fn new(redis: Redis, messages: MessageSender) -> Self {
         Self { redis, messages, subscribed_at: HashMap::new() }
     }
 

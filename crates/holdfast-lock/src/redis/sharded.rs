@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError};
-use tokio::sync::mpsc::UnboundedSender;
 
+use super::messages::MessageSender;
 use super::receivers::Receivers;
 use super::request::{RedisRequest, in_time};
 use super::server::ServerConnection;
@@ -31,7 +31,7 @@ impl ShardedChannels {
         node: &Node,
         address: impl FnOnce() -> ConnectionInfo,
         channel: &str,
-        messages: UnboundedSender<String>,
+        messages: MessageSender,
     ) -> Result<(), RedisError> {
         let connection = self.connection(node, address)?;
         let oldest = self.receivers.add(channel, node, messages);

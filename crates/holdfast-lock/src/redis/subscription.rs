@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::client::Redis;
 use super::connection::RedisConnection;
 use super::error::Error;
+use super::messages::MessageSender;
 use super::request::{CONNECT_TIMEOUT, in_time, timed_out};
 use super::search::first_ok;
 use crate::key::hash_tag;
@@ -39,7 +39,7 @@ impl Redis {
     pub(crate) async fn subscribe_sharded(
         &self,
         channel: &str,
-        messages: UnboundedSender<String>,
+        messages: MessageSender,
     ) -> Result<(), Error> {
         let subscribing = async {
             match &self.connection {

@@ -180,3 +180,42 @@ fn prefix_is_not_a_pattern() {
         their_lock.release().await;
     });
 }
+
+/// Whoever may publish in this Redis can send any number of messages.
+#[test]
+fn flooded_inbox_drops_and_works_again() {
+    const MESSAGES: usize = 640;
+    run(Topology::Redis, async |server| {
+        let (here, there) = (server.process(), server.process());
+        let mut inbox = here.0.inbox("test");
+        let send = async |message: &str| {
+            there.0.send_to_process(&here.0.process_id(), "test", message).await.unwrap();
+        };
+        // What is sent before it has subscribed is lost.
+        let mut receive_next = async |marker: &str| {
+            let mut others = 0;
+            loop {
+                send(marker).await;
+                while let Ok(message) = timeout(Duration::from_millis(50), inbox.next()).await {
+                    if message == marker {
+                        return others;
+                    }
+                    others += 1;
+                }
+            }
+        };
+        receive_next("subscribed").await;
+
+        // 40 MiB, of which nobody reads any.
+        let flood = "x".repeat(64 << 10);
+        for _ in 0..MESSAGES {
+            send(&flood).await;
+        }
+        let received = receive_next("after the flood").await;
+        assert!((1..=256).contains(&received), "{received} of {MESSAGES}");
+
+        send("next").await;
+        let next = async { while inbox.next().await != "next" {} };
+        timeout(Duration::from_secs(20), next).await.unwrap();
+    });
+}
