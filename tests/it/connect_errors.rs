@@ -86,9 +86,8 @@ async fn refused_connections_name_their_cause() {
              revoke connect on database closed from public",
         )
         .await;
-    let access = server.folder().join("postgres/pg_hba.conf");
     let rules = "local all holdfast,many,barred,idle,missing scram-sha-256\n";
-    std::fs::write(access, rules).unwrap();
+    std::fs::write(server.postgres.access_rules(), rules).unwrap();
     server.execute("select pg_reload_conf()").await;
 
     let wrong_login = "Correct the user and the password in DATABASE_URL";

@@ -15,31 +15,41 @@ const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
 
 pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
-    let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
-    let in_tmp = Path::new("/tmp").join(&name);
-    // Fails if it exists: it could be another user's.
-    let path = match create_new_folder(&in_tmp, 0o700) {
-        Ok(()) => in_tmp,
-        Err(error) => {
-            let in_memory = Path::new("/dev/shm").join(&name);
-            // The error to correct is the first one.
-            create_new_folder(&in_memory, 0o700)
-                .map_err(|_| file("cannot make the sockets' folder", &in_tmp)(error))?;
-            in_memory
-        }
-    };
+    let path = create_with(0o700)?;
     if let Some(account) = account {
         account.take_over(&path).inspect_err(|_| remove(&path))?;
     }
     Ok(path)
 }
 
-/// Removes a folder that this process has created, and that has our prefix and mode.
+/// Creates a folder of the current user, which others can pass through and not read.
+pub(super) fn create_passable() -> Result<PathBuf> {
+    create_with(0o711)
+}
+
+fn create_with(mode: u32) -> Result<PathBuf> {
+    let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
+    let in_tmp = Path::new("/tmp").join(&name);
+    // Fails if it exists: it could be another user's.
+    match create_new_folder(&in_tmp, mode) {
+        Ok(()) => Ok(in_tmp),
+        Err(error) => {
+            let in_memory = Path::new("/dev/shm").join(&name);
+            // The error to correct is the first one.
+            create_new_folder(&in_memory, mode)
+                .map_err(|_| file("cannot make the sockets' folder", &in_tmp)(error))?;
+            Ok(in_memory)
+        }
+    }
+}
+
+/// Removes a folder that this process has created, and that has our prefix and mode: nobody else
+/// can read or write it.
 pub(super) fn remove(path: &Path) {
     let named = path.file_name().and_then(|name| name.to_str());
     // The path may come from a file: whatever that says, nothing else is deleted.
     let ours = named.is_some_and(|name| name.starts_with(PREFIX))
-        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o77 == 0);
+        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o66 == 0);
     if ours {
         let _ = fs::remove_dir_all(path);
     }
@@ -64,8 +74,9 @@ mod tests {
         remove(&other);
         assert!(other.exists());
         fs::remove_dir(&other).expect("it is still there");
-        let own = create(None).expect("a folder");
-        remove(&own);
-        assert!(!own.exists());
+        for own in [create(None), create_passable()].map(|own| own.expect("a folder")) {
+            remove(&own);
+            assert!(!own.exists());
+        }
     }
 }
