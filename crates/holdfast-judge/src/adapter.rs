@@ -24,6 +24,10 @@ pub(super) const NOT_ANSWERED: &str = "the adapter has not answered";
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const QUOTED_CHARS: usize = 200;
 const STDERR_LINES: usize = 12;
+/// Interval of the looks at a line without its end, and the number of looks in a row that find no
+/// more of it before it is reported. Counted, as a fault may stop this process in between.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_QUIET_LOOKS: u32 = 50;
 /// Time for an adapter that closed its stdout to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -106,8 +110,14 @@ impl AdapterProcess {
             failure: failure.clone(),
         };
 
+        // Before the request that it answers is reported as one without any.
+        let half_timeout = setup.answer_timeout.as_millis() / (2 * LOOK_INTERVAL.as_millis());
+        let max_quiet_looks = u32::try_from(half_timeout).unwrap_or(MAX_QUIET_LOOKS);
+        let max_quiet_looks = max_quiet_looks.clamp(1, MAX_QUIET_LOOKS);
+
         tokio::spawn(async move {
-            let mut reading = Box::pin(read_answers(BufReader::new(stdout), &pending));
+            let answers = read_answers(BufReader::new(stdout), &pending, max_quiet_looks);
+            let mut reading = Box::pin(answers);
             let why = tokio::select! {
                 why = &mut reading => why,
                 // A child of the adapter may keep its stdout open.
@@ -201,17 +211,47 @@ async fn read_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> 
     }
 }
 
+/// Reads a line to its end, or until nothing more of it arrives for `max_quiet_looks`. Returns
+/// whether it was given up; `None` at the end.
+async fn read_line_in_time(
+    reader: &mut (impl AsyncBufRead + Unpin),
+    max_quiet_looks: u32,
+) -> Option<(Vec<u8>, bool)> {
+    let Ok([_, ..]) = reader.fill_buf().await else { return None };
+
+    let mut line = Vec::new();
+    let mut quiet_looks = 0;
+    while quiet_looks < max_quiet_looks {
+        let before = line.len();
+        let mut rest = (&mut *reader).take(MAX_LINE_BYTES - before as u64);
+        // What was read stays in `line` when the time is over.
+        if timeout(LOOK_INTERVAL, rest.read_until(b'\n', &mut line)).await.is_ok() {
+            return Some((line, false));
+        }
+        quiet_looks = if line.len() == before { quiet_looks + 1 } else { 0 };
+    }
+    Some((line, true))
+}
+
 /// Passes on the answers. Returns why that ended; `None` at the end of stdout.
 async fn read_answers(
     mut stdout: BufReader<impl AsyncRead + Unpin>,
     pending: &PendingAnswers,
+    max_quiet_looks: u32,
 ) -> Option<String> {
     loop {
-        let line = read_line(&mut stdout).await?;
+        let (line, given_up) = read_line_in_time(&mut stdout, max_quiet_looks).await?;
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
             return Some(format!("the adapter printed a line of more than {MAX_LINE_BYTES} bytes"));
+        }
+        if given_up {
+            let quoted: String = text.chars().take(QUOTED_CHARS).collect();
+            return Some(format!(
+                "the adapter printed a line without its newline, and no more of it: {quoted}. End \
+                 each answer with a newline, and flush it"
+            ));
         }
 
         let answer: AdapterAnswer = match serde_json::from_str(text) {
@@ -249,5 +289,43 @@ async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<VecDequ
         if last.len() > STDERR_LINES {
             last.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    /// Returns why the judgement ends after the adapter has printed `parts` and stays open.
+    async fn failure_after(parts: &[&str]) -> Option<String> {
+        let pending = PendingAnswers::default();
+        for id in 1..=2 {
+            pending.lock().insert(id, oneshot::channel().0);
+        }
+        let (mut adapter, stdout) = duplex(1_024);
+        for part in parts {
+            adapter.write_all(part.as_bytes()).await.expect("it fits");
+        }
+        read_answers(BufReader::new(stdout), &pending, 2).await
+    }
+
+    #[tokio::test]
+    async fn answer_without_newline_is_quoted() {
+        let answer = r#"{"id":1,"ok":true}"#;
+        for parts in [&[answer][..], &["{\"id\":2,\"ok\":true}\n", answer]] {
+            let why = failure_after(parts).await.expect("it is a failure");
+            assert!(why.contains(answer) && why.contains("without its newline"), "{why}");
+        }
+        let why = failure_after(&["ready> "]).await.expect("it is a failure");
+        assert!(why.contains("ready>"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn answer_in_parts_is_one_answer() {
+        let why = failure_after(&["{\"id\":1,", "\"ok\":true}\n", "nonsense\n"]).await;
+        let why = why.expect("the third part is a failure");
+        assert!(why.contains("not an answer") && why.contains("nonsense"), "{why}");
     }
 }

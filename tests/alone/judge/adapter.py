@@ -275,6 +275,9 @@ def misbehave(request):
         os._exit(3)
     elif MODE == "garbage":
         print("ready to serve!", flush=True)
+    elif MODE == "unfinished":
+        os.write(1, json.dumps({"id": request["id"], "ok": True}).encode())
+        time.sleep(3600)
     elif MODE == "twice":
         answer(request, ok=False, reason="busy")
         answer(request, ok=False, reason="busy")

@@ -306,6 +306,7 @@ fn adapter_that_misbehaves_ends_the_judgement() {
     let modes = [
         ("exits", "the adapter exited (exit status: 3)", "out of paper"),
         ("garbage", "something that is not an answer", "ready to serve!"),
+        ("unfinished", "a line without its newline", r#""ok": true}"#),
         ("twice", "which waits for no answer", "the adapter answered request"),
         ("floods", "a line of more than 65536 bytes", ""),
         ("odd-reason", "`busy`, `timeout` or `error`", "maybe"),
