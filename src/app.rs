@@ -10,12 +10,12 @@ use actix_web::web;
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
 use holdfast_lock::{Released, Settings};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
+use crate::open_files;
 use crate::rate_limit::Limiter;
 use crate::recorder::metrics_handle;
 use crate::redis_connection::{self, RedisTlsArgs};
@@ -50,8 +50,6 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted: a client whose SYN is dropped waits a second or more.
 const BACKLOG: u32 = 4_096;
-/// Open files that are kept for Redis, connections that are being refused, and other files.
-const RESERVED_FILES: usize = 128;
 /// Interval at which buffered metric samples are merged and the components are checked, for when
 /// nothing asks: several within the interval of a scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
@@ -70,7 +68,10 @@ impl Replica {
     pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
         // First: what is recorded earlier is lost.
         let metrics = metrics_handle()?;
-        let files = raise_open_files();
+        let files = open_files::raise();
+        if let Some(shortage) = open_files::describe_shortage(files, options.pool_size) {
+            tracing::warn!("{shortage}");
+        }
 
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
@@ -82,16 +83,7 @@ impl Replica {
             parse_settings(options)?;
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica)? };
 
-        // Each failure names the setting to change; behind a port that is open, nobody would see
-        // it.
-        db::check_reachable(&options.database_url).await?;
-        db::check_server(&shop.pool).await?;
-        db::warn_of_plain_text(&shop.pool).await?;
-        if let Some(lock) = shop.strategy.lock_in_redis() {
-            redis_connection::check_locks(async || shop.locks.probe(lock).await).await?;
-        }
-        redis_connection::check_eviction_policy(shop.locks.redis()).await?;
-        warn_of_demo_users(&shop, options.listen).await?;
+        check_servers(options, &shop).await?;
 
         // Behind the checks, and before any work: two replicas whose locks do not exclude each
         // other would oversell.
@@ -146,17 +138,16 @@ impl Replica {
             metrics,
         };
 
-        // A connection to Postgres is a file, too.
-        let reserved = RESERVED_FILES + usize::try_from(options.pool_size)?;
-        let max_files = files.saturating_sub(reserved);
+        let max_files = open_files::for_clients(files, options.pool_size);
         let connections = ConnectionLimit::new(max_files, max_connections, proxies);
         let drain = Duration::from_secs(options.drain_s);
 
         Ok(Self { listener, connections, state: web::Data::new(state), registration, drain })
     }
 
-    pub fn port(&self) -> std::io::Result<u16> {
-        Ok(self.listener.local_addr()?.port())
+    /// Returns the address that it listens on, with the port that the system chose.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 
     /// Serves until SIGTERM or SIGINT, then shuts down: `/readyz` is 503 while requests are
@@ -201,6 +192,20 @@ impl Replica {
     }
 }
 
+/// Checks Postgres and Redis. Each failure names the setting to change; behind a port that is open,
+/// nobody would see it.
+async fn check_servers(options: &ServeArgs, shop: &Shop) -> anyhow::Result<()> {
+    db::check_reachable(&options.database_url).await?;
+    db::check_server(&shop.pool).await?;
+    db::warn_of_plain_text(&shop.pool).await?;
+
+    if let Some(lock) = shop.strategy.lock_in_redis() {
+        redis_connection::check_locks(async || shop.locks.probe(lock).await).await?;
+    }
+    redis_connection::check_eviction_policy(shop.locks.redis()).await?;
+    warn_of_demo_users(shop, options.listen).await
+}
+
 async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow::Result<()> {
     tracing::info!(
         "stopping: requests are accepted for {drain:?} more; another signal stops at once"
@@ -233,23 +238,6 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
         Err(_) => tracing::warn!("some locks were not released in time"),
     }
     Ok(())
-}
-
-/// Raises the limit of open files to its maximum and returns it: every client is one, and the usual
-/// 1,024 are fewer than may wait for two items. (That default is for `select`, which is not used.)
-fn raise_open_files() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit };
-
-    let files = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(error) => {
-            tracing::warn!(%error, "no more than {:?} files can be open at once", limit.current);
-            limit.current
-        }
-    };
-
-    files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {

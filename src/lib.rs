@@ -9,6 +9,7 @@ pub mod telemetry;
 pub mod web;
 
 pub mod app;
+pub mod open_files;
 pub mod qr;
 pub mod recorder;
 pub mod redis_connection;

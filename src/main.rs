@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser as _;
 use holdfast::app;
 use holdfast::commands::{self, Cli, CliCommand};
 use holdfast::telemetry::{self, TraceExporter};
@@ -18,7 +17,7 @@ fn main() -> ExitCode {
         eprintln!("holdfast: can't start its threads: {error}");
         return ExitCode::FAILURE;
     }
-    let code = match Cli::try_parse() {
+    let code = match Cli::from_environment() {
         Ok(cli) => execute(cli.command),
         Err(error) => explain_usage(&error),
     };

@@ -28,7 +28,21 @@ pub fn settings_of_replicas(up: &UpArgs) -> Result<ServeArgs, String> {
 }
 
 fn serve_command() -> clap::Command {
-    ServeArgs::augment_args(clap::Command::new("serve"))
+    ignore_empty_variables(ServeArgs::augment_args(clap::Command::new("serve")))
+}
+
+/// Treats a variable that is empty as one that is not set: Compose and env files set those that
+/// nobody has filled in.
+pub fn ignore_empty_variables(command: clap::Command) -> clap::Command {
+    let of_this = command.mut_args(|arg| {
+        let value = arg.get_env().and_then(std::env::var_os);
+        if value.is_some_and(|value| value.is_empty()) {
+            arg.env(None::<&'static str>)
+        } else {
+            arg
+        }
+    });
+    of_this.mut_subcommands(ignore_empty_variables)
 }
 
 /// Returns the environment variable of a flag of `serve`, or the flag if it has none.

@@ -15,7 +15,7 @@ mod serve;
 mod up;
 mod user;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::audit::AuditArgs;
 use self::healthcheck::HealthcheckArgs;
@@ -64,6 +64,14 @@ pub enum CliCommand {
     /// A worker of `holdfast judge`
     #[command(hide = true)]
     JudgeWorker,
+}
+
+impl Cli {
+    /// Parses the command line and the environment.
+    pub fn from_environment() -> Result<Self, clap::Error> {
+        let command = environment::ignore_empty_variables(Self::command());
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
 }
 
 /// Runs the command; returns whether its answer is yes, if it has one.

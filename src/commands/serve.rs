@@ -16,9 +16,8 @@ pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
         Some(_) = signals.recv() => return Ok(()),
     };
     output::announce(&format!(
-        "Holdfast replica on http://{}:{} (lock: {})",
-        options.listen.ip(),
-        replica.port()?,
+        "Holdfast replica on http://{} (lock: {})",
+        replica.address()?,
         options.lock.strategy
     ));
 

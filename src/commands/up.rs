@@ -7,7 +7,9 @@ use anyhow::bail;
 use super::class::{self, Invitation};
 use super::environment::{settings_of_replicas, variable};
 use crate::app;
+use crate::open_files;
 use crate::settings;
+use holdfast_base::output::print_progress;
 use holdfast_services::{RunningUp, UpArgs};
 use holdfast_shop::db;
 use holdfast_shop::seed::{self, SeedContents};
@@ -27,6 +29,12 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
         bail!("{}: {}", variable(invalid.flag), invalid.why);
     }
     class::check_connections(&options, of_replicas.pool_size)?;
+
+    // Before anything starts: all processes inherit it. The replicas' own warnings are in their logs.
+    let files = open_files::raise();
+    if let Some(shortage) = open_files::describe_shortage(files, of_replicas.pool_size) {
+        print_progress(&shortage);
+    }
 
     let invitation: OnceCell<Invitation> = OnceCell::new();
     let prepare = async |database_url: &str| {

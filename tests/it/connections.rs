@@ -108,7 +108,36 @@ async fn connections_of_process_are_bounded() {
     assert!(rejected_count(&shop, "process").await.unwrap() >= 401.0);
     let log = std::fs::read_to_string(log.path()).unwrap();
     assert_eq!(log.matches("a connection was refused").count(), 1, "{log}");
-    assert_eq!(log.lines().count(), 1, "{log}");
+    assert_eq!(log.matches("a process may open 240 files").count(), 1, "{log}");
+    assert_eq!(log.lines().count(), 2, "{log}");
+}
+
+/// A low soft limit is raised; a low hard limit is named, with what is left and what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn low_limit_of_files_is_raised_or_named() {
+    let mut shop = Shop::without_replicas().await;
+    let start = |env: &[(&str, &str)]| Replica::start_with_file_limit(64, env);
+    shop.add_replica_with(start, &[]);
+    let mut open = Vec::new();
+    for n in 0..60 {
+        let mut connection = connect_from(&shop, "127.0.0.2").await;
+        assert!(is_served(&mut connection).await, "{n}");
+        open.push(connection);
+    }
+    shop.replicas.clear();
+
+    for files in [64, 128] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let start =
+            |env: &[(&str, &str)]| Replica::start_with_all_files_limited(files, log.path(), env);
+        shop.add_replica_with(start, &[]);
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        let named = format!("may open {files} files, and a replica needs 144");
+        for part in [named.as_str(), "0 are left for the connections", "1144 or more"] {
+            assert!(log.contains(part), "{part}: {log}");
+        }
+        shop.replicas.clear();
+    }
 }
 
 /// The kernel ends a connection whose client does not read what was sent.

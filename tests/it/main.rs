@@ -12,6 +12,7 @@
 mod server;
 
 mod abuse;
+mod addresses;
 mod admin_users;
 mod audit;
 mod audit_command;

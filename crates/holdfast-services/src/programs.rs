@@ -100,7 +100,8 @@ fn missing(program: &str, package: &str, wheel: &str) -> anyhow::Error {
 }
 
 fn search_paths() -> Vec<PathBuf> {
-    if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
+    let only = env::var_os("HOLDFAST_PROGRAMS_PATH").filter(|only| !only.is_empty());
+    if let Some(only) = only {
         return env::split_paths(&only).collect();
     }
 

@@ -208,6 +208,30 @@ async fn invalid_settings_are_rejected_before_start() {
     }
 }
 
+/// The replicas' own warnings are in their logs.
+#[tokio::test]
+async fn low_limit_of_files_is_named() {
+    let test_folder = TestFolder::new();
+    let script = r#"ulimit -n 256 && exec "$0" "$@""#;
+    let up = test_folder.command();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_holdfast"), "up"]);
+    for (name, value) in up.as_std().get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut up = Running::start_command(&test_folder, command).await;
+    let mut stderr = up.child.stderr.take().expect("it is piped");
+    up.stop().await;
+    let mut printed = String::new();
+    stderr.read_to_string(&mut printed).await.expect("it ended");
+    let named = "may open 256 files, and a replica needs 144";
+    assert_eq!(printed.matches(named).count(), 1, "{printed}");
+}
+
 #[tokio::test]
 async fn public_address_requires_confirmation() {
     let test_folder = TestFolder::new();

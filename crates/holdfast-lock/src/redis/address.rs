@@ -3,6 +3,7 @@
 //! Guarantees: an invalid address is rejected with the list of valid forms and without its
 //! password. All servers of an address are reached with TLS, or none (`tls.rs`).
 
+use std::io;
 use std::net::IpAddr;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
@@ -30,11 +31,20 @@ pub(super) enum RedisAddress {
 
 impl RedisAddress {
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
+        if url.starts_with(['"', '\'']) || url.ends_with(['"', '\'']) {
+            return Err(invalid(
+                "it is in quotes, which env files of Docker keep: remove the quotes",
+            ));
+        }
         let address = match url.split_once("://") {
             Some(("redis-cluster", rest)) => cluster("redis", rest),
             Some(("rediss-cluster", rest)) => cluster("rediss", rest),
             Some(("redis-sentinel", rest)) => sentinel("redis", rest),
             Some(("rediss-sentinel", rest)) => sentinel("rediss", rest),
+            Some(("redis" | "rediss", rest)) if parts(rest).1.contains(',') => Err(invalid(
+                "it names several hosts: write redis-cluster:// for a Cluster, redis-sentinel:// for \
+                 sentinels",
+            )),
             _ => node(url).map(RedisAddress::One),
         };
         address.map_err(|error| invalid(&format!("{}; there are {ADDRESS_FORMS}", text(&error))))
@@ -105,6 +115,23 @@ pub(super) fn host_and_port(address: &ConnectionAddr) -> Option<(String, u16)> {
         }
         _ => None,
     }
+}
+
+/// Says what is missing where a Unix socket should be: the system's words name no file.
+pub(super) fn name_missing_socket(address: &ConnectionAddr, error: RedisError) -> RedisError {
+    let ConnectionAddr::Unix(socket) = address else { return error };
+    if error.kind() != ErrorKind::Io || socket.exists() {
+        return error;
+    }
+
+    let missing = match socket.parent().filter(|folder| !folder.exists()) {
+        Some(folder) => format!(
+            "the folder {} of its socket does not exist. If it was removed, restart the server",
+            folder.display()
+        ),
+        None => format!("there is no socket {}", socket.display()),
+    };
+    io::Error::new(io::ErrorKind::NotFound, missing).into()
 }
 
 fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
@@ -214,6 +241,35 @@ mod tests {
     }
 
     #[test]
+    fn misread_addresses_are_named() {
+        for (url, why) in [
+            ("'redis://:hush@a:1'", "remove the quotes"),
+            ("\"rediss-cluster://a,b\"", "remove the quotes"),
+            ("redis://:hush@a:1,b:2/0", "redis-cluster:// for a Cluster"),
+            ("rediss://me:hush@a,b", "redis-sentinel:// for sentinels"),
+        ] {
+            let Err(error) = RedisAddress::read(url) else { panic!("{url} was read") };
+            let error = error.to_string();
+            assert!(error.contains(why) && !error.contains("hush"), "{url}: {error}");
+        }
+        // The comma is of the password.
+        assert_eq!(read("redis://:hu,sh@a:1").0, ["a:1"]);
+    }
+
+    #[test]
+    fn missing_folder_of_socket_is_named() {
+        let unix = |path: &str| redis::ConnectionAddr::Unix(path.into());
+        let error = || std::io::Error::from(std::io::ErrorKind::NotFound).into();
+        for (path, why) in [
+            ("/nonexistent/redis.sock", "the folder /nonexistent of its socket does not exist"),
+            ("/nonexistent.sock", "there is no socket /nonexistent.sock"),
+        ] {
+            let named = super::name_missing_socket(&unix(path), error()).to_string();
+            assert!(named.contains(why), "{named}");
+        }
+    }
+
+    #[test]
     fn invalid_address_error_hides_password() {
         for url in [
             "",
@@ -226,6 +282,8 @@ mod tests {
             "redis-sentinel://a:1/",
             "redis-sentinel://a:1/main/x",
             "rediss://:hush@a:1#insecure",
+            "\"redis://:hush@a:1\"",
+            "redis://:hush@a:1,b:2",
         ] {
             let Err(error) = RedisAddress::read(url) else { panic!("{url} was read") };
             let error = error.to_string();

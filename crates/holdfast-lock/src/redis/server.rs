@@ -16,6 +16,7 @@ use redis::aio::{MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushKind};
 use redis::{RedisError, Value};
 
+use super::address::name_missing_socket;
 use super::receivers::Receivers;
 use super::request::{CONNECT_TIMEOUT, RedisRequest};
 use crate::clock::random;
@@ -206,7 +207,8 @@ async fn connect(
         return first;
     }
     sleep(SECOND_TRY_PAUSE).await;
-    open(client, &config).await
+    let address = client.get_connection_info().addr();
+    open(client, &config).await.map_err(|error| name_missing_socket(address, error))
 }
 
 async fn open(

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::error::Error;
 use super::pool::Pool;
-use super::{connect_error, session, tls};
+use super::{address, connect_error, session, tls};
 
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,10 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
 /// Parses the address. Slow statements are no warnings: the lab pauses processes within one, and
 /// statements have a timeout.
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, Error> {
-    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    address::check_text(url)?;
+    let parsed = PgConnectOptions::from_str(&address::without_answered_parameters(url));
+    let options = parsed.map_err(Error::Address)?;
+    address::check_options(url, &options)?;
     let options = tls::check_certificates(url, options)?;
     let options = session::without_startup_settings(options);
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))

@@ -6,6 +6,8 @@ use crate::tls::UnusableCertificate;
 pub enum Error {
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
     Address(sqlx::Error),
+    #[error("DATABASE_URL can't be used: {0}")]
+    UnsupportedAddress(String),
     #[error(
         "Postgres does not respond at {place}: {cause}. Is it running, and is DATABASE_URL correct?"
     )]

@@ -4,6 +4,7 @@
 //! others for a bounded time; an acknowledged commit is on disk ([`check_server`]). It does not
 //! retry transactions: only their owner can repeat one as a whole.
 
+mod address;
 mod connect;
 mod connect_error;
 mod connection;

@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use holdfast_lock::TlsFailure;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
+use super::address;
 use super::error::Error;
 use super::pool::Pool;
 use crate::tls::{self, SettingNames, UnusableCertificate};
@@ -51,11 +52,7 @@ pub(super) fn check_certificates(
 
 /// Returns the last value of a parameter of the URL, or else that of libpq's variable.
 fn parameter(url: &str, names: &[&str], variable: &str) -> Option<String> {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let query = query.split('#').next().unwrap_or_default();
-
-    let values = form_urlencoded::parse(query.as_bytes());
-    let value = values.filter(|(name, _)| names.contains(&name.as_ref())).last();
+    let value = address::parameters(url).filter(|(name, _)| names.contains(&name.as_ref())).last();
     value.map(|(_, value)| value.into_owned()).or_else(|| std::env::var(variable).ok())
 }
 

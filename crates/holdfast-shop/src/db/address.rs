@@ -1,0 +1,162 @@
+//! Checks `DATABASE_URL` for what `sqlx` would misread or leave out without an error. Each rejection
+//! is one sentence that says what to change, without the password.
+
+use std::borrow::Cow;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use super::error::Error;
+
+/// Parameters of libpq that choose the server or protect the connection, and that `sqlx` leaves out.
+/// Others only tune it, and `sqlx` warns that it leaves them out.
+const UNSUPPORTED: [&str; 7] =
+    ["service", "servicefile", "sslcrl", "sslcrldir", "require_auth", "requirepeer", "requiressl"];
+
+/// Checks the text, before it is parsed.
+pub(super) fn check_text(url: &str) -> Result<(), Error> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    if url.starts_with(['"', '\'']) || url.ends_with(['"', '\'']) {
+        return rejected("it is in quotes, which env files of Docker keep: remove the quotes");
+    }
+    if scheme == "jdbc" {
+        return rejected("it is an address for Java: write postgres://USER:PASSWORD@HOST/NAME");
+    }
+    if url.contains("://") && !matches!(scheme, "postgres" | "postgresql") {
+        return rejected(&format!(
+            "it begins with {scheme}://, and Holdfast needs Postgres: postgres://USER:PASSWORD@HOST/NAME"
+        ));
+    }
+
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    let listed = parameters(url).any(|(name, value)| {
+        matches!(name.as_ref(), "host" | "hostaddr" | "port") && value.contains(',')
+    });
+    if hosts.contains(',') || listed { several_hosts() } else { Ok(()) }
+}
+
+/// Checks what the text and libpq's variables say together.
+pub(super) fn check_options(url: &str, options: &PgConnectOptions) -> Result<(), Error> {
+    if options.get_host().contains(',') {
+        return several_hosts();
+    }
+
+    for (name, value) in parameters(url) {
+        match (name.as_ref(), value.as_ref()) {
+            ("target_session_attrs", "any" | "read-write" | "primary") => {}
+            ("target_session_attrs", other) => {
+                return rejected(&format!(
+                    "with target_session_attrs={other} the server may be a standby, and Holdfast \
+                     writes: name the primary, and use read-write or leave it out"
+                ));
+            }
+            // It binds a sign-in to the server's certificate, which this mode verifies anyway.
+            ("channel_binding", "require")
+                if !matches!(options.get_ssl_mode(), PgSslMode::VerifyFull) =>
+            {
+                return rejected(
+                    "channel_binding=require is not supported without sslmode=verify-full, which \
+                     verifies the server by its certificate: set that",
+                );
+            }
+            (name, _) if UNSUPPORTED.contains(&name) => {
+                return rejected(&format!("the parameter {name} is not supported: leave it out"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the address without the parameters that [`check_options`] has answered, of which `sqlx`
+/// would warn.
+pub(super) fn without_answered_parameters(url: &str) -> Cow<'_, str> {
+    let is_answered = |name: &str| matches!(name, "target_session_attrs" | "channel_binding");
+    if !parameters(url).any(|(name, _)| is_answered(&name)) {
+        return url.into();
+    }
+
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let name_of = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
+    let others: Vec<&str> =
+        query.split('&').filter(|parameter| !is_answered(&name_of(parameter))).collect();
+    format!("{address}?{}", others.join("&")).into()
+}
+
+/// Returns the parameters of an address, decoded.
+pub(super) fn parameters(url: &str) -> form_urlencoded::Parse<'_> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    form_urlencoded::parse(query.split('#').next().unwrap_or_default().as_bytes())
+}
+
+fn several_hosts() -> Result<(), Error> {
+    rejected(
+        "it names several hosts, and a replica uses one: name the primary, or an address that \
+         always leads to it",
+    )
+}
+
+fn rejected(why: &str) -> Result<(), Error> {
+    Err(Error::UnsupportedAddress(why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::connect::options;
+
+    #[test]
+    fn unsupported_addresses_are_named() {
+        for (url, why) in [
+            ("\"postgres://ann:hush@db/shop\"", "remove the quotes"),
+            ("'postgres://ann:hush@db/shop'", "remove the quotes"),
+            ("jdbc:postgresql://db/shop?user=ann&password=hush", "for Java"),
+            ("mysql://ann:hush@db/shop", "begins with mysql://"),
+            ("redis://:hush@db/0", "begins with redis://"),
+            ("postgres://ann:hush@one:5432,two:5432/shop", "several hosts"),
+            ("postgres://ann:hush@one,two/shop", "several hosts"),
+            ("postgres:///shop?host=one,two&password=hush", "several hosts"),
+            ("postgres://ann:hush@one/shop?port=5432,5433", "several hosts"),
+            (
+                "postgres://ann:hush@db/shop?target_session_attrs=standby",
+                "target_session_attrs=standby",
+            ),
+            (
+                "postgres://ann:hush@db/shop?target_session_attrs=prefer-standby",
+                "target_session_attrs=prefer-standby",
+            ),
+            ("postgres://ann:hush@db/shop?channel_binding=require", "channel_binding=require"),
+            (
+                "postgres://ann:hush@db/shop?sslmode=require&channel_binding=require",
+                "sslmode=verify-full",
+            ),
+            ("postgres://ann:hush@db/shop?sslcrl=revoked.pem", "the parameter sslcrl"),
+            ("postgres://ann:hush@db/shop?require_auth=scram-sha-256", "require_auth"),
+        ] {
+            let error = options(url).expect_err("it is rejected").to_string();
+            assert!(error.contains(why) && error.contains("DATABASE_URL"), "{url}: {error}");
+            assert!(!error.contains("hush") && !error.contains('\n'), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn supported_addresses_are_kept() {
+        for (url, host) in [
+            ("postgresql://ann:hush@db/shop", "db"),
+            // The comma is of the password.
+            ("postgres://ann:hu,sh@db:5433/shop", "db"),
+            ("postgres://[::1]/shop", "[::1]"),
+            ("postgres://db/shop?target_session_attrs=read-write&application_name=x", "db"),
+            ("postgres://db/shop?application_name=x&target_session_attrs=any", "db"),
+            ("postgres://db/shop?channel_binding=prefer", "db"),
+            ("postgres://db/shop?sslmode=verify-full&channel_binding=require", "db"),
+            ("postgres://db/shop?connect_timeout=10", "db"),
+        ] {
+            let options = options(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(options.get_host(), host, "{url}");
+            assert_eq!(options.get_database(), Some("shop"), "{url}");
+        }
+        let named = options("postgres://db/shop?target_session_attrs=any&application_name=x");
+        assert_eq!(named.expect("it is kept").get_application_name(), Some("x"));
+    }
+}
