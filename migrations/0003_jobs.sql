@@ -59,9 +59,8 @@ create table expiry_lease (
     -- By Postgres's clock. Another worker takes over after it.
     lease_until timestamptz not null
 );
+-- No migration inserts a row, here or elsewhere: it would stand in the way of a dump of the data.
 create unique index expiry_lease_one_row on expiry_lease ((true));
-insert into expiry_lease (holder, lease_until)
-values ('00000000-0000-0000-0000-000000000000', '-infinity');
 
 -- The position of the purge job's incremental scan of the key records. Not part of a run's result: a
 -- run that is interrupted or fails has still made progress.
@@ -70,4 +69,3 @@ create table purge_walk (
     next_block bigint not null constraint purge_walk_next_block check (next_block >= 0)
 );
 create unique index purge_walk_one_row on purge_walk ((true));
-insert into purge_walk (next_block) values (0);

@@ -197,6 +197,7 @@ impl Replica {
 async fn check_servers(options: &ServeArgs, shop: &Shop) -> anyhow::Result<()> {
     db::check_reachable(&options.database_url).await?;
     db::check_server(&shop.pool).await?;
+    db::check_sequences(&options.database_url).await?;
     db::warn_of_plain_text(&shop.pool).await?;
 
     if let Some(lock) = shop.strategy.lock_in_redis() {

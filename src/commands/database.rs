@@ -23,6 +23,7 @@ pub async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
     let pool = db::pool(&url, 2)?;
     db::check_reachable(&url).await?;
     db::check_server(&pool).await?;
+    db::check_sequences(&url).await?;
     Ok(pool)
 }
 

@@ -39,6 +39,7 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     let invitation: OnceCell<Invitation> = OnceCell::new();
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
+        db::check_sequences(database_url).await?;
         let pool = db::pool(database_url, 2)?;
         let contents = SeedContents { users: !options.class, ..SeedContents::EVERYTHING };
         seed::seed(&pool, contents).await?;

@@ -146,10 +146,10 @@ async fn line_without_entry_is_an_error() {
     assert_eq!(shop.failing_checks().await, ["order-lines", "stock-entries"]);
 }
 
-/// A statement may take its number before another one that commits first. Here all sales and
-/// payments have lower numbers than the entries before them.
+/// Numbers that do not grow with the versions: two checks say so, and all others go by the versions.
+/// Here all sales and payments have lower numbers than the entries before them.
 #[tokio::test]
-async fn sequence_numbers_out_of_order_are_sound() {
+async fn numbers_out_of_order_break_only_the_chains() {
     let shop = shop_with_history().await;
     sqlx::raw_sql(
         "update order_lines set limit_per_user = 9 where sku = 'key-ring';
@@ -163,12 +163,14 @@ async fn sequence_numbers_out_of_order_are_sound() {
            from (select user_id, version,
                         1000000 + row_number() over (order by delta > 0, version desc) as seq
                    from balance_ledger) new
-          where l.user_id = new.user_id and l.version = new.version",
+          where l.user_id = new.user_id and l.version = new.version;
+         select setval('stock_ledger_seq_seq', max(seq)) from stock_ledger;
+         select setval('balance_ledger_seq_seq', max(seq)) from balance_ledger",
     )
     .execute(&shop.pool)
     .await
     .unwrap();
-    shop.assert_sound().await;
+    assert_eq!(shop.failing_checks().await, ["stock-chain", "balance-chain"]);
     let pool = shop.pool.clone().into();
     let skus = ["key-ring", "deadbolt"].map(|sku| Sku::try_from(sku.to_owned()).unwrap());
     for sku in &skus {

@@ -27,7 +27,7 @@ const BOBS_LAST: &str = "seq = (select max(seq) from balance_ledger
 const A_KEY: &str = "ctid = (select min(ctid) from idempotency where path = '/api/orders')";
 
 /// Each column that a check covers.
-pub const COLUMNS: [ForgedColumn; 58] = [
+pub const COLUMNS: [ForgedColumn; 59] = [
     forged("users.id", "gen_random_uuid()", "name = 'alice'", "order-references"),
     forged("users.name", "'mallory'", "lab_account_of is not null", "counted-apart"),
     forged("users.nickname", "'Zoe'", "nickname = 'Mia'", "nicknames"),
@@ -67,6 +67,7 @@ pub const COLUMNS: [ForgedColumn; 58] = [
     forged("stock_ledger.reason", "'found'", "reason = 'opening'", "stock-opening"),
     forged("stock_ledger.order_id", "null", A_SALE, "stock-entries"),
     forged("stock_ledger.fence", "0", LAST_ENTRY, "stock-chain"),
+    forged("balance_ledger.seq", "seq - 1000", BOBS_LAST, "balance-chain"),
     forged("balance_ledger.user_id", "gen_random_uuid()", A_PAYMENT, "balance-drift"),
     forged("balance_ledger.before", "before + 1", BOBS_LAST, "balance-chain"),
     forged("balance_ledger.delta", "delta + 1", BOBS_LAST, "balance-drift"),
@@ -105,7 +106,6 @@ pub const UNCHECKED_COLUMNS: [(&str, &str); 22] = [
     ("orders.paid_at", TIME),
     ("stock_ledger.request_id", LOG),
     ("stock_ledger.at", TIME),
-    ("balance_ledger.seq", "nothing refers to it: a cursor for pages"),
     ("balance_ledger.request_id", LOG),
     ("balance_ledger.at", TIME),
     ("top_ups.id", "nothing refers to it"),
@@ -150,7 +150,22 @@ pub struct Forgery {
     pub caught_by: &'static [&'static str],
 }
 
-pub const FORGERIES: [Forgery; 20] = [
+pub const FORGERIES: [Forgery; 22] = [
+    Forgery {
+        what: "a sequence is behind its table",
+        sql: "select setval('stock_ledger_seq_seq', 1, false)",
+        caught_by: &["sequences"],
+    },
+    Forgery {
+        what: "a restock has a number below that of an earlier sale",
+        sql: "with restocked as (
+                  update items set stock = stock + 1, restocked = restocked + 1
+                   where sku = 'key-ring' returning sku, stock, version)
+              insert into stock_ledger (seq, sku, before, delta, after, version, reason, request_id)
+              select -1, sku, stock - 1, 1, stock, version - 1, 'found', gen_random_uuid()
+                from restocked",
+        caught_by: &["stock-chain"],
+    },
     Forgery {
         what: "an item of the shop has an entry of a unit",
         sql: "insert into unit_ledger (seq, sku, unit, before, delta, after, version, reason, request_id)

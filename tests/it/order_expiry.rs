@@ -117,7 +117,10 @@ async fn one_worker_at_a_time_reads_the_queue() {
         let lease = "select holder, lease_until::text from expiry_lease";
         sqlx::query_as::<_, (Uuid, String)>(lease).fetch_one(&shop.pool).await.unwrap()
     };
-    until("a worker has the lease", async || !lease().await.0.is_nil()).await;
+    until("a worker has the lease", async || {
+        shop.number("select count(*) from expiry_lease").await == 1
+    })
+    .await;
     let mut last = lease().await;
     let holder = last.0;
     for _ in 0..4 {

@@ -208,6 +208,23 @@ async fn invalid_settings_are_rejected_before_start() {
     }
 }
 
+#[tokio::test]
+async fn lagging_sequence_is_rejected() {
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
+    let mut postgres = PgConnection::connect(&up.env().database_url).await.expect("Postgres");
+    let set_back = "select setval('stock_ledger_seq_seq', 1, false)";
+    sqlx::query(set_back).execute(&mut postgres).await.expect("it is the owner's");
+    drop(postgres);
+    up.stop().await;
+
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    for part in ["stock_ledger_seq_seq is behind its table", "Execute: select setval("] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert!(!test_folder.data().join("pids").exists(), "everything was stopped");
+}
+
 /// The replicas' own warnings are in their logs.
 #[tokio::test]
 async fn low_limit_of_files_is_named() {

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::super::Error;
 use super::nicknames;
-use crate::db::ErrorClass;
+use crate::db::{self, ErrorClass};
 use holdfast_base::messages::{Message, message};
 use holdfast_base::output::grouped;
 
@@ -62,7 +62,18 @@ struct Check {
     name: &'static str,
     rule: &'static str,
     query: &'static str,
-    stepped: Option<&'static str>,
+    steps: Steps,
+}
+
+/// The statements of a check.
+#[derive(Clone, Copy)]
+enum Steps {
+    /// Its query.
+    One,
+    /// Its query for each range of blocks of this table.
+    Blocks(&'static str),
+    /// One for each sequence of the schema.
+    Sequences,
 }
 
 fn checks() -> impl Iterator<Item = Check> {
@@ -70,14 +81,22 @@ fn checks() -> impl Iterator<Item = Check> {
         let (header, query) = check.split_once('\n')?;
         let (name, rule) = header.split_once(": ")?;
         let first_line = query.split('\n').next()?;
-        let stepped = first_line.strip_prefix("-- blocks of ");
-        Some(Check { name, rule, query: query.trim_end().trim_end_matches(';'), stepped })
+        let steps = match (first_line, first_line.strip_prefix("-- blocks of ")) {
+            ("-- sequences", _) => Steps::Sequences,
+            (_, Some(table)) => Steps::Blocks(table),
+            (_, None) => Steps::One,
+        };
+        Some(Check { name, rule, query: query.trim_end().trim_end_matches(';'), steps })
     })
 }
 
 impl Check {
     async fn statements(&self, tx: &mut PgConnection) -> Result<Vec<String>, Error> {
-        let Some(table) = self.stepped else { return Ok(vec![self.query.to_owned()]) };
+        let table = match self.steps {
+            Steps::One => return Ok(vec![self.query.to_owned()]),
+            Steps::Sequences => return Ok(db::sequence_queries(tx).await?),
+            Steps::Blocks(table) => table,
+        };
         let size = "select pg_relation_size($1::regclass) / current_setting('block_size')::bigint";
         let blocks: i64 = sqlx::query_scalar(size).bind(table).fetch_one(tx).await?;
         // Later blocks have no row of this snapshot. An empty table has one step, too.
@@ -96,12 +115,15 @@ impl Check {
     /// been analyzed: a step looks up each row by an index, and costs the same in a table of any
     /// size; a pass over whole tables would take half a minute by nested loops.
     fn planner_settings(&self) -> &'static str {
-        if self.stepped.is_some() {
-            "set local enable_nestloop = on; set local enable_hashjoin = off;
-             set local enable_mergejoin = off; set local enable_seqscan = off"
-        } else {
-            "set local enable_nestloop = off; set local enable_hashjoin = on;
-             set local enable_mergejoin = on; set local enable_seqscan = on"
+        match self.steps {
+            Steps::Blocks(_) | Steps::Sequences => {
+                "set local enable_nestloop = on; set local enable_hashjoin = off;
+                 set local enable_mergejoin = off; set local enable_seqscan = off"
+            }
+            Steps::One => {
+                "set local enable_nestloop = off; set local enable_hashjoin = on;
+                 set local enable_mergejoin = on; set local enable_seqscan = on"
+            }
         }
     }
 }

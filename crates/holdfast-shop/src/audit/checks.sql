@@ -1,11 +1,13 @@
 -- The checks of the shop's books: name, rule, and a query for violations, one text per row.
 --
--- A ledger is ordered by (sku, version, seq) or (user_id, version, seq). seq alone is not an order:
--- a statement may take its number before another one that commits first. It only orders entries of
--- the same version (forks). The opening entry has version 0.
+-- A ledger is ordered by (sku, version, seq) or (user_id, version, seq). Under every strategy that
+-- holds seq grows in the order of version, since an entry takes its number behind the row's lock or
+-- under a guard of its version; it also orders entries of the same version (forks). The opening
+-- entry has version 0.
 --
 -- A check that names a table after its rule looks at the rows of that table one by one, and is
--- executed in steps: `checks.rs` replaces `:from` and `:to` with the blocks of the step.
+-- executed in steps: `checks.rs` replaces `:from` and `:to` with the blocks of the step. The
+-- statements of `sequences` are those of `db/sequences.rs`.
 
 -- check stock-drift: the stock of each item equals the sum of its ledger
 select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
@@ -20,21 +22,25 @@ select format('%s: %s units that never existed', sku, -min(running)) from (
       from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
  group by sku having min(running) < 0 order by sku;
 
--- check stock-chain: each entry begins with the value at which the previous entry ended, under no lower fence
+-- check stock-chain: each entry begins with the value at which the previous entry ended, under no lower fence, with a higher seq
 select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s, this one begins at %s',
                    previous, before) end,
+              case when seq < previous_seq then format(
+                   'the entry before it has the higher seq %s', previous_seq) end,
               case when after <> before + delta then format(
                    'it says that %s and %s make %s', before, delta, after) end,
               case when fence < highest then format(
                    'its fence is %s, and one before it was %s', fence, highest) end) from (
     select l.sku, l.seq, l.version, l.before, l.delta, l.after, l.fence,
-           max(l.fence) over (partition by l.sku order by l.version, l.seq) as highest,
-           lag(l.after, 1, 0::bigint) over (partition by l.sku
-                                            order by l.version, l.seq) as previous
-      from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
- where before <> previous or after <> before + delta or fence < highest order by sku, version, seq;
+           max(l.fence) over entries as highest,
+           lag(l.after, 1, 0::bigint) over entries as previous,
+           lag(l.seq) over entries as previous_seq
+      from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
+    window entries as (partition by l.sku order by l.version, l.seq)) chain
+ where before <> previous or after <> before + delta or fence < highest or seq < previous_seq
+ order by sku, version, seq;
 
 -- check stock-forks: no two entries were computed from the same read
 select format('%s version %s: entries %s', l.sku, l.version,
@@ -257,24 +263,27 @@ select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
          on s.user_id = a.user_id
  where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name;
 
--- check balance-chain: each entry begins with the value at which the previous entry ended, under no lower fence
+-- check balance-chain: each entry begins with the value at which the previous entry ended, under no lower fence, with a higher seq
 select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s cents, this one begins at %s',
                    previous, before) end,
+              case when seq < previous_seq then format(
+                   'the entry before it has the higher seq %s', previous_seq) end,
               case when after <> before + delta then format(
                    'it says that %s and %s cents make %s', before, delta, after) end,
               case when fence < highest then format(
                    'its fence is %s, and one before it was %s', fence, highest) end) from (
     select l.user_id, l.seq, l.version, l.before, l.delta, l.after, l.fence,
-           max(l.fence) over (partition by l.user_id
-                              order by l.version, l.seq) as highest,
-           lag(l.after, 1, 0::bigint) over (partition by l.user_id
-                                            order by l.version, l.seq) as previous
+           max(l.fence) over entries as highest,
+           lag(l.after, 1, 0::bigint) over entries as previous,
+           lag(l.seq) over entries as previous_seq
       from balance_ledger l
-      join accounts a on a.user_id = l.user_id and a.kind = 'shop') chain
+      join accounts a on a.user_id = l.user_id and a.kind = 'shop'
+    window entries as (partition by l.user_id order by l.version, l.seq)) chain
   join users u on u.id = chain.user_id
- where before <> previous or after <> before + delta or fence < highest order by u.name, version, seq;
+ where before <> previous or after <> before + delta or fence < highest or seq < previous_seq
+ order by u.name, version, seq;
 
 -- check balance-forks: no two entries were computed from the same read
 select format('%s version %s: entries %s', u.name, l.version,
@@ -358,3 +367,6 @@ select format('key %s of user %s: ', i.key, i.user_id) || concat_ws(', and ',
         or position(convert_to('"id":"' || o.id || '"', 'UTF8') in i.body) = 0
         or i.path = '/api/me/top-ups' and t.id is null)
  order by 1;
+
+-- check sequences: the next number of each sequence is above those of its table
+-- sequences

@@ -36,6 +36,12 @@ pub enum Error {
          DATABASE_URL name Postgres itself"
     )]
     SharedSession,
+    /// The lines have the sequences, and the statements that mend them.
+    #[error(
+        "orders would fail or get wrong numbers, because the data came without the state of its \
+         sequences, as by logical replication. Stop all replicas, and mend each sequence:\n{0}"
+    )]
+    Sequences(String),
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
     /// There is no release yet, so there is no path from one build's schema to another's.

@@ -193,8 +193,9 @@ async fn purge_keys(
 ) -> Result<(), Error> {
     let (blocks, before) = purge::purge_bounds(pool).await?;
     let position = sqlx::query_scalar!("select next_block from purge_walk")
-        .fetch_one(&mut *pool.acquire().await?)
-        .await?;
+        .fetch_optional(&mut *pool.acquire().await?)
+        .await?
+        .unwrap_or_default();
 
     let mut part = next_part(position, blocks, limits);
     let mut responses = Ok(());
@@ -211,9 +212,13 @@ async fn purge_keys(
         result.blocks += (end - part.start).unsigned_abs();
 
         // After each part: a run that is interrupted leaves no block out, and repeats one part.
-        sqlx::query!("update purge_walk set next_block = $1", end)
-            .execute(&mut *pool.acquire().await?)
-            .await?;
+        sqlx::query!(
+            "insert into purge_walk (next_block) values ($1)
+                 on conflict ((true)) do update set next_block = excluded.next_block",
+            end
+        )
+        .execute(&mut *pool.acquire().await?)
+        .await?;
         part.start = end;
 
         if Instant::now() >= until {

@@ -38,7 +38,7 @@ pub(super) async fn read(
 
     // One statement and no transaction, so that nothing is locked when a worker stops. Outside a
     // transaction `now()` is the start of the statement, and the index can be searched for it.
-    // A restored database may lack the row of the lease, which the next read takes.
+    // The first read of a database inserts the row of the lease, and the next one takes it.
     let lines = sqlx::query!(
         r#"with missing as (
                insert into expiry_lease (holder, lease_until)
