@@ -123,6 +123,13 @@ async fn missing_rights_on_tables_are_named() {
     }
 
     server.execute("grant select on all tables in schema public to reader").await;
+    let text = failure_of(&["audit"], &url).await;
+    assert!(text.contains("select on admin_log_seq_seq") && text.contains("Grant it"), "{text}");
+    server.execute("grant select on all sequences in schema public to reader").await;
+    let mut audit = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    audit.arg("audit").env("DATABASE_URL", &url);
+    assert!(audit.output().await.unwrap().status.success());
+
     for arguments in [COMMANDS[0], COMMANDS[3]] {
         let text = failure_of(arguments, &url).await;
         assert!(text.contains("accounts") && text.contains("Grant it"), "{arguments:?}: {text}");

@@ -39,7 +39,7 @@ async fn acquire(pool: &Pool) -> Result<Connection, Error> {
 }
 
 /// Rejects a database without the schema, and a user who lacks one of the rights on a table of
-/// Holdfast: the schema may have those of others, with other owners.
+/// Holdfast, or may not read a sequence: the schema may have those of others, with other owners.
 async fn check_schema(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
     migrate::check_applied(connection).await?;
 
@@ -47,12 +47,13 @@ async fn check_schema(connection: &mut PgConnection, rights: &[&str]) -> Result<
     let missing: Option<String> = sqlx::query_scalar(
         "select wanted || ' on ' || string_agg(relname, ', ' order by relname)
            from pg_class, unnest($1::text[]) wanted
-          where relkind = 'r'
+          where relkind in ('r', 'S')
             and (relnamespace, relowner) = (select relnamespace, relowner from pg_class
                                              where oid = to_regclass('_sqlx_migrations'))
             and relname <> '_sqlx_migrations'
-            and not has_table_privilege(pg_class.oid, wanted)
-          group by wanted limit 1",
+            and case when relkind = 'r' then not has_table_privilege(pg_class.oid, wanted)
+                     when wanted = 'select' then not has_sequence_privilege(pg_class.oid, wanted) end
+          group by wanted order by wanted limit 1",
     )
     .bind(rights)
     .fetch_optional(connection)
