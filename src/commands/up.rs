@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use super::class::{self, Invitation};
 use super::environment::{settings_of_replicas, variable};
@@ -39,7 +39,7 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     let invitation: OnceCell<Invitation> = OnceCell::new();
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
-        db::check_sequences(database_url).await?;
+        db::check_sequences(database_url).await.map_err(explain_without_server)?;
         let pool = db::pool(database_url, 2)?;
         let contents = SeedContents { users: !options.class, ..SeedContents::EVERYTHING };
         seed::seed(&pool, contents).await?;
@@ -61,4 +61,15 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     };
 
     holdfast_services::up(&options, prepare, companion).await
+}
+
+/// Says how to execute the statement: the private Postgres ends with this start.
+fn explain_without_server(error: db::Error) -> anyhow::Error {
+    match error {
+        db::Error::Sequences(_) => anyhow!(
+            "{error}\nWhile this shop does not run, the owner of its folder `postgres` executes a \
+             statement with: echo \"STATEMENT\" | postgres --single -D FOLDER holdfast"
+        ),
+        other => other.into(),
+    }
 }

@@ -40,13 +40,11 @@ async fn shop_to_dump() -> Shop {
 }
 
 /// A database without tables.
-async fn empty_database(shop: &Shop) -> Shop {
-    let mut empty = shop.copy().await;
-    let statement = "drop schema public cascade; create schema public";
-    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&empty.pool).await.unwrap();
-    // Nobody knows of a lock that was recorded here.
-    empty.prefix.push_str("restored:");
-    empty
+async fn empty_database() -> Shop {
+    let shop = Shop::without_replicas().await;
+    let empty = "drop schema public cascade; create schema public";
+    sqlx::raw_sql(empty).execute(&shop.pool).await.unwrap();
+    shop
 }
 
 async fn assert_restored(shop: &mut Shop, orders: i64) {
@@ -64,10 +62,8 @@ async fn assert_restored(shop: &mut Shop, orders: i64) {
 async fn dump_of_data_is_restored_as_documented() {
     let mut shop = shop_to_dump().await;
     let orders = shop.number("select count(*) from orders").await;
-    // The template of a new database has no other sessions.
     shop.replicas.clear();
-    shop.pool.close().await;
-    let mut restored = empty_database(&shop).await;
+    let mut restored = empty_database().await;
 
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (shop.database_url(), restored.database_url());
@@ -88,8 +84,7 @@ async fn archive_of_data_is_restored() {
     let mut shop = shop_to_dump().await;
     let orders = shop.number("select count(*) from orders").await;
     shop.replicas.clear();
-    shop.pool.close().await;
-    let mut restored = empty_database(&shop).await;
+    let mut restored = empty_database().await;
 
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (shop.database_url(), restored.database_url());
@@ -105,8 +100,7 @@ async fn archive_of_data_is_restored() {
 /// What a migration inserts would stand in the way of the rows of a dump.
 #[tokio::test]
 async fn migrated_database_has_no_rows() {
-    let shop = Shop::without_replicas().await;
-    let empty = empty_database(&shop).await;
+    let empty = empty_database().await;
     holdfast_shop::db::migrate(&empty.database_url()).await.unwrap();
 
     let tables: Vec<String> = sqlx::query_scalar(
