@@ -119,7 +119,7 @@ create table items (
     -- under every strategy, but not overselling: two orders that both write 9 over 10 violate
     -- nothing here.
     stock          item_stock     not null,
-    -- Raised by every write of the stock.
+    -- Raised by every write of the stock, and of what an order copies or decides on.
     version        bigint         not null default 1,
     -- The highest fence that wrote this row. A write with a lower fence is stale and matches no row.
     fence          bigint         not null default 0,
@@ -146,7 +146,10 @@ create table items (
     hidden         boolean        not null default false
 );
 
-create trigger items_version before update of stock on items
+-- Also of what an order copies from the row or decides on: a leader keeps the row between batches,
+-- and a change by hand must not be sold past.
+create trigger items_version
+    before update of stock, name, name_zh, price_cents, limit_per_user, hidden on items
     for each row when (new.version <= old.version)
     execute function raise_version();
 
@@ -191,6 +194,9 @@ create table order_lines (
     quantity         line_quantity    not null,
     -- The price when the order was placed; later price changes do not affect it.
     unit_price_cents cents            not null,
+    -- The item's names when the order was placed: what was sold keeps its name.
+    name             text             not null,
+    name_zh          text             null,
     -- The buyer while the order is pending or paid; null after it is cancelled or refunded.
     -- Redundant with the order, because the customer limit is counted under the item's lock: the
     -- join over all lines of an item and all orders of a user cost 300 ms for 100,000 cancelled

@@ -1,6 +1,7 @@
 # Problem types: what their pages and the refused pages say.
 problem-unknown-outcome = Look at your orders first: the change may have been made. Sending the same form again is safe; it is executed once.
 problem-sold-out-detail = { $requested } of { $sku } requested, { $available } left.
+problem-price-changed-detail = The total was { $expected } on the page, and is { $total } now.
 problem-limit-reached-detail = At most { $limit } of { $sku } per customer: you have { $already }, and requested { $requested }.
 problem-insufficient-funds-detail = { $needed } due, { $balance } in the account.
 problem-unsent-title = Not saved yet
@@ -67,6 +68,11 @@ problem-sold-out-title = Not enough stock
 problem-sold-out-meaning = Fewer units are left than requested. Nothing was ordered, not even the other items.
 problem-sold-out-advice = Order fewer units, or wait for a restock. You may use the same idempotency key again.
 problem-sold-out-page-advice = Lower the quantity, or remove the item from the basket.
+
+problem-price-changed-title = The price has changed
+problem-price-changed-meaning = The order would cost more than the total that its customer agreed to. Nothing was ordered. A lower total is charged without a question.
+problem-price-changed-advice = Show `total_cents` to the customer. If they accept it, send it as `expected_total_cents`; you may use the same idempotency key again.
+problem-price-changed-page-advice = Check the prices below. The button orders at the new total.
 
 problem-limit-reached-title = Limit per customer reached
 problem-limit-reached-meaning = There is enough stock, but each customer may buy only a limited number. Units in your pending and paid orders count. Nothing was ordered, not even the other items.

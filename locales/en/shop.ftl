@@ -49,6 +49,7 @@ shop-go-to-shop = Go to the shop
 # The basket.
 shop-basket-empty = Your basket is empty.
 shop-each = { $price } each
+shop-was = { $now }, was { $was }
 shop-line-gone = The shop no longer has this item. Remove it.
 shop-line-sold-out = Sold out. Remove it from the basket.
 shop-line-few = Only { $units } left. Lower the quantity.
@@ -68,6 +69,7 @@ shop-order-needs-account = You need an account to order. Your basket is kept.
 shop-create-account = Create an account
 shop-not-orderable = This basket cannot be ordered. Correct the lines marked above.
 shop-place-order = Place the order
+shop-accept-total = Order for { $total }
 shop-go-on = Continue shopping
 shop-held-for = We hold the units for you for { $time }. You pay in the next step.
 shop-top-up-later = You can top up then.

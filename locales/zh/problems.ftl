@@ -1,6 +1,7 @@
 # Problem types: what their pages and the refused pages say.
 problem-unknown-outcome = 请先查看你的订单：修改可能已经完成。重复提交同一个表单是安全的，只会执行一次。
 problem-sold-out-detail = 要购买 { $requested } 件 { $sku }，只剩 { $available } 件。
+problem-price-changed-detail = 页面上的总价为 { $expected }，现在为 { $total }。
 problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：你已有 { $already } 件，还要购买 { $requested } 件。
 problem-insufficient-funds-detail = 应付 { $needed }，余额 { $balance }。
 problem-unsent-title = 尚未保存
@@ -67,6 +68,11 @@ problem-sold-out-title = 库存不足
 problem-sold-out-meaning = 剩余数量少于要购买的数量。整个订单都没有提交，其他商品也没有买下。
 problem-sold-out-advice = 请减少数量，或者等待补货。可以用同一个幂等键重试。
 problem-sold-out-page-advice = 请减少数量，或者从购物车中移除该商品。
+
+problem-price-changed-title = 价格已变动
+problem-price-changed-meaning = 订单的总价高于顾客同意的总价，因此没有下单。总价降低时，直接按较低的总价收取。
+problem-price-changed-advice = 请把 `total_cents` 告诉顾客；顾客接受后，把它作为 `expected_total_cents` 重新发送，可以用同一个幂等键。
+problem-price-changed-page-advice = 请核对下面的价格。点击按钮即按新的总价下单。
 
 problem-limit-reached-title = 已达每人限购数量
 problem-limit-reached-meaning = 库存充足，但每位顾客只能购买有限的数量；待付款和已付款订单中的商品都计算在内。整个订单都没有提交，其他商品也没有买下。

@@ -43,6 +43,7 @@ shop-go-to-shop = 去商店
 # 购物车。
 shop-basket-empty = 购物车是空的。
 shop-each = 单价 { $price }
+shop-was = { $now }，原为 { $was }
 shop-line-gone = 商店已没有这种商品，请移除。
 shop-line-sold-out = 已售罄，请从购物车移除。
 shop-line-few = 只剩 { $units } 件，请减少数量。
@@ -62,6 +63,7 @@ shop-order-needs-account = 下单需要账户。购物车会保留。
 shop-create-account = 注册账户
 shop-not-orderable = 此购物车无法下单，请修改上面标出的商品。
 shop-place-order = 提交订单
+shop-accept-total = 按 { $total } 下单
 shop-go-on = 继续购物
 shop-held-for = 库存为你预留 { $time }，下一步付款。
 shop-top-up-later = 届时可以充值。

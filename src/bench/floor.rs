@@ -79,7 +79,7 @@ pub(super) async fn measure(
 fn order(buyer: UserId, sku: &Sku) -> anyhow::Result<PlaceOrder> {
     let line = RequestedLine { sku: sku.clone(), quantity: 1 };
     let key = IdempotencyKey::generate();
-    PlaceOrder::new(buyer, key, &[line], DEFAULT_PAYMENT_WINDOW)
+    PlaceOrder::new(buyer, key, &[line], None, DEFAULT_PAYMENT_WINDOW)
         .ok()
         .context("an order of one unit is valid")
 }

@@ -226,8 +226,8 @@ async fn audit_of_unanalyzed_tables_is_fast() {
          insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
              select numbers.id, users.id, 'pending', 5, n, now(), now()
                from numbers, users where name = 'alice';
-         insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
-             select id, 'deadbolt', 1, 5, 1000 + n from numbers;
+         insert into order_lines (order_id, sku, quantity, unit_price_cents, name, entry_seq)
+             select id, 'deadbolt', 1, 5, 'Bolt', 1000 + n from numbers;
          insert into stock_ledger
              (seq, sku, before, delta, after, version, reason, order_id, request_id)
              select 1000 + n, 'deadbolt', 60001 - n, -1, 60000 - n, n, 'order', id, id from numbers",

@@ -47,7 +47,7 @@ impl ShopInProcess {
         key: &IdempotencyKey,
     ) -> Result<Execution, Failure> {
         let (domain, lines) = (&self.domain, &self.lines);
-        engine::place_order(domain, options, self.user, key.clone(), lines).await
+        engine::place_order(domain, options, self.user, key.clone(), lines, None).await
     }
 
     /// Waits until commands whose caller has disconnected have ended.

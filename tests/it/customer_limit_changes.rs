@@ -113,8 +113,8 @@ async fn purchases_are_counted_by_index() {
     let [frequent, new] = ["alice", "bob"];
     let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
     let buy = "insert into order_lines
-                   (order_id, sku, quantity, unit_price_cents, counts_for, entry_seq)
-               select gen_random_uuid(), $1, 1, 100, (select id from users where name = $2), n
+                   (order_id, sku, quantity, unit_price_cents, name, counts_for, entry_seq)
+               select gen_random_uuid(), $1, 1, 100, 'Bolt', (select id from users where name = $2), n
                  from generate_series(1, 60000) n";
     let buy = sqlx::query(buy).bind(sku.as_str()).bind(frequent);
     buy.execute(&shop.pool).await.unwrap();

@@ -21,7 +21,7 @@ const STOCK: i64 = 100;
 /// The orders at replica 1, which forwards them.
 const FORWARDED: usize = 10;
 
-async fn forwarded(shop: &Shop, replica: usize, result: &str) -> f64 {
+pub async fn forwarded(shop: &Shop, replica: usize, result: &str) -> f64 {
     let line = format!("holdfast_forwarded_commands_total{{result=\"{result}\"}}");
     value(&metrics(shop, replica).await, &line).unwrap_or(0.0)
 }

@@ -221,8 +221,8 @@ pub const FORGERIES: [Forgery; 22] = [
     },
     Forgery {
         what: "a line of an order that does not exist",
-        sql: "insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
-              values (gen_random_uuid(), 'key-ring', 1, 1, 1)",
+        sql: "insert into order_lines (order_id, sku, quantity, unit_price_cents, name, entry_seq)
+              values (gen_random_uuid(), 'key-ring', 1, 1, 'Ring', 1)",
         caught_by: &["line-references"],
     },
     Forgery {

@@ -11,7 +11,7 @@ const MAX_ATTEMPTS: usize = 30;
 
 /// Orders one unit, pauses that batch behind its commit, and sends `calls`, which form the next
 /// one. Once they are queued and `meanwhile` is done, it goes on. Returns their replies.
-async fn send_behind_batch(
+pub async fn send_behind_batch(
     shop: &Shop,
     admin: &User,
     sku: &str,

@@ -67,6 +67,7 @@ mod overload;
 mod passwords;
 mod poolers;
 mod pre_deduct;
+mod price_changed;
 mod prometheus;
 mod purge;
 mod race;

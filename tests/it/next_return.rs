@@ -21,8 +21,8 @@ async fn next_return_is_found_by_the_pending_orders() {
     let pending = alice.orders("last-lantern", 1).ok().await;
     shop.pool.execute(OTHER_ORDERS).await.unwrap();
     let lines = "insert into order_lines
-                     (order_id, sku, quantity, unit_price_cents, counts_for, entry_seq)
-                 select gen_random_uuid(), sku, 1, 100, user_id, n
+                     (order_id, sku, quantity, unit_price_cents, name, counts_for, entry_seq)
+                 select gen_random_uuid(), sku, 1, 100, 'Goods', user_id, n
                    from generate_series(1, 30000) n,
                         (values ('last-lantern'), ('deadbolt')) as items (sku),
                         (select id as user_id from users where name = 'bob') as users";

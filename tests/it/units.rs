@@ -274,7 +274,7 @@ async fn begin(shop: &Shop) -> sqlx::Transaction<'static, sqlx::Postgres> {
 fn one_of(sku: &Sku, user: UserId) -> PlaceOrder {
     let key = IdempotencyKey::generate();
     let line = RequestedLine { sku: sku.clone(), quantity: 1 };
-    PlaceOrder::new(user, key, &[line], Duration::from_mins(1)).unwrap()
+    PlaceOrder::new(user, key, &[line], None, Duration::from_mins(1)).unwrap()
 }
 
 async fn read_one(db: &mut PgConnection, sku: &Sku, command: &PlaceOrder) -> ShopState {

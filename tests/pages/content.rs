@@ -44,8 +44,8 @@ async fn page_scans_a_bounded_number_of_lab_orders() {
             select ('ffffffff-ffff-7fff-bfff-' || lpad(to_hex(n), 12, '0'))::uuid, o.user_id,
                    'cancelled', 100, 'a-token-of-16-letters-' || n, o.created_at, o.expires_at
               from orders o, generate_series(1, 300) n returning id)
-         insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
-         select id, $1, 1, 100, 0 from placed";
+         insert into order_lines (order_id, sku, quantity, unit_price_cents, name, entry_seq)
+         select id, $1, 1, 100, 'Lab', 0 from placed";
     sqlx::query(place).bind(&sku).execute(&shop.pool).await.unwrap();
     let alice = Visitor::signed_in(&shop, "alice").await;
     let page = alice.get("/orders").await;

@@ -68,8 +68,8 @@ async fn files_hold_texts_of_every_kind() {
     assert_eq!(orders.len(), 3, "a row per line");
     assert_eq!(orders[1][1..4], ["alice", "paid", "15"]);
     assert_eq!(orders[2][1..4], ["alice", "paid", ""], "the total of an order, once");
-    assert_eq!(orders[1][6..], ["", "", "a-formula", &defused, "1", "5"]);
-    assert_eq!(orders[2][8..], ["a-minus", "'－1", "2", "5"]);
+    assert_eq!(orders[1][6..], ["", "", "a-formula", &defused, "", "1", "5"]);
+    assert_eq!(orders[2][8..], ["a-minus", "'－1", "", "2", "5"]);
     let cancelled = alice.orders("a-minus", 1).ok().await;
     alice.cancels(&cancelled).ok().await;
     let refunded = alice.orders("a-minus", 1).ok().await;
@@ -107,8 +107,8 @@ async fn long_list_is_whole() {
               from generate_series(1, 2500) n
             returning id, token),
         lines as (
-            insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
-            select id, 'deadbolt', 1, 0, 1000000 + token::bigint from placed)
+            insert into order_lines (order_id, sku, quantity, unit_price_cents, name, entry_seq)
+            select id, 'deadbolt', 1, 0, 'Bolt', 1000000 + token::bigint from placed)
         insert into stock_ledger (seq, sku, before, delta, after, version, reason, order_id, request_id)
         select 1000000 + token::bigint, 'deadbolt', 2, -1, 1, 1, 'order', id, id from placed";
     shop.execute(orders).await;

@@ -98,6 +98,18 @@ impl Page {
         self.field("csrf")
     }
 
+    /// Returns the form that is sent to that path, as it is sent without any input by a person.
+    pub fn hidden_fields(&self, path: &str) -> String {
+        let (_, form) = self.text.split_once(&format!("action=\"{path}\"")).unwrap();
+        let (form, _) = form.split_once("</form>").unwrap();
+        let mut sent = form_urlencoded::Serializer::new(String::new());
+        for field in form.split("<input type=\"hidden\" name=\"").skip(1) {
+            let (name, rest) = field.split_once("\" value=\"").unwrap();
+            sent.append_pair(name, &unescaped(rest.split('"').next().unwrap()));
+        }
+        sent.finish()
+    }
+
     /// Returns the form of an item's settings as it is on the page, with these inputs changed.
     pub fn settings(&self, changed: &[(&str, &str)]) -> String {
         let (_, form) = self.text.split_once("id=\"edit\"").unwrap();

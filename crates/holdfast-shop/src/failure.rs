@@ -87,6 +87,11 @@ pub enum Rejection {
         requested: i64,
         available: i64,
     },
+    /// The order would cost more than its customer expects.
+    PriceChanged {
+        expected_total_cents: i64,
+        total_cents: i64,
+    },
     LimitReached {
         sku: Sku,
         limit: i64,

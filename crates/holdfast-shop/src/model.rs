@@ -1,6 +1,7 @@
 //! Plain data of the API and the pages: items, orders, ledger entries.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,6 +10,24 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{OrderId, Sku};
+use holdfast_base::messages::Language;
+
+/// The names of an item, in every language of the pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ItemNames {
+    pub name: String,
+    /// `None` if Chinese pages show `name`.
+    pub name_zh: Option<String>,
+}
+
+impl ItemNames {
+    pub fn in_language(&self, language: Language) -> &str {
+        match (language, &self.name_zh) {
+            (Language::Chinese, Some(name)) => name,
+            _ => &self.name,
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Item {
@@ -42,6 +61,10 @@ impl Item {
     pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {
         Self::new(Sku::throw_away(), name.to_owned(), price_cents, stock)
     }
+
+    pub fn names(&self) -> ItemNames {
+        ItemNames { name: self.name.clone(), name_zh: self.name_zh.clone() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -68,6 +91,10 @@ pub struct OrderLine {
     pub quantity: i64,
     /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
+    /// The item's names at the time of the order, for pages and files; the API identifies an item by
+    /// its sku.
+    #[serde(skip)]
+    pub names: Arc<ItemNames>,
     /// Change of the stock by placing the order; for an item in units, of the line's own units (3,
     /// −3, 0).
     pub stock: ValueChange,

@@ -101,7 +101,7 @@ pub async fn noop(
     let order = order.read()?;
     state.require_lab()?;
     let key = idempotency_key(&request)?;
-    let checked = engine::noop_order(user.caller.id, key, &order.lines);
+    let checked = engine::noop_order(user.caller.id, key, &order.lines, order.expected_total_cents);
     command_response(checked, &options.probe)
 }
 

@@ -28,6 +28,10 @@ pub struct OrderRequest {
     #[schema(min_items = 1, max_items = 50)]
     #[serde(deserialize_with = "body::objects")]
     pub lines: Vec<RequestedLine>,
+    /// The total that the customer agreed to, in cents. A higher one is rejected with
+    /// `price-changed`, a lower one is charged. Not part of the request's fingerprint.
+    #[schema(minimum = 0, maximum = 50_000_000_000_000_i64)]
+    pub expected_total_cents: Option<i64>,
 }
 
 /// An idempotency key for one order.
@@ -62,11 +66,11 @@ pub async fn place(
     order: Json<OrderRequest>,
 ) -> HttpResult {
     let options = lab_options(&request)?;
-    let order = order.read()?;
+    let OrderRequest { lines, expected_total_cents } = order.read()?;
     let key = idempotency_key(&request)?;
-    let user = user.caller.id;
+    let (shop, user) = (&state.shop, user.caller.id);
 
-    let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
+    let placed = engine::place_order(shop, &options, user, key, &lines, expected_total_cents).await;
     creation_response(placed, &options.probe, |order| {
         Some(format!("/api/orders/{}", order["id"].as_str()?))
     })

@@ -14,14 +14,15 @@ use super::kept_basket::{self, Basket, QuantityError};
 use super::layout::{Layout, language_of};
 use super::rejection::{FormErrors, RejectionNotice};
 use super::respond::html;
+use super::shown_prices::{ShownPrices, format_line};
 use crate::web::middleware::{FormFields, body, csrf};
 use crate::web::{HttpResult, Problem, app_state};
-use holdfast_base::messages::message;
+use holdfast_base::messages::{Language, message};
 use holdfast_shop::command::place_order::MAX_QUANTITY;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::next_return::{self, NextReturn};
 use holdfast_shop::query::{catalog, ledger};
-use holdfast_shop::{Cents, Sku};
+use holdfast_shop::{Cents, Rejection, Sku};
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
@@ -31,6 +32,8 @@ struct BasketPage {
     token: String,
     lines: Vec<BasketLine>,
     total: Cents,
+    /// The total that the rejected page showed, if prices have changed since.
+    total_was: Option<Cents>,
     is_orderable: bool,
     balance: Option<(Cents, Cents)>,
     payment_window: String,
@@ -42,6 +45,8 @@ struct BasketLine {
     quantity: i64,
     /// `None` if the shop has no such item.
     item: Option<Item>,
+    /// The price that the rejected page showed, if it has changed since.
+    price_was: Option<Cents>,
     /// Units that the customer has in orders already; 0 without a session.
     purchased: i64,
     /// Of an item that is sold out.
@@ -51,10 +56,49 @@ struct BasketLine {
     errors: FormErrors,
 }
 
-pub(super) enum BasketRejection {
+pub(super) struct BasketRejection {
+    pub reason: RejectionReason,
+    /// What the rejected page showed.
+    pub shown: ShownPrices,
+}
+
+pub(super) enum RejectionReason {
     /// The form is of another basket.
     Changed,
     Problem(Problem),
+}
+
+impl RejectionReason {
+    /// Of the second copy of a form whose first copy was rejected for its price, returns the same
+    /// reason: its page replaces the first one's.
+    fn or_new_price(self, basket: &Basket, shown: &ShownPrices, total_cents: i64) -> Self {
+        let Some(expected_total_cents) = shown.total_cents else { return self };
+        let is_dearer = total_cents > expected_total_cents;
+        if !is_dearer || !shown.has_quantities(basket.lines()) {
+            return self;
+        }
+        match self {
+            Self::Changed => {
+                let changed = Rejection::PriceChanged { expected_total_cents, total_cents };
+                Self::Problem(changed.into())
+            }
+            Self::Problem(_) => self,
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Changed => StatusCode::CONFLICT,
+            Self::Problem(problem) => problem.code(),
+        }
+    }
+
+    fn notice(self, basket: &Basket, items: &[Item], language: Language) -> RejectionNotice {
+        match self {
+            Self::Changed => RejectionNotice::basket_changed(basket.lines().is_empty(), language),
+            Self::Problem(problem) => RejectionNotice::new(&name_item(problem, items), language),
+        }
+    }
 }
 
 impl BasketLine {
@@ -71,9 +115,24 @@ impl BasketLine {
         self.item.as_ref().and_then(|item| item.limit_per_user)
     }
 
+    fn price(&self) -> Cents {
+        Cents(self.item.as_ref().map_or(0, |item| item.price_cents))
+    }
+
+    /// Returns what the page shows of it, for its form.
+    fn shown(&self) -> String {
+        format_line(&self.sku, self.quantity, self.price().0)
+    }
+
+    /// Notes the price that a rejected page showed, if it is another one now.
+    fn note_price(&mut self, shown: &ShownPrices) {
+        let was = shown.price_cents(&self.sku).map(Cents);
+        self.price_was = was.filter(|was| self.item.is_some() && *was != self.price());
+    }
+
     fn sum(&self) -> Cents {
         // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
-        Cents(self.item.as_ref().map_or(0, |item| item.price_cents * self.quantity))
+        Cents(self.price().0 * self.quantity)
     }
 
     fn quantity_id(&self) -> String {
@@ -162,20 +221,10 @@ pub(super) async fn page(
     let returns = next_return::next_returns(shop, &sold_out).await;
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
 
-    let status = match (&rejection, &wrong) {
-        (Some(BasketRejection::Problem(problem)), _) => problem.code(),
-        (Some(BasketRejection::Changed), _) => StatusCode::CONFLICT,
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
+    let (reason, shown) = match rejection {
+        Some(BasketRejection { reason, shown }) => (Some(reason), shown),
+        None => (None, ShownPrices::default()),
     };
-    let notice = rejection.map(|rejection| match rejection {
-        BasketRejection::Problem(problem) => {
-            RejectionNotice::new(&name_item(problem, &items), layout.language)
-        }
-        BasketRejection::Changed => {
-            RejectionNotice::basket_changed(basket.lines().is_empty(), layout.language)
-        }
-    });
 
     let mut wrong = wrong;
     let line = |(sku, quantity): (&Sku, &i64)| {
@@ -186,18 +235,33 @@ pub(super) async fn page(
             sku: sku.clone(),
             quantity: *quantity,
             item: items.iter().find(|item| item.sku == *sku).cloned(),
+            price_was: None,
             purchased: purchased.get(sku).copied().unwrap_or(0),
             next_return: returns.get(sku).copied(),
             input,
             errors,
         }
     };
-    let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
+    let mut lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
+    for line in &mut lines {
+        line.note_price(&shown);
+    }
     let total_cents = lines.iter().map(|line| line.sum().0).sum();
+    let has_new_price = lines.iter().any(|line| line.price_was.is_some());
+    let total_was = shown.total_cents.filter(|_| has_new_price).map(Cents);
+
+    let reason = reason.map(|reason| reason.or_new_price(basket, &shown, total_cents));
+    let status = match (&reason, &wrong) {
+        (Some(reason), _) => reason.status(),
+        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+        (None, None) => StatusCode::OK,
+    };
+    let notice = reason.map(|reason| reason.notice(basket, &items, layout.language));
     let page = BasketPage {
         notice,
         token: basket.token(),
         total: Cents(total_cents),
+        total_was,
         is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,

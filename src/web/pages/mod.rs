@@ -33,6 +33,7 @@ mod race_picture;
 mod rejection;
 mod respond;
 pub mod scheduler_game;
+mod shown_prices;
 pub mod sign_in;
 mod sign_in_page;
 mod timeline;

@@ -1,7 +1,7 @@
 //! The caller's orders, newest first; and one order: its goods, its status, its effect on stock and
 //! account, and its actions.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -21,8 +21,8 @@ use super::respond::html;
 use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
-use holdfast_shop::model::{Item, Order, OrderLine, OrderStatus};
-use holdfast_shop::query::{catalog, ledger, orders};
+use holdfast_shop::model::{Order, OrderLine, OrderStatus};
+use holdfast_shop::query::{ledger, orders};
 use holdfast_shop::users::LAB_NAME_PREFIX;
 use holdfast_shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
@@ -44,7 +44,6 @@ struct OrderPage {
     title: String,
     status: &'static str,
     left: Option<Duration>,
-    items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
     /// True if it is of lab items, which the lab account pays.
@@ -126,6 +125,16 @@ impl OrderPage {
 
     fn sum(&self, line: &OrderLine) -> Cents {
         Cents(line.unit_price_cents * line.quantity)
+    }
+
+    fn name<'l>(&self, line: &'l OrderLine) -> &'l str {
+        line.names.in_language(self.layout.language)
+    }
+
+    /// Returns the name under which the order has an item of its ledger entries.
+    fn name_of<'p>(&'p self, sku: &'p Sku) -> &'p str {
+        let line = self.order.lines.iter().find(|line| line.sku == *sku);
+        line.map_or(sku.as_str(), |line| self.name(line))
     }
 }
 
@@ -220,15 +229,12 @@ pub(super) async fn page(
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
 
-    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let in_lab = orders::is_of_lab_items(shop, id).await?;
     let balances = ledger::balances(shop, user).await?;
     let balance_cents = if in_lab { balances.lab_cents } else { balances.own_cents };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
-    let items = catalog::items_by_sku(shop, &skus).await?;
 
     let layout = Layout::of(request).await?;
-    let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
 
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
@@ -239,10 +245,9 @@ pub(super) async fn page(
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
         owner,
         paid_too_late: is_late.then_some(order.expires_at),
-        title: title(&order, &items, layout.language),
+        title: title(&order, layout.language),
         status: status(&order, left),
         left,
-        items,
         stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
         money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
         in_lab,
@@ -255,19 +260,14 @@ pub(super) async fn page(
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
 
-pub(super) fn title(order: &Order, items: &[Item], language: Language) -> String {
+pub(super) fn title(order: &Order, language: Language) -> String {
     let Some(first) = order.lines.first() else { return short_id(&order.id) };
     let variables = [
-        ("name", item_name(&first.sku, items).to_owned().into()),
+        ("name", first.names.in_language(language).to_owned().into()),
         ("units", first.quantity.into()),
         ("more", order.lines.len().saturating_sub(1).into()),
     ];
     language.text_with("shop-order-title", &variables)
-}
-
-fn item_name<'n>(sku: &'n Sku, items: &'n [Item]) -> &'n str {
-    let item = items.iter().find(|item| item.sku == *sku);
-    item.map_or(sku.as_str(), |item| &item.name)
 }
 
 /// Returns the displayed status. An order that can no longer be paid is `expired`; in the database
@@ -289,7 +289,6 @@ struct OrdersPage {
     with_lab: bool,
     /// The orders of lab items among those of the page, listed or not.
     lab_orders: Vec<OrderId>,
-    items: Vec<Item>,
     left: HashMap<OrderId, Duration>,
 }
 
@@ -326,14 +325,8 @@ pub async fn list(
     let orders::OrderPage { orders, lab_orders, more } = page;
 
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-    let lines = orders.iter().flat_map(|order| &order.lines);
-    let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
-    let skus: Vec<Sku> = skus.into_iter().collect();
-    let items = catalog::items_by_sku(shop, &skus).await?;
-
     let layout = Layout::of(&request).await?;
     let page = OrdersPage {
-        items: items.into_iter().map(|item| layout.named(item)).collect(),
         more,
         with_lab,
         lab_orders,

@@ -12,9 +12,10 @@ use actix_web::web::Form;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKind, Wait};
 use tokio::time::{Instant, sleep};
 
-use super::basket::{self, BasketRejection};
+use super::basket::{self, BasketRejection, RejectionReason};
 use super::kept_basket::Basket;
 use super::rejection::FormErrors;
+use super::shown_prices::ShownPrices;
 use crate::web::middleware::{DefaultOptions, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 use holdfast_shop::model::{Order, RequestedLine};
@@ -64,6 +65,7 @@ pub async fn place(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let key = form.key("token")?;
+    let shown = ShownPrices::of(&form)?;
     let mut basket = Basket::load(&request).await?;
 
     // An old page has another one: its basket was ordered, or has changed since.
@@ -72,13 +74,15 @@ pub async fn place(
             return Ok(see_other(&order_address(order)));
         }
         basket.renew_token();
-        return rejected(&request, &basket, BasketRejection::Changed).await;
+        return rejected(&request, &basket, RejectionReason::Changed, shown).await;
     }
 
     let lines = basket.order_lines();
     let until = Instant::now() + DUPLICATE_TIMEOUT;
     let order = loop {
-        let rejection = match place_under_lock(&state.shop, &options, user, &key, &lines).await {
+        let placing =
+            place_under_lock(&state.shop, &options, user, &key, &lines, shown.total_cents);
+        let rejection = match placing.await {
             Ok(executed) => break executed.response.read::<Order>()?.id,
             Err(Failure::Rejected(rejection)) => rejection,
             Err(Failure::Error(error)) => return Err(error.into()),
@@ -97,7 +101,8 @@ pub async fn place(
             if !another_copy {
                 basket.renew_token();
             }
-            return rejected(&request, &basket, BasketRejection::Problem(rejection.into())).await;
+            let reason = RejectionReason::Problem(rejection.into());
+            return rejected(&request, &basket, reason, shown).await;
         }
         sleep(POLL_INTERVAL).await;
     };
@@ -117,6 +122,7 @@ async fn place_under_lock(
     user: UserId,
     key: &IdempotencyKey,
     lines: &[RequestedLine],
+    expected_total_cents: Option<i64>,
 ) -> Result<Execution, Failure> {
     let keys = [user.buyer_lock_key()];
     let request = AcquireRequest::new(LockKind::Owner, &keys)
@@ -132,7 +138,8 @@ async fn place_under_lock(
         Err(_) => Guards::default(),
     };
 
-    let result = engine::place_order(shop, options, user, key.clone(), lines).await;
+    let result =
+        engine::place_order(shop, options, user, key.clone(), lines, expected_total_cents).await;
     guards.release().await;
     result
 }
@@ -144,8 +151,10 @@ fn order_address(order: OrderId) -> String {
 async fn rejected(
     request: &HttpRequest,
     basket: &Basket,
-    rejection: BasketRejection,
+    reason: RejectionReason,
+    shown: ShownPrices,
 ) -> HttpResult {
+    let rejection = BasketRejection { reason, shown };
     let mut page = basket::page(request, basket, Some(rejection), None).await?;
     if !basket.lines().is_empty() {
         // If the basket has changed meanwhile, the form of this page is answered like any old one.

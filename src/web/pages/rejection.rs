@@ -31,7 +31,8 @@ impl RejectionNotice {
     pub fn new(problem: &Problem, language: Language) -> Self {
         let definition = problem.problem_type().definition();
         let name = definition.name;
-        let has_text = matches!(name, "sold-out" | "limit-reached" | "insufficient-funds");
+        let has_text =
+            matches!(name, "sold-out" | "price-changed" | "limit-reached" | "insufficient-funds");
 
         let detail = match problem.message() {
             Some(message) => sentence(&message.text(language)),
@@ -112,7 +113,12 @@ fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
         let cents = problem.member(member).and_then(Value::as_i64)?;
         Some((name, Cents(cents).money().into()))
     };
-    let amounts = [cents("needed", "needed_cents"), cents("balance", "balance_cents")];
+    let amounts = [
+        cents("needed", "needed_cents"),
+        cents("balance", "balance_cents"),
+        cents("expected", "expected_total_cents"),
+        cents("total", "total_cents"),
+    ];
     let texts = ["sku", "requested", "available", "limit", "already"].map(text);
     texts.into_iter().chain(amounts).flatten().collect()
 }

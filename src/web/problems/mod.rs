@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use holdfast_base::log_limit;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_shop::db::ErrorClass;
-use holdfast_shop::{Error, Failure, Rejection};
+use holdfast_shop::{Error, Failure, Rejection, Sku};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
 const ADMIN_ONLY: &str = "only an admin can do this";
@@ -203,16 +203,11 @@ impl From<Rejection> for Problem {
                     .with("requested", requested)
                     .with("available", available)
             }
+            Rejection::PriceChanged { expected_total_cents, total_cents } => {
+                price_changed(expected_total_cents, total_cents)
+            }
             Rejection::LimitReached { sku, limit, already, requested } => {
-                let detail = format!(
-                    "at most {limit} of {sku} per customer: you have {already}, and requested \
-                     {requested}"
-                );
-                Problem::new(ProblemType::LimitReached, detail)
-                    .with("sku", sku.as_str())
-                    .with("limit", limit)
-                    .with("already", already)
-                    .with("requested", requested)
+                limit_reached(&sku, limit, already, requested)
             }
             Rejection::TooManyUnpaid { max, wait } => {
                 let detail = format!(
@@ -264,6 +259,25 @@ impl From<Rejection> for Problem {
 
 fn overloaded(detail: Message) -> Problem {
     Problem::with_message(ProblemType::Overloaded, detail)
+}
+
+fn price_changed(expected_total_cents: i64, total_cents: i64) -> Problem {
+    let detail =
+        format!("it costs {total_cents} cents now, and {expected_total_cents} are expected");
+    Problem::new(ProblemType::PriceChanged, detail)
+        .with("expected_total_cents", expected_total_cents)
+        .with("total_cents", total_cents)
+}
+
+fn limit_reached(sku: &Sku, limit: i64, already: i64, requested: i64) -> Problem {
+    let detail = format!(
+        "at most {limit} of {sku} per customer: you have {already}, and requested {requested}"
+    );
+    Problem::new(ProblemType::LimitReached, detail)
+        .with("sku", sku.as_str())
+        .with("limit", limit)
+        .with("already", already)
+        .with("requested", requested)
 }
 
 fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Problem {

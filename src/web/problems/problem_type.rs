@@ -89,6 +89,7 @@ problem_types! {
     NotFound = "not-found", 404 { link: Some("/shop"), }
     Exists = "exists", 409 {}
     SoldOut = "sold-out", 409 {}
+    PriceChanged = "price-changed", 409 {}
     LimitReached = "limit-reached", 409 { link: Some("/orders"), }
     InsufficientFunds = "insufficient-funds", 402 { link: Some("/account"), }
     OrderState = "order-state", 409 {}

@@ -1,6 +1,7 @@
 //! A shop in memory: read as the engine reads rows, and written as the store writes them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
@@ -10,7 +11,7 @@ use holdfast_shop::command::pay_order::PayOrder;
 use holdfast_shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
 use holdfast_shop::command::restock::{Restock, RestockRequest};
 use holdfast_shop::command::return_order::ReturnOrder;
-use holdfast_shop::command::state::{BalanceSnapshot, ItemTexts, NextLedgerEntry, OrderSnapshot};
+use holdfast_shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
 use holdfast_shop::command::state::{ShopState, StockSnapshot};
 use holdfast_shop::command::top_up::TopUp;
 use holdfast_shop::command::{Command, MAX_AMOUNT, MAX_BALANCE};
@@ -62,7 +63,7 @@ impl PlacedOrder {
 pub struct MemoryShop {
     pub now: OffsetDateTime,
     pub items: BTreeMap<Sku, StockSnapshot>,
-    pub texts: BTreeMap<Sku, ItemTexts>,
+    pub descriptions: BTreeMap<Sku, String>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
     /// In the order in which they were placed.
     pub orders: Vec<PlacedOrder>,
@@ -93,6 +94,7 @@ impl MemoryShop {
             let limit_per_user = rng.random_bool(0.5).then(|| rng.random_range(1..6));
             let version = rng.random_range(0..9);
             let row = StockSnapshot {
+                names: Arc::default(),
                 price_cents,
                 stock,
                 limit_per_user,
@@ -119,7 +121,7 @@ impl MemoryShop {
         Self {
             now: OffsetDateTime::UNIX_EPOCH,
             units_added: units.collect(),
-            texts: items.keys().map(|sku| (sku.clone(), ItemTexts::default())).collect(),
+            descriptions: items.keys().map(|sku| (sku.clone(), String::new())).collect(),
             cents_added: accounts.values().map(|row| i128::from(row.balance_cents)).sum(),
             items,
             accounts,
@@ -137,9 +139,9 @@ impl MemoryShop {
             let reads = command.reads();
             for sku in &reads.items {
                 let Some(row) = self.items.get(sku) else { continue };
-                state.items.insert(sku.clone(), *row);
-                if reads.texts {
-                    state.texts.insert(sku.clone(), self.texts[sku].clone());
+                state.items.insert(sku.clone(), row.clone());
+                if reads.descriptions {
+                    state.descriptions.insert(sku.clone(), self.descriptions[sku].clone());
                 }
                 if let (Some(_), Some(user)) = (row.limit_per_user, reads.buyer) {
                     state.purchased.insert((sku.clone(), user), self.purchased(sku, user));
@@ -215,10 +217,10 @@ impl MemoryShop {
         self.cents_added += i128::from(changes.top_up_cents.unwrap_or(0));
         if let Some(ItemEdit { item, .. }) = &changes.edit {
             let row = self.items.get_mut(&item.sku).unwrap();
+            row.names = Arc::new(item.names());
             (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
             (row.limit_per_user, row.version) = (item.limit_per_user, row.version + 1);
-            let (name, description) = (item.name.clone(), item.description.clone());
-            self.texts.insert(item.sku.clone(), ItemTexts { name, name_zh: None, description });
+            self.descriptions.insert(item.sku.clone(), item.description.clone());
         }
     }
 
@@ -290,7 +292,8 @@ impl MemoryShop {
         });
         let lines: Vec<RequestedLine> = lines.collect();
         let hold = Duration::from_secs(rng.random_range(0..60));
-        Box::new(PlaceOrder::new(self.user(rng), self.key(), &lines, hold).unwrap())
+        let expected = rng.random_bool(0.3).then(|| rng.random_range(0..2_000));
+        Box::new(PlaceOrder::new(self.user(rng), self.key(), &lines, expected, hold).unwrap())
     }
 
     fn pay(&mut self, rng: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {

@@ -6,6 +6,7 @@
 mod memory_shop;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use holdfast_shop::Rejection;
 use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
@@ -116,6 +117,7 @@ fn check_chain(decisions: &[Decision]) {
         }
         if let Some(ItemEdit { item, .. }) = &changes.edit {
             let row = state.items.get_mut(&item.sku).unwrap();
+            row.names = Arc::new(item.names());
             (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
             (row.limit_per_user, row.version) = (item.limit_per_user, row.version + 1);
         }
@@ -221,6 +223,29 @@ fn customer_limit_is_never_exceeded() {
 }
 
 #[test]
+fn order_costs_at_most_what_its_customer_expects() {
+    for amounts in [Amounts::Small, Amounts::Extreme] {
+        run_batches(amounts, |decisions, _| {
+            for Decision { command, before, result, .. } in decisions {
+                let Ok(Changes { order: Some(new), .. }) = result else { continue };
+                let order = &new.order;
+                let prices = order.lines.iter().map(|line| line.quantity * line.unit_price_cents);
+                assert_eq!(order.total_cents, prices.sum::<i64>(), "{order:?}");
+                for line in &order.lines {
+                    let item = &before.items[&line.sku];
+                    assert_eq!(
+                        (line.unit_price_cents, &line.names),
+                        (item.price_cents, &item.names)
+                    );
+                }
+                let expected = command.single_order().and_then(|it| it.expected_total_cents);
+                assert!(expected.is_none_or(|expected| order.total_cents <= expected), "{order:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn order_is_paid_before_it_expires() {
     run_batches(Amounts::Small, |decisions, _| {
         for Decision { before, result, .. } in decisions {
@@ -247,6 +272,12 @@ fn rejection_matches_the_state() {
             let is_true = match rejection {
                 Rejection::SoldOut { sku, requested, available } => {
                     before.items[sku].stock == *available && available < requested
+                }
+                Rejection::PriceChanged { expected_total_cents, total_cents } => {
+                    let update = command.conditional_update().unwrap();
+                    let prices = update.stock.iter();
+                    let prices = prices.map(|(sku, delta)| -delta * before.items[sku].price_cents);
+                    *total_cents == prices.sum::<i64>() && total_cents > expected_total_cents
                 }
                 Rejection::LimitReached { sku, limit, already, requested } => {
                     before.items[sku].limit_per_user == Some(*limit)
@@ -310,6 +341,7 @@ fn random_shops_produce_every_result() {
         "Expired",
         "Empty",
         "SoldOut",
+        "PriceChanged",
         "LimitReached",
         "InsufficientFunds",
         "OrderState",

@@ -407,7 +407,7 @@ impl Games {
         let shared = Arc::clone(&result);
         self.shop.tasks.spawn(async move {
             let key = IdempotencyKey::generate();
-            let result = engine::place_order(&shop, &options, user, key, &lines).await;
+            let result = engine::place_order(&shop, &options, user, key, &lines, None).await;
             *shared.lock() = Some(result);
         });
         GameOrder { name, probe, result }

@@ -237,7 +237,7 @@ impl Command for EditItem {
     }
 
     fn reads(&self) -> ReadSet {
-        ReadSet { items: vec![self.sku.clone()], texts: true, ..ReadSet::default() }
+        ReadSet { items: vec![self.sku.clone()], descriptions: true, ..ReadSet::default() }
     }
 
     /// Also an edit that changes no value is written: its key must have one response.

@@ -72,6 +72,7 @@ pub trait Command: Debug + Send + Sync + 'static {
 pub struct SingleOrder<'a> {
     pub sku: &'a Sku,
     pub quantity: i64,
+    pub expected_total_cents: Option<i64>,
     pub payment_window: Duration,
 }
 
@@ -84,8 +85,8 @@ pub struct ReadSet {
     pub skip_locked_orders: bool,
     /// The customer whose purchases count against the items' limits.
     pub buyer: Option<UserId>,
-    /// True if names and descriptions of its items are read too.
-    pub texts: bool,
+    /// True if the descriptions of its items are read too.
+    pub descriptions: bool,
     /// True if the response contains the next entry of the ledger of its items or its account.
     pub next_entry: bool,
 }

@@ -1,7 +1,8 @@
 //! Places an order: takes its units from stock, and keeps them until it is paid or expires.
 //!
-//! Rejects, in this order: an unknown or hidden item; a total that overflows; insufficient stock;
-//! more units than the item's limit per customer allows.
+//! Rejects, in this order: an unknown or hidden item; a total that overflows; insufficient stock; a
+//! total above the one that the customer expects; more units than the item's limit per customer
+//! allows. A lower total than expected is passed on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 
 use super::changes::{Changes, CommandResponse, NewOrder};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, ReadSet, SingleOrder};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, SingleOrder};
 use crate::failure::Rejection;
 use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
@@ -21,12 +22,16 @@ use holdfast_base::messages::message;
 
 pub const MAX_LINES: usize = 50;
 pub const MAX_QUANTITY: i64 = 1_000;
+/// The total of the largest order of the most expensive items.
+pub const MAX_TOTAL: i64 = MAX_AMOUNT * MAX_QUANTITY * MAX_LINES as i64;
 
 #[derive(Debug, Clone)]
 pub struct PlaceOrder {
     idempotency: IdempotencyRequest,
     order: OrderId,
     lines: BTreeMap<Sku, i64>,
+    /// The most that the customer agreed to pay, if they said so.
+    expected_total_cents: Option<i64>,
     payment_window: Duration,
 }
 
@@ -35,6 +40,7 @@ impl PlaceOrder {
         user: UserId,
         key: IdempotencyKey,
         requested: &[RequestedLine],
+        expected_total_cents: Option<i64>,
         payment_window: Duration,
     ) -> Result<Self, Rejection> {
         if requested.is_empty() || requested.len() > MAX_LINES {
@@ -50,7 +56,13 @@ impl PlaceOrder {
             *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
         }
 
-        // Sorted and added up: the same order in other lines is the same request.
+        if expected_total_cents.is_some_and(|cents| !(0..=MAX_TOTAL).contains(&cents)) {
+            let why = format!("0 to {MAX_TOTAL}");
+            return Err(Rejection::Invalid("expected_total_cents".into(), why));
+        }
+
+        // Sorted and added up: the same order in other lines is the same request. So is one that
+        // expects another total: a client that retries may have read a new price since.
         let mut content = String::new();
         for (sku, quantity) in &lines {
             let _ = writeln!(content, "{sku} {quantity}");
@@ -58,7 +70,7 @@ impl PlaceOrder {
         let mut idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
         let order = OrderId(Uuid::now_v7());
         idempotency.new_order = Some(order);
-        Ok(Self { idempotency, order, lines, payment_window })
+        Ok(Self { idempotency, order, lines, expected_total_cents, payment_window })
     }
 
     /// Returns the command with the id that another replica has given its order.
@@ -81,7 +93,7 @@ impl PlaceOrder {
         self.idempotency.user
     }
 
-    /// Returns the order to place. Checks the total, stock and limits.
+    /// Returns the order to place. Checks stock, the total and limits.
     fn pending(&self, state: &ShopState) -> Result<Order, Rejection> {
         let mut total_cents = 0_i64;
         let mut lines = Vec::with_capacity(self.lines.len());
@@ -100,6 +112,7 @@ impl PlaceOrder {
                 sku: sku.clone(),
                 quantity,
                 unit_price_cents: item.price_cents,
+                names: item.names.clone(),
                 stock: ValueChange { before, delta: -quantity, after: before - quantity },
             });
         }
@@ -113,6 +126,12 @@ impl PlaceOrder {
                     available: stock.before,
                 });
             }
+        }
+        // On the prices that the order records. Before the limits, which may need a count.
+        if let Some(expected_total_cents) = self.expected_total_cents
+            && total_cents > expected_total_cents
+        {
+            return Err(Rejection::PriceChanged { expected_total_cents, total_cents });
         }
         for OrderLine { sku, quantity, .. } in &lines {
             let Some(limit) = state.items[sku].limit_per_user else { continue };
@@ -157,7 +176,9 @@ impl Command for PlaceOrder {
 
     fn single_order(&self) -> Option<SingleOrder<'_>> {
         let (sku, quantity) = self.single_line()?;
-        Some(SingleOrder { sku, quantity, payment_window: self.payment_window })
+        let expected_total_cents = self.expected_total_cents;
+        let payment_window = self.payment_window;
+        Some(SingleOrder { sku, quantity, expected_total_cents, payment_window })
     }
 
     fn batch_key(&self) -> Option<LockKey> {

@@ -3,13 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::changes::{BalanceChange, LedgerChange, StatusTransition, StockChange, UnitSnapshot};
 use crate::failure::Rejection;
-use crate::model::{Item, LedgerEntry, OrderStatus};
+use crate::model::{Item, ItemNames, LedgerEntry, OrderStatus};
 use crate::{OrderId, Sku, UserId};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub struct ShopState {
     pub now: OffsetDateTime,
     /// Items; unknown ones are absent.
     pub items: BTreeMap<Sku, StockSnapshot>,
-    /// Names and descriptions of the items, if a command reads them.
-    pub texts: BTreeMap<Sku, ItemTexts>,
+    /// Descriptions of the items, if a command reads them.
+    pub descriptions: BTreeMap<Sku, String>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
     /// Orders; unknown ones are absent, and locked ones if they are skipped.
     pub orders: HashMap<OrderId, OrderSnapshot>,
@@ -31,8 +32,10 @@ pub struct ShopState {
     pub units: BTreeMap<Sku, Vec<UnitSnapshot>>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StockSnapshot {
+    /// Shared by all states and orders of a batch.
+    pub names: Arc<ItemNames>,
     pub price_cents: i64,
     pub stock: i64,
     pub limit_per_user: Option<i64>,
@@ -44,13 +47,6 @@ pub struct StockSnapshot {
     pub fence: i64,
     /// True if a conditional update has changed the row already.
     pub is_updated: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ItemTexts {
-    pub name: String,
-    pub name_zh: Option<String>,
-    pub description: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +100,7 @@ impl ShopState {
         Self {
             now,
             items: BTreeMap::new(),
-            texts: BTreeMap::new(),
+            descriptions: BTreeMap::new(),
             accounts: BTreeMap::new(),
             orders: HashMap::new(),
             purchased: HashMap::new(),
@@ -117,18 +113,19 @@ impl ShopState {
         self.items.get(sku).ok_or_else(|| Rejection::no_item(sku))
     }
 
-    /// Returns the item with all its settings, for a command that reads its texts.
+    /// Returns the item with all its settings, for a command that reads its description.
     pub(super) fn whole_item(&self, sku: &Sku) -> Result<Item, Rejection> {
         let row = self.item(sku)?;
-        let texts = self.texts.get(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        let description = self.descriptions.get(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        let ItemNames { name, name_zh } = ItemNames::clone(&row.names);
         Ok(Item {
             sku: sku.clone(),
-            name: texts.name.clone(),
-            name_zh: texts.name_zh.clone(),
+            name,
+            name_zh,
             price_cents: row.price_cents,
             stock: row.stock,
             limit_per_user: row.limit_per_user,
-            description: texts.description.clone(),
+            description: description.clone(),
             hidden: row.hidden,
         })
     }
@@ -137,18 +134,14 @@ impl ShopState {
     pub(super) fn edit_item(&mut self, item: &Item) -> Result<(), Rejection> {
         let sku = &item.sku;
         let row = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        row.names = Arc::new(item.names());
         row.price_cents = item.price_cents;
         row.limit_per_user = item.limit_per_user;
         row.hidden = item.hidden;
         // Orders that have read the old settings conflict, and read again.
         row.version += 1;
 
-        let texts = ItemTexts {
-            name: item.name.clone(),
-            name_zh: item.name_zh.clone(),
-            description: item.description.clone(),
-        };
-        self.texts.insert(sku.clone(), texts);
+        self.descriptions.insert(sku.clone(), item.description.clone());
         Ok(())
     }
 

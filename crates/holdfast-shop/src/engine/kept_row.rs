@@ -82,12 +82,19 @@ impl KeptRow {
 
 /// Returns whether a command reads that item's row alone. What the lab watches is read.
 fn is_enough(sku: &Sku, entry: &BatchEntry<'_>) -> bool {
-    let ReadSet { items, account, orders, skip_locked_orders: _, buyer: _, texts, next_entry } =
-        entry.command.reads();
+    let ReadSet {
+        items,
+        account,
+        orders,
+        skip_locked_orders: _,
+        buyer: _,
+        descriptions,
+        next_entry,
+    } = entry.command.reads();
     matches!(items.as_slice(), [item] if item == sku)
         && account.is_none()
         && orders.is_empty()
-        && !texts
+        && !descriptions
         && !next_entry
         && matches!(entry.options.probe, Probe::Off)
 }

@@ -52,8 +52,10 @@ pub async fn place_order(
     user: UserId,
     key: IdempotencyKey,
     lines: &[RequestedLine],
+    expected_total_cents: Option<i64>,
 ) -> Result<Execution, Failure> {
-    let command = Arc::new(PlaceOrder::new(user, key, lines, options.payment_window)?);
+    let window = options.payment_window;
+    let command = Arc::new(PlaceOrder::new(user, key, lines, expected_total_cents, window)?);
     let options = match admit_order(shop, options, &command).await {
         Ok(options) => options,
         // An earlier request with this key may have placed it, when it was still admitted.
@@ -108,8 +110,10 @@ pub fn noop_order(
     user: UserId,
     key: IdempotencyKey,
     lines: &[RequestedLine],
+    expected_total_cents: Option<i64>,
 ) -> Result<Execution, Failure> {
-    let command = PlaceOrder::new(user, key, lines, DEFAULT_PAYMENT_WINDOW)?;
+    let window = DEFAULT_PAYMENT_WINDOW;
+    let command = PlaceOrder::new(user, key, lines, expected_total_cents, window)?;
 
     let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {

@@ -205,13 +205,13 @@ fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest 
     let mut reads = ReadSet::default();
     let mut buyers: Vec<UserId> = Vec::new();
     for entry in entries {
-        let ReadSet { items, account, orders, skip_locked_orders, buyer, texts, next_entry } =
+        let ReadSet { items, account, orders, skip_locked_orders, buyer, descriptions, next_entry } =
             entry.command.reads();
         reads.items.extend(items);
         reads.account = reads.account.or(account);
         reads.orders.extend(orders);
         reads.skip_locked_orders |= skip_locked_orders;
-        reads.texts |= texts;
+        reads.descriptions |= descriptions;
         reads.next_entry |= next_entry;
         buyers.extend(buyer.filter(|_| strategy.counts_with_read()));
     }

@@ -1,6 +1,7 @@
 //! Queries of orders.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -8,7 +9,7 @@ use sqlx::PgConnection;
 
 use crate::failure::Error;
 use crate::idempotency::{ORDERS_PATH, record_id};
-use crate::model::{Order, OrderLine, OrderStatus, ValueChange};
+use crate::model::{ItemNames, Order, OrderLine, OrderStatus, ValueChange};
 use crate::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 /// The newest orders of a user that are looked through for those of the shop's own items.
@@ -205,7 +206,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = sqlx::query!(
         r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
-                  l.unit_price_cents, coalesce(e.before, u.before) as before,
+                  l.unit_price_cents, l.name, l.name_zh, coalesce(e.before, u.before) as before,
                   coalesce(e.delta, -u.quantity) as delta,
                   coalesce(e.after, u.before - u.quantity) as after,
                   e.tableoid = 'unit_ledger'::regclass as in_units
@@ -240,6 +241,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
             sku: row.sku,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
+            names: Arc::new(ItemNames { name: row.name, name_zh: row.name_zh }),
             stock,
         });
     }

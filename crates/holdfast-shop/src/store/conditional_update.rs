@@ -2,11 +2,14 @@
 //! as it was before. The trigger raises the version. The update precedes the decision, and a
 //! rejection rolls its transaction back.
 
+use std::sync::Arc;
+
 use sqlx::PgConnection;
 
 use super::read::{ReadRequest, ReadSnapshot, read};
 use crate::command::ConditionalUpdate;
 use crate::command::state::{BalanceSnapshot, StockSnapshot};
+use crate::model::ItemNames;
 
 pub async fn execute_and_read(
     tx: &mut PgConnection,
@@ -22,8 +25,8 @@ pub async fn execute_and_read(
                   set stock = stock + $2, sold = sold - case when $3 then 0 else $2 end,
                       restocked = restocked + case when $3 then $2 else 0 end
                 where sku = $1 and stock + $2 between 0 and 2000000000
-               returning price_cents, stock - $2 as "stock!", limit_per_user, hidden,
-                         version, fence"#,
+               returning name, name_zh, price_cents, stock - $2 as "stock!", limit_per_user,
+                         hidden, version, fence"#,
             sku.as_str(),
             delta,
             update.restocks,
@@ -31,6 +34,7 @@ pub async fn execute_and_read(
         let Some(row) = row.fetch_optional(&mut *tx).await? else { continue };
 
         let before = StockSnapshot {
+            names: Arc::new(ItemNames { name: row.name, name_zh: row.name_zh }),
             price_cents: row.price_cents,
             stock: row.stock,
             limit_per_user: row.limit_per_user,

@@ -41,6 +41,7 @@ pub struct UnsettledOrder {
 
 /// Inserts an order with its lines, its unsettled lines and its key record, all or nothing. Errors
 /// are those of [`super::place::place`].
+#[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Error> {
     let orders: Vec<_> =
         batch.commands.iter().filter_map(|w| Some((w, w.changes.order.as_ref()?))).collect();
@@ -75,13 +76,15 @@ pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
          new_lines as (
              select l.* from guard,
                     unnest($11::uuid[], $12::uuid[], $13::text[], $14::bigint[], $15::bigint[],
-                           $16::bigint[], $17::uuid[], $19::bigint[])
-                    as l (order_id, user_id, sku, quantity, price, max_per_user, request_id, before)
+                           $16::bigint[], $17::uuid[], $19::bigint[], $20::text[], $21::text[])
+                    as l (order_id, user_id, sku, quantity, price, max_per_user, request_id, before,
+                          name, name_zh)
               where guard.holds),
          inserted_lines as (
-             insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
-                                      limit_per_user, entry_seq)
-             select order_id, sku, quantity, price, user_id, max_per_user, 0 from new_lines),
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, name, name_zh,
+                                      counts_for, limit_per_user, entry_seq)
+             select order_id, sku, quantity, price, name, name_zh, user_id, max_per_user, 0
+               from new_lines),
          inserted_unsettled as (
              insert into unsettled_lines (sku, order_id, quantity, before, request_id)
              select sku, order_id, quantity, before, request_id from new_lines),
@@ -112,6 +115,8 @@ pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
         &column(&lines, |(write, ..)| write.request_id),
         ORDERS_PATH,
         &column(&lines, |(_, _, line, _)| line.stock.before),
+        &column(&lines, |(_, _, line, _)| line.names.name.as_str()) as &[&str],
+        &column(&lines, |(_, _, line, _)| line.names.name_zh.as_deref()) as &[Option<&str>],
     )
     .fetch_one(db)
     .await

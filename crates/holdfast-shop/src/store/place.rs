@@ -86,15 +86,17 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
          new_lines as materialized (
              select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
                     unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
-                           $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::uuid[])
+                           $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::uuid[],
+                           $28::text[], $29::text[])
                     with ordinality
                     as l (order_id, user_id, sku, quantity, price, max_per_user, before, version,
-                          fence, request_id, place)
+                          fence, request_id, name, name_zh, place)
               where guard.holds order by place),
          inserted_lines as (
-             insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
-                                      limit_per_user, entry_seq)
-             select order_id, sku, quantity, price, user_id, max_per_user, seq from new_lines),
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, name, name_zh,
+                                      counts_for, limit_per_user, entry_seq)
+             select order_id, sku, quantity, price, name, name_zh, user_id, max_per_user, seq
+               from new_lines),
          inserted_entries as (
              insert into stock_ledger
                  (seq, sku, before, delta, after, version, fence, reason, order_id, request_id)
@@ -136,6 +138,8 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
         &column(&orders, |(write, _)| write.idempotency.id),
         super::row_lock_timeout(batches),
         &column(&items, |(batch, row)| batch.sold(&row.key)),
+        &column(&lines, |line| line.line.names.name.as_str()) as &[&str],
+        &column(&lines, |line| line.line.names.name_zh.as_deref()) as &[Option<&str>],
     )
     .fetch_one(db)
     .await

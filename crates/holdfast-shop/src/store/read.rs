@@ -6,6 +6,7 @@
 //! exact if that version still holds.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -14,9 +15,9 @@ use uuid::Uuid;
 use super::units;
 use crate::command::ReadSet;
 use crate::command::state::{
-    BalanceSnapshot, ItemTexts, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
+    BalanceSnapshot, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
 };
-use crate::model::OrderStatus;
+use crate::model::{ItemNames, OrderStatus};
 use crate::{OrderId, Sku, UserId};
 
 #[derive(Debug, Clone, Default)]
@@ -55,9 +56,9 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     {
         units::lock(db, free, &mut snapshot.state).await?;
     }
-    if reads.texts {
+    if reads.descriptions {
         // After the version: if they have changed since, the guard of the write says so.
-        snapshot.state.texts = texts(db, &reads.items).await?;
+        snapshot.state.descriptions = descriptions(db, &reads.items).await?;
     }
     if let Some(user) = reads.account {
         // The statement of the items has looked for the keys already.
@@ -154,7 +155,8 @@ async fn items(
     let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
-                  i.sku as "sku?: Sku", i.price_cents as "price_cents?", i.stock as "stock?",
+                  i.sku as "sku?: Sku", i.name as "name?", i.name_zh as "name_zh?",
+                  i.price_cents as "price_cents?", i.stock as "stock?",
                   i.limit_per_user as "limit_per_user?", i.hidden as "hidden?",
                   i.version as "version?", i.fence as "fence?",
                   case when i.limit_per_user is not null then array(
@@ -186,13 +188,16 @@ async fn items(
         else {
             continue;
         };
-        let (Some(version), Some(fence)) = (row.version, row.fence) else { continue };
+        let (Some(version), Some(fence), Some(name)) = (row.version, row.fence, row.name) else {
+            continue;
+        };
 
         for (user, purchased) in request.buyers.iter().zip(row.purchased.unwrap_or_default()) {
             snapshot.state.purchased.insert((sku.clone(), *user), purchased);
         }
 
         let item = StockSnapshot {
+            names: Arc::new(ItemNames { name, name_zh: row.name_zh }),
             price_cents,
             stock,
             limit_per_user: row.limit_per_user,
@@ -206,20 +211,16 @@ async fn items(
     Ok(())
 }
 
-/// Reads names and descriptions, which orders do not need: in a statement of its own, so that
-/// theirs stays short.
-async fn texts(db: &mut PgConnection, skus: &[Sku]) -> sqlx::Result<BTreeMap<Sku, ItemTexts>> {
+/// Reads descriptions, which orders do not need: in a statement of its own, so that theirs stays
+/// short.
+async fn descriptions(db: &mut PgConnection, skus: &[Sku]) -> sqlx::Result<BTreeMap<Sku, String>> {
     let rows = sqlx::query!(
-        r#"select sku as "sku: Sku", name, name_zh, description from items where sku = any($1)"#,
+        r#"select sku as "sku: Sku", description from items where sku = any($1)"#,
         skus as &[Sku],
     )
     .fetch_all(db)
     .await?;
-    let texts = rows.into_iter().map(|row| {
-        let (name, name_zh, description) = (row.name, row.name_zh, row.description);
-        (row.sku, ItemTexts { name, name_zh, description })
-    });
-    Ok(texts.collect())
+    Ok(rows.into_iter().map(|row| (row.sku, row.description)).collect())
 }
 
 async fn account(

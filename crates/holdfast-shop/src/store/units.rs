@@ -185,10 +185,11 @@ async fn sell(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, 
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
              select $1, $6, 'pending', $7::bigint, $8, $9, $10 from guard where guard.holds),
          inserted_lines as (
-             insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
-                                      entry_seq)
-             select $1, l.sku, l.quantity, l.price, $6, e.seq
-               from unnest($11::text[], $12::bigint[], $13::bigint[]) as l (sku, quantity, price)
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, name, name_zh,
+                                      counts_for, entry_seq)
+             select $1, l.sku, l.quantity, l.price, l.name, l.name_zh, $6, e.seq
+               from unnest($11::text[], $12::bigint[], $13::bigint[], $18::text[], $19::text[])
+                    as l (sku, quantity, price, name, name_zh)
                join (select sku, min(seq) as seq from entries group by sku) e on e.sku = l.sku),
          inserted_key as (
              insert into idempotency
@@ -214,6 +215,8 @@ async fn sell(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, 
         ORDERS_PATH,
         write.idempotency.fingerprint.as_slice(),
         write.response.body,
+        &column(lines, |line| line.names.name.as_str()) as &[&str],
+        &column(lines, |line| line.names.name_zh.as_deref()) as &[Option<&str>],
     )
     .fetch_one(db)
     .await

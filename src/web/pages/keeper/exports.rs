@@ -3,7 +3,6 @@
 //! A file is streamed, a page of the list at a time, so a long one costs the memory of one page. If
 //! a page cannot be read, the response breaks off: no file looks complete that is not.
 
-use std::collections::HashMap;
 use std::future::{Future, ready};
 
 use actix_web::body::BodyStream;
@@ -30,7 +29,7 @@ const PAGE_LENGTH: i64 = 1_000;
 
 const ITEM_FIELDS: [&str; 8] =
     ["sku", "name", "name_zh", "price_cents", "stock", "limit_per_user", "hidden", "description"];
-const ORDER_FIELDS: [&str; 12] = [
+const ORDER_FIELDS: [&str; 13] = [
     "id",
     "user",
     "status",
@@ -41,6 +40,7 @@ const ORDER_FIELDS: [&str; 12] = [
     "refunded_at",
     "sku",
     "name",
+    "name_zh",
     "quantity",
     "unit_price_cents",
 ];
@@ -138,13 +138,6 @@ async fn orders_part(
 ) -> Result<Part<OrderId>, Error> {
     let found = order_search::search(&state.shop, &search, after, PAGE_LENGTH).await?;
 
-    let sold = found.orders.iter().flat_map(|found| &found.order.lines);
-    let mut skus: Vec<Sku> = sold.map(|line| line.sku.clone()).collect();
-    skus.sort();
-    skus.dedup();
-    let items = catalog::items_by_sku(&state.shop, &skus).await?;
-    let names: HashMap<Sku, String> = items.into_iter().map(|item| (item.sku, item.name)).collect();
-
     let ids: Vec<OrderId> = found.orders.iter().map(|found| found.order.id).collect();
     let returned = ledger::returned_at(&state.shop, &ids).await?;
 
@@ -165,7 +158,8 @@ async fn orders_part(
                 returned_as(OrderStatus::Cancelled),
                 returned_as(OrderStatus::Refunded),
                 Cell::text(line.sku.as_str()),
-                Cell::text(names.get(&line.sku).map_or("", String::as_str)),
+                Cell::text(line.names.name.as_str()),
+                line.names.name_zh.as_deref().map_or(Cell::Empty, Cell::text),
                 Cell::plain(line.quantity),
                 Cell::plain(line.unit_price_cents),
             ]);

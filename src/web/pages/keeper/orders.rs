@@ -1,7 +1,5 @@
 //! The orders of all users: a search, and one order with its changes of stock and balance.
 
-use std::collections::BTreeSet;
-
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Path;
@@ -17,12 +15,11 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::order;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, State};
-use holdfast_shop::model::{Item, Order};
-use holdfast_shop::query::catalog;
+use holdfast_shop::model::Order;
 use holdfast_shop::query::order_search::{
     self, FoundOrder, FoundOrders, FoundStatus, MAX_SCANNED, OrderSearch, SearchFields,
 };
-use holdfast_shop::{Cents, Error, OrderId, Shop, Sku};
+use holdfast_shop::{Cents, Error, OrderId, Shop};
 
 const PAGE_LENGTH: i64 = 50;
 
@@ -33,7 +30,6 @@ struct OrdersPage {
     filter: OrderFilter,
     orders: Vec<FoundOrder>,
     more: Option<OrderId>,
-    items: Vec<Item>,
 }
 
 /// The fields of the search form.
@@ -102,7 +98,7 @@ impl OrdersPage {
     }
 
     fn title(&self, order: &Order) -> String {
-        order::title(order, &self.items, self.layout.language)
+        order::title(order, self.layout.language)
     }
 
     /// Returns the displayed status: that of the row, or `expired` once the units were returned.
@@ -125,13 +121,9 @@ pub async fn list(
         Some(search) => order_search::search(shop, &search, after, PAGE_LENGTH).await?,
         None => FoundOrders::default(),
     };
-    let lines = orders.iter().flat_map(|found| &found.order.lines);
-    let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
-    let items = catalog::items_by_sku(shop, &Vec::from_iter(skus)).await?;
 
     let layout = Layout::of(&request).await?;
-    let items = items.into_iter().map(|item| layout.named(item)).collect();
-    html(StatusCode::OK, &OrdersPage { layout, filter, orders, more, items })
+    html(StatusCode::OK, &OrdersPage { layout, filter, orders, more })
 }
 
 /// Shows any user's order. Read only: its user pays, cancels and refunds it.

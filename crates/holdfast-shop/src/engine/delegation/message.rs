@@ -21,7 +21,7 @@ use crate::{IdempotencyKey, OrderId, Sku, UserId};
 
 /// The mailbox of this version of the messages. A change of a message changes the number: replicas
 /// of two versions do not forward to each other.
-pub(super) const MAILBOX: &str = "commands-2";
+pub(super) const MAILBOX: &str = "commands-3";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
@@ -51,6 +51,7 @@ pub(in crate::engine) struct ForwardedOrder {
     pub token: String,
     pub sku: String,
     pub quantity: i64,
+    pub expected_total_cents: Option<i64>,
     pub payment_window_ms: u64,
     /// Time left until its deadline: the clocks of two machines are not compared.
     pub left_ms: u64,
@@ -72,6 +73,7 @@ impl ForwardedOrder {
             token: idempotency.key.as_str().to_owned(),
             sku: order.sku.as_str().to_owned(),
             quantity: order.quantity,
+            expected_total_cents: order.expected_total_cents,
             payment_window_ms: ms(order.payment_window),
             left_ms: 0,
             key_lock_requested: false,
@@ -85,7 +87,8 @@ impl ForwardedOrder {
         let sku = Sku::try_from(self.sku.clone()).ok()?;
         let key = IdempotencyKey::try_from(self.token.clone()).ok()?;
         let line = RequestedLine { sku, quantity: self.quantity };
-        let command = PlaceOrder::new(UserId(self.user), key, &[line], self.payment_window());
+        let (user, window) = (UserId(self.user), self.payment_window());
+        let command = PlaceOrder::new(user, key, &[line], self.expected_total_cents, window);
         Some(command.ok()?.with_order(OrderId(self.order)))
     }
 
@@ -109,6 +112,9 @@ pub(in crate::engine) enum Answer {
     },
     SoldOut {
         available: i64,
+    },
+    PriceChanged {
+        total_cents: i64,
     },
     LimitReached {
         limit: i64,
@@ -154,6 +160,9 @@ impl Answer {
     pub fn of_rejection(rejection: &Rejection) -> Self {
         match rejection {
             Rejection::SoldOut { available, .. } => Answer::SoldOut { available: *available },
+            Rejection::PriceChanged { total_cents, .. } => {
+                Answer::PriceChanged { total_cents: *total_cents }
+            }
             Rejection::LimitReached { limit, already, .. } => {
                 Answer::LimitReached { limit: *limit, already: *already }
             }
@@ -175,6 +184,11 @@ impl Answer {
             }
             Answer::SoldOut { available } => {
                 Err(Rejection::SoldOut { sku, requested, available }.into())
+            }
+            Answer::PriceChanged { total_cents } => {
+                // Without an expectation the sender asked for something else: it executes it.
+                let expected_total_cents = order.expected_total_cents?;
+                Err(Rejection::PriceChanged { expected_total_cents, total_cents }.into())
             }
             Answer::LimitReached { limit, already } => {
                 Err(Rejection::LimitReached { sku, limit, already, requested }.into())
@@ -268,7 +282,8 @@ mod tests {
         let line = RequestedLine { sku: Sku::try_from("tea".to_owned()).unwrap(), quantity: 3 };
         let key = IdempotencyKey::generate();
         let window = Duration::from_secs(9);
-        let order = PlaceOrder::new(UserId(Uuid::now_v7()), key, &[line], window).unwrap();
+        let order =
+            PlaceOrder::new(UserId(Uuid::now_v7()), key, &[line], Some(750), window).unwrap();
         let forwarded = ForwardedOrder::of(&order).unwrap();
         let text = serde_json::to_string(&forwarded).unwrap();
         let again: ForwardedOrder = serde_json::from_str(&text).unwrap();

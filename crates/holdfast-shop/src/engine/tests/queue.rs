@@ -37,7 +37,8 @@ fn key() -> LockKey {
 fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
     let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
     let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
-    let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_PAYMENT_WINDOW);
+    let command =
+        PlaceOrder::new(user, IdempotencyKey::generate(), &lines, None, DEFAULT_PAYMENT_WINDOW);
     let command = Arc::new(command.unwrap_or_else(|_| unreachable!()));
     let options = RequestOptions {
         strategy: &batched::STRATEGY,
