@@ -146,10 +146,11 @@ create table items (
     hidden         boolean        not null default false
 );
 
--- Also of what an order copies from the row or decides on: a leader keeps the row between batches,
--- and a change by hand must not be sold past.
+-- Also of what an order copies from the row or decides on, and of what an edit reads: a leader keeps
+-- the row between batches, and a change by hand must not be sold past, nor be undone. The shop's own
+-- statements set the version, and pay nothing.
 create trigger items_version
-    before update of stock, name, name_zh, price_cents, limit_per_user, hidden on items
+    before update of stock, name, name_zh, price_cents, limit_per_user, hidden, description on items
     for each row when (new.version <= old.version)
     execute function raise_version();
 

@@ -269,6 +269,23 @@ async fn item_is_created_once_per_key() {
     shop.assert_sound().await;
 }
 
+/// The shop takes an item for the lab's by the form of its sku in places where its row is not read:
+/// the expiry of its orders, and its audit.
+#[tokio::test(flavor = "multi_thread")]
+async fn shop_item_has_no_lab_items_sku() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let item = |sku: &str| json!({ "sku": sku, "name": "Coat", "price_cents": 1, "stock": 1 });
+    let lab = shop.lab_item(1).await;
+    for sku in [lab.as_str(), "lab-0190a6e4000070008000000000000000"] {
+        let rejected = admin.creates_item(&item(sku)).succeeds(422).await;
+        assert_eq!(rejected["errors"][0]["field"], "sku", "{rejected}");
+        assert!(rejected["detail"].as_str().unwrap().contains("items of the lab"), "{rejected}");
+    }
+    admin.creates_item(&item("lab-coat")).succeeds(201).await;
+    assert_eq!(shop.number("select count(*) from items where sku like 'lab-%'").await, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn correction_below_zero_changes_nothing() {
     let shop = Shop::start(2).await;

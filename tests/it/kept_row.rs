@@ -174,3 +174,36 @@ async fn open_transaction_with_a_key_fails_no_other_order() {
     assert!(unread(&shop, "refused").await > 0.0);
     shop.assert_sound().await;
 }
+
+/// Of a change by hand the leader hears nothing: the row's version says it, under every column that
+/// an order reads.
+#[tokio::test]
+async fn settings_changed_by_hand_hold_for_the_next_order() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    for (change, outcome) in [
+        ("update items set price_cents = 25000 where sku = $1", (201, "")),
+        ("update items set limit_per_user = 3 where sku = $1", (409, "limit-reached")),
+        ("update items set hidden = true where sku = $1", (404, "not-found")),
+    ] {
+        let refused = unread(&shop, "refused").await;
+        for _ in 0..MAX_ATTEMPTS {
+            let sku = shop.shop_item(10, 100).await;
+            let by_hand = async {
+                sqlx::query(change).bind(&sku).execute(&shop.pool).await.unwrap();
+            };
+            let calls = vec![admin.orders(&sku, 3)];
+            let replies = send_behind_batch(&shop, &admin, &sku, calls, by_hand).await;
+            let reply = &replies[0];
+            assert_eq!(reply.outcome(), outcome, "{change}: {reply}");
+            if reply.status == 201 {
+                assert_eq!(reply.body["lines"][0]["unit_price_cents"], 25_000, "{reply}");
+            }
+            if unread(&shop, "refused").await > refused {
+                break;
+            }
+        }
+        assert!(unread(&shop, "refused").await > refused, "{change}");
+    }
+    shop.assert_sound().await;
+}

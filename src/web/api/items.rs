@@ -64,7 +64,7 @@ pub async fn create(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewItem {
-    /// 1 to 64 characters of `a-z0-9-`.
+    /// 1 to 64 characters of `a-z0-9-`; not `lab-` and 32 hexadecimal digits, as items of the lab.
     sku: Sku,
     /// 1 to 200 characters.
     #[schema(

@@ -41,6 +41,10 @@ pub async fn create(
     key: Option<IdempotencyKey>,
     request_id: Uuid,
 ) -> Result<Execution, Failure> {
+    let is_labs = item.sku.is_throw_away();
+    let why =
+        || "“lab-” and 32 hexadecimal digits name items of the lab: choose another".to_owned();
+    Rejection::first_of(is_labs.then(|| ("sku".into(), why())))?;
     check(&item)?;
 
     let request = IdempotencyRequest::post(admin, "/api/items", key, &format!("{item:?}"));
