@@ -407,17 +407,18 @@ create table lock_family (
     recorded_at timestamptz not null default now()
 );
 
--- What admins changed of items and users, append-only. Stock and money are not here but in their
--- ledgers. An entry is written by the statement or in the transaction of its change.
+-- What admins changed of items, orders and users, append-only. Stock and money are not here but in
+-- their ledgers. An entry is written by the statement or in the transaction of its change.
 create table admin_log (
     -- Cursor of the list, newest first.
     seq        bigint      generated always as identity constraint admin_log_pkey primary key,
     at         timestamptz not null default clock_timestamp(),
     admin      uuid        not null constraint admin_log_admin references users (id),
     action     text        not null constraint admin_log_action
-                           check (action in ('create-item', 'edit-item', 'disable-user',
-                                             'enable-user', 'end-sessions', 'set-password')),
-    -- The sku of an item; the id of a user, whose name may change.
+                           check (action in ('create-item', 'edit-item', 'cancel-order',
+                                             'refund-order', 'disable-user', 'enable-user',
+                                             'end-sessions', 'set-password')),
+    -- The sku of an item; the id of an order; the id of a user, whose name may change.
     subject    text        not null,
     -- The fields that changed, before and after. Never a password.
     before     jsonb       not null default '{}',

@@ -1,4 +1,4 @@
-# The shop's keeper: items and the admin log.
+# The shop's keeper: items, orders, users and the admin log.
 keeper-nav = Admin pages
 keeper-items = Items
 keeper-items-none = No item matches.
@@ -31,6 +31,7 @@ keeper-done-stock = The stock was changed. It is in the ledger.
 keeper-description-stored = The shop shows the description of this demo item in the visitor’s language. You edit the stored one; once changed, all visitors see it as it is.
 keeper-sku-rule = 1 to 64 characters: a–z, 0–9 and dash
 keeper-sku-taken = There already is an item with this sku.
+keeper-sku-lab = “lab-” and 32 hexadecimal digits name items of the lab. Choose another sku.
 keeper-name-rule = Enter 1 to 200 characters on one line.
 keeper-price-rule = Enter an amount from 0 to 10,000,000.00 without commas, such as 14.50.
 keeper-stock-rule = Enter a whole number from 0 to 1,000,000,000.
@@ -53,6 +54,8 @@ keeper-log-what = What
 keeper-log-changes = Changes
 keeper-action-create-item = item added
 keeper-action-edit-item = item changed
+keeper-action-cancel-order = order cancelled
+keeper-action-refund-order = order refunded
 keeper-action-disable-user = user disabled
 keeper-action-enable-user = user enabled
 keeper-action-end-sessions = sessions ended
@@ -65,6 +68,8 @@ keeper-field-hidden = hidden
 keeper-field-limit-per-user = limit
 keeper-field-stock = stock
 keeper-field-disabled = disabled
+keeper-field-status = status
+keeper-field-reason = reason
 keeper-value-yes = yes
 keeper-value-no = no
 keeper-value-none = none
@@ -91,6 +96,18 @@ keeper-of-user = Order of { $name }
 keeper-ordered = Ordered items
 keeper-money-changes = Changes of the balance
 keeper-no-money-changes = None.
+keeper-cancel-question = Cancel the whole order? { $units ->
+    [one] One unit goes
+   *[other] { $units } units go
+} back to stock. This cannot be undone.
+keeper-refund-question = Refund the whole order? { $total } goes back to the account of { $name }, and { $units ->
+    [one] one unit
+   *[other] { $units } units
+} to stock. This cannot be undone. Units that do not come back: change the item’s stock by −n afterwards.
+keeper-return-reason = Reason, for the log
+keeper-return-rule = Enter 1 to { $max } characters on one line.
+keeper-done-cancel = The order is cancelled, and its units are back in stock.
+keeper-done-refund = { $total } is back on the account of { $name }, and the units are back in stock.
 keeper-csv = Download as CSV
 
 # Users.

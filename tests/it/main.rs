@@ -42,6 +42,7 @@ mod hosts;
 mod idempotency;
 mod jobs;
 mod jobs_replicas;
+mod keeper_returns;
 mod kept_row;
 mod lab_accounts;
 mod lab_limits;

@@ -1,6 +1,7 @@
 //! `pre-deduct`: exact while nothing fails; what a fault between Redis and Postgres costs, in
 //! units; and that a reconciliation with the ledger repairs it.
 
+use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::engine;
 use holdfast_shop::store::deducted::settle;
 use holdfast_shop::{OrderId, RequestOptions, Sku, UserId};
@@ -273,7 +274,8 @@ async fn removed_units_leave_the_counter_first() {
     let buyer = sqlx::query_scalar("select user_id from orders where id = $1").bind(order.0);
     let buyer = UserId(buyer.fetch_one(&lab.shop.pool).await.unwrap());
     let options = RequestOptions::new(&here, Uuid::now_v7());
-    engine::cancel_order(&here, &options, buyer, order, None).await.unwrap();
+    let customer = ReturnedBy::Customer(buyer);
+    engine::cancel_order(&here, &options, customer, order, None).await.unwrap();
     assert_has(&lab.audit(0).await, json!({ "stock": 2, "counter": 0, "undersold": 2 }));
     assert_has(&lab.reconcile(0).await, json!({ "undersold": 2, "counter": 2 }));
     assert_eq!(lab.sell_out(0).await.len(), 2);

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::visitor::{Page, Visitor};
 
 const ITEM: &str = "/admin/items/deadbolt";
+const LAB_SKU: &str = "lab-0190a6e4000070008000000000000000";
 
 async fn post_in_chinese(who: &Visitor, path: &str, form: &str) -> Page {
     let request = who.form_request(path, form).header("Accept-Language", "zh");
@@ -149,6 +150,7 @@ async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
         (stock("1", "welcome"), "The shop’s own reasons (order, refund …) are reserved."),
         (add("No", "1"), "1 to 64 characters: a–z, 0–9 and dash."),
         (add("deadbolt", "1"), "There already is an item with this sku."),
+        (add(LAB_SKU, "1"), "name items of the lab. Choose another sku."),
         (add("new", "-1"), "Enter a whole number from 0 to 1,000,000,000."),
     ] {
         let rejected = admin.post(&path, &form).await;

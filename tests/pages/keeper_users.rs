@@ -149,8 +149,6 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     let times = times.split("</dl>").next().unwrap();
     assert_eq!(times.matches("data-utc").count(), 3, "{times}");
     assert!(shown.words().contains("Placed2") && shown.words().contains("To be paid by2"));
-    let main = shown.text.split_once("<main").unwrap().1;
-    assert!(!main.contains("<form"), "read only");
     // The own page is the customer's.
     assert_eq!(admin.get(&order).await.status, 404);
     let ledger = admin.get("/items/deadbolt/ledger").await;

@@ -26,6 +26,7 @@ mod price;
 mod purchase;
 mod race;
 mod rejections;
+mod returns;
 mod saved_run;
 mod scheduler;
 mod security;

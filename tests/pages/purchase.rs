@@ -39,6 +39,7 @@ async fn check_purchase(javascript: bool) {
     let figures = "638 at the start + 0 restocked = 2 sold or reserved + 636 left";
     browser.until_text("#bar-figures", figures).await;
     browser.go(&order).await;
+    browser.click("#ask-refund summary").await;
     browser.click("#refund").await;
     browser.until_text("h1", "Refunded").await;
     browser.until_text("#stock li:last-child", "38 +2 → 40").await;

@@ -202,6 +202,8 @@ pub struct ReturnedOrder {
 pub enum AdminAction {
     CreateItem,
     EditItem,
+    CancelOrder,
+    RefundOrder,
     DisableUser,
     EnableUser,
     EndSessions,
@@ -218,7 +220,7 @@ impl AdminAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEntry {
     pub action: AdminAction,
-    /// The sku of an item, or the id of a user.
+    /// The sku of an item, or the id of a user or an order.
     pub subject: String,
     /// The changed fields.
     pub before: Value,
@@ -235,9 +237,9 @@ pub struct LoggedChange {
     /// The admin who made the change.
     pub admin: String,
     pub action: AdminAction,
-    /// The sku of the item, or the id of the user, that was changed.
+    /// The sku of the item, or the id of the user or the order, that was changed.
     pub subject: String,
-    /// The present name of that user.
+    /// The present name of that user, or of the order's customer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The changed fields as they were.

@@ -18,8 +18,8 @@ pub async fn items(state: State, request: HttpRequest, _: AdminUser) -> HttpResu
     page(&request, items, limit, |item| item.sku.clone())
 }
 
-/// Lists what admins changed of items and users, newest first (admin). Stock and money are in their
-/// ledgers.
+/// Lists what admins changed of items, orders and users, newest first (admin). Stock and money are
+/// in their ledgers.
 #[utoipa::path(get, path = "/api/admin/log", tag = "admin", params(ListParameters<i64>),
     responses((status = 200, body = Page<LoggedChange>), (status = 403)))]
 pub async fn log(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {

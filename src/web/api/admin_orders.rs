@@ -13,11 +13,11 @@ use super::responses::json;
 use crate::web::middleware::{AdminUser, ListParameters, Query, list_query};
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
-use holdfast_shop::model::{LedgerEntry, Order};
+use holdfast_shop::model::{LedgerEntry, LoggedChange, Order};
 use holdfast_shop::query::order_search::{
     self, FoundOrder, FoundOrders, FoundStatus, OrderSearch, SearchFields,
 };
-use holdfast_shop::query::{ledger, orders};
+use holdfast_shop::query::{admin_log, ledger, orders};
 use holdfast_shop::{OrderId, Sku, UserId};
 
 /// Which orders are listed: those that fit all that is given.
@@ -52,6 +52,8 @@ pub struct OrderHistory {
     pub stock: Vec<ItemEntry>,
     /// Its entries in the ledger of the account that paid, oldest first.
     pub balance: Vec<LedgerEntry>,
+    /// Its entry in the admin log, if an admin has cancelled or refunded it.
+    pub log: Vec<LoggedChange>,
 }
 
 /// An entry of an item's ledger, with the item.
@@ -99,7 +101,8 @@ pub async fn read_order(state: State, _: AdminUser, id: Path<String>) -> HttpRes
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let stock = stock.into_iter().map(|(sku, entry)| ItemEntry { sku, entry }).collect();
     let balance = ledger::balance_entries_of_order(shop, id).await?;
-    json(OrderHistory { user, order, stock, balance })
+    let log = admin_log::changes(shop, Some(&id.to_string()), None, 1).await?;
+    json(OrderHistory { user, order, stock, balance, log })
 }
 
 /// Returns the order of any user with that id, its user and the user's name.

@@ -9,16 +9,16 @@ use utoipa::ToSchema;
 use super::lists::{Page, page};
 use super::responses::{command_response, creation_response, json, with_location};
 use crate::web::middleware::{
-    DefaultOptions, Json, KeyParameters, ListParameters, OptionalKeyParameters, SignedInUser, body,
-    idempotency_key, lab_options, list_query, optional_idempotency_key,
+    DefaultOptions, Json, KeyParameters, ListParameters, OptionalJson, OptionalKeyParameters,
+    SignedInUser, body, idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
-use crate::web::{HttpResult, State};
+use crate::web::{HttpResult, Problem, State};
+use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::idempotency::RETENTION_HOURS;
 use holdfast_shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
-use holdfast_shop::query::orders;
-use holdfast_shop::{
-    Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
-};
+use holdfast_shop::query::{order_search, orders};
+use holdfast_shop::sessions::Caller;
+use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, engine};
 
 /// An order request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -42,6 +42,22 @@ pub struct OrderToken {
     /// The end of the time for which the response is stored, if the token is used now.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
+}
+
+/// Why an admin cancels or refunds an order.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReturnReason {
+    /// For the admin log, and for nobody else: 1 to 200 characters on one line. An admin says it
+    /// for the order of another user; a customer gives none.
+    #[serde(default)]
+    #[schema(
+        nullable = false,
+        example = "arrived broken",
+        max_length = 200,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
+    reason: Option<String>,
 }
 
 /// Creates an idempotency key for one order; `Location` is where to send the order. A client may
@@ -113,37 +129,69 @@ pub async fn pay(
 
 /// The extracted parts of a request to cancel or refund an order, without the order's id, which
 /// OpenAPI finds only among the arguments of the handler.
-type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultOptions);
+type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultOptions, OptionalJson<ReturnReason>);
 
-/// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
+/// Cancels a pending order: its units return to stock. With an idempotency key, once per key of the
+/// caller. An admin may cancel any order, and says why.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
-    params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
+    params(OptionalKeyParameters), request_body = Option<ReturnReason>,
+    responses((status = 200, body = ReturnedOrder)))]
 pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
     execute(parts, &id, engine::cancel_order).await
 }
 
-/// Refunds a paid order: the money returns to the account, and the units to stock. With an
-/// idempotency key, once per key.
+/// Refunds a paid order, all of it: the money returns to the account that paid, and the units to
+/// stock. With an idempotency key, once per key of the caller. An admin may refund any order, and
+/// says why; units that do not come back are a change of stock below zero.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders",
-    params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
+    params(OptionalKeyParameters), request_body = Option<ReturnReason>,
+    responses((status = 200, body = ReturnedOrder)))]
 pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
     execute(parts, &id, engine::refund_order).await
 }
 
 async fn execute(
-    (state, request, user, options): ReturnRequest,
+    (state, request, user, options, reason): ReturnRequest,
     id: &str,
     command: impl AsyncFn(
         &Shop,
         &RequestOptions,
-        UserId,
+        ReturnedBy,
         OrderId,
         Option<IdempotencyKey>,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let id = body::parse_order_id(id)?;
     let key = optional_idempotency_key(&request)?;
+    let reason = reason.read()?.unwrap_or_default().reason;
+    let by = returned_by(&state.shop, &user.caller, id, reason).await?;
 
-    let returned = command(&state.shop, &options, user.caller.id, id, key).await;
+    let returned = command(&state.shop, &options, by, id, key).await;
     command_response(returned, &options.probe)
+}
+
+/// Returns in which role the caller returns an order: as its customer, or as an admin, who says
+/// why. For others than admins, another user's order does not exist.
+async fn returned_by(
+    shop: &Shop,
+    caller: &Caller,
+    id: OrderId,
+    reason: Option<String>,
+) -> Result<ReturnedBy, Problem> {
+    let customer = ReturnedBy::Customer(caller.id);
+    let is_own = async || Ok::<_, Problem>(orders::order(shop, caller.id, id).await?.is_some());
+
+    match (caller.admin, reason) {
+        (true, Some(reason)) => Ok(ReturnedBy::admin(caller.id, &reason)?),
+        (false, None) => Ok(customer),
+        (true, None) if is_own().await? => Ok(customer),
+        (true, None) if order_search::owner(shop, id).await?.is_some() => {
+            let why = "it is another user's order: say why, for the admin log";
+            Err(Problem::field("reason", why))
+        }
+        (false, Some(_)) if is_own().await? => {
+            Err(Problem::field("reason", "only an admin gives one, for the admin log"))
+        }
+        _ => Err(body::unknown_order(&id)),
+    }
 }

@@ -22,6 +22,7 @@ use holdfast_shop::{IdempotencyKey, OrderId, Sku};
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub const MAX_LIST_LENGTH: i64 = 1_000;
 const DEFAULT_LIST_LENGTH: i64 = 100;
+const JSON_ONLY: &str = "send application/json in UTF-8";
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
@@ -45,11 +46,40 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
             if !json {
-                return Ok(Json(Err(wrong_media_type("send application/json in UTF-8"))));
+                return Ok(Json(Err(wrong_media_type(JSON_ONLY))));
             }
             // `read_body` has read it already, and answered what went wrong then.
             let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
             Ok(Json(bytes.and_then(|bytes| parse(&bytes))))
+        })
+    }
+}
+
+/// A JSON body that may be absent: a request without any content has none, whatever its media type.
+#[derive(Debug)]
+pub struct OptionalJson<T>(Result<Option<T>, Problem>);
+
+impl<T> OptionalJson<T> {
+    pub fn read(self) -> Result<Option<T>, Problem> {
+        self.0
+    }
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for OptionalJson<T> {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let json = is_json(request);
+        let bytes = web::Bytes::from_request(request, payload);
+        Box::pin(async move {
+            let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
+            Ok(OptionalJson(match bytes {
+                Ok(bytes) if bytes.is_empty() => Ok(None),
+                Ok(_) if !json => Err(wrong_media_type(JSON_ONLY)),
+                Ok(bytes) => parse(&bytes).map(Some),
+                Err(problem) => Err(problem),
+            }))
         })
     }
 }
@@ -200,6 +230,12 @@ impl FormFields {
 
     pub fn required(&self, name: &str) -> Result<&str, Problem> {
         self.all(name).next().ok_or_else(|| Problem::field(name, "it is missing"))
+    }
+
+    /// Replaces all values of a field by one.
+    pub fn set(&mut self, name: &str, value: String) {
+        self.0.retain(|(field, _)| field != name);
+        self.0.push((name.to_owned(), value));
     }
 
     pub fn csrf(&self) -> &str {

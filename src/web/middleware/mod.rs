@@ -17,7 +17,7 @@ pub mod request_options;
 pub mod sessions;
 
 pub use auth::{AdminUser, LabAdmin, LabReader, SignedInUser, enter_session, find_caller};
-pub use body::{FormFields, Json, Query, cursor, list_query};
+pub use body::{FormFields, Json, OptionalJson, Query, cursor, list_query};
 pub use cookies::{BASKET_COOKIE, LANGUAGE_COOKIE, SESSION_COOKIE, VISITOR_COOKIE};
 pub use parameters::{KeyParameters, ListParameters, OptionalKeyParameters};
 pub use request_options::{

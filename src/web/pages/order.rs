@@ -13,6 +13,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::format::{FormatTime as _, format_time_left, short_id};
+use super::keeper::log::LogRow;
+use super::keeper::sender::SentForm;
 use super::layout::Layout;
 use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
@@ -21,8 +23,9 @@ use super::respond::html;
 use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::Language;
+use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::model::{Order, OrderLine, OrderStatus};
-use holdfast_shop::query::{ledger, orders};
+use holdfast_shop::query::{admin_log, ledger, orders};
 use holdfast_shop::users::LAB_NAME_PREFIX;
 use holdfast_shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
@@ -31,12 +34,14 @@ use holdfast_shop::{
 
 const PAGE_LENGTH: i64 = 25;
 
-#[derive(Debug, Template)]
+#[derive(Template)]
 #[template(path = "order.html")]
 struct OrderPage {
     layout: Layout,
-    /// The order's user, if an admin looks at it: read only.
-    owner: Option<String>,
+    /// What the page has for an admin, who looks at an order of any user.
+    keeper: Option<KeeperView>,
+    /// True for a customer whose order an admin has cancelled or refunded.
+    returned_by_shop: bool,
     notice: Option<RejectionNotice>,
     /// The end of the hold, after an attempt to pay too late.
     paid_too_late: Option<OffsetDateTime>,
@@ -51,6 +56,18 @@ struct OrderPage {
     balance: Cents,
     after_paying: Cents,
     key: IdempotencyKey,
+}
+
+/// The part of an order's page that its keeper sees.
+#[derive(Default)]
+pub(super) struct KeeperView {
+    /// The name of the order's customer.
+    pub customer: String,
+    /// The form that cancels or refunds the order.
+    pub form: SentForm,
+    /// The text that says what was done.
+    pub done: Option<&'static str>,
+    pub log: Vec<LogRow>,
 }
 
 impl OrderPage {
@@ -88,7 +105,7 @@ impl OrderPage {
     }
 
     fn has_next_step(&self) -> bool {
-        self.owner.is_none()
+        self.keeper.is_none()
             && (self.status == "expired" || self.time_left().is_some() || self.is_paid())
     }
 
@@ -99,11 +116,32 @@ impl OrderPage {
     /// Returns the page of the account that the order changes; an admin has none of a user of the
     /// lab.
     fn account_page(&self) -> Option<String> {
-        match &self.owner {
+        match self.keeper.as_ref().map(|keeper| &keeper.customer) {
             None => Some("/account".to_owned()),
             Some(name) if name.starts_with(LAB_NAME_PREFIX) => None,
             Some(name) => Some(format!("/admin/users/{name}")),
         }
+    }
+
+    /// Returns what a keeper may do with the order, if anything.
+    fn keeper_action(&self) -> Option<&'static str> {
+        match self.order.status {
+            OrderStatus::Pending => Some("cancel"),
+            OrderStatus::Paid => Some("refund"),
+            OrderStatus::Cancelled | OrderStatus::Refunded => None,
+        }
+    }
+
+    /// Returns a sentence about the return of the order, with its price, units and customer.
+    fn return_text(&self, id: &str) -> String {
+        let units: i64 = self.order.lines.iter().map(|line| line.quantity).sum();
+        let customer = self.keeper.as_ref().map_or("", |keeper| &keeper.customer);
+        let variables = [
+            ("total", Cents(self.order.total_cents).money().into()),
+            ("units", units.into()),
+            ("name", customer.into()),
+        ];
+        self.layout.text_with(id, &variables)
     }
 
     /// Returns the times of the order, for an admin: when it was placed, paid and returned, and the
@@ -181,11 +219,17 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
 }
 
 pub async fn cancel(parts: OrderForm) -> HttpResult {
-    execute(parts, OrderStatus::Cancelled, engine::cancel_order).await
+    let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
+        engine::cancel_order(shop, options, ReturnedBy::Customer(user), id, key).await
+    };
+    execute(parts, OrderStatus::Cancelled, cancel).await
 }
 
 pub async fn refund(parts: OrderForm) -> HttpResult {
-    execute(parts, OrderStatus::Refunded, engine::refund_order).await
+    let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
+        engine::refund_order(shop, options, ReturnedBy::Customer(user), id, key).await
+    };
+    execute(parts, OrderStatus::Refunded, refund).await
 }
 
 /// Executes a command and redirects to the order. A second click finds the order in the target
@@ -216,13 +260,13 @@ async fn execute<K: From<IdempotencyKey>>(
     Ok(see_other(&format!("/orders/{id}")))
 }
 
-/// Shows an order of `user`; with the name of that `owner`, to an admin.
+/// Shows an order of `user`; with the view of its keeper, to an admin.
 pub(super) async fn page(
     request: &HttpRequest,
     user: UserId,
     id: OrderId,
     rejection: Option<Rejection>,
-    owner: Option<String>,
+    keeper: Option<KeeperView>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
@@ -234,7 +278,18 @@ pub(super) async fn page(
     let balance_cents = if in_lab { balances.lab_cents } else { balances.own_cents };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
 
+    let mut log = match order.status {
+        // Only the end of an order may be an admin's.
+        OrderStatus::Pending | OrderStatus::Paid => Vec::new(),
+        _ => admin_log::changes(shop, Some(&id.to_string()), None, 1).await?,
+    };
+
     let layout = Layout::of(request).await?;
+    let returned_by_shop = keeper.is_none() && !log.is_empty();
+    let keeper = keeper.map(|view| {
+        let log = log.drain(..).map(|entry| LogRow::new(entry, layout.language)).collect();
+        KeeperView { log, ..view }
+    });
 
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
@@ -243,7 +298,8 @@ pub(super) async fn page(
 
     let page = OrderPage {
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
-        owner,
+        keeper,
+        returned_by_shop,
         paid_too_late: is_late.then_some(order.expires_at),
         title: title(&order, layout.language),
         status: status(&order, left),
@@ -257,7 +313,8 @@ pub(super) async fn page(
         order,
         layout,
     };
-    html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
+    let form_status = page.keeper.as_ref().map_or(StatusCode::OK, |view| view.form.errors.status());
+    html(problem.as_ref().map_or(form_status, Problem::code), &page)
 }
 
 pub(super) fn title(order: &Order, language: Language) -> String {

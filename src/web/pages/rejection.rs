@@ -85,15 +85,19 @@ impl RejectionNotice {
         }
     }
 
-    /// The session of a form has ended before it was sent.
-    fn form_unsent(language: Language) -> Self {
+    fn form_unsent(unsent: &Unsent, language: Language) -> Self {
+        let (id, name) = match unsent {
+            Unsent::SessionEnded => ("problem-unsent", ""),
+            Unsent::OpenedBy(admin) => ("problem-opened-by", admin.as_str()),
+        };
+        let text = |part| language.text_with(&format!("{id}{part}"), &[("name", name.into())]);
         Self {
             name: None,
-            title: language.text("problem-unsent-title"),
+            title: text("-title"),
             detail: None,
             is_detail_translated: true,
-            meaning: Some(language.text("problem-unsent")),
-            advice: language.text("problem-unsent-advice"),
+            meaning: Some(text("")),
+            advice: text("-advice"),
             link: None,
         }
     }
@@ -128,10 +132,18 @@ fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
 pub struct FormErrors {
     fields: Vec<InvalidField>,
     problem: Option<Problem>,
-    /// True for a form of a session that has ended: nothing was executed, and its text is kept.
-    is_unsent: bool,
+    /// Why a form was not executed, and only shown again with its text.
+    unsent: Option<Unsent>,
     /// True once a field of the page has the focus.
     has_focus: Cell<bool>,
+}
+
+#[derive(Debug)]
+enum Unsent {
+    /// Its session had ended before it was sent.
+    SessionEnded,
+    /// Another admin, of that name, opened it.
+    OpenedBy(String),
 }
 
 impl From<Vec<InvalidField>> for FormErrors {
@@ -157,7 +169,12 @@ impl FormErrors {
 
     /// The form of a session that has ended, shown again.
     pub fn unsent() -> Self {
-        Self { is_unsent: true, ..Self::default() }
+        Self { unsent: Some(Unsent::SessionEnded), ..Self::default() }
+    }
+
+    /// A form that another admin opened, shown again.
+    pub fn opened_by(name: &str) -> Self {
+        Self { unsent: Some(Unsent::OpenedBy(name.to_owned())), ..Self::default() }
     }
 
     /// Adds the error of a field, in the place of an earlier one of it.
@@ -170,7 +187,7 @@ impl FormErrors {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.problem.is_none() && !self.is_unsent
+        self.fields.is_empty() && self.problem.is_none() && self.unsent.is_none()
     }
 
     /// Replaces the reason of that field's error, which is in the terms of the API.
@@ -197,20 +214,23 @@ impl FormErrors {
     /// Returns true for the first invalid field that is rendered, in which the page opens. A notice
     /// above the form has the focus itself.
     pub fn takes_focus(&self) -> bool {
-        self.problem.is_none() && !self.is_unsent && !self.has_focus.replace(true)
+        self.problem.is_none() && self.unsent.is_none() && !self.has_focus.replace(true)
     }
 
     pub fn notice(&self, language: Language) -> Option<RejectionNotice> {
         match &self.problem {
             Some(problem) => Some(RejectionNotice::new(problem, language)),
-            None => self.is_unsent.then(|| RejectionNotice::form_unsent(language)),
+            None => {
+                let unsent = self.unsent.as_ref();
+                unsent.map(|unsent| RejectionNotice::form_unsent(unsent, language))
+            }
         }
     }
 
     pub fn status(&self) -> StatusCode {
         match &self.problem {
             Some(problem) => problem.code(),
-            None if self.is_unsent => StatusCode::FORBIDDEN,
+            None if self.unsent.is_some() => StatusCode::FORBIDDEN,
             None if self.fields.is_empty() => StatusCode::OK,
             None => StatusCode::UNPROCESSABLE_ENTITY,
         }

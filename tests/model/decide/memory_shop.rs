@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
+use holdfast_shop::command::changes::{Changes, CommandResponse};
 use holdfast_shop::command::edit_item::{EditItem, ItemFields};
 use holdfast_shop::command::expire_orders::ExpireOrders;
 use holdfast_shop::command::pay_order::PayOrder;
 use holdfast_shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
 use holdfast_shop::command::restock::{Restock, RestockRequest};
-use holdfast_shop::command::return_order::ReturnOrder;
+use holdfast_shop::command::return_order::{ReturnOrder, ReturnedBy};
 use holdfast_shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
 use holdfast_shop::command::state::{ShopState, StockSnapshot};
 use holdfast_shop::command::top_up::TopUp;
@@ -215,7 +215,7 @@ impl MemoryShop {
             self.seq = change.seq.unwrap_or(self.seq);
         }
         self.cents_added += i128::from(changes.top_up_cents.unwrap_or(0));
-        if let Some(ItemEdit { item, .. }) = &changes.edit {
+        if let Some(item) = &changes.edit {
             let row = self.items.get_mut(&item.sku).unwrap();
             row.names = Arc::new(item.names());
             (row.price_cents, row.hidden) = (item.price_cents, item.hidden);
@@ -257,7 +257,11 @@ impl MemoryShop {
             kind @ 4..=7 if !own.is_empty() => {
                 let refund_to = (kind >= 6).then_some(user);
                 let order = self.as_read(pick(rng, &own), rng);
-                Box::new(ReturnOrder::new(user, order, refund_to, Some(key)))
+                let by = match rng.random_bool(0.5) {
+                    true => ReturnedBy::Customer(user),
+                    false => ReturnedBy::admin(self.user(rng), "arrived broken").unwrap(),
+                };
+                Box::new(ReturnOrder::new(by, order, refund_to, Some(key)))
             }
             8 => {
                 let amount = self.amount(rng, 800, MAX_AMOUNT);

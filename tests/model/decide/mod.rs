@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use holdfast_shop::Rejection;
-use holdfast_shop::command::changes::{Changes, CommandResponse, ItemEdit};
+use holdfast_shop::command::changes::{Changes, CommandResponse};
 use holdfast_shop::command::state::{ShopState, StockSnapshot};
 use holdfast_shop::command::{Command, MAX_AMOUNT};
 use holdfast_shop::model::OrderStatus;
@@ -115,7 +115,7 @@ fn check_chain(decisions: &[Decision]) {
             row.version += 1;
             assert!(row.balance_cents >= 0, "{change:?}");
         }
-        if let Some(ItemEdit { item, .. }) = &changes.edit {
+        if let Some(item) = &changes.edit {
             let row = state.items.get_mut(&item.sku).unwrap();
             row.names = Arc::new(item.names());
             (row.price_cents, row.hidden) = (item.price_cents, item.hidden);

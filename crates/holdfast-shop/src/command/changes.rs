@@ -18,7 +18,10 @@ pub struct Changes {
     /// Changes of stock, in the order of the ledger.
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
-    pub edit: Option<ItemEdit>,
+    /// The item with its new settings, which is the response.
+    pub edit: Option<Item>,
+    /// What the admin log says of an admin's command.
+    pub entry: Option<AdminEntry>,
     pub top_up_cents: Option<i64>,
     pub response: CommandResponse,
 }
@@ -31,6 +34,7 @@ impl Changes {
             stock: Vec::new(),
             balance: None,
             edit: None,
+            entry: None,
             top_up_cents: None,
             response,
         }
@@ -54,9 +58,7 @@ impl Changes {
             CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
             CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
             CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
-            CommandResponse::Edited => {
-                StoredResponse::json(200, &self.edit.as_ref().map(|edit| &edit.item))
-            }
+            CommandResponse::Edited => StoredResponse::json(200, &self.edit),
             CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
         }
     }
@@ -69,15 +71,6 @@ pub struct NewOrder {
     pub order: Order,
     /// The limit under which each line is sold.
     pub limits: Vec<Option<i64>>,
-}
-
-/// New settings of an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemEdit {
-    /// The item as it becomes, which is the response.
-    pub item: Item,
-    /// `None` if no setting differs.
-    pub entry: Option<AdminEntry>,
 }
 
 /// A change of an order's status, by compare-and-set.

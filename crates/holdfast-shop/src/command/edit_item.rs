@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::changes::{Changes, CommandResponse, ItemEdit};
+use super::changes::{Changes, CommandResponse};
 use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
-use super::{Command, MAX_AMOUNT, ReadSet};
+use super::{Command, MAX_AMOUNT, ReadSet, is_line};
 use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::model::{AdminAction, AdminEntry, Item};
@@ -98,7 +98,7 @@ impl ItemFields {
         let names =
             [("name", self.name.as_ref()), ("name_zh", self.name_zh.iter().flatten().next())];
         for (field, name) in names {
-            if name.is_some_and(|name| !is_name(name)) {
+            if name.is_some_and(|name| !is_line(name, 200)) {
                 invalid.push((field.into(), "1 to 200 characters on one line".to_owned()));
             }
         }
@@ -150,11 +150,6 @@ impl ItemFields {
             ("limit_per_user", self.limit_per_user.map(Value::from)),
         ]
     }
-}
-
-fn is_name(text: &str) -> bool {
-    let is_length = (1..=200).contains(&text.chars().count());
-    is_length && !text.trim().is_empty() && !text.chars().any(char::is_control)
 }
 
 fn invalid_limit(limit: Option<i64>) -> Option<InvalidField> {
@@ -247,7 +242,6 @@ impl Command for EditItem {
         let entry = self.entry(&before, &item)?;
 
         state.edit_item(&item)?;
-        let edit = Some(ItemEdit { item, entry });
-        Ok(Changes { edit, ..Changes::none(CommandResponse::Edited) })
+        Ok(Changes { edit: Some(item), entry, ..Changes::none(CommandResponse::Edited) })
     }
 }

@@ -26,6 +26,12 @@ use state::ShopState;
 pub const MAX_AMOUNT: i64 = 1_000_000_000;
 pub const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 
+/// Returns whether a text is not empty, has at most `max` characters, and is on one line.
+fn is_line(text: &str, max: usize) -> bool {
+    let fits = !text.trim().is_empty() && text.chars().count() <= max;
+    fits && !text.chars().any(char::is_control)
+}
+
 pub trait Command: Debug + Send + Sync + 'static {
     fn idempotency(&self) -> &IdempotencyRequest;
 

@@ -6,7 +6,7 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
 use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, is_line};
 use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::Priority;
@@ -70,7 +70,7 @@ impl RestockRequest {
         }
 
         let reason = self.reason.trim();
-        if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
+        if !is_line(reason, 64) {
             invalid.push(("reason".into(), "1 to 64 characters on one line".to_owned()));
         } else if is_reserved(reason) {
             let why =

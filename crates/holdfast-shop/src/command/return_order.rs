@@ -1,21 +1,34 @@
 //! Returns an order's units to stock, once: cancels a pending order, or refunds a paid one, whose
-//! price returns to the account that paid.
+//! price returns to the account that paid. Its customer may, and an admin, who says why.
 
 use std::collections::BTreeMap;
+
+use serde_json::json;
 
 use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
-use super::{Command, ConditionalUpdate, ReadSet};
+use super::{Command, ConditionalUpdate, ReadSet, is_line};
 use crate::failure::Rejection;
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::Priority;
-use crate::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
+use crate::model::{AdminAction, AdminEntry, Order, OrderStatus, ReturnedOrder, ValueChange};
 use crate::{IdempotencyKey, UserId};
+
+pub const MAX_REASON_LENGTH: usize = 200;
+
+/// Who returns an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReturnedBy {
+    Customer(UserId),
+    /// With the reason, which is in the admin log alone.
+    Admin(UserId, String),
+}
 
 #[derive(Debug, Clone)]
 pub struct ReturnOrder {
     idempotency: IdempotencyRequest,
+    by: ReturnedBy,
     /// The account to which the price of a paid order returns; `None` for a pending order.
     refund_to: Option<UserId>,
     /// The order as read before the command; its lines and its total never change.
@@ -24,14 +37,49 @@ pub struct ReturnOrder {
 
 impl ReturnOrder {
     /// Cancels the order, or with `refund_to` refunds it.
+    ///
+    /// The key is the sender's: an admin's is neither that of the customer nor that of another
+    /// admin. Whoever comes second finds the order returned.
     pub fn new(
-        user: UserId,
+        by: ReturnedBy,
         order: Order,
         refund_to: Option<UserId>,
         key: Option<IdempotencyKey>,
     ) -> Self {
         let path = format!("/api/orders/{}/{}", order.id, name(refund_to));
-        Self { idempotency: IdempotencyRequest::post(user, path, key, ""), refund_to, order }
+        let (sender, content) = match &by {
+            ReturnedBy::Customer(user) => (*user, ""),
+            ReturnedBy::Admin(admin, reason) => (*admin, reason.as_str()),
+        };
+        let idempotency = IdempotencyRequest::post(sender, path, key, content);
+        Self { idempotency, by, refund_to, order }
+    }
+
+    /// Returns what the admin log says, if an admin returns the order.
+    fn entry(&self, from: OrderStatus, to: OrderStatus) -> Option<AdminEntry> {
+        let ReturnedBy::Admin(_, reason) = &self.by else { return None };
+        let action = match self.refund_to {
+            None => AdminAction::CancelOrder,
+            Some(_) => AdminAction::RefundOrder,
+        };
+        Some(AdminEntry {
+            action,
+            subject: self.order.id.to_string(),
+            before: json!({ "status": from.name() }),
+            after: json!({ "status": to.name(), "reason": reason }),
+        })
+    }
+}
+
+impl ReturnedBy {
+    /// [`Rejection::Invalid`] if the reason is empty, too long or not on one line.
+    pub fn admin(admin: UserId, reason: &str) -> Result<Self, Rejection> {
+        let reason = reason.trim();
+        if !is_line(reason, MAX_REASON_LENGTH) {
+            let why = format!("1 to {MAX_REASON_LENGTH} characters on one line");
+            return Err(Rejection::Invalid("reason".into(), why));
+        }
+        Ok(Self::Admin(admin, reason.to_owned()))
     }
 }
 
@@ -87,6 +135,8 @@ impl Command for ReturnOrder {
             stock: by_sku,
             balance: balance.as_ref().map(ValueChange::from),
         });
-        Ok(Changes { transitions: vec![transition], stock, balance, ..Changes::none(response) })
+        let entry = self.entry(from, to);
+        let transitions = vec![transition];
+        Ok(Changes { transitions, stock, balance, entry, ..Changes::none(response) })
     }
 }

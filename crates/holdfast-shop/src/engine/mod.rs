@@ -33,6 +33,7 @@ mod reconcile;
 pub mod replay;
 mod resolve;
 mod respond;
+mod return_order;
 mod session;
 mod settler;
 mod sold_out;
@@ -50,12 +51,12 @@ use in_flight::InFlightKeys;
 use known_items::KnownItems;
 use moka::future::Cache;
 pub use prepare::{
-    cancel_order, edit_item, expire_orders, noop_order, pay_order, place_order, refund_order,
-    restock, set_limit, top_up,
+    edit_item, expire_orders, noop_order, pay_order, place_order, restock, set_limit, top_up,
 };
 use queue::CommandQueues;
 pub use reconcile::{Reconciliation, reconcile};
 use replay::ReplayLookup;
+pub use return_order::{cancel_order, refund_order};
 use settler::Settler;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;

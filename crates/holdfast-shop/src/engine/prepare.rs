@@ -23,7 +23,6 @@ use crate::command::expire_orders::ExpireOrders;
 use crate::command::pay_order::PayOrder;
 use crate::command::place_order::PlaceOrder;
 use crate::command::restock::{Restock, RestockRequest};
-use crate::command::return_order::ReturnOrder;
 use crate::command::state::{ShopState, StockSnapshot};
 use crate::command::top_up::TopUp;
 use crate::failure::{Error, Execution, Failure, Rejection};
@@ -31,7 +30,7 @@ use crate::model::{ItemKind, Order, RequestedLine};
 use crate::probe::{Point, ProbedValue};
 use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
-use crate::strategy::{Family, units};
+use crate::strategy::units;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 use holdfast_base::metrics::define_metrics;
 
@@ -151,48 +150,6 @@ pub async fn pay_order(
     }
 }
 
-pub async fn cancel_order(
-    shop: &Shop,
-    options: &RequestOptions,
-    user: UserId,
-    order: OrderId,
-    key: Option<IdempotencyKey>,
-) -> Result<Execution, Failure> {
-    let order = own_order(shop, user, order).await?;
-    let options = options_for_items(shop, options, &order.skus()).await?;
-    let command = ReturnOrder::new(user, order, None, key);
-    execute(shop, &options, Arc::new(command)).await
-}
-
-pub async fn refund_order(
-    shop: &Shop,
-    options: &RequestOptions,
-    user: UserId,
-    order: OrderId,
-    key: Option<IdempotencyKey>,
-) -> Result<Execution, Failure> {
-    let order = own_order(shop, user, order).await?;
-    let options = options_for_items(shop, options, &order.skus()).await?;
-    if options.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
-        // The row lock on the account, beside payments that exclude each other elsewhere.
-        let why = format!(
-            "an order of items in units is refunded only where Postgres isolates payments, and \
-             this shop's lock is {}",
-            shop.strategy.name
-        );
-        return Err(Rejection::Forbidden(why).into());
-    }
-    let account = if options.in_lab {
-        // The account that pays for lab items, even if the payment is still to come: lab money must
-        // not reach the shop.
-        lab_account(shop, user).await?
-    } else {
-        user
-    };
-    let command = ReturnOrder::new(user, order, Some(account), key);
-    execute(shop, &options, Arc::new(command)).await
-}
-
 pub async fn restock(
     shop: &Shop,
     options: &RequestOptions,
@@ -293,7 +250,7 @@ pub async fn expire_orders(
 }
 
 /// Returns the user's lab account, which is opened at the first payment in the lab.
-async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
+pub(super) async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
     let opening = open_lab_account(&shop.pool, user, LAB_CENTS);
     // Payments of a user that come together wait for one opening.
     let opened = shop.engine.lab_accounts.try_get_with(user, opening).await;
@@ -301,7 +258,7 @@ async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
     Ok(user.lab_account())
 }
 
-async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
+pub(super) async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
     let found = orders::order(shop, user, order).await?;
     found.ok_or_else(|| Rejection::no_order(order).into())
 }
@@ -309,7 +266,7 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
 /// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
 /// and the shop, items of which only some are in units and, unless all are the lab's, options that
 /// could lose sales or money, keep units too long, or are not the user's to set.
-async fn options_for_items<'a>(
+pub(super) async fn options_for_items<'a>(
     shop: &Shop,
     options: &'a RequestOptions,
     skus: &[Sku],
@@ -409,7 +366,7 @@ async fn replay_or(
 /// # Cancel safety
 /// Dropping the future before the command starts changes nothing. A started command completes, and
 /// a retry with the same key returns its response.
-async fn execute(
+pub(super) async fn execute(
     shop: &Shop,
     options: &RequestOptions,
     command: Arc<dyn Command>,

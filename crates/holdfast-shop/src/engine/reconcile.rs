@@ -15,7 +15,9 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::prepare::{cancel_order, options_for_whole_item, refund_order};
+use super::prepare::options_for_whole_item;
+use super::return_order::{cancel_order, refund_order};
+use crate::command::return_order::ReturnedBy;
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::counter::StockCounter;
 use crate::model::OrderStatus;
@@ -114,9 +116,10 @@ async fn cancel(
         ..options.clone()
     };
     let UnsettledOrder { id, user, status } = order;
+    let customer = ReturnedBy::Customer(user);
     let cancelled = match status {
-        OrderStatus::Pending => cancel_order(shop, &options, user, id, None).await,
-        _ => refund_order(shop, &options, user, id, None).await,
+        OrderStatus::Pending => cancel_order(shop, &options, customer, id, None).await,
+        _ => refund_order(shop, &options, customer, id, None).await,
     };
     match cancelled {
         Ok(_) => Ok(true),

@@ -11,15 +11,19 @@ macro_rules! entries {
             r#"select l.seq, l.at, a.name as admin, l.action as "action: AdminAction",
                       l.subject, u.name as "user?", l.before, l.after, l.request_id
                  from admin_log l join users a on a.id = l.admin
-                 left join users u on u.id = case when l.action not like '%-item'
-                                                  then l.subject::uuid end "# + $rows,
+                 left join orders o on o.id = case when l.action like '%-order'
+                                                   then l.subject::uuid end
+                 left join users u
+                   on u.id = case when l.action like '%-order' then o.user_id
+                                  when l.action not like '%-item' then l.subject::uuid end "#
+                + $rows,
             $($argument),+
         )
     };
 }
 
 /// Returns the entries, newest first, older than `before`: all of them, or those of one item (its
-/// sku) or user (the id).
+/// sku), user or order (the id).
 pub async fn changes(
     shop: &Shop,
     subject: Option<&str>,

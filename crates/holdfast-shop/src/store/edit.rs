@@ -5,9 +5,8 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::{BatchWrite, CommandWrite, WriteResult, key_records};
-use crate::command::changes::ItemEdit;
 use crate::failure::Error;
-use crate::model::AdminAction;
+use crate::model::{AdminAction, Item};
 
 /// Writes the edit of one command, all or nothing. Like [`super::transition`], it locks the row and
 /// compares it with the guard first, and writes only if it matches.
@@ -15,9 +14,9 @@ pub async fn edit(
     db: &mut PgConnection,
     batch: &BatchWrite,
     write: &CommandWrite,
-    edit: &ItemEdit,
+    item: &Item,
 ) -> Result<WriteResult, Error> {
-    let ItemEdit { item, entry } = edit;
+    let entry = write.changes.entry.as_ref();
     let row = batch.rows.items.iter().find(|row| row.key == item.sku);
     let row = row.ok_or_else(|| Error::Bug("an edit changes no row".to_owned()))?;
     let request = &write.idempotency;
@@ -55,9 +54,9 @@ pub async fn edit(
         item.limit_per_user,
         row.increment,
         request.user.0,
-        entry.as_ref().map(|entry| entry.action) as Option<AdminAction>,
-        entry.as_ref().map_or(&Value::Null, |entry| &entry.before),
-        entry.as_ref().map_or(&Value::Null, |entry| &entry.after),
+        entry.map(|entry| entry.action) as Option<AdminAction>,
+        entry.map_or(&Value::Null, |entry| &entry.before),
+        entry.map_or(&Value::Null, |entry| &entry.after),
         write.request_id,
         request.id,
         request.method,

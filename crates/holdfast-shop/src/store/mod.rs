@@ -27,9 +27,10 @@ use uuid::Uuid;
 
 use self::changed_rows::{ChangedRows, GuardedRow};
 use super::Sku;
-use super::command::changes::{Changes, ItemEdit, NewOrder, StockChange, UnitSnapshot};
+use super::command::changes::{Changes, NewOrder, StockChange, UnitSnapshot};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
+use super::model::Item;
 pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
 #[derive(Debug)]
@@ -84,7 +85,7 @@ impl BatchWrite {
 
     /// Returns the edit of an item, which is a batch of its own: no command with one has a batch
     /// key.
-    pub fn edit(&self) -> Option<(&CommandWrite, &ItemEdit)> {
+    pub fn edit(&self) -> Option<(&CommandWrite, &Item)> {
         self.commands.iter().find_map(|write| Some((write, write.changes.edit.as_ref()?)))
     }
 

@@ -15,6 +15,7 @@ use crate::OrderId;
 use crate::command::changes::{LedgerChange, StatusTransition};
 use crate::db;
 use crate::failure::{Failure, Rejection};
+use crate::model::AdminAction;
 
 struct Entry<'a, K> {
     change: &'a LedgerChange<K>,
@@ -42,8 +43,8 @@ fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
     entries
 }
 
-/// Writes changes in one statement, all or nothing. At most one command may have a top-up, or an
-/// entry whose number is in its response.
+/// Writes changes in one statement, all or nothing. At most one command may have a top-up, an entry
+/// of the admin log, or one whose number is in its response: those that have one are no batch's.
 /// Rejects a top-up whose key was used and whose key record is purged.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
@@ -63,6 +64,7 @@ pub async fn transition(
     let balance = entries(batches, |batch| &batch.rows.accounts, |write| &write.changes.balance);
 
     let top_up = writes.iter().find(|write| write.changes.top_up_cents.is_some());
+    let logged = writes.iter().find_map(|write| Some((write, write.changes.entry.as_ref()?)));
 
     // Postgres executes the parts of a statement in no given order, so each part selects from what
     // it waits for and counts its rows: no item is locked unless all orders are, and nothing is
@@ -154,6 +156,10 @@ pub async fn transition(
              insert into top_ups (id, user_id, token, amount_cents)
              select $34::uuid, $35::uuid, $36::text, $37::bigint from guard
               where guard.holds and $35 is not null),
+         inserted_log_entry as (
+             insert into admin_log (admin, action, subject, before, after, request_id)
+             select $49::uuid, $50, $51::text, $52::jsonb, $53::jsonb, $54::uuid from guard
+              where guard.holds and $50::text is not null),
          inserted_keys as (
              insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
              select k.* from guard,
@@ -211,6 +217,12 @@ pub async fn transition(
         super::row_lock_timeout(batches),
         &column(&items, |(batch, row)| batch.sold(&row.key)),
         &column(&items, |(batch, row)| batch.restocked(&row.key)),
+        logged.map(|(write, _)| write.idempotency.user.0),
+        logged.map(|(_, entry)| entry.action) as Option<AdminAction>,
+        logged.map(|(_, entry)| entry.subject.as_str()),
+        logged.map(|(_, entry)| &entry.before),
+        logged.map(|(_, entry)| &entry.after),
+        logged.map(|(write, _)| write.request_id),
     )
     .fetch_one(db)
     .await

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::item_form::{INPUTS, WAS, changes, explain_rejection, filled_in};
 use super::log::LogRow;
-use super::sender::{Sender, sender};
+use super::sender::{Sender, SentForm, sender};
 use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, body};
 use crate::web::pages::format::{FormatTime as _, format_count};
 use crate::web::pages::layout::{Layout, language_of};
@@ -23,7 +23,7 @@ use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::command::restock::RestockRequest;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::{admin_log, catalog};
-use holdfast_shop::{IdempotencyKey, Shop, Sku, UserId, engine};
+use holdfast_shop::{Shop, Sku, UserId, engine};
 
 /// Entries of the log on the page.
 const LOG_LENGTH: i64 = 10;
@@ -45,13 +45,6 @@ struct ItemPage {
     done: Option<&'static str>,
 }
 
-/// A form as it is shown: new, or as it was rejected.
-#[derive(Default)]
-struct SentForm {
-    fields: FormFields,
-    errors: FormErrors,
-}
-
 impl ItemPage {
     fn was(&self, input: &str) -> &str {
         self.edit.fields.text(&format!("{WAS}{input}"))
@@ -64,12 +57,6 @@ impl ItemPage {
 
     fn reason(&self, reason: &str) -> String {
         self.layout.text(&format!("shop-reason-{reason}"))
-    }
-}
-
-impl SentForm {
-    fn key(&self) -> IdempotencyKey {
-        self.errors.key_for(&self.fields)
     }
 }
 
@@ -101,11 +88,10 @@ pub(super) async fn show_again(
     request: &HttpRequest,
     sku: &Sku,
     form: &str,
-    fields: FormFields,
-    errors: FormErrors,
+    sent: SentForm,
 ) -> HttpResult {
     let item = find(&app_state(request)?.shop, sku).await?;
-    let (sent, other) = (SentForm { fields, errors }, SentForm::default());
+    let other = SentForm::default();
     let (edit, stock) = if form == "edit" { (sent, other) } else { (other, sent) };
     page(request, item, edit, stock, None).await
 }
@@ -121,9 +107,7 @@ async fn admin_or_page(
     match sender(request, form).await? {
         Sender::Admin(admin) => Ok(Ok(admin)),
         Sender::SignedOut(page) => Ok(Err(page)),
-        Sender::OfEarlierSession => {
-            show_again(request, sku, name, form.clone(), FormErrors::unsent()).await.map(Err)
-        }
+        Sender::MustCheck(sent) => show_again(request, sku, name, sent).await.map(Err),
     }
 }
 

@@ -139,8 +139,7 @@ pub(super) fn explain_rejection(
         let now = in_words(field, &now.unwrap_or_default(), language);
         let text = language.text_with("keeper-edit-changed", &[("now", now.into())]);
         let name = format!("{WAS}{input}");
-        form.0.retain(|(field, _)| *field != name);
-        form.0.push((name, shown(item, input)));
+        form.set(&name, shown(item, input));
         errors = errors.and(field, &text);
     }
     errors

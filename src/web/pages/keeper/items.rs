@@ -6,7 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::item_form::{explain, settings};
-use super::sender::{Sender, sender};
+use super::sender::{Sender, SentForm, sender};
 use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
@@ -19,7 +19,7 @@ use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
 use holdfast_shop::store::items;
-use holdfast_shop::{Cents, Failure, IdempotencyKey, Rejection, Sku};
+use holdfast_shop::{Cents, Failure, Rejection, Sku};
 
 const PAGE_LENGTH: i64 = 50;
 
@@ -31,10 +31,7 @@ struct ItemsPage {
     more: Option<Sku>,
     /// What is looked for.
     search: String,
-    key: IdempotencyKey,
-    /// The input of a rejected form.
-    form: FormFields,
-    errors: FormErrors,
+    add: SentForm,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,7 +42,7 @@ pub struct ItemsQuery {
 }
 
 pub async fn list(request: HttpRequest, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
-    page(&request, query.read()?, FormFields::default(), FormErrors::default()).await
+    page(&request, query.read()?, SentForm::default()).await
 }
 
 pub async fn create(
@@ -57,10 +54,7 @@ pub async fn create(
     let admin = match sender(&request, &form).await? {
         Sender::Admin(admin) => admin,
         Sender::SignedOut(page) => return Ok(page),
-        Sender::OfEarlierSession => {
-            let (fields, unsent) = (form.into_inner(), FormErrors::unsent());
-            return page(&request, ItemsQuery::default(), fields, unsent).await;
-        }
+        Sender::MustCheck(sent) => return page(&request, ItemsQuery::default(), sent).await,
     };
     let key = form.key("key")?;
     let language = language_of(&request);
@@ -86,15 +80,20 @@ pub async fn create(
             explain(errors, language)
         }
     };
-    page(&request, ItemsQuery::default(), form.into_inner(), errors).await
+    let rejected = SentForm { fields: form.into_inner(), errors };
+    page(&request, ItemsQuery::default(), rejected).await
 }
 
 /// Reads a new item from the form, or says what of it is wrong.
 fn new_item(form: &FormFields, language: Language) -> Result<Item, FormErrors> {
     let (set, mut errors) = settings(form, "", language);
     let sku = Sku::try_from(form.trimmed("sku").to_owned()).ok();
-    if sku.is_none() {
-        errors = errors.and("sku", &language.text("keeper-sku-rule"));
+    match &sku {
+        None => errors = errors.and("sku", &language.text("keeper-sku-rule")),
+        Some(sku) if sku.is_throw_away() => {
+            errors = errors.and("sku", &language.text("keeper-sku-lab"));
+        }
+        Some(_) => {}
     }
     let stock = form.trimmed("stock").parse().ok();
     let stock = stock.filter(|stock| (0..=MAX_AMOUNT).contains(stock));
@@ -110,12 +109,7 @@ fn new_item(form: &FormFields, language: Language) -> Result<Item, FormErrors> {
     }
 }
 
-pub(super) async fn page(
-    request: &HttpRequest,
-    query: ItemsQuery,
-    form: FormFields,
-    errors: FormErrors,
-) -> HttpResult {
+pub(super) async fn page(request: &HttpRequest, query: ItemsQuery, add: SentForm) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let search = query.search;
     let after = query.after.and_then(|sku| Sku::try_from(sku).ok());
@@ -125,6 +119,5 @@ pub(super) async fn page(
 
     let layout = Layout { path: "/admin".to_owned(), ..Layout::of(request).await? };
     let items = items.into_iter().map(|item| layout.named(item)).collect();
-    let key = errors.key_for(&form);
-    html(errors.status(), &ItemsPage { layout, items, more, search, key, form, errors })
+    html(add.errors.status(), &ItemsPage { layout, items, more, search, add })
 }

@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::web::middleware::{AdminUser, Query, cursor};
-use crate::web::pages::format::FormatTime as _;
+use crate::web::pages::format::{FormatTime as _, short_id};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
 use holdfast_base::messages::Language;
-use holdfast_shop::model::LoggedChange;
+use holdfast_shop::model::{AdminAction, LoggedChange};
 use holdfast_shop::query::{admin_log, users};
 use holdfast_shop::{Cents, Error, Shop};
 
@@ -67,14 +67,14 @@ impl LogFilter {
 
 /// A change as the pages show it.
 #[derive(Debug)]
-pub(super) struct LogRow {
+pub(in crate::web::pages) struct LogRow {
     pub entry: LoggedChange,
     pub action: String,
     pub fields: Vec<ChangedField>,
 }
 
 #[derive(Debug)]
-pub(super) struct ChangedField {
+pub(in crate::web::pages) struct ChangedField {
     pub name: String,
     /// `None` of something new.
     pub before: Option<String>,
@@ -82,7 +82,24 @@ pub(super) struct ChangedField {
 }
 
 impl LogRow {
-    pub(super) fn new(entry: LoggedChange, language: Language) -> Self {
+    /// Returns the address of what was changed, and its short name; a user is shown by name.
+    pub(in crate::web::pages) fn link(&self) -> Option<(String, String)> {
+        let subject = &self.entry.subject;
+        match self.entry.action {
+            AdminAction::CreateItem | AdminAction::EditItem => {
+                Some((format!("/admin/items/{subject}"), subject.clone()))
+            }
+            AdminAction::CancelOrder | AdminAction::RefundOrder => {
+                Some((format!("/admin/orders/{subject}"), short_id(subject)))
+            }
+            AdminAction::DisableUser
+            | AdminAction::EnableUser
+            | AdminAction::EndSessions
+            | AdminAction::SetPassword => None,
+        }
+    }
+
+    pub(in crate::web::pages) fn new(entry: LoggedChange, language: Language) -> Self {
         let action = language.text(&format!("keeper-action-{}", entry.action.name()));
         let after = entry.after.as_object().into_iter().flatten();
         let fields = after.map(|(field, after)| ChangedField {
@@ -121,6 +138,9 @@ pub async fn show(
 
 pub(super) fn in_words(field: &str, value: &Value, language: Language) -> String {
     match value {
+        Value::String(status) if field == "status" => {
+            language.text(&format!("shop-status-{status}")).to_lowercase()
+        }
         Value::Null => language.text("keeper-value-none"),
         Value::Bool(true) => language.text("keeper-value-yes"),
         Value::Bool(false) => language.text("keeper-value-no"),

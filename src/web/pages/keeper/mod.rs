@@ -6,8 +6,9 @@ pub mod item;
 mod item_form;
 pub mod items;
 pub mod log;
+pub mod order;
 pub mod orders;
-mod sender;
+pub mod sender;
 pub mod shown_again;
 pub mod users;
 
@@ -24,7 +25,9 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/admin/items/{sku}/stock", back_up(), post().to(item::stock)))
         .service(resource("/admin/log", "GET").route(get().to(log::show)))
         .service(resource("/admin/orders", "GET").route(get().to(orders::list)))
-        .service(resource("/admin/orders/{id}", "GET").route(get().to(orders::show)))
+        .service(resource("/admin/orders/{id}", "GET").route(get().to(order::show)))
+        .service(get_post("/admin/orders/{id}/cancel", back_up(), post().to(order::cancel)))
+        .service(get_post("/admin/orders/{id}/refund", back_up(), post().to(order::refund)))
         .service(resource("/admin/users", "GET").route(get().to(users::list)))
         .service(resource("/admin/users/{name}", "GET").route(get().to(users::show)))
         .service(get_post(

@@ -1,14 +1,12 @@
-//! The orders of all users: a search, and one order with its changes of stock and balance.
+//! The orders of all users: a search.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::Path;
 use askama::Template;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray as _;
 use uuid::Uuid;
 
-use crate::web::api::admin_orders::find;
 use crate::web::middleware::{AdminUser, Query, cursor};
 use crate::web::pages::format::{FormatTime as _, short_id};
 use crate::web::pages::layout::Layout;
@@ -124,15 +122,4 @@ pub async fn list(
 
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &OrdersPage { layout, filter, orders, more })
-}
-
-/// Shows any user's order. Read only: its user pays, cancels and refunds it.
-pub async fn show(
-    state: State,
-    request: HttpRequest,
-    _: AdminUser,
-    id: Path<String>,
-) -> HttpResult {
-    let (id, user, name) = find(&state, &id).await?;
-    order::page(&request, user, id, None, Some(name)).await
 }

@@ -4,8 +4,8 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 
 use super::items::ItemsQuery;
-use super::sender::is_admin;
-use super::{item, items};
+use super::sender::{SentForm, is_admin};
+use super::{item, items, order};
 use crate::web::middleware::body;
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::sign_in_page::KeptForm;
@@ -17,16 +17,17 @@ pub(in crate::web::pages) async fn show(request: &HttpRequest, kept: KeptForm) -
         return Ok(see_other("/shop"));
     }
 
-    let (action, unsent) = (kept.action.clone(), FormErrors::unsent());
+    let action = kept.action.clone();
+    // It stays the form of who opened it: sent by another admin, it is shown once more.
+    let sent = SentForm { fields: kept.into_fields(), errors: FormErrors::unsent() };
     let path: Vec<&str> = action.split('/').skip(1).collect();
     let mut page = match path[..] {
-        ["admin", "items"] => {
-            items::page(request, ItemsQuery::default(), kept.into_fields(), unsent).await
-        }
+        ["admin", "items"] => items::page(request, ItemsQuery::default(), sent).await,
         ["admin", "items", sku, form @ ("edit" | "stock")] => {
             let sku = body::parse_sku(sku)?;
-            item::show_again(request, &sku, form, kept.into_fields(), unsent).await
+            item::show_again(request, &sku, form, sent).await
         }
+        ["admin", "orders", id, "cancel" | "refund"] => order::show_again(request, id, sent).await,
         _ => return Err(Problem::no_page(&action)),
     }?;
     // The sign-in succeeded.

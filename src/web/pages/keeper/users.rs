@@ -7,6 +7,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::log::LogRow;
+use super::sender::{SentForm, opened_by_another};
 use crate::web::api::admin_users::find;
 use crate::web::middleware::{
     AdminUser, FormFields, Query, SignedInUser, begin_command, csrf, cursor,
@@ -23,7 +24,7 @@ use crate::web::{HttpResult, State, see_other};
 use holdfast_shop::query::users::UserAccount;
 use holdfast_shop::query::{admin_log, ledger, users};
 use holdfast_shop::user_admin::{self, UserCommand};
-use holdfast_shop::{Cents, Execution, Failure, IdempotencyKey};
+use holdfast_shop::{Cents, Execution, Failure};
 
 const PAGE_LENGTH: i64 = 50;
 /// The newest changes of a user that the page shows.
@@ -58,7 +59,7 @@ pub async fn list(
     html(StatusCode::OK, &UsersPage { layout, search, users: found, more })
 }
 
-#[derive(Debug, Template)]
+#[derive(Template)]
 #[template(path = "admin_user.html")]
 struct UserPage {
     layout: Layout,
@@ -72,8 +73,7 @@ struct UserPage {
     /// Whether the log has more.
     has_older: bool,
     password_rule: String,
-    key: IdempotencyKey,
-    errors: FormErrors,
+    form: SentForm,
 }
 
 /// The changes after which the page says what was done.
@@ -134,6 +134,9 @@ async fn execute(
     change: impl AsyncFn(&State, &UserCommand, &FormFields) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let admin = csrf::check_admin_form(&request, form.csrf()).await?;
+    if let Some(errors) = opened_by_another(&form, &admin.caller) {
+        return page(&state, &request, &admin, &name, UserQuery::default(), errors).await;
+    }
     let key = form.key("key")?;
     let (user, account) = find(&state, &name).await?;
     let request_id = begin_command(&request);
@@ -183,9 +186,9 @@ async fn page(
         log: log.into_iter().map(|entry| LogRow::new(entry, layout.language)).collect(),
         has_older,
         password_rule: password_rule(layout.language, state.min_password_length),
-        key: IdempotencyKey::generate(),
+        // Without its fields: a password is not shown again.
+        form: SentForm { errors, ..SentForm::default() },
         layout: Layout { path: address, ..layout },
-        errors,
     };
-    html(page.errors.status(), &page)
+    html(page.form.errors.status(), &page)
 }

@@ -1,0 +1,93 @@
+//! An order of any user as its keeper sees it: with what it changed, and a form that cancels or
+//! refunds it, with a reason for the admin log.
+
+use actix_web::HttpRequest;
+use actix_web::web::{Form, Path};
+use serde::Deserialize;
+
+use super::sender::{Sender, SentForm, sender};
+use crate::web::api::admin_orders::find;
+use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query};
+use crate::web::pages::layout::language_of;
+use crate::web::pages::order::{self, KeeperView};
+use crate::web::pages::place_order::submit;
+use crate::web::{HttpResult, State, app_state, see_other};
+use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, ReturnedBy};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, engine};
+
+#[derive(Debug, Deserialize)]
+pub struct DoneQuery {
+    #[serde(default)]
+    done: String,
+}
+
+/// Shows any user's order.
+pub async fn show(
+    request: HttpRequest,
+    _: AdminUser,
+    id: Path<String>,
+    query: Query<DoneQuery>,
+) -> HttpResult {
+    let done = match query.read()?.done.as_str() {
+        "cancel" => Some("keeper-done-cancel"),
+        "refund" => Some("keeper-done-refund"),
+        _ => None,
+    };
+    page(&request, &id, KeeperView { done, ..KeeperView::default() }).await
+}
+
+/// Shows the order with the text of its form, which was not executed.
+pub(super) async fn show_again(request: &HttpRequest, id: &str, form: SentForm) -> HttpResult {
+    page(request, id, KeeperView { form, ..KeeperView::default() }).await
+}
+
+async fn page(request: &HttpRequest, id: &str, view: KeeperView) -> HttpResult {
+    let (id, user, customer) = find(app_state(request)?, id).await?;
+    order::page(request, user, id, None, Some(KeeperView { customer, ..view })).await
+}
+
+type ReturnForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
+
+pub async fn cancel(parts: ReturnForm) -> HttpResult {
+    execute(parts, "cancel", engine::cancel_order).await
+}
+
+pub async fn refund(parts: ReturnForm) -> HttpResult {
+    execute(parts, "refund", engine::refund_order).await
+}
+
+/// Cancels or refunds any user's order, once per form, and redirects to its page.
+async fn execute(
+    (state, request, options, id, form): ReturnForm,
+    action: &str,
+    command: impl AsyncFn(
+        &Shop,
+        &RequestOptions,
+        ReturnedBy,
+        OrderId,
+        Option<IdempotencyKey>,
+    ) -> Result<Execution, Failure>,
+) -> HttpResult {
+    let admin = match sender(&request, &form).await? {
+        Sender::Admin(admin) => admin,
+        Sender::SignedOut(page) => return Ok(page),
+        Sender::MustCheck(form) => return show_again(&request, &id, form).await,
+    };
+    let key = form.key("key")?;
+    let (order, _, _) = find(&state, &id).await?;
+    let reason = form.required("reason")?;
+
+    let command = async || {
+        let by = ReturnedBy::admin(admin, reason)?;
+        command(&state.shop, &options, by, order, Some(key.clone())).await
+    };
+    let errors = submit(command).await?;
+    if errors.is_empty() {
+        return Ok(see_other(&format!("/admin/orders/{order}?done={action}")));
+    }
+
+    let max = [("max", MAX_REASON_LENGTH.into())];
+    let rule = language_of(&request).text_with("keeper-return-rule", &max);
+    let errors = errors.explain("reason", &rule);
+    show_again(&request, &id, SentForm { fields: form.into_inner(), errors }).await
+}
