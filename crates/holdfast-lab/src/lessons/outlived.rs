@@ -48,8 +48,7 @@ async fn expired(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let forks = audit.forks.len();
     let forked = (first, second) == (10, 10) && forks == 1 && audit.sold == 2 && audit.stock == 9;
-    let reads = format!("{first}, {second}");
-    let verdict = message!("run-outlived-verdict", reads, sales = sales(&audit), forks);
+    let verdict = message!("run-outlived-verdict", first, second, sales = sales(&audit), forks);
     Ok(LessonResult::new(left_alone && forked, verdict))
 }
 
