@@ -64,6 +64,11 @@ async fn network_visitor_needs_public_lab() {
             anonymous.page_request("/lab/lessons/fence").header("Forwarded", "for=192.0.2.1");
         let words = Page::read(page.send().await.unwrap()).await.words();
         assert!(words.contains("Sign in to run this.") && !words.contains("Answer and run"));
+        // The demo user is offered to who may run it as a customer.
+        let page = anonymous.page_request("/sign-in?next=/lab/lessons/fence");
+        let page = page.header("Forwarded", "for=192.0.2.1").send().await.unwrap();
+        let is_offered = Page::read(page).await.words().contains("Continue as alice");
+        assert_eq!(is_offered, of_user == 303);
         let alice = at(Visitor::signed_in(&shop, "alice").await);
         let csrf = alice.get("/basket").await.csrf();
         let sent = post_from_network(&alice, LESSON_FORM, &format!("csrf={csrf}")).await;
