@@ -86,18 +86,24 @@ impl RejectionNotice {
     }
 
     fn form_unsent(unsent: &Unsent, language: Language) -> Self {
-        let (id, name) = match unsent {
-            Unsent::SessionEnded => ("problem-unsent", ""),
-            Unsent::OpenedBy(admin) => ("problem-opened-by", admin.as_str()),
+        let (ids, name) = match unsent {
+            Unsent::SessionEnded => {
+                (["problem-unsent-title", "problem-unsent", "problem-unsent-advice"], "")
+            }
+            Unsent::OpenedBy(admin) => (
+                ["problem-opened-by-title", "problem-opened-by", "problem-opened-by-advice"],
+                admin.as_str(),
+            ),
         };
-        let text = |part| language.text_with(&format!("{id}{part}"), &[("name", name.into())]);
+        let [title, meaning, advice] =
+            ids.map(|id| language.text_with(id, &[("name", name.into())]));
         Self {
             name: None,
-            title: text("-title"),
+            title,
             detail: None,
             is_detail_translated: true,
-            meaning: Some(text("")),
-            advice: text("-advice"),
+            meaning: Some(meaning),
+            advice,
             link: None,
         }
     }
