@@ -63,7 +63,8 @@ async fn every_numbered_table_is_compared() {
         &shop,
         "insert into admin_log (admin, action, subject, request_id)
          select id, 'edit-item', 'key-ring', gen_random_uuid() from users where name = 'admin';
-         insert into job_runs (job, due_at, state, replica) values ('audit', now(), 'running', 'r');
+         insert into job_runs (job, due_at, state, replica, next_at)
+         values ('audit', now(), 'running', 'r', now());
          insert into lab_marks (due_at, replica) values (now(), 'r');
          insert into item_units (sku, unit) values ('lab-x', 1);
          create table \"Other's\" (number bigserial, text text not null, unique (text, number));
