@@ -1,5 +1,5 @@
-//! The limit of open files: every client of a replica is one, and so is every connection to Postgres
-//! and Redis. Tests: `tests/it/connections.rs`.
+//! The limit of open files: every client of a replica is one, and so is every connection to
+//! Postgres and Redis. Tests: `tests/it/connections.rs`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

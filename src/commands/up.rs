@@ -30,7 +30,8 @@ pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     }
     class::check_connections(&options, of_replicas.pool_size)?;
 
-    // Before anything starts: all processes inherit it. The replicas' own warnings are in their logs.
+    // Before anything starts, as all processes inherit it. The replicas' warnings are in their
+    // logs.
     let files = open_files::raise();
     if let Some(shortage) = open_files::describe_shortage(files, of_replicas.pool_size) {
         print_progress(&shortage);

@@ -4,8 +4,8 @@
 //! Guarantees: a message to a holder is published only while Redis has the lock under the lease
 //! that the sender names. It may be lost, as may any message of Redis's `PUBLISH`, and when it
 //! arrives, the lease may have ended: the receiver compares [`crate::FencedGuard::lease_id`]. It is
-//! neither confidential nor authentic: who can publish in this Redis can send any. An inbox keeps at
-//! most 16 MiB for its reader, and drops what arrives beyond (`redis/messages.rs`).
+//! neither confidential nor authentic: who can publish in this Redis can send any. An inbox keeps
+//! at most 16 MiB for its reader, and drops what arrives beyond (`redis/messages.rs`).
 
 use std::future::pending;
 use std::sync::{Arc, LazyLock};

@@ -34,8 +34,8 @@ pub struct TempPostgres {
     access_rules: PathBuf,
 }
 
-/// The folders of a temporary Postgres, removed with this value. Drop it when no process of Postgres
-/// runs any more: a start that was given up leaves some.
+/// The folders of a temporary Postgres, removed with this value. Drop it when no process of
+/// Postgres runs any more: a start that was given up leaves some.
 #[derive(Debug)]
 pub struct TempFolder {
     /// The current user's, in which those of the cluster and of its socket are the account's.

@@ -31,12 +31,11 @@ pub(super) enum RedisAddress {
 
 impl RedisAddress {
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
-        if url.starts_with(['"', '\'']) || url.ends_with(['"', '\'']) {
-            return Err(invalid(
-                "it is in quotes, which env files of Docker keep: remove the quotes",
-            ));
-        }
+        let is_quoted = url.starts_with(['"', '\'']) || url.ends_with(['"', '\'']);
         let address = match url.split_once("://") {
+            _ if is_quoted => {
+                Err(invalid("it is in quotes, which env files of Docker keep: remove the quotes"))
+            }
             Some(("redis-cluster", rest)) => cluster("redis", rest),
             Some(("rediss-cluster", rest)) => cluster("rediss", rest),
             Some(("redis-sentinel", rest)) => sentinel("redis", rest),

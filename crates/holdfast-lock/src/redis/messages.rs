@@ -1,8 +1,8 @@
 //! The queue between a subscription and the reader of its messages.
 //!
-//! Guarantees: it takes at most [`MAX_QUEUED_BYTES`], whatever is published. A message that finds no
-//! room is dropped and counted: every message is a hint, and may be lost in Redis, too. A reader that
-//! has caught up gets all later ones.
+//! Guarantees: it takes at most [`MAX_QUEUED_BYTES`], whatever is published. A message that finds
+//! no room is dropped and counted: every message is a hint, and may be lost in Redis, too. A reader
+//! that has caught up gets all later ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,8 +103,9 @@ mod tests {
     const LENGTH: usize = 1_000;
     const ROOM: usize = 3 * (LENGTH + OVERHEAD_BYTES);
 
+    /// Without capacity that it does not use.
     fn message(text: &str) -> String {
-        format!("{text:>LENGTH$}")
+        format!("{text:>LENGTH$}").into_boxed_str().into_string()
     }
 
     #[tokio::test]

@@ -1,14 +1,16 @@
-//! Checks `DATABASE_URL` for what `sqlx` would misread or leave out without an error. Each rejection
-//! is one sentence that says what to change, without the password.
+//! Checks `DATABASE_URL` for what `sqlx` would misread or leave out without an error. Each
+//! rejection is one sentence that says what to change, without the password. Names a socket that is
+//! missing.
 
 use std::borrow::Cow;
+use std::io::{self, ErrorKind};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::error::Error;
 
-/// Parameters of libpq that choose the server or protect the connection, and that `sqlx` leaves out.
-/// Others only tune it, and `sqlx` warns that it leaves them out.
+/// Parameters of libpq that choose the server or protect the connection, and that `sqlx` leaves
+/// out. Others only tune it, and `sqlx` warns that it leaves them out.
 const UNSUPPORTED: [&str; 7] =
     ["service", "servicefile", "sslcrl", "sslcrldir", "require_auth", "requirepeer", "requiressl"];
 
@@ -82,6 +84,22 @@ pub(super) fn without_answered_parameters(url: &str) -> Cow<'_, str> {
     let others: Vec<&str> =
         query.split('&').filter(|parameter| !is_answered(&name_of(parameter))).collect();
     format!("{address}?{}", others.join("&")).into()
+}
+
+/// Says what is missing where a Unix socket should be: the system's words name no file.
+pub(super) fn name_missing_socket(error: sqlx::Error, options: &PgConnectOptions) -> sqlx::Error {
+    let is_missing = matches!(&error, sqlx::Error::Io(io) if io.kind() == ErrorKind::NotFound);
+    let Some(folder) = options.get_socket().filter(|_| is_missing) else { return error };
+    let cause = if folder.exists() {
+        "there is no such socket".to_owned()
+    } else {
+        format!(
+            "the folder {} of its socket does not exist. If it was removed, restart the server, or \
+             the `holdfast up` that runs it",
+            folder.display()
+        )
+    };
+    io::Error::new(ErrorKind::NotFound, cause).into()
 }
 
 /// Returns the parameters of an address, decoded.

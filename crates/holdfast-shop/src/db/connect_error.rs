@@ -3,11 +3,10 @@
 //! The server's code (SQLSTATE) decides; its own words, which may be in another language, are
 //! quoted. Tests: `tests/it/connect_errors.rs`.
 
-use std::io::{self, ErrorKind};
-
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgConnectOptions;
 
+use super::address;
 use super::error::Error;
 use super::error_class::{ErrorClass, classify};
 use super::tls;
@@ -19,29 +18,13 @@ pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     }
 
     let place = place(options);
-    match name_missing_socket(error, options) {
+    match address::name_missing_socket(error, options) {
         sqlx::Error::Database(error) => refusal(error.as_ref()),
         sqlx::Error::PoolTimedOut => {
             Error::Unreachable { place, cause: "no response in time".to_owned() }
         }
         other => Error::Unreachable { place, cause: other.to_string() },
     }
-}
-
-/// Says what is missing where a Unix socket should be: the system's words name no file.
-pub(super) fn name_missing_socket(error: sqlx::Error, options: &PgConnectOptions) -> sqlx::Error {
-    let is_missing = matches!(&error, sqlx::Error::Io(io) if io.kind() == ErrorKind::NotFound);
-    let Some(folder) = options.get_socket().filter(|_| is_missing) else { return error };
-    let cause = if folder.exists() {
-        "there is no such socket".to_owned()
-    } else {
-        format!(
-            "the folder {} of its socket does not exist. If it was removed, restart the server, or \
-             the `holdfast up` that runs it",
-            folder.display()
-        )
-    };
-    io::Error::new(ErrorKind::NotFound, cause).into()
 }
 
 /// Converts the error of a statement that the user may not execute; `None` for other errors.

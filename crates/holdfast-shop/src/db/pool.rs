@@ -20,7 +20,7 @@ use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::Instrument as _;
 
-use super::connect_error;
+use super::address;
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
 use super::pool_state::{PoolState, SILENCE};
@@ -212,7 +212,7 @@ impl Pool {
 
     /// Classifies the error of a call that began at `began`. Records an outage.
     fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
-        let error = connect_error::name_missing_socket(error, &self.connect_options());
+        let error = address::name_missing_socket(error, &self.connect_options());
         let is_busy = !self.state.is_silent_since(began) || self.are_all_in_use();
         let class = match classify(&error) {
             // sqlx reports the same whether all connections are in use or none can be made.

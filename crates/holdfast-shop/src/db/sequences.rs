@@ -2,9 +2,9 @@
 //! data came by logical replication, which copies no sequences before Postgres 19. Orders would
 //! fail, or be numbered below earlier ones.
 //!
-//! Guarantees: no false alarm beside running replicas. A statement reads a sequence after it took its
-//! snapshot, and what that contains was numbered before. A sequence that is ahead of its table is
-//! right: numbers of transactions that are open, or were rolled back, are missing there.
+//! Guarantees: no false alarm beside running replicas. A statement reads a sequence after it took
+//! its snapshot, and what that contains was numbered before. A sequence that is ahead of its table
+//! is right: numbers of transactions that are open, or were rolled back, are missing there.
 //! Tests: `tests/it/sequences.rs`.
 
 use std::time::Duration;
