@@ -146,7 +146,7 @@ async fn line_without_entry_is_an_error() {
     assert_eq!(shop.failing_checks().await, ["order-lines", "stock-entries"]);
 }
 
-/// Numbers that do not grow with the versions: two checks say so, and all others go by the versions.
+/// Numbers that do not grow with the versions: two checks say so, and the others go by versions.
 /// Here all sales and payments have lower numbers than the entries before them.
 #[tokio::test]
 async fn numbers_out_of_order_break_only_the_chains() {
