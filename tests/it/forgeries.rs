@@ -90,12 +90,13 @@ pub const COLUMNS: [ForgedColumn; 59] = [
 ];
 
 /// The other columns, and why no check covers them.
-pub const UNCHECKED_COLUMNS: [(&str, &str); 21] = [
+pub const UNCHECKED_COLUMNS: [(&str, &str); 24] = [
     ("users.password_hash", RIGHTS),
     ("users.admin", RIGHTS),
     ("users.disabled_at", RIGHTS),
     ("users.created_at", TIME),
     ("items.name", SETTING),
+    ("items.name_zh", SETTING),
     ("items.price_cents", SETTING),
     ("items.limit_per_user", SETTING),
     ("items.description", SETTING),
@@ -104,6 +105,8 @@ pub const UNCHECKED_COLUMNS: [(&str, &str); 21] = [
     ("orders.created_at", TIME),
     ("orders.expires_at", TIME),
     ("orders.paid_at", TIME),
+    ("order_lines.name", SOLD_NAME),
+    ("order_lines.name_zh", SOLD_NAME),
     ("stock_ledger.request_id", LOG),
     ("stock_ledger.at", TIME),
     ("balance_ledger.request_id", LOG),
@@ -115,7 +118,9 @@ pub const UNCHECKED_COLUMNS: [(&str, &str); 21] = [
 ];
 
 const RIGHTS: &str = "affects permissions, not stock or money";
-const SETTING: &str = "the admin's setting for later orders; a line has its own price and limit";
+const SETTING: &str =
+    "the admin's setting for later orders; a line has its own names, price and limit";
+const SOLD_NAME: &str = "only displayed; no ledger repeats it";
 const TIME: &str =
     "only displayed, or affects later commands: clocks may be set, so none is compared";
 const LOG: &str = "leads to a line of the log, which the database does not have";
