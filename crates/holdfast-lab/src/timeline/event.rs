@@ -34,7 +34,7 @@ pub struct Detail {
     pub is_loss: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Units(i64),
     Money(Cents),

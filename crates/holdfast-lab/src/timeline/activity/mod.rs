@@ -1,12 +1,16 @@
 //! What each lane does between its events, which lanes worked on one value at the same time, and
 //! which writes lost an update.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod overlaps;
+
+use std::collections::BTreeSet;
 
 use strum::IntoStaticStr;
 
 use super::Timeline;
 use super::event::{Event, EventKind, Value};
+
+pub use overlaps::Overlap;
 
 /// What a lane does after an event; its text is its name in the style of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
@@ -56,18 +60,6 @@ impl Activity {
     pub fn name(self) -> &'static str {
         self.into()
     }
-}
-
-/// A time in which several lanes worked on one value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlap {
-    pub from_us: u64,
-    pub to_us: u64,
-    /// Index of the first read.
-    pub read: usize,
-    /// What all of them read, if it is one value.
-    pub value: Option<Value>,
-    pub lanes: BTreeSet<usize>,
 }
 
 /// Returns whether nothing that a lane did goes on after an event.
@@ -158,63 +150,48 @@ struct StoredWrite {
     done: usize,
 }
 
-/// The time between a lane's read and the end of its write.
-#[derive(Debug, Clone, Copy)]
-struct Work {
-    read: usize,
-    to_us: u64,
-    has_written: bool,
-    is_loss: bool,
-}
-
-/// Adds the next overlap by time, or extends the last one if they touch.
-fn merge(overlaps: &mut Vec<Overlap>, next: Overlap) {
-    match overlaps.last_mut().filter(|last| next.from_us <= last.to_us) {
-        Some(last) => {
-            last.to_us = last.to_us.max(next.to_us);
-            last.read = last.read.min(next.read);
-            last.value = last.value.filter(|value| Some(*value) == next.value);
-            last.lanes.extend(next.lanes);
-        }
-        None => overlaps.push(next),
-    }
-}
-
 impl Timeline {
     /// Returns, for each event, what its lane does from then on.
     pub fn states(&self) -> Vec<LaneState> {
         let next = self.next_in_lane();
+        let goes_on = self.goes_on(&next);
         let mut lanes = vec![LaneState::IDLE; self.lanes.len()];
-        let mut states = Vec::with_capacity(self.events.len());
 
-        for (index, event) in self.events.iter().enumerate() {
+        let states = self.events.iter().zip(goes_on).map(|(event, goes_on)| {
             let lane = &mut lanes[event.lane];
-            let goes_on = match event.kind {
-                EventKind::Killed => self.leaves_lock(index, &next),
-                EventKind::Write => next[index].is_some(),
-                _ => self.writes_later(index, &next),
-            };
             lane.pass(&event.kind, goes_on);
-            states.push(*lane);
+            *lane
+        });
+        states.collect()
+    }
+
+    /// Returns, for each event, whether something goes on after it, as [`LaneState::pass`] asks.
+    fn goes_on(&self, next: &[Option<usize>]) -> Vec<bool> {
+        let kind = |index: usize| &self.events[index].kind;
+        let is_end = |index: usize| matches!(kind(index), EventKind::Expired | EventKind::Gone);
+        let last_held = self.events.iter().rposition(|event| event.kind == EventKind::Held);
+
+        // From the last event on: what follows an event is that of the next one, and more.
+        let mut writes_later = vec![false; self.events.len()];
+        let mut ends_later = vec![false; self.events.len()];
+        let mut goes_on = vec![false; self.events.len()];
+        for index in (0..self.events.len()).rev() {
+            if let Some(next_index) = next[index] {
+                // The lane stores a write, before it has a new lock.
+                writes_later[index] = *kind(next_index) != EventKind::Held
+                    && (self.is_accepted(next_index, next) || writes_later[next_index]);
+                ends_later[index] = is_end(next_index) || ends_later[next_index];
+            }
+
+            goes_on[index] = match kind(index) {
+                // Its lock is known to outlive it: until it is gone, or to the end if nobody else
+                // gets one.
+                EventKind::Killed => ends_later[index] || last_held.is_none_or(|held| held < index),
+                EventKind::Write => next[index].is_some(),
+                _ => writes_later[index],
+            };
         }
-        states
-    }
-
-    /// Returns whether the lane of an event stores a write afterwards, before it has a new lock.
-    fn writes_later(&self, index: usize, next: &[Option<usize>]) -> bool {
-        let later = std::iter::successors(next[index], |index| next[*index]);
-        let mut before_lock = later.take_while(|index| self.events[*index].kind != EventKind::Held);
-        before_lock.any(|index| self.is_accepted(index, next))
-    }
-
-    /// Returns whether the lock of a dead lane is known to outlive it: until it is gone, or to the
-    /// end if nobody else gets one.
-    fn leaves_lock(&self, killed: usize, next: &[Option<usize>]) -> bool {
-        let later = std::iter::successors(next[killed], |index| next[*index]);
-        let ends = [EventKind::Expired, EventKind::Gone];
-        let mut own = later.map(|index| &self.events[index].kind);
-        let mut others = self.events[killed..].iter().map(|event| &event.kind);
-        own.any(|kind| ends.contains(kind)) || !others.any(|kind| *kind == EventKind::Held)
+        goes_on
     }
 
     /// Returns whether an event is a write that was not rejected.
@@ -222,76 +199,6 @@ impl Timeline {
         let is_refused =
             next[index].is_some_and(|next| self.events[next].kind == EventKind::Refused);
         self.events[index].kind == EventKind::Write && !is_refused
-    }
-
-    /// Returns the times in which two lanes worked on one value. Without `are_all`, only those that
-    /// endanger an update, where both read one value and wrote, or one of them lost its update:
-    /// responses arrive late, so other lanes may seem to overlap.
-    pub fn overlaps(&self, are_all: bool) -> Vec<Overlap> {
-        let mut works = self.works();
-        works.sort_by_key(|work| work.read);
-
-        // In order of the second read, at which an overlap begins.
-        let mut overlaps = Vec::new();
-        for (index, second) in works.iter().enumerate() {
-            for first in &works[..index] {
-                if let Some(overlap) = self.overlap(first, second, are_all) {
-                    merge(&mut overlaps, overlap);
-                }
-            }
-        }
-        overlaps
-    }
-
-    /// Returns the time in which two works overlap, if it counts. `first` has read before `second`.
-    fn overlap(&self, first: &Work, second: &Work, are_all: bool) -> Option<Overlap> {
-        let [one, other] = [first, second].map(|work| &self.events[work.read]);
-        let is_same = one.detail.value.is_some() && one.detail.value == other.detail.value;
-        let is_risk = is_same && first.has_written && second.has_written;
-        let counts = are_all || is_risk || first.is_loss || second.is_loss;
-
-        let to_us = first.to_us.min(second.to_us);
-        let lanes = BTreeSet::from([one.lane, other.lane]);
-        let overlaps = counts && lanes.len() == 2 && other.at_us < to_us;
-        let value = one.detail.value.filter(|_| is_same);
-        overlaps.then_some(Overlap { from_us: other.at_us, to_us, read: first.read, value, lanes })
-    }
-
-    fn works(&self) -> Vec<Work> {
-        let committed = self.events.iter().filter(|event| event.kind == EventKind::Committed);
-        let commits: BTreeSet<usize> = committed.map(|event| event.lane).collect();
-
-        // A lane whose write is not among the events works until the last of them.
-        let to_us = self.events.last().map_or(0, |last| last.at_us);
-        let mut open: BTreeMap<usize, Work> = BTreeMap::new();
-        let mut done = Vec::new();
-
-        for (read, event) in self.events.iter().enumerate() {
-            if event.kind == EventKind::Read {
-                let work = Work { read, to_us, has_written: false, is_loss: false };
-                open.entry(event.lane).or_insert(work);
-            }
-
-            let Some(work) = open.get_mut(&event.lane) else { continue };
-            work.has_written |= event.kind == EventKind::Write;
-            work.is_loss |= event.detail.is_loss;
-
-            // A write is over with its commit, if the lane shows one.
-            let is_over = match event.kind {
-                EventKind::Write => !commits.contains(&event.lane),
-                EventKind::Committed | EventKind::Refused => true,
-                // It may release its lock before it commits.
-                EventKind::Release if commits.contains(&event.lane) => false,
-                _ => ends_lane(&event.kind),
-            };
-            if is_over {
-                work.to_us = event.at_us;
-                done.extend(open.remove(&event.lane));
-            }
-        }
-
-        done.extend(open.into_values());
-        done
     }
 
     /// Marks the writes that lost an update: since the writer's read, another lane had stored
