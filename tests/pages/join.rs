@@ -3,11 +3,11 @@
 use futures_util::future::join_all;
 use holdfast_lab::class;
 use holdfast_lab::lessons;
-use holdfast_lab::progress::{self, Visitor as LabVisitor};
+use holdfast_lab::progress::{self, HandInResult, Visitor as LabVisitor};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
-use holdfast_shop::UserId;
-use holdfast_testkit::Shop;
+use holdfast_shop::{UserId, students};
+use holdfast_testkit::{Shop, until};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -209,11 +209,12 @@ async fn visitor_of_a_class_is_led_to_join() {
 async fn work(shop: &Shop, student: UserId, guess: usize, note: &str) {
     let pool = shop.pool.clone().into();
     let visitor = LabVisitor { id: student.0, user: Some(student) };
-    progress::answer(&pool, "lost-update", visitor, guess).await.unwrap();
-    progress::set_stars(&pool, "oversell", visitor, 3).await.unwrap();
+    assert!(progress::answer(&pool, "lost-update", visitor, guess).await.unwrap());
+    assert!(progress::set_stars(&pool, "oversell", visitor, 3).await.unwrap());
     let run = ID.parse().unwrap();
-    progress::mark_done(&pool, "lost-update", visitor, run).await.unwrap();
-    assert!(progress::hand_in(&pool, "lost-update", visitor, run, note).await.unwrap());
+    assert!(progress::mark_done(&pool, "lost-update", visitor, run).await.unwrap());
+    let handed_in = progress::hand_in(&pool, "lost-update", visitor, run, note).await.unwrap();
+    assert_eq!(handed_in, HandInResult::Stored);
 }
 
 async fn class_with_run() -> (Shop, String, Visitor) {
@@ -360,6 +361,72 @@ async fn names_leave_with_the_class_and_ledgers_stay() {
     let after = (shop.number(ledgers).await, shop.number("select count(*) from orders").await);
     assert_eq!(before, after);
     shop.assert_sound().await;
+}
+
+/// Another replica still knows the session of a student who has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_of_a_student_who_has_left() {
+    let (mut shop, code, teacher) = class_with_run().await;
+    register_runner(&shop).await;
+    shop.add_replica(&CLASS);
+    let of_students = "select (select count(*) from lab_progress)
+        + (select count(*) from lab_runs where user_id is not null)";
+
+    for act in ["remove", "end"] {
+        let mia = joined(&shop, &code, "Mia").await;
+        let mia = Visitor { base: shop.replicas[1].base_url.clone(), ..mia };
+        let page = mia.get(&format!("/lab/runs/{ID}")).await;
+        assert!(page.text.contains("id=\"hand-in\""), "{}", page.words());
+        let csrf = page.csrf();
+
+        let student = student_id(&shop, "Mia").await;
+        let (form, fields) = match act {
+            "remove" => ("students", format!("act=remove&student={}", student.0)),
+            _ => ("end", format!("code={code}")),
+        };
+        let fields = format!("csrf={}&sure=yes&{fields}", teacher.get("/lab/class").await.csrf());
+        let done = teacher.post(&format!("/lab/class/{form}"), &fields).await;
+        assert_eq!(done.status, 303, "{act}: {}", done.words());
+
+        for (form, fields) in [
+            ("lessons/lost-update/answers", "guess=1"),
+            ("lessons/lost-update/runs", "guess=1"),
+            ("lessons/fence/runs", ""),
+            (&format!("runs/{ID}/hand-in"), "note=late"),
+        ] {
+            let sent = mia.post(&format!("/lab/{form}"), &format!("csrf={csrf}&{fields}")).await;
+            assert!(sent.location.starts_with("/join"), "{act}, {form}: {}", sent.location);
+            assert_eq!(shop.number(of_students).await, 0, "{act}, {form}");
+        }
+        mia.get(&format!("/lab/runs/{ID}")).await;
+        assert_eq!(shop.number(of_students).await, 0, "{act}: a run that is looked at");
+
+        let visitor = LabVisitor { id: student.0, user: Some(student) };
+        let pool = shop.pool.clone().into();
+        assert!(!progress::set_stars(&pool, "oversell", visitor, 3).await.unwrap());
+        assert_eq!(shop.number(of_students).await, 0, "{act}: stars");
+    }
+}
+
+/// An answer that arrives while its student is being removed waits for the end of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_waits_for_the_removal_of_its_student() {
+    let (shop, code) = class_shop().await;
+    joined(&shop, &code, "Mia").await;
+    let student = student_id(&shop, "Mia").await;
+
+    let mut removal = shop.pool.begin().await.unwrap();
+    students::lock(&mut removal).await.unwrap();
+    students::dismiss(&mut removal, Some(student)).await.unwrap();
+    let pool = shop.pool.clone().into();
+    let visitor = LabVisitor { id: student.0, user: Some(student) };
+    let answer =
+        tokio::spawn(async move { progress::answer(&pool, "lost-update", visitor, 1).await });
+    until("the answer waits", async || shop.waiting_sessions().await == 1).await;
+
+    removal.commit().await.unwrap();
+    assert!(!answer.await.unwrap().unwrap());
+    assert_eq!(shop.number("select count(*) from lab_progress").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,9 @@
 //! What each visitor did in the lab: the first answer to each lesson, the end of a run that was
 //! seen, the stars of each level of the game. A visitor is a signed-in user, or a browser without a
 //! session, of which a cookie knows the id.
+//!
+//! Guarantee: nothing is stored of a user who has been disabled, as a student is who leaves the
+//! class. A replica may know the session for some seconds more.
 
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
@@ -37,15 +40,44 @@ pub fn level_activity(level: &str) -> String {
     format!("level-{level}")
 }
 
+/// What became of a run that was handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandInResult {
+    Stored,
+    /// It is not one of the lesson, or not done.
+    NoSuchRun,
+    VisitorLeft,
+}
+
+/// Keeps the visitor's user until the end of the transaction: who disables it waits, and then finds
+/// what was stored. Returns `false` if it is disabled already; a browser is always there.
+pub(super) async fn keep_user(
+    connection: &mut PgConnection,
+    user: Option<UserId>,
+) -> Result<bool, Error> {
+    let Some(user) = user else { return Ok(true) };
+    // `for key share` would not do: disabling a user changes no key.
+    let kept = sqlx::query_scalar!(
+        "select id from users where id = $1 and disabled_at is null for share",
+        user.0,
+    );
+    Ok(kept.fetch_optional(connection).await?.is_some())
+}
+
 /// Stores an answer to a lesson, unless the visitor has answered before, or has seen the end of a
-/// run of it, and so the right answer.
+/// run of it, and so the right answer. Returns `false` if the visitor has left.
 pub async fn answer(
     pool: &Pool,
     lesson: &str,
     visitor: Visitor,
     guess: usize,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let guess = i16::try_from(guess).map_err(|_| Error::Bug(format!("no answer: {guess}")))?;
+    let mut tx = pool.begin().await?;
+    if !keep_user(&mut tx, visitor.user).await? {
+        return Ok(false);
+    }
+
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, guess, answered_at)
          values ($1, $2, $3, $4, now())
@@ -57,9 +89,10 @@ pub async fn answer(
         visitor.user.map(|user| user.0),
         guess,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *tx)
     .await?;
-    Ok(())
+    tx.commit().await?;
+    Ok(true)
 }
 
 /// Counts the answers of all visitors to a lesson.
@@ -100,13 +133,18 @@ pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, 
 }
 
 /// Records that the visitor sees the end of a run of a lesson. A run that was handed in stays the
-/// one of the lesson.
+/// one of the lesson. Returns `false` if the visitor has left.
 pub async fn mark_done(
     pool: &Pool,
     lesson: &str,
     visitor: Visitor,
     run: Uuid,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
+    let mut tx = pool.begin().await?;
+    if !keep_user(&mut tx, visitor.user).await? {
+        return Ok(false);
+    }
+
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, done_at, run_id)
          select $1::text, $2::uuid, $3::uuid, now(), id from lab_runs where id = $4
@@ -121,19 +159,26 @@ pub async fn mark_done(
         visitor.user.map(|user| user.0),
         run,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *tx)
     .await?;
-    Ok(())
+    tx.commit().await?;
+    Ok(true)
 }
 
-/// Stores the stars of a level, unless the visitor has as many.
+/// Stores the stars of a level, unless the visitor has as many. Returns `false` if the visitor has
+/// left.
 pub async fn set_stars(
     pool: &Pool,
     level: &str,
     visitor: Visitor,
     stars: usize,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let stars = i16::try_from(stars).map_err(|_| Error::Bug(format!("no stars: {stars}")))?;
+    let mut tx = pool.begin().await?;
+    if !keep_user(&mut tx, visitor.user).await? {
+        return Ok(false);
+    }
+
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, stars)
          values ($1, $2, $3, $4)
@@ -143,19 +188,25 @@ pub async fn set_stars(
         visitor.user.map(|user| user.0),
         stars,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *tx)
     .await?;
-    Ok(())
+    tx.commit().await?;
+    Ok(true)
 }
 
-/// Hands in a run of a lesson, in place of an earlier one; `false` if it is none.
+/// Hands in a run of a lesson, in place of an earlier one.
 pub async fn hand_in(
     pool: &Pool,
     lesson: &str,
     visitor: Visitor,
     run: Uuid,
     note: &str,
-) -> Result<bool, Error> {
+) -> Result<HandInResult, Error> {
+    let mut tx = pool.begin().await?;
+    if !keep_user(&mut tx, visitor.user).await? {
+        return Ok(HandInResult::VisitorLeft);
+    }
+
     let handed_in = sqlx::query!(
         "insert into lab_progress
              (activity, visitor, user_id, done_at, run_id, note, handed_in_at)
@@ -170,9 +221,14 @@ pub async fn hand_in(
         run,
         note,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *tx)
     .await?;
-    Ok(handed_in.rows_affected() == 1)
+    tx.commit().await?;
+
+    match handed_in.rows_affected() {
+        0 => Ok(HandInResult::NoSuchRun),
+        _ => Ok(HandInResult::Stored),
+    }
 }
 
 /// Returns what a visitor handed in about a lesson: the run, unless it was deleted, and the note.

@@ -30,6 +30,8 @@ pub enum EnqueueResult {
     QueueFull,
     UserLimit,
     NoRunner,
+    /// The user, or the visitor's, is disabled.
+    VisitorLeft,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +73,10 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     let mut tx = pool.begin().await?;
     if !lock_queue(&mut tx).await? {
         return Ok(EnqueueResult::NoRunner);
+    }
+    let visitor = run.visitor.and_then(|visitor| visitor.user);
+    if !progress::keep_user(&mut tx, run.user.or(visitor)).await? {
+        return Ok(EnqueueResult::VisitorLeft);
     }
     if let Some(id) = shared_run(&mut tx, run, &wanted).await? {
         return Ok(EnqueueResult::Queued(id));

@@ -80,6 +80,7 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
             let detail = format!("{MAX_OPEN_RUNS_OF_USER} of your runs are not over yet");
             Err(Problem::new(ProblemType::TooManyRequests, detail).retry_after(QUEUE_RETRY_S))
         }
+        EnqueueResult::VisitorLeft => Err(Problem::session_over()),
         EnqueueResult::NoRunner => {
             let detail = "no `holdfast up` runs this shop, and lessons and runs pause and kill its \
                           replicas. Run `holdfast up`, or one lesson with `holdfast lesson \

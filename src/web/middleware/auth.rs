@@ -146,7 +146,7 @@ impl FromRequest for LabAdmin {
 }
 
 pub(super) fn unauthenticated(request: &HttpRequest) -> Problem {
-    let problem = Problem::new(ProblemType::Unauthenticated, "no session, or one that is over");
+    let problem = Problem::session_over();
     match Credential::of(request) {
         Some(Credential { by_cookie: false, .. }) => problem.header(
             WWW_AUTHENTICATE,

@@ -350,7 +350,10 @@ async fn store_stars(state: &AppState, request: &HttpRequest, game: &Game) -> Re
     if let (Some(visitor), Some(level), Some(steps)) =
         (visitor, game.rules.level, game.reached_at())
     {
-        progress::set_stars(&state.shop.pool, level.name(), visitor, level.stars(steps)).await?;
+        let (pool, stars) = (&state.shop.pool, level.stars(steps));
+        if !progress::set_stars(pool, level.name(), visitor, stars).await? {
+            return Err(Problem::session_over());
+        }
     }
     Ok(())
 }

@@ -64,6 +64,10 @@ impl Problem {
         problem
     }
 
+    pub fn session_over() -> Self {
+        Self::new(ProblemType::Unauthenticated, "no session, or one that is over")
+    }
+
     pub fn admin_only() -> Self {
         Self::new(ProblemType::Forbidden, ADMIN_ONLY)
     }

@@ -18,10 +18,10 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::{html, set_cookie};
 use crate::web::pages::visitor::visitor_of_form;
-use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use crate::web::{AppState, HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::message;
 use holdfast_lab::lessons::{self, GUESSES, Lesson};
-use holdfast_lab::progress;
+use holdfast_lab::progress::{self, Visitor};
 use holdfast_lab::source::{self, Source};
 use holdfast_lab::store::{self, NewRun, RunSummary};
 
@@ -88,7 +88,7 @@ pub async fn answer(
     };
 
     let (visitor, cookie) = visitor_of_form(&request).await?;
-    progress::answer(&state.shop.pool, lesson.name, visitor, guess).await?;
+    store_answer(&state, lesson, visitor, guess).await?;
     let query = Layout::minimal(&request)?.present_query();
     with_cookie(Ok(see_other(&format!("/lab/lessons/{}{query}#votes", lesson.name))), cookie)
 }
@@ -119,12 +119,24 @@ pub async fn run(
     // Before the run is queued: an answer counts, also if the queue is full.
     let (visitor, cookie) = visitor_of_form(&request).await?;
     if let Some(guess) = guess {
-        progress::answer(&state.shop.pool, lesson.name, visitor, guess).await?;
+        store_answer(&state, lesson, visitor, guess).await?;
     }
 
     let run = NewRun { request: &run, user, visitor: Some(visitor) };
     let query = Layout::minimal(&request)?.present_query();
     with_cookie(start_run(&state, run, query).await, cookie)
+}
+
+async fn store_answer(
+    state: &AppState,
+    lesson: &Lesson,
+    visitor: Visitor,
+    guess: usize,
+) -> Result<(), Problem> {
+    match progress::answer(&state.shop.pool, lesson.name, visitor, guess).await? {
+        true => Ok(()),
+        false => Err(Problem::session_over()),
+    }
 }
 
 fn read_guess(form: &RunForm) -> Option<usize> {

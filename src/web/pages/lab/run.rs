@@ -22,7 +22,7 @@ use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_base::messages::{Language, Text, message};
 use holdfast_lab::lessons::{self, Lesson};
-use holdfast_lab::progress;
+use holdfast_lab::progress::{self, HandInResult};
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
 use holdfast_lab::store::{MAX_QUEUED_RUNS, NewRun};
 use holdfast_lab::what_if::{self, Handle};
@@ -222,12 +222,11 @@ pub async fn hand_in(
     };
 
     let visitor = hand_in::visitor(&user.caller);
-    let is_stored =
-        progress::hand_in(&state.shop.pool, lesson.name, visitor, run.id, &note).await?;
-    if !is_stored {
-        return Err(Problem::field("run", "one that has shown its result"));
+    match progress::hand_in(&state.shop.pool, lesson.name, visitor, run.id, &note).await? {
+        HandInResult::Stored => Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id))),
+        HandInResult::NoSuchRun => Err(Problem::field("run", "one that has shown its result")),
+        HandInResult::VisitorLeft => Err(Problem::session_over()),
     }
-    Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id)))
 }
 
 /// Records that the visitor sees the end of the run; returns the answers of all to show beside it:
