@@ -20,6 +20,8 @@ judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement
 judge-file-invalid = The file was not opened. This is not a file that `holdfast judge --json FILE` has written.
+judge-file-too-long = The file was not opened. The page of this judgement would be longer than 2 MB: it names more violations than `holdfast judge` reports. Open the page that `holdfast judge --html FILE` writes.
+judge-not-drawn = Not drawn: this page draws { $events } events at most. The page that `holdfast judge --html FILE` writes has all of them.
 judge-opened = Opened from a file. It is not stored, and nothing was checked here.
 
 ## One judgement

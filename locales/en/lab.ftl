@@ -212,6 +212,8 @@ lab-file-label = Open a saved run
 lab-file-open = Open
 lab-file-save = Save this run
 lab-file-invalid = The file was not opened. This is not a file that a run was saved to.
+lab-file-too-long = The file was not opened. This run has more than 5,000 events, or more than 2 MB: no run of this lab is as long.
+lab-not-drawn = Not everything is drawn: this page shows { $events } events at most.
 lab-file-unverified = Opened from a file. Its content was not checked against a ledger here.
 
 # A lesson’s primer, and the words of its sketch.

@@ -200,6 +200,8 @@ lab-file-label = 打开保存的运行
 lab-file-open = 打开
 lab-file-save = 保存这次运行
 lab-file-invalid = 文件没有打开。这不是保存运行所得的文件。
+lab-file-too-long = 文件没有打开。这次运行超过 5,000 个事件或 2 MB：本实验室的运行不会这么长。
+lab-not-drawn = 没有全部画出：此页最多显示 { $events } 个事件。
 lab-file-unverified = 从文件打开，内容没有与这里的账本核对。
 
 # A lesson’s primer, and the words of its sketch.

@@ -21,6 +21,12 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 /// and a billion codes take years.
 const JOIN_RATE: &str = "120/m:60";
 
+/// Rate limits of an address for files that are sent to the lab, and for pages that are drawn of
+/// whole runs, while the lab is on: a class of 60 behind one address opens a file at the same time,
+/// and a run at its start, at its end, and with what is handed in; one second of a core at most.
+const LAB_FILE_RATE: &str = "60/m:60";
+const LAB_PAGE_RATE: &str = "600/m:300";
+
 /// Connections to Postgres that a replica has beside its pool: for audits, and one that tells the
 /// others that it runs (`docs/CONFIGURATION.md`).
 pub const BESIDE_POOL: u32 = 4;
@@ -85,6 +91,8 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
         name: of_people.rate("--limit-sign-in-name", limit_sign_in_name, name)?,
         join: if is_class { JOIN_RATE.parse().ok() } else { None },
         race: defaults.rate("--limit-race", &Some(limit_race.clone()), "off")?,
+        lab_file: if defaults.lab { LAB_FILE_RATE.parse().ok() } else { None },
+        lab_page: if defaults.lab { LAB_PAGE_RATE.parse().ok() } else { None },
     };
 
     let max_connections =

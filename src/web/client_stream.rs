@@ -65,6 +65,10 @@ impl ClientStream {
 
     fn poll_deadline(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        // That of a response that is to be sent is later than that of the next head.
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
         loop {
             ready!(timer.as_mut().poll(cx));
             if timer.deadline() >= deadline {
@@ -170,7 +174,8 @@ impl AsyncWrite for ClientStream {
         let this = self.get_mut();
         let sent = this.poll_send(cx, bytes);
         // The kernel closes the connection of a client that reads nothing, not of a slow one.
-        if let (Poll::Pending, Some(closes_at)) = (&sent, this.closes_at) {
+        let closes_at = this.closes_at.or(this.phase.send_by.get());
+        if let (Poll::Pending, Some(closes_at)) = (&sent, closes_at) {
             ready!(this.poll_deadline(closes_at, cx));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
@@ -200,6 +205,8 @@ enum Phase {
 pub struct ConnectionPhase {
     phase: Cell<Phase>,
     since: Cell<Instant>,
+    /// When the connection is closed if the response has not been sent by then.
+    send_by: Cell<Option<Instant>>,
 }
 
 /// A request in progress. The connection is idle when this is dropped, with the sent response.
@@ -209,7 +216,8 @@ pub struct RequestInProgress(Rc<ConnectionPhase>);
 /// The phase of a new connection: its first head is due.
 impl Default for ConnectionPhase {
     fn default() -> Self {
-        Self { phase: Cell::new(Phase::Head), since: Cell::new(Instant::now()) }
+        let since = Cell::new(Instant::now());
+        Self { phase: Cell::new(Phase::Head), since, send_by: Cell::default() }
     }
 }
 
@@ -219,6 +227,11 @@ impl ConnectionPhase {
         RequestInProgress(self.clone())
     }
 
+    /// Bounds the time in which the response of the request in progress is sent.
+    pub fn send_within(&self, time: Duration) {
+        self.send_by.set(Some(Instant::now() + time));
+    }
+
     /// Notes that bytes arrived: the head of the next request, unless there is a request.
     fn receive(&self) {
         if self.phase.get() == Phase::Idle {
@@ -226,7 +239,7 @@ impl ConnectionPhase {
         }
     }
 
-    /// Returns the end of a phase that waits for the client. It never moves to an earlier time.
+    /// Returns the end of a phase that waits for the client.
     fn deadline(&self) -> Option<Instant> {
         (self.phase.get() != Phase::Request).then(|| self.since.get() + CLIENT_TIMEOUT)
     }
@@ -240,6 +253,7 @@ impl ConnectionPhase {
     }
 
     fn enter(&self, phase: Phase) {
+        self.send_by.set(None);
         self.phase.set(phase);
         self.since.set(Instant::now());
     }

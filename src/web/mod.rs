@@ -19,6 +19,8 @@ pub mod pages;
 
 pub mod border;
 mod client_stream;
+mod offload;
+mod page_place;
 pub mod server;
 
 use actix_web::http::header::LOCATION;

@@ -8,8 +8,10 @@ use actix_web::web::Bytes;
 use moka::future::Cache;
 use uuid::Uuid;
 
+use super::offload::offload;
+use super::problems::Problem;
 use holdfast_base::messages::Language;
-use holdfast_lab::store::{self, RunRevision};
+use holdfast_lab::store::{self, RunRevision, StoredRun};
 use holdfast_shop::Error;
 use holdfast_shop::db::Pool;
 
@@ -56,15 +58,21 @@ impl RunFrames {
         id: Uuid,
         revision: RunRevision,
         language: Language,
-    ) -> Result<Option<Frame>, Arc<Error>> {
+    ) -> Result<Option<Frame>, Arc<Problem>> {
         let read = async {
-            let Some(run) = store::find(pool, id).await? else { return Ok(None) };
-            let run = run.in_language(language);
-            let json = serde_json::to_string(&run)
-                .map_err(|error| Error::Bug(format!("no JSON of a run: {error}")))?;
+            let Some(stored) = store::find_stored(pool, id).await? else { return Ok(None) };
+            let is_over = stored.state.is_over();
+            let json = offload(move || run_json(stored, language)).await??;
             let event = format!("id: {}\nevent: run\ndata: {json}\n\n", revision.number);
-            Ok(Some(Frame { event: Bytes::from(event), is_over: run.state.is_over() }))
+            Ok(Some(Frame { event: Bytes::from(event), is_over }))
         };
         self.frames.try_get_with((id, revision, language), read).await
     }
+}
+
+/// Serializes a run, to be called off the workers.
+pub fn run_json(stored: StoredRun, language: Language) -> Result<String, Problem> {
+    let run = stored.parse()?.in_language(language);
+    let text = serde_json::to_string(&run);
+    text.map_err(|error| Error::Bug(format!("no JSON of a run: {error}")).into())
 }

@@ -33,6 +33,7 @@ mod security;
 mod shopper;
 mod slow_motion;
 mod stability;
+mod stall;
 mod student_rights;
 mod swimlane;
 mod visitor;

@@ -15,6 +15,7 @@ pub mod runner;
 pub mod scheduler_game;
 pub mod source;
 pub mod store;
+mod stored_run;
 pub mod terminal;
 pub mod timeline;
 pub mod validate;

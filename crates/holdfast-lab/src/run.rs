@@ -12,6 +12,9 @@ use holdfast_base::messages::{Language, Message, Text, message};
 use holdfast_shop::audit::ItemAudit;
 
 pub const MAX_BUYERS: u32 = 64;
+/// Upper bound of the events of a run over all its lanes: six arms of 24 lanes with 30 events each,
+/// of which an order without conflicts has eight.
+pub const MAX_EVENTS: usize = 5_000;
 
 /// A request for a run: a lesson by its name, or a custom load. The defaults are those of a custom
 /// load; a lesson has its own.

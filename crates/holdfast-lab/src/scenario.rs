@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster, connect};
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
-use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
+use super::run::{Evidence, Lane, LaneEvent, MAX_EVENTS, RunProgress, RunRequest, RunResult};
 use super::store;
 use holdfast_base::messages::{Text, message};
 use holdfast_services::load;
@@ -396,9 +396,14 @@ impl Scenario {
         }
     }
 
-    /// Records a lane with times of the monotonic clock.
+    /// Records a lane with times of the monotonic clock, unless the run has [`MAX_EVENTS`]: a lab
+    /// opens what a lab has saved.
     pub(super) fn record_lane(&self, lane: Lane) {
-        self.outcome.lock().lanes.push(lane.since(self.began_us));
+        let mut outcome = self.outcome.lock();
+        let events: usize = outcome.lanes.iter().map(|lane| lane.events.len()).sum();
+        if events + lane.events.len() <= MAX_EVENTS {
+            outcome.lanes.push(lane.since(self.began_us));
+        }
     }
 
     /// Writes the progress to Postgres, where every replica reads it, whenever it has changed.

@@ -8,8 +8,10 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+pub use super::stored_run::{ImportedRun, StoredRun, find, find_stored, import};
+
 use super::progress::{self, Visitor};
-use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
+use super::run::{LabRunState, RunProgress, RunRequest, RunResult};
 use holdfast_base::messages::{Text, message};
 use holdfast_shop::db::Pool;
 use holdfast_shop::{Error, UserId};
@@ -163,7 +165,7 @@ async fn shared_run(
 
 /// Deletes all but the newest runs and those that a student handed in. A run from a file counts
 /// from when the file was opened.
-async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
+pub(super) async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
              (select id from lab_runs where replica is null
@@ -175,52 +177,6 @@ async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     .execute(connection)
     .await?;
     Ok(())
-}
-
-/// Stores a run that was executed elsewhere; returns `false` if its id exists.
-pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
-    let mut connection = pool.acquire().await?;
-    let imported = sqlx::query!(
-        "insert into lab_runs
-             (id, wanted, state, progress, outcome, created_at, ended_at, from_file)
-         values ($1, $2, $3, $4, $5, $6, now(), true)
-         on conflict (id) do nothing",
-        run.id,
-        json(&run.request)?,
-        run.state as LabRunState,
-        json(&run.progress)?,
-        json(&run.outcome)?,
-        run.created_at,
-    )
-    .execute(&mut *connection)
-    .await?;
-
-    prune(&mut connection).await?;
-    Ok(imported.rows_affected() == 1)
-}
-
-pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
-    let row = sqlx::query!(
-        r#"select wanted, lab_run_state(run) as "state!: LabRunState", progress, outcome, created_at,
-                  from_file, replica, lab_queue_position(run) as position
-             from lab_runs run where id = $1"#,
-        id,
-    )
-    .fetch_optional(&mut *pool.acquire().await?)
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-
-    Ok(Some(LabRun {
-        id,
-        state: row.state,
-        replica: row.replica,
-        request: read(row.wanted)?,
-        progress: read(row.progress)?,
-        position: row.position,
-        from_file: row.from_file,
-        created_at: row.created_at,
-        outcome: row.outcome.map(read).transpose()?.unwrap_or_default(),
-    }))
 }
 
 pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Error> {

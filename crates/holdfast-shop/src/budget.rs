@@ -1,6 +1,7 @@
 //! A number of permits, of which one owner gets a part: the others find some left.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -8,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 #[derive(Debug, Clone)]
-pub struct Budget {
+pub struct Budget<Owner = Uuid> {
     all: Arc<Semaphore>,
     max_per_owner: usize,
-    owners: Arc<Mutex<HashMap<Uuid, Weak<Semaphore>>>>,
+    owners: Arc<Mutex<HashMap<Owner, Weak<Semaphore>>>>,
 }
 
 #[derive(Debug)]
@@ -20,26 +21,26 @@ pub struct BudgetPermit {
     _of_all: OwnedSemaphorePermit,
 }
 
-impl Budget {
+impl<Owner: Eq + Hash> Budget<Owner> {
     pub fn new(total: usize, max_per_owner: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(total)), max_per_owner, owners: Arc::default() }
     }
 
     /// Returns a permit for `owner`; `None` if all are in use, or as many as one owner may have.
-    pub fn try_acquire(&self, owner: Uuid) -> Option<BudgetPermit> {
+    pub fn try_acquire(&self, owner: Owner) -> Option<BudgetPermit> {
         let of_owner = self.of(owner).try_acquire_owned().ok()?;
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(BudgetPermit { _of_owner: of_owner, _of_all: of_all })
     }
 
     /// Waits for a permit for `owner`; an owner that has as many as it may delays no other.
-    pub async fn acquire(&self, owner: Uuid) -> Option<BudgetPermit> {
+    pub async fn acquire(&self, owner: Owner) -> Option<BudgetPermit> {
         let of_owner = self.of(owner).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(BudgetPermit { _of_owner: of_owner, _of_all: of_all })
     }
 
-    fn of(&self, owner: Uuid) -> Arc<Semaphore> {
+    fn of(&self, owner: Owner) -> Arc<Semaphore> {
         let mut owners = self.owners.lock();
         if let Some(known) = owners.get(&owner).and_then(Weak::upgrade) {
             return known;

@@ -1,10 +1,11 @@
 //! Runs of the lab: requests them, reads them, streams them. Reading needs no sign-in.
 
 use std::time::Duration;
+use std::{io, iter};
 
 use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
@@ -12,19 +13,24 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::lists::{Page, page};
-use super::responses::json;
 use crate::web::middleware::{
     Json, LabAdmin, LabReader, ListParameters, Query, begin_command, list_query,
 };
+use crate::web::offload::offload;
+use crate::web::page_place::{PagePlace, next_slice};
+use crate::web::run_frames::run_json;
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
 use holdfast_base::messages::{Language, message};
 use holdfast_lab::run::{LabRun, RunRequest};
 use holdfast_lab::store::{
     self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
+    StoredRun,
 };
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const QUEUE_INTERVAL: Duration = Duration::from_millis(500);
+/// Length of JSON that takes a worker less than a millisecond to parse.
+const MAX_BYTES_OF_WORKER: usize = 16 * 1024;
 /// Time to wait for a runner: a shop that has just started starts its runner last.
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
 const QUEUE_RETRY_S: u64 = 15;
@@ -105,14 +111,50 @@ pub async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResul
 /// Returns a run with its results. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(()),
     responses((status = 200, body = LabRun), (status = 403)))]
-pub async fn read(state: State, _: LabReader, id: Path<String>) -> HttpResult {
-    json(find_run(&state, &id).await?.in_language(Language::English))
+pub async fn read(
+    state: State,
+    request: HttpRequest,
+    _: LabReader,
+    id: Path<String>,
+) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
+    let stored = find_stored(&state, &request, &id).await?;
+    let mut response = HttpResponse::Ok();
+    response.content_type("application/json");
+    place.respond(response, move || run_json(stored, Language::English)).await
 }
 
-pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
+/// Finds a run, and parses it off the workers. A long one takes memory: whoever has no place for its
+/// page waits before.
+pub async fn find_run(
+    state: &AppState,
+    request: &HttpRequest,
+    id: &str,
+) -> Result<LabRun, Problem> {
+    parse_run(find_stored(state, request, id).await?).await
+}
+
+/// Finds a run. One that is from a file is counted against the limit of its readers.
+async fn find_stored(
+    state: &AppState,
+    request: &HttpRequest,
+    id: &str,
+) -> Result<StoredRun, Problem> {
     let not_found = || Problem::missing(message!("problem-missing-run", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
-    store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
+    let stored = store::find_stored(&state.shop.pool, parsed).await?.ok_or_else(not_found)?;
+    if stored.from_file {
+        state.rate_limits.check_lab_page(request).await?;
+    }
+    Ok(stored)
+}
+
+/// Parses a run, a long one off the workers.
+pub async fn parse_run(stored: StoredRun) -> Result<LabRun, Problem> {
+    match stored.length() {
+        ..=MAX_BYTES_OF_WORKER => Ok(stored.parse()?),
+        _ => Ok(offload(move || stored.parse()).await??),
+    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -130,6 +172,7 @@ pub struct StreamParameters {
     responses((status = 200, content_type = "text/event-stream"), (status = 403), (status = 503)))]
 pub async fn follow(
     state: State,
+    request: HttpRequest,
     _: LabReader,
     id: Path<String>,
     query: Query<StreamParameters>,
@@ -140,15 +183,19 @@ pub async fn follow(
         Problem::new(ProblemType::Overloaded, detail)
     })?;
 
-    let run = find_run(&state, &id).await?;
+    let run = find_stored(&state, &request, &id).await?;
     let language = language.unwrap_or_default();
     let first = RunStream { state, id: run.id, language, last: None, _permit: permit };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
+    // The streams of a run share a frame; each would copy one that is sent whole.
+    let slices = frames.flat_map(|mut frame| {
+        stream::iter(iter::from_fn(move || next_slice(&mut frame).map(Ok::<_, io::Error>)))
+    });
 
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(frames))
+        .streaming(slices))
 }
 
 #[derive(Debug)]
@@ -162,7 +209,7 @@ struct RunStream {
 
 impl RunStream {
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
-    async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
+    async fn next(mut self) -> Option<(Bytes, Self)> {
         let (pool, frames) = (&self.state.shop.pool, &self.state.run_frames);
         for _ in 0..POLLS_PER_KEEP_ALIVE {
             if self.last.is_some_and(|frame| frame.is_over) || self.state.stop.is_cancelled() {
@@ -180,8 +227,8 @@ impl RunStream {
             let frame = frames.frame(pool, self.id, revision, self.language).await;
             let Ok(Some(frame)) = frame else { continue };
             self.last = Some(RunRevision { is_over: frame.is_over, ..revision });
-            return Some((Ok(frame.event), self));
+            return Some((frame.event, self));
         }
-        Some((Ok(Bytes::from_static(b": here\n\n")), self))
+        Some((Bytes::from_static(b": here\n\n"), self))
     }
 }

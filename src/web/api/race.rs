@@ -6,13 +6,16 @@ use actix_web::{HttpRequest, HttpResponse};
 use uuid::Uuid;
 
 use super::lab;
+use super::lab_runs::parse_run;
 use super::responses::json;
 use crate::web::middleware::{Json, SignedInUser, begin_command, csrf, find_caller};
+use crate::web::page_place::PagePlace;
 use crate::web::{AppState, HttpResult, Problem, State};
 use holdfast_base::messages::message;
 use holdfast_lab::race::model::{Race, RaceRequest};
 use holdfast_lab::run::LabRunState;
-use holdfast_lab::store;
+use holdfast_lab::store::{self, StoredRun};
+use holdfast_shop::Error;
 use holdfast_shop::probe::PausedRequest;
 
 /// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
@@ -32,8 +35,16 @@ pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>)
 /// Returns a race; with its result once it is done.
 #[utoipa::path(get, path = "/api/race/{id}", tag = "race", security(()),
     responses((status = 200, body = Race), (status = 403)))]
-pub async fn read(state: State, id: Path<String>) -> HttpResult {
-    json(find_race(&state, &id).await?)
+pub async fn read(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
+    let race = find_race(&state, &id).await?;
+    let text = move || -> Result<String, Problem> {
+        let text = serde_json::to_string(&race);
+        text.map_err(|error| Error::Bug(format!("no JSON of a race: {error}")).into())
+    };
+    let mut response = HttpResponse::Ok();
+    response.content_type("application/json");
+    place.respond(response, text).await
 }
 
 /// Lists the caller's own requests that are paused at this replica: a race resumes its buyers'.
@@ -75,6 +86,7 @@ pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
     state.require_lab()?;
     let not_found = || Problem::missing(message!("problem-missing-race", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
-    let run = store::find(&state.shop.pool, parsed).await?;
-    run.filter(|run| run.replica.is_some()).map(Race::from).ok_or_else(not_found)
+    let run = store::find_stored(&state.shop.pool, parsed).await?;
+    let run = run.filter(StoredRun::is_race).ok_or_else(not_found)?;
+    parse_run(run).await.map(Race::from)
 }

@@ -39,6 +39,8 @@ pub struct Rates {
     pub name: Option<Rate>,
     pub join: Option<Rate>,
     pub race: Option<Rate>,
+    pub lab_file: Option<Rate>,
+    pub lab_page: Option<Rate>,
 }
 
 #[derive(Debug)]
@@ -112,6 +114,18 @@ impl RateLimits {
 
     pub async fn check_join(&self, request: &HttpRequest) -> Result<(), Problem> {
         let limit = ("join", self.rates.join, self.address_name(request));
+        self.take_permits(vec![limit]).await.map(drop)
+    }
+
+    /// Counts a file that a visitor sends to the lab.
+    pub async fn check_lab_file(&self, request: &HttpRequest) -> Result<(), Problem> {
+        let limit = ("lab-file", self.rates.lab_file, self.address_name(request));
+        self.take_permits(vec![limit]).await.map(drop)
+    }
+
+    /// Counts a page of the lab whose length a visitor's file or a whole run decides.
+    pub async fn check_lab_page(&self, request: &HttpRequest) -> Result<(), Problem> {
+        let limit = ("lab-page", self.rates.lab_page, self.address_name(request));
         self.take_permits(vec![limit]).await.map(drop)
     }
 

@@ -7,7 +7,6 @@ use actix_web::http::header::{
 use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use askama::Template;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::item::{self, ShopQuery};
@@ -19,6 +18,8 @@ use super::respond::html;
 use super::timeline::TimelineView;
 use crate::web::api::race::{find_race, run_race};
 use crate::web::middleware::{FormFields, Query};
+use crate::web::offload::offload;
+use crate::web::page_place::{PagePlace, render};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::Language;
 use holdfast_lab::race::model::{Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK};
@@ -170,29 +171,36 @@ fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
 }
 
 pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let layout = Layout::of(&request).await?;
     let language = layout.language;
 
-    let Some(view) = RaceView::of(&race, language) else {
+    let Some(result) = &race.result else {
         return waiting_page(layout, &race);
     };
 
-    let page = RaceResultPage {
-        stage: RaceStage::new(&state, language, Some(&race)),
-        drawing: view.drawing(),
-        cells: view.cells(),
-        footer: view.footer(),
-        why: view.explain(),
-        result: view.result.clone(),
-        ledger: RaceEntries::of(&state, view.result, language).await?,
-        id: race.id,
-        image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
-        verdict: view.verdict(),
-        is_oversold: view.is_oversold(),
-        layout,
+    let ledger = RaceEntries::of(&state, result, language).await?;
+    let image = own_address(&state, &request, &format!("/race/{}/image.png", race.id));
+    let draw = move || {
+        let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
+        let page = RaceResultPage {
+            stage: RaceStage::new(&state, language, Some(&race)),
+            drawing: view.drawing(),
+            cells: view.cells(),
+            footer: view.footer(),
+            why: view.explain(),
+            result: view.result.clone(),
+            ledger,
+            id: race.id,
+            image,
+            verdict: view.verdict(),
+            is_oversold: view.is_oversold(),
+            layout,
+        };
+        render(&page)
     };
-    html(StatusCode::OK, &page)
+    place.page(StatusCode::OK, draw).await
 }
 
 /// Returns the absolute address of `path`, by the host that the request names and the shop admits.
@@ -222,38 +230,41 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
 
 /// What the script plays, once the race is done.
 pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
-    let view = RaceView::of(&race, language_of(&request)).ok_or_else(|| no_result(&race))?;
-    Ok(HttpResponse::Ok().json(view.film()))
+    let language = language_of(&request);
+    let film = move || -> Result<String, Problem> {
+        let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
+        Ok(view.film().to_string())
+    };
+    let mut response = HttpResponse::Ok();
+    response.content_type("application/json");
+    place.respond(response, film).await
 }
 
-/// Permits of the pictures that are drawn at a time: each takes a core and 3 MB.
-static DRAWINGS: Semaphore = Semaphore::const_new(2);
-
-pub async fn image(state: State, id: Path<String>) -> HttpResult {
+pub async fn image(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
     let race = match id.as_str() {
         RECORDED => WITHOUT_LOCK.clone(),
         id => find_race(&state, id).await?,
     };
-    let picture = race_picture::still(&race).ok_or_else(|| no_result(&race))?;
-    // Drawing takes some milliseconds; a worker serves other requests too.
-    let permit = DRAWINGS.acquire().await.ok();
     let draw = move || {
-        let _permit = permit;
-        race_picture::png(&picture)
+        let picture = race_picture::still(&race).ok_or_else(|| no_result(&race))?;
+        let png = race_picture::png(&picture);
+        png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))
     };
-    let png = actix_web::web::block(draw).await.ok().flatten();
-    let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
-    Ok(picture_response("image/png").body(png))
+    let png = offload(draw).await??;
+    Ok(place.send(picture_response("image/png"), png))
 }
 
-pub async fn picture(state: State, id: Path<String>) -> HttpResult {
+pub async fn picture(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
-    let picture =
-        race_picture::animated(&race, Language::English).ok_or_else(|| no_result(&race))?;
+    let draw =
+        move || race_picture::animated(&race, Language::English).ok_or_else(|| no_result(&race));
     let mut response = picture_response("image/svg+xml");
     response.insert_header((CONTENT_SECURITY_POLICY, race_picture::animated_policy()));
-    Ok(response.body(picture))
+    place.respond(response, draw).await
 }
 
 pub(super) fn no_result(race: &Race) -> Problem {

@@ -1,10 +1,9 @@
 //! A race as one HTML file, which plays anywhere: no script, no network. Tests:
 //! `tests/pages/race.rs`.
 
-use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_DISPOSITION, HeaderValue};
+use actix_web::http::header::CONTENT_DISPOSITION;
 use actix_web::web::Path;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 
 use super::layout::language_of;
@@ -12,8 +11,9 @@ use super::race::no_result;
 use super::race_entries::RaceEntries;
 use super::race_film::RaceView;
 use super::race_picture;
-use super::respond::{hash_source, html, without_fonts};
+use super::respond::{hash_source, without_fonts};
 use crate::web::api::race::find_race;
+use crate::web::page_place::{PagePlace, render};
 use crate::web::{HttpResult, State};
 use holdfast_base::messages::Language;
 
@@ -41,24 +41,28 @@ impl RaceFile {
 }
 
 pub async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let language = language_of(&request);
-    let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
-    let picture = race_picture::animated(&race, language).ok_or_else(|| no_result(&race))?;
+    let result = race.result.as_ref().ok_or_else(|| no_result(&race))?;
+    let ledger = RaceEntries::of(&state, result, language).await?;
 
-    let file = RaceFile {
-        language,
-        question: view.question(),
-        verdict: view.verdict(),
-        why: view.explain(),
-        picture,
-        ledger: RaceEntries::of(&state, view.result, language).await?,
-        style: without_fonts(&STYLES.concat()),
-    };
-
-    let mut response = html(StatusCode::OK, &file)?;
     let name = format!("attachment; filename=\"holdfast-race-{}.html\"", race.id);
-    let name = HeaderValue::from_str(&name).map_err(|_| no_result(&race))?;
-    response.headers_mut().insert(CONTENT_DISPOSITION, name);
-    Ok(response)
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CONTENT_DISPOSITION, name)).content_type("text/html; charset=utf-8");
+
+    let draw = move || {
+        let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
+        let file = RaceFile {
+            language,
+            question: view.question(),
+            verdict: view.verdict(),
+            why: view.explain(),
+            picture: race_picture::animated(&race, language).ok_or_else(|| no_result(&race))?,
+            ledger,
+            style: without_fonts(&STYLES.concat()),
+        };
+        render(&file)
+    };
+    place.respond(response, draw).await
 }

@@ -6,6 +6,7 @@
 
 mod columns;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use askama::Template;
@@ -36,7 +37,10 @@ pub struct JudgementView<'a> {
     pub judgement: &'a Judgement,
     pub language: Language,
     /// A page with another verdict, of the course, does not show this one.
-    pub has_verdict: bool,
+    has_verdict: bool,
+    max_events: usize,
+    /// Events of the violations that have been drawn so far.
+    drawn: Cell<usize>,
 }
 
 #[derive(Debug, Template)]
@@ -77,11 +81,18 @@ fn save(
 ) -> askama::Result<String> {
     let style = without_fonts(&STYLES.concat());
     let policy = format!("default-src 'none'; style-src {}", hash_source(&style));
-    let view = JudgementView { judgement, language, has_verdict: check.is_none() };
+    // A file that its judge writes has all of its drawings.
+    let has_verdict = check.is_none();
+    let view = JudgementView { has_verdict, ..JudgementView::new(judgement, language, usize::MAX) };
     SavedJudgement { view, check, style, policy }.render()
 }
 
-impl JudgementView<'_> {
+impl<'a> JudgementView<'a> {
+    /// Shows a judgement, with drawings of at most `max_events`.
+    pub fn new(judgement: &'a Judgement, language: Language, max_events: usize) -> Self {
+        Self { judgement, language, has_verdict: true, max_events, drawn: Cell::new(0) }
+    }
+
     fn has_loss(&self) -> bool {
         self.judgement.faults.iter().any(FaultReport::loses_updates)
     }
@@ -165,11 +176,22 @@ impl JudgementView<'_> {
         violation.kind.starts_with("lost-")
     }
 
-    fn track(&self, violation: &Violation, id: &str) -> TimelineView {
+    /// Draws the events of a violation, unless the page has too many with them.
+    fn track(&self, violation: &Violation, id: &str) -> Option<TimelineView> {
+        let drawn = self.drawn.get() + violation.events.len();
+        if drawn > self.max_events {
+            return None;
+        }
+        self.drawn.set(drawn);
+
         let mut timeline = timeline(&violation.events);
         let overlaps = timeline.overlaps(violation.kind == "overlap");
         timeline.put_involved_lanes_first(&overlaps);
-        TimelineView::scrolled(timeline, overlaps, id, self.language)
+        Some(TimelineView::scrolled(timeline, overlaps, id, self.language))
+    }
+
+    fn not_drawn(&self) -> String {
+        self.language.text_with("judge-not-drawn", &[("events", self.max_events.into())])
     }
 }
 

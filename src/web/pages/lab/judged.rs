@@ -8,15 +8,17 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Path, Payload};
 use askama::Template;
 
-use super::upload;
+use super::upload::{self, FileError, MAX_EVENTS};
 use crate::web::middleware::LabReader;
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
+use crate::web::offload::offload;
+use crate::web::page_place::{PagePlace, render};
 use crate::web::pages::judgement::{self, JudgementView};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
-use crate::web::{HttpResult, Problem, app_state};
+use crate::web::{HttpResult, Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_judge::report::Judgement;
 
@@ -130,34 +132,53 @@ pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     let found = JUDGED.iter().find(|judged| judged.name == *name);
     let unknown = || Problem::missing(message!("problem-missing-judgement", name = name.as_str()));
-    judgement_page(&request, &found.ok_or_else(unknown)?.judgement, false).await
+    let judgement = &found.ok_or_else(unknown)?.judgement;
+    let layout = Layout::of(&request).await?;
+    let draw = move || judgement_page(layout, judgement, false);
+    PagePlace::take(&request).await?.page(StatusCode::OK, draw).await
 }
 
 pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
-    app_state(&request)?.require_lab()?;
+    let state = app_state(&request)?;
+    state.require_lab()?;
+    state.rate_limits.check_lab_file(&request).await?;
     // Before the file is read; the CSRF token of a session is in the form.
     if find_signed_in(&request).await?.is_none() {
         check_origin(&request)?;
     }
     let upload = upload::read(&request, body).await?;
     check_public_form(&request, &upload.csrf).await?;
-    match upload::parse(&upload.file) {
-        Some(judgement) => judgement_page(&request, &judgement, true).await,
-        None => {
-            let why = language_of(&request).text("judge-file-invalid");
-            list_page(&request, FormErrors::field("file", &why)).await
+    let place = PagePlace::take(&request).await?;
+    let layout = Layout::of(&request).await?;
+
+    let draw = move || {
+        let judgement: Result<Judgement, FileError> = upload::parse(&upload.file);
+        drop(upload);
+        judgement.map(|judgement| judgement_page(layout, &judgement, true))
+    };
+    match offload(draw).await? {
+        Ok(Ok(page)) => Ok(place.send_page(StatusCode::OK, page)),
+        Ok(Err(problem)) if problem.problem_type() == ProblemType::PayloadTooLarge => {
+            refuse_file(&request, "judge-file-too-long").await
         }
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => refuse_file(&request, "judge-file-invalid").await,
     }
 }
 
-async fn judgement_page(
-    request: &HttpRequest,
+/// Draws the page of a judgement, to be called off the workers.
+fn judgement_page(
+    layout: Layout,
     judgement: &Judgement,
     is_opened: bool,
-) -> HttpResult {
-    let layout = Layout::of(request).await?;
-    let view = JudgementView { judgement, language: layout.language, has_verdict: true };
-    html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
+) -> Result<String, Problem> {
+    let view = JudgementView::new(judgement, layout.language, MAX_EVENTS);
+    render(&JudgementPage { layout, view, is_opened })
+}
+
+async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult {
+    let why = language_of(request).text(why);
+    list_page(request, FormErrors::field("file", &why)).await
 }
 
 async fn list_page(request: &HttpRequest, errors: FormErrors) -> HttpResult {

@@ -9,8 +9,8 @@ use askama::Template;
 use super::traces::draw_computed;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
+use crate::web::page_place::{PagePlace, render};
 use crate::web::pages::layout::Layout;
-use crate::web::pages::respond::html;
 use crate::web::pages::timeline::TimelineView;
 use crate::web::{HttpResult, Problem, State};
 use holdfast_lab::what_if;
@@ -31,16 +31,20 @@ pub async fn show(
     _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    let run = find_run(&state, &id).await?;
+    let place = PagePlace::take(&request).await?;
+    let run = find_run(&state, &request, &id).await?;
     let layout = Layout::minimal(&request)?;
     let values: Vec<(String, String)> =
         serde_urlencoded::from_str(request.query_string()).unwrap_or_default();
     // What is no number leaves the cause as it was; too large a one is bounded.
-    let wanted = |field: &str| values.iter().find(|(name, _)| name == field)?.1.parse().ok();
+    let wanted = move |field: &str| values.iter().find(|(name, _)| name == field)?.1.parse().ok();
 
-    let lanes = what_if::picture(&run, wanted);
-    let lanes = lanes.ok_or_else(|| Problem::no_page(request.path()))?;
-    let track = draw_computed(&lanes, &what_if::handles(&run), layout.language);
-    let outcome = what_if::outcome(&run, &lanes).text(layout.language);
-    html(StatusCode::OK, &Picture { layout, track, open_steps: false, outcome })
+    let no_picture = Problem::no_page(request.path());
+    let draw = move || {
+        let lanes = what_if::picture(&run, wanted).ok_or(no_picture)?;
+        let track = draw_computed(&lanes, &what_if::handles(&run), layout.language);
+        let outcome = what_if::outcome(&run, &lanes).text(layout.language);
+        render(&Picture { layout, track, open_steps: false, outcome })
+    };
+    place.page(StatusCode::OK, draw).await
 }

@@ -9,15 +9,16 @@ use super::compare;
 use super::hand_in::{self, HandIn};
 use super::progress::{Guesses, Progress};
 use super::run_form;
-use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
+use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
+use super::upload::MAX_EVENTS;
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::lab_access::{Action, RunAccess, run_access};
 use crate::web::middleware::{FormFields, LabReader, csrf};
+use crate::web::page_place::{PagePlace, render};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
-use crate::web::pages::respond::html;
 use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_base::messages::{Language, Text, message};
@@ -40,11 +41,30 @@ struct RunPage {
     handles: Vec<Handle>,
     access: RunAccess,
     scenes: Vec<Scene>,
+    budget: DrawingBudget,
     /// For a student of a class, once a run of a lesson is done.
     hand_in: Option<HandIn>,
 }
 
 impl RunPage {
+    /// Draws the page, to be called off the workers; without drawings if it is too long with them.
+    fn draw(mut self) -> Result<String, Problem> {
+        let (run, language) = (&self.run, self.layout.language);
+        self.handles = what_if::handles(run);
+        self.player = compare::player(run, self.lesson, language)
+            .or_else(|| player(run, self.lesson, &self.handles, &self.budget, language));
+        self.scenes = scenes(run, &self.budget, language);
+        match render(&self) {
+            Err(problem) if problem.problem_type() == ProblemType::PayloadTooLarge => {
+                self.budget.close();
+                (self.player, self.scenes) = (None, Vec::new());
+                self.handles.clear();
+                render(&self)
+            }
+            drawn => drawn,
+        }
+    }
+
     /// Returns the symbol and the label of the state; `None` if the verdict says enough.
     fn status(&self) -> Option<(&'static str, String)> {
         let (state, language) = (self.run.state, self.layout.language);
@@ -161,19 +181,23 @@ pub async fn show(
     _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    let run = find_run(&state, &id).await?;
-    page(&state, &request, run, None).await
+    let place = PagePlace::take(&request).await?;
+    let run = find_run(&state, &request, &id).await?;
+    if run.state.is_over() && !run.from_file {
+        state.rate_limits.check_lab_page(&request).await?;
+    }
+    page(&state, &request, place, run, None).await
 }
 
 /// Shows a run, with the form *Hand in* as it was rejected, if it was.
 pub(super) async fn page(
     state: &State,
     request: &HttpRequest,
+    place: PagePlace,
     run: LabRun,
     rejected: Option<(String, FormErrors)>,
 ) -> HttpResult {
     let layout = Layout::of(request).await?;
-    let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
 
     let guesses = match lesson.filter(|_| run.state.is_over()) {
@@ -181,18 +205,25 @@ pub(super) async fn page(
         None => None,
     };
 
-    let handles = what_if::handles(&run);
-    let compared = compare::player(&run, lesson, language);
-    let player = compared.or_else(|| player(&run, lesson, &handles, language));
-    let (scenes, access) = (scenes(&run, language), run_access(request, Action::Lesson).await?);
     let status = rejected.as_ref().map_or(StatusCode::OK, |(_, errors)| errors.status());
     let mut hand_in = HandIn::of(state, layout.caller.as_deref(), &run).await?;
     if let (Some(form), Some((note, errors))) = (&mut hand_in, rejected) {
         (form.note, form.errors) = (note, errors);
     }
 
-    let page = RunPage { lesson, guesses, player, handles, access, scenes, hand_in, layout, run };
-    html(status, &page)
+    let page = RunPage {
+        lesson,
+        guesses,
+        player: None,
+        handles: Vec::new(),
+        access: run_access(request, Action::Lesson).await?,
+        scenes: Vec::new(),
+        budget: DrawingBudget::default(),
+        hand_in,
+        layout,
+        run,
+    };
+    place.page(status, move || page.draw()).await
 }
 
 /// Hands in the run, with a note.
@@ -209,7 +240,8 @@ pub async fn hand_in(
         return Err(Problem::with_message(ProblemType::Forbidden, message));
     }
 
-    let run = find_run(&state, &id).await?;
+    let place = PagePlace::take(&request).await?;
+    let run = find_run(&state, &request, &id).await?;
     let lesson =
         hand_in::lesson_of(&run).ok_or_else(|| Problem::field("run", "one of a lesson, done"))?;
     let typed = form.text("note");
@@ -218,7 +250,7 @@ pub async fn hand_in(
         let why = language_of(&request).text_with("hand-in-rule", &most);
         let shown = typed.chars().take(hand_in::MAX_NOTE).collect();
         let rejected = Some((shown, FormErrors::field("note", &why)));
-        return page(&state, &request, run, rejected).await;
+        return page(&state, &request, place, run, rejected).await;
     };
 
     let visitor = hand_in::visitor(&user.caller);

@@ -11,19 +11,21 @@ use time::OffsetDateTime;
 use super::compare;
 use super::index;
 use super::run::{self, run_address};
-use super::traces::{self, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
-use super::upload;
+use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
+use super::upload::{self, FileError, MAX_EVENTS, MAX_FILE_BYTES};
 use super::views;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::lab_access::{Action, check_file_access, check_run_form};
+use crate::web::offload::offload;
+use crate::web::page_place::{PagePlace, render_within};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{hash_source, without_fonts};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::run::{LabRun, LabRunState};
-use holdfast_lab::store;
+use holdfast_shop::Error;
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -41,6 +43,7 @@ struct SavedRun {
     lesson: Option<&'static Lesson>,
     player: Option<Player>,
     scenes: Vec<Scene>,
+    budget: DrawingBudget,
     style: String,
     json: String,
 }
@@ -62,52 +65,68 @@ pub async fn save(
     _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    let run = find_run(&state, &id).await?;
+    let place = PagePlace::take(&request).await?;
+    let run = find_run(&state, &request, &id).await?;
     if !run.state.is_over() {
         return Ok(see_other(&run_address(&run.id)));
     }
+    if !run.from_file {
+        state.rate_limits.check_lab_page(&request).await?;
+    }
 
     let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
-    let page = render(&request, run).map_err(|error| {
-        tracing::error!(%error, "a run can't be saved");
-        Problem::new(ProblemType::InternalError, "the run can't be saved")
-    })?;
-
+    let layout = Layout::minimal(&request)?;
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_DISPOSITION, name)).content_type("text/html; charset=utf-8");
-    Ok(response.body(page))
+    place.respond(response, move || draw(layout, run)).await
 }
 
-fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::error::Error>> {
-    let layout = Layout::minimal(request)?;
-    // In JSON, `<` occurs only inside texts, where the escape means the same.
-    let json = serde_json::to_string(&run)?.replace('<', "\\u003c");
-    let lesson = run.request.lesson.as_deref().and_then(lessons::named);
-    let page = SavedRun {
+/// Draws the file of a run, to be called off the workers; without drawings if it could not be
+/// opened again with them.
+fn draw(layout: Layout, run: LabRun) -> Result<String, Problem> {
+    let json = serde_json::to_string(&run);
+    let json = json.map_err(|error| Error::Bug(format!("no JSON of a run: {error}")))?;
+    let (lesson, language) =
+        (run.request.lesson.as_deref().and_then(lessons::named), layout.language);
+    let budget = DrawingBudget::default();
+    let mut page = SavedRun {
         lesson,
-        player: compare::player(&run, lesson, layout.language)
-            .or_else(|| player(&run, lesson, &[], layout.language)),
-        scenes: scenes(&run, layout.language),
+        player: compare::player(&run, lesson, language)
+            .or_else(|| player(&run, lesson, &[], &budget, language)),
+        scenes: scenes(&run, &budget, language),
+        budget,
         style: without_fonts(&STYLES.concat()),
-        json,
+        // In JSON, `<` occurs only inside texts, where the escape means the same.
+        json: json.replace('<', "\\u003c"),
         layout,
         run,
     };
-    Ok(page.render()?)
+
+    match render_within(&page, MAX_FILE_BYTES) {
+        Err(problem) if problem.problem_type() == ProblemType::PayloadTooLarge => {
+            page.budget.close();
+            (page.player, page.scenes) = (None, Vec::new());
+            render_within(&page, MAX_FILE_BYTES)
+        }
+        drawn => drawn,
+    }
 }
 
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
+    state.rate_limits.check_lab_file(&request).await?;
     let upload = upload::read(&request, body).await?;
     check_run_form(&request, &upload.csrf, Action::Load).await?;
-    let run = upload::parse(embedded_json(&upload.file));
-    match run.filter(is_possible) {
-        Some(run) => {
+
+    let parse = move || upload::parse_run(embedded_json(&upload.file));
+    match offload(parse).await? {
+        Ok(imported) if is_possible(&imported.run) => {
             // One that is stored already stays as it is.
-            store::import(&state.shop.pool, &run).await?;
-            Ok(see_other(&run_address(&run.id)))
+            imported.store(&state.shop.pool).await?;
+            Ok(see_other(&run_address(&imported.run.id)))
         }
-        None => index::refuse_file(&request, "lab-file-invalid").await,
+        Err(FileError::TooLong) => index::refuse_file(&request, "lab-file-too-long").await,
+        Ok(_) | Err(FileError::Invalid) => index::refuse_file(&request, "lab-file-invalid").await,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The traced requests of a run as drawings: forks, the entries that were computed from one read,
 //! and scenes, the requests of a part of a lesson, or of one arm that belong together.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
+use super::upload::MAX_EVENTS;
 use super::views;
 use crate::web::pages::format::short_id;
 use crate::web::pages::timeline::TimelineView;
@@ -16,6 +18,42 @@ use holdfast_shop::Strategy;
 
 /// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
 pub const MAX_DRAWN_FORKS: usize = 8;
+
+/// The events that a page may still draw, of [`MAX_EVENTS`]: each drawing takes its own.
+#[derive(Debug)]
+pub struct DrawingBudget {
+    left: Cell<usize>,
+    is_exceeded: Cell<bool>,
+}
+
+impl Default for DrawingBudget {
+    fn default() -> Self {
+        Self { left: Cell::new(MAX_EVENTS), is_exceeded: Cell::new(false) }
+    }
+}
+
+impl DrawingBudget {
+    /// Returns whether something was not drawn.
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded.get()
+    }
+
+    /// Admits no further drawing.
+    pub fn close(&self) {
+        self.left.set(0);
+        self.is_exceeded.set(true);
+    }
+
+    fn admits(&self, lanes: &[&Lane]) -> bool {
+        // A request that is sent and answered is drawn, too.
+        let events: usize = lanes.iter().map(|lane| lane.events.len() + 2).sum();
+        match self.left.get().checked_sub(events) {
+            Some(left) => self.left.set(left),
+            None => self.is_exceeded.set(true),
+        }
+        !self.is_exceeded.get()
+    }
+}
 
 pub fn forked_arms(run: &LabRun) -> Vec<&ArmResult> {
     run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).collect()
@@ -31,19 +69,25 @@ pub fn pair<'a>(run: &'a LabRun, fork: &ForkedVersion) -> Option<[&'a Lane; 2]> 
     Some([lanes.next()?, lanes.next()?])
 }
 
+/// Draws a fork; `None` if the page has drawn enough.
 pub fn draw(
     arm: &ArmResult,
     fork: &ForkedVersion,
     lanes: &[&Lane; 2],
+    budget: &DrawingBudget,
     language: Language,
-) -> TimelineView {
+) -> Option<TimelineView> {
+    if !budget.admits(lanes) {
+        return None;
+    }
+
     let first = fork.entries.first().map(|entry| entry.request_id);
     let strategy = Strategy::named(&arm.strategy);
     let requests = (*lanes).map(|lane| {
         let is_duplicate = Some(lane.request_id) != first;
         TracedRequest { lane, is_duplicate, strategy }
     });
-    TimelineView::fitting(Timeline::of_requests(&requests, language), language)
+    Some(TimelineView::fitting(Timeline::of_requests(&requests, language), language))
 }
 
 pub fn apart([one, other]: &[&Lane; 2]) -> String {
@@ -89,12 +133,14 @@ pub struct Player {
     pub beside: Option<(String, TimelineView)>,
 }
 
-/// Returns the scene that the lesson asks about; without it the smallest fork, or the first scene.
-/// `handles` are the causes that can be dragged in a scene.
+/// Returns the scene that the lesson asks about; without it the smallest fork, or the first scene;
+/// `None` if that is more than a page draws. `handles` are the causes that can be dragged in a
+/// scene.
 pub fn player(
     run: &LabRun,
     lesson: Option<&Lesson>,
     handles: &[Handle],
+    budget: &DrawingBudget,
     language: Language,
 ) -> Option<Player> {
     let groups = groups(run);
@@ -108,6 +154,9 @@ pub fn player(
     };
 
     if let Some(scene) = asked {
+        if !budget.admits(scene) {
+            return None;
+        }
         let of_scene = timeline(run, scene, language);
         let track = match handles {
             [] => TimelineView::fitting(of_scene, language),
@@ -115,6 +164,7 @@ pub fn player(
         };
         let beside = lesson.and_then(Lesson::beside);
         let beside = groups.iter().find(|group| Some(group[0].scene.as_str()) == beside);
+        let beside = beside.filter(|beside| budget.admits(beside));
         let Some(beside) = beside else { return Some(drawn(scene, track)) };
 
         let below = TimelineView::fitting(timeline(run, beside, language), language);
@@ -137,17 +187,19 @@ pub fn player(
         return Some(Player {
             scene: String::new(),
             sentence: Some(language.text_with("lab-pair", &variables)),
-            track: draw(arm, fork, &lanes, language),
+            track: draw(arm, fork, &lanes, budget, language)?,
             beside: None,
         });
     }
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
-    let scene = small.or(groups.first())?;
+    let scene = small.or(groups.first()).filter(|scene| budget.admits(scene))?;
     Some(drawn(scene, TimelineView::fitting(timeline(run, scene, language), language)))
 }
 
-pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
-    groups(run).iter().map(|scene| build_scene(run, scene, language)).collect()
+/// Returns the scenes, up to what a page draws.
+pub fn scenes(run: &LabRun, budget: &DrawingBudget, language: Language) -> Vec<Scene> {
+    let drawn = groups(run).into_iter().filter(|scene| budget.admits(scene));
+    drawn.map(|scene| build_scene(run, &scene, language)).collect()
 }
 
 /// Returns the lanes of each scene in the order A, B, C: requests by the time at which they were
@@ -156,14 +208,15 @@ fn groups(run: &LabRun) -> Vec<Vec<&Lane>> {
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
 
-    let mut scenes: Vec<Vec<&Lane>> = Vec::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for lane in lanes {
-        match scenes.iter_mut().rev().find(|scene| belongs(lane, scene)) {
-            Some(scene) => scene.push(lane),
-            None => scenes.push(vec![lane]),
+        match groups.iter_mut().rev().find(|group| group.has(lane)) {
+            Some(group) => group.add(lane),
+            None => groups.push(Group::of(lane)),
         }
     }
 
+    let mut scenes: Vec<Vec<&Lane>> = groups.into_iter().map(|group| group.lanes).collect();
     scenes.sort_by_key(|scene| scene[0].sent_us);
     for scene in &mut scenes {
         scene.sort_by_key(|lane| (lane.is_actor(), lane.sent_us));
@@ -171,18 +224,34 @@ fn groups(run: &LabRun) -> Vec<Vec<&Lane>> {
     scenes
 }
 
-/// Returns whether a lane belongs to a scene, by the scene's id. Lanes of arms and of old files
-/// have none: those belong together that were in flight together or changed the same value.
-fn belongs(lane: &Lane, scene: &[&Lane]) -> bool {
-    if (scene[0].arm, &scene[0].scene) != (lane.arm, &lane.scene) {
-        return false;
+/// Lanes that belong together, by the id of their scene. Lanes of arms and of old files have none:
+/// those belong together that were in flight together or changed the same value.
+struct Group<'a> {
+    lanes: Vec<&'a Lane>,
+    ends_us: u64,
+    keys: BTreeSet<&'a str>,
+}
+
+impl<'a> Group<'a> {
+    fn of(lane: &'a Lane) -> Self {
+        Self { lanes: vec![lane], ends_us: end(lane), keys: keys(lane).collect() }
     }
-    if !lane.scene.is_empty() {
-        return true;
+
+    fn has(&self, lane: &Lane) -> bool {
+        let first = self.lanes[0];
+        if (first.arm, &first.scene) != (lane.arm, &lane.scene) {
+            return false;
+        }
+        let is_same =
+            || lane.sent_us <= self.ends_us || keys(lane).any(|key| self.keys.contains(key));
+        !lane.scene.is_empty() || is_same()
     }
-    let over = scene.iter().map(|lane| end(lane)).max().unwrap_or(0);
-    let theirs: BTreeSet<&str> = scene.iter().flat_map(|lane| keys(lane)).collect();
-    lane.sent_us <= over || keys(lane).any(|key| theirs.contains(key))
+
+    fn add(&mut self, lane: &'a Lane) {
+        self.lanes.push(lane);
+        self.ends_us = self.ends_us.max(end(lane));
+        self.keys.extend(keys(lane));
+    }
 }
 
 fn end(lane: &Lane) -> u64 {

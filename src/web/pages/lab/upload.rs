@@ -19,9 +19,12 @@ use tokio::time::timeout;
 use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::read_body::declared_length;
 use crate::web::{Problem, ProblemType};
+use holdfast_lab::run::LabRun;
+use holdfast_lab::store::ImportedRun;
 
-/// Upper bound of the form, a file of 4 MiB and its fields; `deploy/nginx.conf` has the same.
-const MAX_FORM_BYTES: usize = 4 * 1024 * 1024 + MAX_BODY_BYTES;
+pub const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
+/// Upper bound of the form, a file and its fields; `deploy/nginx.conf` has the same.
+const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 /// Less than [`REQUEST_TIMEOUT`](holdfast_shop::REQUEST_TIMEOUT), with [`PERMIT_TIMEOUT`].
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
 /// Upper bound of the forms that are read or shown at a time; others wait, unread.
@@ -30,20 +33,29 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
 
-/// Upper bounds of the lists in a file, by name.
-const MAX_LENGTHS: [(&str, usize); 12] = [
+/// Upper bound of the events of a run over all its lists, and of those that a page draws of a run
+/// or a judgement. What the lab itself records is shorter ([`holdfast_lab::run::MAX_EVENTS`]).
+pub use holdfast_lab::run::MAX_EVENTS;
+/// Upper bound of the JSON of a run, which each of its pages reads: three times that of six arms
+/// with all their forks.
+const MAX_RUN_BYTES: usize = 2_000_000;
+
+/// Upper bounds of the lists and maps in a file, by name.
+const MAX_LENGTHS: [(&str, usize); 14] = [
     ("arms", 24),
     ("lanes", 600),
     ("events", 1_000),
     ("evidence", 200),
     ("said", 500),
     ("strategies", 24),
-    ("samples", 3_000),
+    ("samples", 1_000),
     ("waits", 100),
-    ("forked", 2_000),
+    ("forked", 100),
     ("entries", 2_000),
     ("faults", 40),
     ("violations", 100),
+    ("statuses", 100),
+    ("arguments", 50),
 ];
 const MAX_TEXT_LENGTH: usize = 2_000;
 /// Messages within messages. One may have the same argument twice, so each may double the text.
@@ -52,8 +64,17 @@ const MAX_NESTED_MESSAGES: usize = 3;
 pub struct UploadedForm {
     pub csrf: String,
     pub file: Vec<u8>,
-    /// Until the file is parsed and shown.
+    /// Until the file is parsed.
     _permit: SemaphorePermit<'static>,
+}
+
+/// Why a file is not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileError {
+    /// This program cannot have written it.
+    Invalid,
+    /// A run that is longer than any that the lab writes.
+    TooLong,
 }
 
 /// Reads a form with a file. A larger one is refused before its body is read, or where it exceeds
@@ -108,14 +129,27 @@ async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2],
     Ok(fields)
 }
 
-/// Parses JSON that this program wrote; `None` if it can't have.
-pub fn parse<T: DeserializeOwned + Serialize>(json: &[u8]) -> Option<T> {
+/// Parses a run, and makes the JSON that is stored.
+pub fn parse_run(json: &[u8]) -> Result<ImportedRun, FileError> {
+    let run: LabRun = parse(json)?;
+    let events: usize = run.outcome.lanes.iter().map(|lane| lane.events.len()).sum();
+    if events > MAX_EVENTS {
+        return Err(FileError::TooLong);
+    }
+
+    let run = ImportedRun::new(run).map_err(|_| FileError::Invalid)?;
+    if run.length() > MAX_RUN_BYTES { Err(FileError::TooLong) } else { Ok(run) }
+}
+
+/// Parses JSON that this program wrote.
+pub fn parse<T: DeserializeOwned + Serialize>(json: &[u8]) -> Result<T, FileError> {
     // First by its type, because a value of any JSON may need a hundred times the file's memory.
-    let parsed: T = serde_json::from_slice(json)
-        .inspect_err(|error| tracing::debug!(%error, "a file can't be opened"))
-        .ok()?;
-    let value = serde_json::to_value(&parsed).ok()?;
-    is_plausible("", &value, 0).then_some(parsed)
+    let parsed: T = serde_json::from_slice(json).map_err(|error| {
+        tracing::debug!(%error, "a file can't be opened");
+        FileError::Invalid
+    })?;
+    let value = serde_json::to_value(&parsed).map_err(|_| FileError::Invalid)?;
+    if is_plausible("", &value, 0) { Ok(parsed) } else { Err(FileError::Invalid) }
 }
 
 /// Returns whether lists, texts and measurements are within bounds, and no text has a zero byte,
@@ -129,6 +163,10 @@ fn is_plausible(name: &str, value: &Value, messages: usize) -> bool {
                 && items.iter().all(|item| is_plausible(name, item, messages))
         }
         Value::Object(fields) => {
+            let limit = MAX_LENGTHS.iter().find(|(map, _)| *map == name);
+            if limit.is_some_and(|(_, limit)| fields.len() > *limit) {
+                return false;
+            }
             let messages = messages + usize::from(name == "arguments");
             let is_fine = |name, value| is_plain(name) && is_plausible(name, value, messages);
             fields.iter().all(|(name, value)| is_fine(name, value))
@@ -153,7 +191,7 @@ mod tests {
 
     #[test]
     fn implausible_file_is_refused() {
-        let is_read = |value: Value| parse::<Value>(value.to_string().as_bytes()).is_some();
+        let is_read = |value: Value| parse::<Value>(value.to_string().as_bytes()).is_ok();
         assert!(is_read(
             json!({ "faults": vec![0; 40], "p99_ms": 1.5, "name": "x".repeat(2_000) })
         ));

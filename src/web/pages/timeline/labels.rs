@@ -3,6 +3,7 @@
 //! A label begins or ends at its mark, in one of a few rows. A drawing is as wide as its box, so
 //! its labels are placed for the least of each range of widths: wider, they only move apart.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use holdfast_base::messages::is_chinese;
@@ -38,42 +39,40 @@ pub struct Label {
     pub is_end: bool,
 }
 
-#[derive(Debug, Clone)]
-struct Placed {
-    label: Label,
-    lane: usize,
-    pixels: Range<f64>,
-}
+/// The pixels that labels take, by lane and row, each with its event. A row has room for few.
+type Taken = BTreeMap<(usize, usize), Vec<(usize, Range<f64>)>>;
 
 /// Returns, for each event, its label if it has room in a drawing of a width.
 pub fn place(wanted: &[Wanted], width: f64, rows: usize) -> Vec<Option<Label>> {
-    let mut placed: Vec<Option<Placed>> = vec![None; wanted.len()];
+    let mut placed: Vec<Option<Label>> = vec![None; wanted.len()];
+    let mut taken = Taken::new();
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|index| wanted[*index].rank);
 
     // First all of them in short, then those that have room in full.
     for index in &order {
         let short = wanted[*index].texts.last();
-        placed[*index] = short.and_then(|text| find(*index, text, wanted, &placed, (width, rows)));
+        placed[*index] =
+            short.and_then(|text| find(*index, text, wanted, &mut taken, (width, rows)));
     }
     for index in order.into_iter().filter(|index| wanted[*index].texts.len() > 1) {
         let texts = &wanted[index].texts;
         let mut longer = texts[..texts.len() - 1].iter();
-        let found = longer.find_map(|text| find(index, text, wanted, &placed, (width, rows)));
+        let found = longer.find_map(|text| find(index, text, wanted, &mut taken, (width, rows)));
         placed[index] = found.or(placed[index].take());
     }
-
-    placed.into_iter().map(|placed| Some(placed?.label)).collect()
+    placed
 }
 
-/// Returns the first free place of a text, which begins at its mark if it can.
+/// Takes the first free place of a text, which begins at its mark if it can, instead of the place
+/// that its event has.
 fn find(
     index: usize,
     text: &str,
     wanted: &[Wanted],
-    placed: &[Option<Placed>],
+    taken: &mut Taken,
     (width, rows): (f64, usize),
-) -> Option<Placed> {
+) -> Option<Label> {
     let Wanted { lane, place, rank, .. } = wanted[index];
     let rows = if rank < 2 { rows } else { rows.min(MAX_PLAIN_ROWS) };
     let low = rows.min(MAX_PLAIN_ROWS);
@@ -81,7 +80,7 @@ fn find(
     let mut places =
         places.into_iter().flat_map(|(rows, is_end)| rows.map(move |row| (row, is_end)));
 
-    places.find_map(|(row, is_end)| {
+    let (label, pixels) = places.find_map(|(row, is_end)| {
         let (mark, length) = (place * width, text_width(text));
         let pixels = if is_end {
             mark + SHIFT - length..mark + SHIFT
@@ -90,16 +89,18 @@ fn find(
         };
 
         let is_inside = pixels.start >= 0.0 && pixels.end <= width;
-        let mut others = placed.iter().enumerate().filter(|(other, _)| *other != index);
-        let is_taken = others.any(|(_, other)| {
-            let same_row = other.as_ref().filter(|it| it.lane == lane && it.label.row == row);
-            same_row.is_some_and(|it| {
-                pixels.start < it.pixels.end + DISTANCE && it.pixels.start < pixels.end + DISTANCE
-            })
+        let mut others = taken.get(&(lane, row)).into_iter().flatten();
+        let is_taken = others.any(|(other, it)| {
+            let touches = pixels.start < it.end + DISTANCE && it.start < pixels.end + DISTANCE;
+            *other != index && touches
         });
         let label = Label { text: text.to_owned(), row, is_end };
-        (is_inside && !is_taken).then_some(Placed { label, lane, pixels })
-    })
+        (is_inside && !is_taken).then_some((label, pixels))
+    })?;
+
+    taken.values_mut().for_each(|row| row.retain(|(event, _)| *event != index));
+    taken.entry((lane, label.row)).or_default().push((index, pixels));
+    Some(label)
 }
 
 /// Returns the width of a text of 14 px in bold, in pixels, in the widest of the usual fonts.
