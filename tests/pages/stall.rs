@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt as _, stream};
-use holdfast_lab::run::{LabRun, MAX_EVENTS};
+use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
 use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::visitor::{Page, Visitor};
 
 const JUDGED: &str = "/lab/judged";
 const MAX_PAGE_BYTES: usize = 2_000_000;
-const NOT_DRAWN: &str = "Not drawn: this page draws 5,000 events at most";
+const NOT_DRAWN: &str = "Not drawn: this page draws 3,000 events at most";
 const NOT_ALL_DRAWN: &str = "Not everything is drawn: this page shows 5,000 events at most";
 
 /// A judgement whose fault has violations with as many events, each of a client of its own.
@@ -87,7 +87,7 @@ async fn orders_complete_beside_uploads_of_the_worst_file() {
     let page = upload_to(JUDGED, &Visitor::new(&shop), "", &file).await;
     assert_short(&page);
     assert_eq!(page.text.matches("<article class=\"violation-report\"").count(), 80);
-    assert_eq!(page.text.matches(NOT_DRAWN).count(), 80 - MAX_EVENTS / 1_000);
+    assert_eq!(page.text.matches(NOT_DRAWN).count(), 80 - 3);
 
     let is_over = Arc::new(AtomicBool::new(false));
     let uploaders: Vec<_> = (0..4)

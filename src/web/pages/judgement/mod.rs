@@ -18,6 +18,7 @@ use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{Language, Message};
+use holdfast_base::output::grouped;
 use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{
     self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, UNDISTURBED, Violation,
@@ -191,7 +192,8 @@ impl<'a> JudgementView<'a> {
     }
 
     fn not_drawn(&self) -> String {
-        self.language.text_with("judge-not-drawn", &[("events", self.max_events.into())])
+        self.language
+            .text_with("judge-not-drawn", &[("events", grouped(self.max_events as u64).into())])
     }
 }
 

@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Path, Payload};
 use askama::Template;
 
-use super::upload::{self, FileError, MAX_EVENTS};
+use super::upload::{self, FileError};
 use crate::web::middleware::LabReader;
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
@@ -21,6 +21,10 @@ use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_judge::report::Judgement;
+
+/// Upper bound of the events that a page draws, 440 bytes each. The judgements that come with the
+/// program have 800.
+const MAX_DRAWN_EVENTS: usize = 3_000;
 
 macro_rules! judged_files {
     ($($name:literal),* $(,)?) => {
@@ -172,7 +176,7 @@ fn judgement_page(
     judgement: &Judgement,
     is_opened: bool,
 ) -> Result<String, Problem> {
-    let view = JudgementView::new(judgement, layout.language, MAX_EVENTS);
+    let view = JudgementView::new(judgement, layout.language, MAX_DRAWN_EVENTS);
     render(&JudgementPage { layout, view, is_opened })
 }
 

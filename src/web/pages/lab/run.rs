@@ -10,7 +10,6 @@ use super::hand_in::{self, HandIn};
 use super::progress::{Guesses, Progress};
 use super::run_form;
 use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
-use super::upload::MAX_EVENTS;
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::lab_access::{Action, RunAccess, run_access};

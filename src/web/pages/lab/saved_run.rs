@@ -12,7 +12,7 @@ use super::compare;
 use super::index;
 use super::run::{self, run_address};
 use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
-use super::upload::{self, FileError, MAX_EVENTS, MAX_FILE_BYTES};
+use super::upload::{self, FileError, MAX_FILE_BYTES};
 use super::views;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;

@@ -33,9 +33,10 @@ impl Default for DrawingBudget {
 }
 
 impl DrawingBudget {
-    /// Returns whether something was not drawn.
-    pub fn is_exceeded(&self) -> bool {
-        self.is_exceeded.get()
+    /// Returns the sentence that not everything is drawn, if so.
+    pub fn not_drawn(&self, language: Language) -> Option<String> {
+        let events = [("events", views::count(MAX_EVENTS as u64).into())];
+        self.is_exceeded.get().then(|| language.text_with("lab-not-drawn", &events))
     }
 
     /// Admits no further drawing.

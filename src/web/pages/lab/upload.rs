@@ -33,8 +33,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
 
-/// Upper bound of the events of a run over all its lists, and of those that a page draws of a run
-/// or a judgement. What the lab itself records is shorter ([`holdfast_lab::run::MAX_EVENTS`]).
+/// Upper bound of the events of a run over all its lists, and of those that its page draws.
 pub use holdfast_lab::run::MAX_EVENTS;
 /// Upper bound of the JSON of a run, which each of its pages reads: three times that of six arms
 /// with all their forks.
