@@ -245,7 +245,7 @@ mod tests {
         let mut verdicts = Vec::new();
         for JudgedLock { name, judgement } in JUDGED.iter() {
             let language = Language::English;
-            let verdict = JudgementView { judgement, language, has_verdict: true }.verdict();
+            let verdict = JudgementView::new(judgement, language, 0).verdict();
             let file = format!("(judged/{name}.json)");
             let written = document.split(&file).nth(1).unwrap().lines().nth(2).unwrap();
             assert_eq!(written, format!("{verdict}."), "{name}");
