@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// On a runtime with one thread, which goes on meanwhile: what runs elsewhere waits at its gate.
+    /// On a runtime with one thread, which goes on meanwhile: work elsewhere waits at its gate.
     #[tokio::test]
     async fn few_works_run_and_none_on_the_worker() {
         let worker = thread::current().id();

@@ -91,8 +91,8 @@ pub struct OrderLine {
     pub quantity: i64,
     /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
-    /// The item's names at the time of the order, for pages and files; the API identifies an item by
-    /// its sku.
+    /// The item's names at the time of the order, for pages and files; the API identifies an item
+    /// by its sku.
     #[serde(skip)]
     pub names: Arc<ItemNames>,
     /// Change of the stock by placing the order; for an item in units, of the line's own units (3,

@@ -279,8 +279,8 @@ impl Shop {
         item["sku"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until no process has the lock of an item. A leader keeps it for a moment after its last
-    /// order, and executes one that arrives meanwhile without Redis.
+    /// Waits until no process has the lock of an item. A leader keeps it for a moment after its
+    /// last order, and executes one that arrives meanwhile without Redis.
     pub async fn until_item_is_free(&self, sku: &str) {
         let admin = self.sign_in("admin").await;
         let lock = format!("lock:{{sku:{sku}}}");

@@ -124,8 +124,8 @@ pub async fn read(
     place.respond(response, move || run_json(stored, Language::English)).await
 }
 
-/// Finds a run, and parses it off the workers. A long one takes memory: whoever has no place for its
-/// page waits before.
+/// Finds a run, and parses it off the workers. A long one takes memory: a request without a place
+/// for its page waits before.
 pub async fn find_run(
     state: &AppState,
     request: &HttpRequest,

@@ -300,7 +300,10 @@ mod tests {
             ("7", "body: an object is expected"),
             ("[[[\"tea\",1]]]", "body: an object is expected"),
             ("{\"lines\":7}", "lines: invalid type: integer `7`, expected a sequence"),
-            ("{\"coupon\":1}", "coupon: unknown field `coupon`, expected `lines`"),
+            (
+                "{\"coupon\":1}",
+                "coupon: unknown field `coupon`, expected `lines` or `expected_total_cents`",
+            ),
             ("{\"lines\":[],\"lines\":[]}", "body: duplicate field `lines`"),
             ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0]: missing field `quantity`"),
             ("{\"lines\":[[\"tea\",1]]}", "lines[0]: invalid type: sequence, expected an object"),

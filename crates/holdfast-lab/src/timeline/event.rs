@@ -289,6 +289,23 @@ impl Event {
 }
 
 impl EventKind {
+    /// Returns whether nothing that a lane did goes on after an event.
+    pub(super) fn ends_lane(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy
+                | Self::Release
+                | Self::Foreign
+                | Self::Lost
+                | Self::Absent
+                | Self::End
+                | Self::Killed
+                | Self::Disconnected
+                | Self::Answered
+                | Self::Broken
+        )
+    }
+
     /// Returns whether a mark of this kind has a label of its own, besides responses.
     fn has_label(&self) -> bool {
         let is_step = matches!(

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use strum::IntoStaticStr;
 
 use super::Timeline;
-use super::event::{Event, EventKind, Value};
+use super::event::{Event, EventKind};
 
 pub use overlaps::Overlap;
 
@@ -62,23 +62,6 @@ impl Activity {
     }
 }
 
-/// Returns whether nothing that a lane did goes on after an event.
-fn ends_lane(kind: &EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::Busy
-            | EventKind::Release
-            | EventKind::Foreign
-            | EventKind::Lost
-            | EventKind::Absent
-            | EventKind::End
-            | EventKind::Killed
-            | EventKind::Disconnected
-            | EventKind::Answered
-            | EventKind::Broken
-    )
-}
-
 /// What a lane does, and whether it is paused meanwhile: a pause changes nothing in what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneState {
@@ -125,7 +108,7 @@ impl LaneState {
                 *self = Self { activity: Activity::Left, ..Self::IDLE };
             }
             (EventKind::Left, _) => self.activity = Activity::Left,
-            (kind, Activity::Left) if ends_lane(kind) => {}
+            (kind, Activity::Left) if kind.ends_lane() => {}
 
             (EventKind::Wait, _) => self.activity = Activity::Waiting,
             (EventKind::Held, _) => self.activity = Activity::Lock,
@@ -136,7 +119,7 @@ impl LaneState {
                 self.activity = Activity::Idle;
             }
             (EventKind::Write, Activity::Working) if !goes_on => self.activity = Activity::Idle,
-            (kind, _) if ends_lane(kind) => *self = Self::IDLE,
+            (kind, _) if kind.ends_lane() => *self = Self::IDLE,
             _ => {}
         }
     }

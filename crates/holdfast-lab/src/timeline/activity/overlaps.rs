@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Event, EventKind, Timeline, Value, ends_lane};
+use crate::timeline::Timeline;
+use crate::timeline::event::{Event, EventKind, Value};
 
 /// A time in which several lanes worked on one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +203,7 @@ impl Timeline {
                 EventKind::Committed | EventKind::Refused => true,
                 // It may release its lock before it commits.
                 EventKind::Release if commits.contains(&event.lane) => false,
-                _ => ends_lane(&event.kind),
+                _ => event.kind.ends_lane(),
             };
             if is_over {
                 work.to_us = event.at_us;
