@@ -6,8 +6,8 @@ use holdfast_lab::lessons;
 use holdfast_lab::progress::{self, HandInResult, Visitor as LabVisitor};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
-use holdfast_shop::{UserId, students};
-use holdfast_testkit::{Shop, until};
+use holdfast_shop::UserId;
+use holdfast_testkit::Shop;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ use crate::browser::Browser;
 use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
 
-const CLASS: [(&str, &str); 1] = [("HOLDFAST_LAB", "class")];
+pub const CLASS: [(&str, &str); 1] = [("HOLDFAST_LAB", "class")];
 
 pub async fn class_shop() -> (Shop, String) {
     let shop = Shop::start_with(1, &CLASS).await;
@@ -25,7 +25,7 @@ pub async fn class_shop() -> (Shop, String) {
 }
 
 /// Posts the form as a browser does, with the nickname escaped.
-async fn join(visitor: &Visitor, code: &str, nickname: &str) -> Page {
+pub async fn join(visitor: &Visitor, code: &str, nickname: &str) -> Page {
     let fields = form_urlencoded::Serializer::new(String::new())
         .extend_pairs([("code", code), ("nickname", nickname)])
         .finish();
@@ -39,7 +39,7 @@ pub async fn joined(shop: &Shop, code: &str, nickname: &str) -> Visitor {
     visitor
 }
 
-async fn student_id(shop: &Shop, nickname: &str) -> UserId {
+pub async fn student_id(shop: &Shop, nickname: &str) -> UserId {
     let id = sqlx::query_scalar("select id from users where nickname = $1").bind(nickname);
     UserId(id.fetch_one(&shop.pool).await.unwrap())
 }
@@ -217,7 +217,7 @@ async fn work(shop: &Shop, student: UserId, guess: usize, note: &str) {
     assert_eq!(handed_in, HandInResult::Stored);
 }
 
-async fn class_with_run() -> (Shop, String, Visitor) {
+pub async fn class_with_run() -> (Shop, String, Visitor) {
     let mut shop = with_run(&oversold()).await;
     // The run is of this shop, not from a file.
     shop.execute("update lab_runs set from_file = false").await;
@@ -361,83 +361,6 @@ async fn names_leave_with_the_class_and_ledgers_stay() {
     let after = (shop.number(ledgers).await, shop.number("select count(*) from orders").await);
     assert_eq!(before, after);
     shop.assert_sound().await;
-}
-
-/// Another replica still knows the session of a student who has left.
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_stored_of_a_student_who_has_left() {
-    let (mut shop, code, teacher) = class_with_run().await;
-    register_runner(&shop).await;
-    shop.add_replica(&CLASS);
-    let of_students = "select (select count(*) from lab_progress)
-        + (select count(*) from lab_runs where user_id is not null)";
-
-    for act in ["remove", "end"] {
-        let mia = joined(&shop, &code, "Mia").await;
-        let mia = Visitor { base: shop.replicas[1].base_url.clone(), ..mia };
-        let page = mia.get(&format!("/lab/runs/{ID}")).await;
-        assert!(page.text.contains("id=\"hand-in\""), "{}", page.words());
-        let csrf = page.csrf();
-
-        let student = student_id(&shop, "Mia").await;
-        let (form, fields) = match act {
-            "remove" => ("students", format!("act=remove&student={}", student.0)),
-            _ => ("end", format!("code={code}")),
-        };
-        let fields = format!("csrf={}&sure=yes&{fields}", teacher.get("/lab/class").await.csrf());
-        let done = teacher.post(&format!("/lab/class/{form}"), &fields).await;
-        assert_eq!(done.status, 303, "{act}: {}", done.words());
-
-        for (form, fields) in [
-            ("lessons/lost-update/answers", "guess=1"),
-            ("lessons/lost-update/runs", "guess=1"),
-            ("lessons/fence/runs", ""),
-            (&format!("runs/{ID}/hand-in"), "note=late"),
-        ] {
-            let sent = mia.post(&format!("/lab/{form}"), &format!("csrf={csrf}&{fields}")).await;
-            assert!(sent.location.starts_with("/join"), "{act}, {form}: {}", sent.location);
-            assert_eq!(shop.number(of_students).await, 0, "{act}, {form}");
-        }
-        mia.get(&format!("/lab/runs/{ID}")).await;
-        assert_eq!(shop.number(of_students).await, 0, "{act}: a run that is looked at");
-
-        let visitor = LabVisitor { id: student.0, user: Some(student) };
-        let pool = shop.pool.clone().into();
-        assert!(!progress::set_stars(&pool, "oversell", visitor, 3).await.unwrap());
-        assert_eq!(shop.number(of_students).await, 0, "{act}: stars");
-    }
-}
-
-/// An answer that arrives while its student is being removed waits for the end of that.
-#[tokio::test(flavor = "multi_thread")]
-async fn answer_waits_for_the_removal_of_its_student() {
-    let (shop, code) = class_shop().await;
-    joined(&shop, &code, "Mia").await;
-    let student = student_id(&shop, "Mia").await;
-
-    let mut removal = shop.pool.begin().await.unwrap();
-    students::lock(&mut removal).await.unwrap();
-    students::dismiss(&mut removal, Some(student)).await.unwrap();
-    let pool = shop.pool.clone().into();
-    let visitor = LabVisitor { id: student.0, user: Some(student) };
-    let answer =
-        tokio::spawn(async move { progress::answer(&pool, "lost-update", visitor, 1).await });
-    until("the answer waits", async || shop.waiting_sessions().await == 1).await;
-
-    removal.commit().await.unwrap();
-    assert!(!answer.await.unwrap().unwrap());
-    assert_eq!(shop.number("select count(*) from lab_progress").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn shop_without_a_class_has_no_such_page() {
-    let shop = Shop::start(1).await;
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    for path in ["/join", "/join/ABC234", "/lab/class", "/lab/class.csv"] {
-        assert_eq!(admin.get(path).await.status, 404, "{path}");
-    }
-    assert_eq!(join(&Visitor::new(&shop), "ABC234", "Mia").await.status, 404);
-    assert!(!admin.get("/shop").await.text.contains("/lab/class"));
 }
 
 /// Returns the violations of every state of the class's pages, in a browser of the teacher.

@@ -22,6 +22,7 @@ mod keeper_users;
 mod lab;
 mod lab_access;
 mod lab_run;
+mod left_students;
 mod price;
 mod purchase;
 mod race;

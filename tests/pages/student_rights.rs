@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::fresh_key;
+use holdfast_testkit::{Shop, fresh_key};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::join::{class_shop, joined};
+use crate::join::{class_shop, join, joined};
 use crate::lab::register_runner;
+use crate::visitor::Visitor;
 
 /// What only the teacher has: each address that begins so.
 const TEACHERS: [&str; 14] = [
@@ -122,4 +123,15 @@ async fn student_never_reaches_what_is_the_teachers() {
     assert_eq!(mia.get(&order).await.status, 200);
     assert_eq!(bo.get(&order).await.status, 404, "an order is its buyer's");
     assert_eq!(bo.get(&format!("/api{order}")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shop_without_a_class_has_no_such_page() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    for path in ["/join", "/join/ABC234", "/lab/class", "/lab/class.csv"] {
+        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    }
+    assert_eq!(join(&Visitor::new(&shop), "ABC234", "Mia").await.status, 404);
+    assert!(!admin.get("/shop").await.text.contains("/lab/class"));
 }
