@@ -249,5 +249,5 @@ async fn only_admin_reads_the_audit() {
     alice.get("/api/audit").fails(403, "forbidden").await;
     let audit = admin.reads("/api/audit").await;
     assert_eq!(audit["ok"], true);
-    assert_eq!(audit["checks"].as_array().unwrap().len(), 26);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 28);
 }

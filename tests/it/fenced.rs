@@ -113,8 +113,8 @@ async fn locks_list_shows_holder_and_waiters() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
-    let slow = |n| alice.at(n).orders(&sku, 1).work_ms(800).send();
-    let orders = [slow(0), slow(1)];
+    let holder = shop.pause(&admin, alice.orders(&sku, 1), "held").await;
+    let waiter = alice.at(1).orders(&sku, 1).send();
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     until("one order holds the lock, one waits", async || {
         let locks = admin.reads("/api/locks").await;
@@ -127,7 +127,6 @@ async fn locks_list_shows_holder_and_waiters() {
         held.is_some_and(|held| held["fence"].is_i64() && held["waiting"] == 1)
     })
     .await;
-    for order in orders {
-        order.succeeds(201).await;
-    }
+    shop.resume(&admin, holder).await.succeeds(201);
+    waiter.succeeds(201).await;
 }

@@ -178,12 +178,12 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("sign in wrong", "", "/sign-in").after(
             "const form = document.querySelector('main form.stack');
              form.user.value = 'alice'; form.password.value = 'wrong'; form.requestSubmit()",
-            "#wrong",
+            "#password-wrong",
         ),
         state("sign up", "", "/sign-up"),
         state("sign up wrong", "", "/sign-up").after(
             "const form = document.querySelector('main form');
-             form.user.value = 'No'; form.password.value = 'wrong'; form.requestSubmit()",
+             form.user.value = 'No!'; form.password.value = 'wrong'; form.requestSubmit()",
             "#user-wrong",
         ),
         state("problems", "", "/problems"),

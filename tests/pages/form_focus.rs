@@ -71,7 +71,7 @@ async fn rejected_form_opens_in_its_first_invalid_field() {
 
     check(vec![
         ("/sign-in", "form.stack", json!({ "user": "admin", "password": "no" }), "password"),
-        ("/sign-up", "form.stack", json!({ "user": "No", "password": "short" }), "user"),
+        ("/sign-up", "form.stack", json!({ "user": "No!", "password": "short" }), "user"),
         ("/sign-up", "form.stack", json!({ "user": "dora", "password": "short" }), "password"),
     ])
     .await;

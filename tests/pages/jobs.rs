@@ -81,7 +81,7 @@ async fn failed_audit_is_shown_on_jobs_page() {
     let admin = Visitor::signed_in(&shop, "admin").await;
     until("the page reports it", async || {
         let page = admin.get("/jobs").await;
-        page.words().contains("not sound: 1 of 26 checks fail: stock-drift")
+        page.words().contains("not sound: 1 of 28 checks fail: stock-drift")
             && page.text.contains("class=\"off\"")
     })
     .await;

@@ -58,7 +58,7 @@ async fn run_page_says_why_an_answer_is_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_follows_language_of_the_page() {
     let mut run = oversold();
-    let resumed = Message::new("run-lost-update-step-3").with("stock", 9);
+    let resumed = Message::new("run-lost-update-step-3").with("sold", 2).with("stock", 9);
     run.outcome.steps = vec![resumed.clone().into(), Message::new("run-of-a-later-version").into()];
     run.outcome.verdict = Some(resumed.into());
     run.outcome.lanes[0].label = Message::new("run-label-order").with("number", 16).into();

@@ -142,7 +142,7 @@ async fn asked_scene_plays_first() {
     let shop = with_run(&run).await;
     let visitor = Visitor::new(&shop);
     let lesson = visitor.get("/lab/lessons/lost-update").await;
-    assert!(lesson.text.contains("<fieldset class=\"question\" data-scene=\"pair\""));
+    assert!(lesson.text.contains("id=\"guess\" data-scene=\"pair\""));
 
     for path in [format!("/lab/runs/{ID}"), format!("/lab/runs/{ID}/file")] {
         let page = visitor.get(&path).await;

@@ -25,6 +25,8 @@ fn judgement(violations: usize, events: usize) -> Vec<u8> {
     let events: Vec<Value> = (0..events).map(event).collect();
     let violation = json!({ "kind": "overlap", "text": "w0 c0 and w0 c1", "events": events });
     let mut judgement: Value = serde_json::from_str(include_str!("judgement.json")).unwrap();
+    // Those of the faults behind it have violations, too.
+    judgement["faults"].as_array_mut().unwrap().truncate(2);
     judgement["faults"][1]["violations"] = vec![violation; violations].into();
     judgement.to_string().into_bytes()
 }
@@ -228,7 +230,9 @@ async fn files_of_an_address_are_limited() {
     };
     let statuses: Vec<u16> =
         stream::iter(0..300).map(|_| sent_from("192.0.2.1")).buffered(8).collect().await;
-    assert!(statuses[..60].iter().all(|status| *status == 400), "{statuses:?}");
-    assert!(statuses[60..].contains(&429), "{statuses:?}");
+    // Of those under way at the same time, any may be the first to be refused.
+    let opened = statuses.iter().filter(|status| **status == 400).count();
+    assert!(opened >= 60 && statuses.contains(&429), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [400, 429].contains(status)), "{statuses:?}");
     assert_eq!(sent_from("192.0.2.2").await, 400, "another address");
 }
