@@ -9,6 +9,7 @@ const game = element("game");
 const recording = element("recording");
 const plural = new Intl.PluralRules(data.language);
 const USER = "00000000-0000-4000-8000-000000000001";
+const NAME = "The last units";
 const PRICE = 100;
 const FENCES_PER_GRANT = 64;
 // Of a recording that plays, for each step.
@@ -189,7 +190,7 @@ class Game {
   }
 
   async begin() {
-    await send("create_item", [this.sku, "The last units", PRICE, this.stock, "lab", null, ""]);
+    await send("create_item", [this.sku, NAME, PRICE, this.stock, "lab", null, "", null]);
     await send("open_ledger", [this.sku, this.stock, crypto.randomUUID()]);
     await this.look();
   }
@@ -344,6 +345,7 @@ class Game {
       list(id), list(USER), list(PRICE), list(id), list(now), list("\\\\x00"), list("\\\\x00"), list(now),
       list(id), list(USER), list(this.sku), list(1), list(PRICE), list(null), list(order.before), list(order.version),
       list(order.fence ?? null), list(crypto.randomUUID()), "/api/orders", list(crypto.randomUUID()), null, list(1),
+      list(NAME), list(null),
     ]);
     return holds;
   }

@@ -28,29 +28,25 @@ judge-opened = Opened from a file. It is not stored, and nothing was checked her
 judge-facts = lease { $ttl } ms · seed { $seed } · fences (fencing tokens): { $fencing } · renews its lease: { $renews }
 judge-yes = yes
 judge-no = no
-judge-verdict-lost = Loses updates under { $others ->
-    [0] { $under } of { $faults ->
-        [one] 1 fault
-       *[other] { $faults } faults
-    }
-   *[other] { $under } of the { $faults ->
-        [one] 1 fault that touches it
-       *[other] { $faults } faults that touch it
-    }; { $others } do not apply
+judge-verdict-lost = Loses updates under { $under } of { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
 }
+judge-verdict-lost-touched = Loses updates under { $under } of the { $faults ->
+    [one] 1 fault that touches it
+   *[other] { $faults } faults that touch it
+}; { $others } do not apply
 judge-verdict-lost-undisturbed = Loses updates even without a fault
-judge-verdict-safe = No lost update { $others ->
-    [0] { $faults ->
-        [0] without a fault
-        [one] under 1 fault
-       *[other] under { $faults } faults
-    }
-   *[other] { $faults ->
-        [0] without a fault that touches it
-        [one] under the 1 fault that touches it
-       *[other] under the { $faults } faults that touch it
-    }; { $others } do not apply
+judge-verdict-safe = No lost update { $faults ->
+    [0] without a fault
+    [one] under 1 fault
+   *[other] under { $faults } faults
 }
+judge-verdict-safe-touched = No lost update { $faults ->
+    [0] without a fault that touches it
+    [one] under the 1 fault that touches it
+   *[other] under the { $faults } faults that touch it
+}; { $others } do not apply
 judge-verdict-nothing = Nothing was judged: no fault ran
 judge-fence-safe = If each write also demands the fence: no lost update.
 judge-fence-lost = If each write also demands the fence: updates are still lost under { $faults }.

@@ -27,21 +27,17 @@ judge-opened = 从文件打开：没有保存，内容也未在此核对。
 judge-facts = 租约 { $ttl } ms · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续期：{ $renews }
 judge-yes = 有
 judge-no = 无
-judge-verdict-lost = { $others ->
-    [0] { $faults } 种故障中有 { $under } 种出现丢失更新
-   *[other] 触及它的 { $faults } 种故障中有 { $under } 种出现丢失更新；另外 { $others } 种不适用
-}
+judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新
+judge-verdict-lost-touched = 触及它的 { $faults } 种故障中有 { $under } 种出现丢失更新；另外 { $others } 种不适用
 judge-verdict-lost-undisturbed = 没有故障时也丢失更新
-judge-verdict-safe = { $others ->
-    [0] { $faults ->
-        [0] 没有故障时没有丢失更新
-       *[other] 在 { $faults } 种故障下没有丢失更新
-    }
-   *[other] { $faults ->
-        [0] 没有触及它的故障，没有丢失更新
-       *[other] 在触及它的 { $faults } 种故障下没有丢失更新
-    }；另外 { $others } 种不适用
+judge-verdict-safe = { $faults ->
+    [0] 没有故障时没有丢失更新
+   *[other] 在 { $faults } 种故障下没有丢失更新
 }
+judge-verdict-safe-touched = { $faults ->
+    [0] 没有触及它的故障，没有丢失更新
+   *[other] 在触及它的 { $faults } 种故障下没有丢失更新
+}；另外 { $others } 种不适用
 judge-verdict-nothing = 没有可评测的内容：没有运行任何故障
 judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
 judge-fence-lost = 如果每次写入都检查栅栏令牌：在{ $faults }时仍丢失更新。

@@ -112,8 +112,15 @@ impl<'a> JudgementView<'a> {
         match undisturbed.filter(|fault| fault.ran) {
             Some(fault) if fault.loses_updates() => language.text("judge-verdict-lost-undisturbed"),
             None if judgement.injected().next().is_none() => language.text("judge-verdict-nothing"),
-            _ if self.has_loss() => language.text_with("judge-verdict-lost", &variables),
-            _ => language.text_with("judge-verdict-safe", &variables),
+            _ => {
+                let id = match (self.has_loss(), others) {
+                    (true, 0) => "judge-verdict-lost",
+                    (true, _) => "judge-verdict-lost-touched",
+                    (false, 0) => "judge-verdict-safe",
+                    (false, _) => "judge-verdict-safe-touched",
+                };
+                language.text_with(id, &variables)
+            }
         }
     }
 
