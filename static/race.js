@@ -292,7 +292,7 @@ function showLinks(race) {
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
   byId("race-file").href = `/race/${race.id}/file`;
-  byId("race-image").href = `/race/${race.id}/image.png`;
+  byId("race-image").href = `/race/${race.id}/picture.svg`;
 }
 
 function fail(message) {

@@ -89,3 +89,8 @@ race-entry-none = The item has no orders in its ledger.
 race-picture-off = lock: off
 race-picture-lock = lock: { $lock }
 race-picture-footer = { $orders } real orders in { $ms } ms · Holdfast
+# The previews of links, of any race: also committed as pictures, which script/race-picture draws again.
+race-preview-twice = One unit, two receipts
+race-preview-twice-why = Two orders read the same stock. The second write overwrote the first.
+race-preview-once = No unit sold twice
+race-preview-once-why = Of each unit there is one receipt at most.

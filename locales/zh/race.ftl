@@ -89,3 +89,8 @@ race-entry-none = 该商品的账本中没有订单。
 race-picture-off = 锁：关
 race-picture-lock = 锁：{ $lock }
 race-picture-footer = { $orders } 个真实订单，用时 { $ms } ms · Holdfast
+# 链接预览，适用于任何一次抢购；修改后用 script/race-picture 重画。
+race-preview-twice = 一件商品，两张小票
+race-preview-twice-why = 两个订单读到了同一个库存，后一次写入覆盖了前一次。
+race-preview-once = 没有一件商品卖出两次
+race-preview-once-why = 每件商品最多一张小票。

@@ -219,6 +219,22 @@ async fn race_works_without_javascript() {
     browser.close().await;
 }
 
+/// The preview of a link to the page is an asset, of the size that the page says.
+async fn assert_preview(visitor: &Visitor, page: &Page, name: &str, text: &str) {
+    let start = format!("<meta property=\"og:image\" content=\"{}/static/{name}", visitor.base);
+    assert!(page.text.contains(&start), "{start}: {}", page.text);
+    let alt = format!("<meta property=\"og:image:alt\" content=\"{text}");
+    assert!(page.text.contains(&alt), "{alt}: {}", page.text);
+
+    let address = page.text.split("og:image\" content=\"").nth(1).unwrap();
+    let image = visitor.http.get(address.split('"').next().unwrap()).send().await.unwrap();
+    assert_eq!(image.headers()["content-type"], "image/png");
+    assert!(image.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+    let image = image.bytes().await.unwrap();
+    assert_eq!(image[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(image[16..24], [0, 0, 4, 176, 0, 0, 2, 118], "1200 × 630");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn race_page_has_title_and_preview_image() {
     let shop = Shop::with_peers(&[]).await;
@@ -227,20 +243,19 @@ async fn race_page_has_title_and_preview_image() {
     assert_eq!(race.status, 303, "{}", race.text);
     let page = visitor.get(&race.location).await;
     assert!(page.text.contains("<title>1 sold · 1 existed"), "{}", page.text);
-    let image = format!("{}{}/image.png", visitor.base, race.location);
-    assert!(page.text.contains(&format!("<meta property=\"og:image\" content=\"{image}\">")));
-    let image = visitor.http.get(&image).send().await.unwrap();
-    assert_eq!(image.headers()["content-type"], "image/png");
-    let image = image.bytes().await.unwrap();
-    assert_eq!(image[..8], *b"\x89PNG\r\n\x1a\n");
-    assert_eq!(image[16..24], [0, 0, 4, 176, 0, 0, 2, 118], "1200 × 630");
+    assert_preview(&visitor, &page, "race-preview-once-en.png", "No unit sold twice.").await;
+    let page = visitor.get_in("zh", &race.location).await;
+    assert_preview(&visitor, &page, "race-preview-once-zh.png", "没有一件商品卖出两次。").await;
     let picture = visitor.get(&format!("{}/picture.svg", race.location)).await;
     assert_eq!(picture.kind, "image/svg+xml");
     assert!(picture.text.contains("1 sold · 1 existed") && picture.text.contains("<animate "));
     let first = visitor.get("/").await;
-    let image = format!("{}/race/recorded/image.png", visitor.base);
-    assert!(first.text.contains(&format!("<meta property=\"og:image\" content=\"{image}\">")));
-    assert_eq!(visitor.get("/race/recorded/image.png").await.kind, "image/png");
+    assert_preview(&visitor, &first, "race-preview-twice-en.png", "One unit, two receipts.").await;
+
+    let lost = visitor.post("/race", "buyers=2").await;
+    let lost = visitor.get_in("zh", &lost.location).await;
+    assert_preview(&visitor, &lost, "race-preview-twice-zh.png", "一件商品，两张小票。").await;
+
     let forged = visitor.page_request(&race.location).header("X-Forwarded-Host", "evil.example");
     let forged = Page::read(forged.send().await.unwrap()).await;
     assert!(!forged.text.contains("evil.example"), "{}", forged.text);

@@ -33,6 +33,7 @@ macro_rules! asset {
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const FONT: &str = "font/woff2";
+const PNG: &str = "image/png";
 
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     vec![
@@ -48,6 +49,10 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
         asset!("present.css", CSS),
+        asset!("race-preview-once-en.png", PNG, "race-preview/once-en.png"),
+        asset!("race-preview-once-zh.png", PNG, "race-preview/once-zh.png"),
+        asset!("race-preview-twice-en.png", PNG, "race-preview/twice-en.png"),
+        asset!("race-preview-twice-zh.png", PNG, "race-preview/twice-zh.png"),
         asset!("race.css", CSS),
         asset!("race.js", JAVASCRIPT),
         asset!("scheduler.css", CSS),

@@ -23,7 +23,6 @@ pub mod lab;
 mod layout;
 mod ledger_table;
 pub mod order;
-mod outlined_text;
 pub mod place_order;
 pub mod race;
 mod race_entries;
@@ -126,6 +125,5 @@ fn configure_races(config: &mut ServiceConfig) {
                 .route(get().to(race_file::save)),
         )
         .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
-        .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
         .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)));
 }

@@ -1,14 +1,13 @@
 //! The first page while the lab is on: a race for the last unit; and the permanent page of a race.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue,
-};
+use actix_web::http::header::{CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue};
 use actix_web::web::{Form, Path};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use uuid::Uuid;
 
+use super::assets;
 use super::item::{self, ShopQuery};
 use super::layout::{Layout, language_of};
 use super::race_entries::RaceEntries;
@@ -18,7 +17,6 @@ use super::respond::html;
 use super::timeline::TimelineView;
 use crate::web::api::race::{find_race, run_race};
 use crate::web::middleware::{FormFields, Query};
-use crate::web::offload::offload;
 use crate::web::page_place::{PagePlace, render};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::Language;
@@ -27,8 +25,6 @@ use holdfast_lab::run::LabRunState;
 
 const DEFAULT_LOCK: &str = "fenced";
 const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
-/// The id of the race whose picture the first page has, in place of a race's.
-const RECORDED: &str = "recorded";
 
 #[derive(Debug, Template)]
 #[template(path = "race.html")]
@@ -37,9 +33,7 @@ struct RacePage {
     stage: RaceStage,
     demo_user: Option<String>,
     recorded: [(Option<TimelineView>, &'static str); 2],
-    /// The address of the picture in previews of links, and what it says.
-    image: String,
-    verdict: String,
+    preview: RacePreview,
 }
 
 #[derive(Debug, Template)]
@@ -57,7 +51,7 @@ struct RaceResultPage {
     why: String,
     result: RaceResult,
     ledger: RaceEntries,
-    image: String,
+    preview: RacePreview,
 }
 
 #[derive(Debug, Template)]
@@ -66,6 +60,35 @@ struct RaceWaitingPage {
     layout: Layout,
     message: String,
     is_over: bool,
+}
+
+/// What a preview of a link to a race shows: one of two pictures, which `script/race-picture` draws.
+#[derive(Debug)]
+struct RacePreview {
+    /// The absolute address of the picture.
+    image: String,
+    /// What stands in the picture.
+    text: String,
+}
+
+impl RacePreview {
+    fn new(
+        state: &AppState,
+        request: &HttpRequest,
+        language: Language,
+        is_sold_twice: bool,
+    ) -> Self {
+        let [title, why] = match is_sold_twice {
+            true => ["race-preview-twice", "race-preview-twice-why"],
+            false => ["race-preview-once", "race-preview-once-why"],
+        };
+        let file = format!("{title}-{}.png", language.tag());
+        let image = own_address(state, request, assets::address(&file));
+
+        let texts =
+            [("verdict", language.text(title).into()), ("caption", language.text(why).into())];
+        Self { image, text: language.text_with("race-announced", &texts) }
+    }
 }
 
 /// The phones, the shelf and the controls, which both pages have.
@@ -138,7 +161,6 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let picture = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
-    let recorded = RaceView::of(&WITHOUT_LOCK, language);
 
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
@@ -147,8 +169,7 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
             (picture(&WITHOUT_LOCK), "race-recorded-off"),
             (picture(&WITH_LOCK), "race-recorded-on"),
         ],
-        image: own_address(&state, &request, &format!("/race/{RECORDED}/image.png")),
-        verdict: recorded.map_or_else(String::new, |view| view.verdict()),
+        preview: RacePreview::new(&state, &request, language, true),
         layout,
     };
     html(StatusCode::OK, &page)
@@ -181,7 +202,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
     };
 
     let ledger = RaceEntries::of(&state, result, language).await?;
-    let image = own_address(&state, &request, &format!("/race/{}/image.png", race.id));
+    let preview = RacePreview::new(&state, &request, language, result.doubled() > 0);
     let draw = move || {
         let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
         let page = RaceResultPage {
@@ -193,7 +214,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
             result: view.result.clone(),
             ledger,
             id: race.id,
-            image,
+            preview,
             verdict: view.verdict(),
             is_oversold: view.is_oversold(),
             layout,
@@ -242,39 +263,19 @@ pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpR
     place.respond(response, film).await
 }
 
-pub async fn image(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
-    let place = PagePlace::take(&request).await?;
-    let race = match id.as_str() {
-        RECORDED => WITHOUT_LOCK.clone(),
-        id => find_race(&state, id).await?,
-    };
-    let draw = move || {
-        let picture = race_picture::still(&race).ok_or_else(|| no_result(&race))?;
-        let png = race_picture::png(&picture);
-        png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))
-    };
-    let png = offload(draw).await??;
-    Ok(place.send(picture_response("image/png"), png))
-}
-
 pub async fn picture(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
-    let draw =
-        move || race_picture::animated(&race, Language::English).ok_or_else(|| no_result(&race));
-    let mut response = picture_response("image/svg+xml");
-    response.insert_header((CONTENT_SECURITY_POLICY, race_picture::animated_policy()));
+    let language = language_of(&request);
+    let draw = move || race_picture::draw(&race, language).ok_or_else(|| no_result(&race));
+    let mut response = HttpResponse::Ok();
+    response.content_type("image/svg+xml");
+    response.insert_header((CONTENT_SECURITY_POLICY, race_picture::policy()));
     place.respond(response, draw).await
 }
 
 pub(super) fn no_result(race: &Race) -> Problem {
     Problem::not_found(format!("race {} has no result yet", race.id))
-}
-
-fn picture_response(kind: &'static str) -> HttpResponseBuilder {
-    let mut response = HttpResponse::Ok();
-    response.content_type(kind).insert_header((CACHE_CONTROL, "public, max-age=86400"));
-    response
 }
 
 /// Formats JSON that cannot end the script element that it is in.

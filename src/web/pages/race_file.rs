@@ -35,7 +35,7 @@ struct RaceFile {
 
 impl RaceFile {
     fn policy(&self) -> String {
-        let (page, picture) = (hash_source(&self.style), race_picture::animated_style());
+        let (page, picture) = (hash_source(&self.style), race_picture::style_source());
         format!("default-src 'none'; style-src {page} {picture}")
     }
 }
@@ -58,7 +58,7 @@ pub async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpR
             question: view.question(),
             verdict: view.verdict(),
             why: view.explain(),
-            picture: race_picture::animated(&race, language).ok_or_else(|| no_result(&race))?,
+            picture: race_picture::draw(&race, language).ok_or_else(|| no_result(&race))?,
             ledger,
             style: without_fonts(&STYLES.concat()),
         };
