@@ -2,9 +2,10 @@
 
 use super::lessons::Lesson;
 use super::run::{ArmResult, LabRun, Sample};
-use super::timeline::{EventKind, Timeline, TracedRequest};
+use super::timeline::{TracedRequest, timeline_of};
 use holdfast_base::messages::{Language, is_chinese};
 use holdfast_base::output::rate;
+use holdfast_story::EventKind;
 
 /// Upper bound of the requests whose events are listed.
 const MAX_LANES: usize = 8;
@@ -90,7 +91,7 @@ fn events(run: &LabRun, scene: &str, language: Language) -> Vec<Vec<String>> {
     let asked = single().filter(|lane| !has_scene || lane.scene == scene).take(MAX_LANES);
     let requests: Vec<TracedRequest<'_>> =
         asked.map(|lane| TracedRequest { lane, is_duplicate: false, strategy: None }).collect();
-    let timeline = Timeline::of_requests(&requests, language);
+    let timeline = timeline_of(&requests, language);
 
     let ends = [EventKind::Sent, EventKind::Begin, EventKind::End, EventKind::Answered];
     let between = timeline.events.iter().filter(|event| !ends.contains(&event.kind));

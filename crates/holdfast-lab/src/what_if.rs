@@ -4,11 +4,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::RangeInclusive;
 
 use super::lessons::{self, LEASE_MS};
 use super::run::{LabRun, Lane, LaneEvent};
 use holdfast_base::messages::{Message, message};
+use holdfast_story::{EventKind, Handle};
 
 /// Upper bounds: a run may come from a file that somebody wrote.
 const MAX_LANES: usize = 4;
@@ -33,30 +33,6 @@ const STEPS: [&str; 11] = [
     "release",
 ];
 
-/// A cause that a visitor can change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handle {
-    /// Field of [`RunRequest`](super::run::RunRequest), in milliseconds.
-    pub field: &'static str,
-    /// What it was in this run.
-    pub value: u64,
-    pub range: RangeInclusive<u64>,
-    /// The event of a lane that it moves.
-    pub event: &'static str,
-}
-
-impl Handle {
-    fn new(
-        field: &'static str,
-        value: u64,
-        range: RangeInclusive<u64>,
-        event: &'static str,
-    ) -> Self {
-        let value = value.clamp(*range.start(), *range.end());
-        Self { field, value, range, event }
-    }
-}
-
 /// Returns the causes that can be changed in the first scene of a run; none for most lessons.
 pub fn handles(run: &LabRun) -> Vec<Handle> {
     let Some(lanes) = scene(run) else { return Vec::new() };
@@ -66,14 +42,34 @@ pub fn handles(run: &LabRun) -> Vec<Handle> {
 
     match request.lesson.as_deref() {
         Some("lost-update") => {
-            vec![Handle::new("gap_ms", request.gap_ms.unwrap_or(pause_ms), 0..=100, "write")]
+            vec![Handle::new(
+                "gap_ms",
+                request.gap_ms.unwrap_or(pause_ms),
+                0..=100,
+                EventKind::Write,
+            )]
         }
         Some("outlived") => vec![
-            Handle::new("ttl_ms", request.ttl_ms.unwrap_or(LEASE_MS), 100..=1_000, "expired"),
-            Handle::new("work_ms", request.work_ms.unwrap_or(pause_ms), 100..=1_000, "resumed"),
+            Handle::new(
+                "ttl_ms",
+                request.ttl_ms.unwrap_or(LEASE_MS),
+                100..=1_000,
+                EventKind::Expired,
+            ),
+            Handle::new(
+                "work_ms",
+                request.work_ms.unwrap_or(pause_ms),
+                100..=1_000,
+                EventKind::Resumed,
+            ),
         ],
         Some("waiting") => {
-            vec![Handle::new("retry_ms", request.retry_ms.unwrap_or(RETRY_MS), 5..=200, "tries")]
+            vec![Handle::new(
+                "retry_ms",
+                request.retry_ms.unwrap_or(RETRY_MS),
+                5..=200,
+                EventKind::Tries,
+            )]
         }
         _ => Vec::new(),
     }

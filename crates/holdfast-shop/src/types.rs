@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use holdfast_lock::LockKey;
 
-use holdfast_base::output::grouped;
+use holdfast_base::output::format_cents;
 
 /// Identifier of an item in orders and locks: 1 to 64 characters of `a-z0-9-`.
 #[derive(
@@ -119,9 +119,7 @@ impl Cents {
 
 impl fmt::Display for Cents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cents = self.0.unsigned_abs();
-        let sign = if self.0 < 0 { "−" } else { "" };
-        write!(f, "{sign}{}.{:02}", grouped(cents / 100), cents % 100)
+        f.write_str(&format_cents(self.0))
     }
 }
 

@@ -8,9 +8,11 @@ use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_base::output::grouped;
 use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
-use holdfast_lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
+use holdfast_story::{
+    Detail, Drawing, Event, EventKind, Timeline, TimelineLane, Value as EventValue,
+};
 
 const PLAY_MS: u64 = 5_200;
 /// A click shows its result within ten seconds: the rest is for the orders and the page.
@@ -83,13 +85,14 @@ impl<'a> RaceView<'a> {
 
     /// Returns the drawing of two orders.
     pub fn drawing(&self) -> Option<TimelineView> {
-        self.is_duel().then(|| TimelineView::fitting(self.timeline(), self.language))
+        self.is_duel().then(|| TimelineView::from(Drawing::fitting(self.timeline(), self.language)))
     }
 
     /// Returns what the script needs to play the race.
     pub fn film(&self) -> Value {
         let Self { race, result, language } = *self;
-        let duel = self.is_duel().then(|| TimelineView::small(self.timeline(), language));
+        let duel =
+            self.is_duel().then(|| TimelineView::from(Drawing::small(self.timeline(), language)));
         let servers: Vec<String> =
             result.lanes.iter().take(2).map(|lane| server(lane, language)).collect();
         let verdict = self.verdict();
@@ -159,7 +162,7 @@ impl<'a> RaceView<'a> {
                 lane: place,
                 at_us,
                 detail: Detail {
-                    value: value.map(timeline::Value::Units),
+                    value: value.map(EventValue::Units),
                     is_loss: is_duplicate && kind == EventKind::Write,
                     ..Detail::default()
                 },

@@ -24,10 +24,11 @@ use holdfast_lab::scheduler_game::{
     Game, GameError, GameRules, GameStep, GameView, Level, NoRoom, OrderPosition, OrderResult,
     Player, Refusal, playable, playable_named,
 };
-use holdfast_lab::timeline::{Detail, Value, statement};
+use holdfast_lab::timeline::statement;
 use holdfast_lock::fenced::FENCES_PER_GRANT;
 use holdfast_shop::model::LedgerEntry;
 use holdfast_shop::probe::Point;
+use holdfast_story::{Detail, Value};
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]

@@ -134,6 +134,13 @@ impl ProgressLine {
     }
 }
 
+/// Formats an amount of money: `−1,234.50`.
+pub fn format_cents(cents: i64) -> String {
+    let sign = if cents < 0 { "−" } else { "" };
+    let amount = cents.unsigned_abs();
+    format!("{sign}{}.{:02}", grouped(amount / 100), amount % 100)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,56 +1,7 @@
-//! What several clients did at the same time: lanes with typed events, of a run's requests, a race
-//! or a violation that a judge found. Pages draw it as a swimlane, the terminal lists its events.
+//! The timelines of a run's requests: its lanes with their events, and what each strategy sent.
 
-mod activity;
-mod event;
-mod gone;
 mod requests;
 mod statement;
 
-pub use activity::{Activity, LaneState, Overlap};
-pub use event::{Detail, Event, EventKind, Value, format_ms};
-pub use requests::TracedRequest;
-pub use statement::statement;
-
-#[derive(Debug, Clone, Default)]
-pub struct Timeline {
-    pub lanes: Vec<TimelineLane>,
-    pub events: Vec<Event>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct TimelineLane {
-    pub name: String,
-    /// Replica that served the lane's request; may be empty.
-    pub replica: String,
-    /// True if the unit it sold was sold before.
-    pub is_duplicate: bool,
-}
-
-impl TimelineLane {
-    pub fn full_name(&self) -> String {
-        if self.replica.is_empty() {
-            return self.name.clone();
-        }
-        format!("{} · {}", self.replica, self.name)
-    }
-
-    /// Returns its name without what is told of it: `B` of `B, after the flush`.
-    pub fn short_name(&self) -> String {
-        let end = self.name.find([',', '，', '(', '（']).unwrap_or(self.name.len());
-        self.name[..end].trim().to_owned()
-    }
-}
-
-impl Timeline {
-    /// Returns, for each event, the index of the next one in its lane.
-    pub fn next_in_lane(&self) -> Vec<Option<usize>> {
-        let mut following = vec![None; self.lanes.len()];
-        let mut next: Vec<Option<usize>> = Vec::with_capacity(self.events.len());
-        for (index, event) in self.events.iter().enumerate().rev() {
-            next.push(following[event.lane].replace(index));
-        }
-        next.reverse();
-        next
-    }
-}
+pub use self::requests::{TracedRequest, timeline_of};
+pub use self::statement::statement;

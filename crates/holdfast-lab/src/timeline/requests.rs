@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::event::{Detail, Event, EventKind, Value};
-use super::gone;
 use super::statement::statement;
-use super::{Timeline, TimelineLane};
 use crate::run::{Lane, LaneEvent};
 use holdfast_base::messages::Language;
+use holdfast_shop::Strategy;
 use holdfast_shop::probe::Point;
-use holdfast_shop::{Cents, Strategy};
+use holdfast_story::{Detail, Event, EventKind, Timeline, TimelineLane, Value, with_gone_locks};
 
 #[derive(Debug, Clone, Copy)]
 pub struct TracedRequest<'a> {
@@ -25,45 +23,44 @@ pub struct TracedRequest<'a> {
 /// An event with the key of the lock that it concerns.
 type Keyed<'a> = (Event, &'a str);
 
-impl Timeline {
-    pub fn of_requests(requests: &[TracedRequest<'_>], language: Language) -> Self {
-        let events: Vec<&LaneEvent> =
-            requests.iter().flat_map(|request| &request.lane.events).collect();
-        let has_lock = events.iter().any(|event| event.event == Point::Held.name());
-        let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
-        keys.remove("");
-        let shared = shared_keys(requests);
+/// Returns the timeline of requests, with what follows from their events.
+pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeline {
+    let events: Vec<&LaneEvent> =
+        requests.iter().flat_map(|request| &request.lane.events).collect();
+    let has_lock = events.iter().any(|event| event.event == Point::Held.name());
+    let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
+    keys.remove("");
+    let shared = shared_keys(requests);
 
-        let mut lanes = Vec::with_capacity(requests.len());
-        let mut keyed: Vec<Keyed<'_>> = Vec::new();
-        for (place, request) in requests.iter().enumerate() {
-            lanes.push(TimelineLane {
-                name: request.lane.label.text(language),
-                replica: request.lane.replica.clone(),
-                is_duplicate: request.is_duplicate,
-            });
-            let own = request.lane.idempotency_key;
-            let key = shared.iter().find(|(shared, _)| Some(*shared) == own);
-            let key = key.map(|(_, name)| name.as_str());
-            keyed.extend(request.events(place, has_lock, keys.len() > 1, key));
-        }
-
-        keyed.sort_by_key(|(event, _)| event.at_us);
-        let first_us = keyed.first().map_or(0, |(event, _)| event.at_us);
-        for (event, _) in &mut keyed {
-            event.at_us -= first_us;
-        }
-
-        let actors: BTreeSet<usize> =
-            (0..requests.len()).filter(|place| requests[*place].lane.is_actor()).collect();
-        let events = gone::with_gone_locks(keyed, &lanes, &actors);
-        let mut timeline = Self { lanes, events };
-        // The losses of a load are known from its ledger.
-        if requests.iter().all(|request| request.lane.arm.is_none()) {
-            timeline.mark_stale_writes();
-        }
-        timeline
+    let mut lanes = Vec::with_capacity(requests.len());
+    let mut keyed: Vec<Keyed<'_>> = Vec::new();
+    for (place, request) in requests.iter().enumerate() {
+        lanes.push(TimelineLane {
+            name: request.lane.label.text(language),
+            replica: request.lane.replica.clone(),
+            is_duplicate: request.is_duplicate,
+        });
+        let own = request.lane.idempotency_key;
+        let key = shared.iter().find(|(shared, _)| Some(*shared) == own);
+        let key = key.map(|(_, name)| name.as_str());
+        keyed.extend(request.events(place, has_lock, keys.len() > 1, key));
     }
+
+    keyed.sort_by_key(|(event, _)| event.at_us);
+    let first_us = keyed.first().map_or(0, |(event, _)| event.at_us);
+    for (event, _) in &mut keyed {
+        event.at_us -= first_us;
+    }
+
+    let actors: BTreeSet<usize> =
+        (0..requests.len()).filter(|place| requests[*place].lane.is_actor()).collect();
+    let events = with_gone_locks(keyed, &lanes, &actors);
+    let mut timeline = Timeline { lanes, events };
+    // The losses of a load are known from its ledger.
+    if requests.iter().all(|request| request.lane.arm.is_none()) {
+        timeline.mark_stale_writes();
+    }
+    timeline
 }
 
 impl<'a> TracedRequest<'a> {
@@ -135,7 +132,7 @@ impl<'a> TracedRequest<'a> {
         let value = traced.value.map(|value| match kind {
             EventKind::Expired => Value::Ms(value.unsigned_abs()),
             EventKind::Stale | EventKind::Committed => Value::Units(value),
-            _ if is_money => Value::Money(Cents(value)),
+            _ if is_money => Value::Cents(value),
             _ => Value::Units(value),
         });
 
@@ -242,7 +239,7 @@ mod tests {
             .iter()
             .map(|lane| TracedRequest { lane, is_duplicate: false, strategy: None })
             .collect();
-        let timeline = Timeline::of_requests(&requests, Language::English);
+        let timeline = timeline_of(&requests, Language::English);
         let ends = [EventKind::Sent, EventKind::Answered];
         let events = timeline.events.iter().filter(|event| !ends.contains(&event.kind));
         let sentence = |event: &Event| {
@@ -317,7 +314,7 @@ mod tests {
         ] {
             let strategy = Strategy::named(strategy);
             let request = TracedRequest { lane: &a, is_duplicate: false, strategy };
-            let timeline = Timeline::of_requests(&[request], Language::English);
+            let timeline = timeline_of(&[request], Language::English);
             let told = timeline.events.iter().map(|it| it.text(Language::English));
             assert!(told.map(|it| format!("A {it}")).any(|it| it == expected), "{expected}");
             let statements = timeline.events.iter().filter_map(|it| it.detail.statement.as_deref());

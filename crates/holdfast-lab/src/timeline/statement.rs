@@ -1,14 +1,14 @@
 //! What a strategy sends to Postgres or Redis at a probe point, as far as strategies differ in it.
 
-use super::event::{Detail, Value};
 use holdfast_shop::Strategy;
 use holdfast_shop::probe::Point;
 use holdfast_shop::strategy::{Isolation, ReadMethod, WriteGuard};
+use holdfast_story::{Detail, Value};
 
 /// Returns the row's table, its value and key, and the ledger.
 fn tables(detail: &Detail) -> [&'static str; 4] {
     match detail.value {
-        Some(Value::Money(_)) => ["accounts", "balance_cents", "user_id", "balance_ledger"],
+        Some(Value::Cents(_)) => ["accounts", "balance_cents", "user_id", "balance_ledger"],
         _ => ["items", "stock", "sku", "stock_ledger"],
     }
 }
@@ -75,8 +75,7 @@ fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
 fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
     let [row, column, key, ledger] = tables(detail);
     let value = match detail.value {
-        Some(Value::Units(value)) => value.to_string(),
-        Some(Value::Money(cents)) => cents.0.to_string(),
+        Some(Value::Units(value) | Value::Cents(value)) => value.to_string(),
         Some(Value::Status(_) | Value::Ms(_)) | None => "$2".to_owned(),
     };
 

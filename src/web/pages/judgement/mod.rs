@@ -23,7 +23,7 @@ use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{
     self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, UNDISTURBED, Violation,
 };
-use holdfast_lab::timeline::{Detail, Event, EventKind, Timeline, TimelineLane, Value};
+use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane, Value};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -195,7 +195,8 @@ impl<'a> JudgementView<'a> {
         let mut timeline = timeline(&violation.events);
         let overlaps = timeline.overlaps(violation.kind == "overlap");
         timeline.put_involved_lanes_first(&overlaps);
-        Some(TimelineView::scrolled(timeline, overlaps, id, self.language))
+        let drawing = Drawing::scrolled(timeline, overlaps, self.language);
+        Some(TimelineView::from(drawing).labelled_by(id))
     }
 
     fn not_drawn(&self) -> String {

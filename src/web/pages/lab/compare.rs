@@ -8,8 +8,9 @@ use crate::web::pages::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, LabRun, Lane, LaneEvent};
-use holdfast_lab::timeline::{Timeline, TracedRequest};
+use holdfast_lab::timeline::{TracedRequest, timeline_of};
 use holdfast_shop::Strategy;
+use holdfast_story::Drawing;
 
 /// Id of the scene that compares.
 const SCENE: &str = "compare";
@@ -52,11 +53,11 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
         let strategy = lane.strategy.as_deref().and_then(Strategy::named);
         TracedRequest { lane, is_duplicate: false, strategy }
     });
-    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
+    let timeline = timeline_of(&requests.collect::<Vec<_>>(), language);
     Some(Player {
         scene: SCENE.to_owned(),
         sentence: Some(sentence),
-        track: TimelineView::to_scale(timeline, language),
+        track: TimelineView::from(Drawing::to_scale(timeline, language)),
         beside: None,
     })
 }

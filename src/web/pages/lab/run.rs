@@ -25,7 +25,8 @@ use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::progress::{self, HandInResult};
 use holdfast_lab::run::{Journey, LabRun, LabRunState, RunRequest};
 use holdfast_lab::store::{MAX_QUEUED_RUNS, NewRun};
-use holdfast_lab::what_if::{self, Handle};
+use holdfast_lab::what_if;
+use holdfast_story::Handle;
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]

@@ -12,9 +12,10 @@ use holdfast_base::messages::Language;
 use holdfast_lab::fork_pair::ForkPair;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
-use holdfast_lab::timeline::{Timeline, TracedRequest, format_ms};
-use holdfast_lab::what_if::{self, Handle};
+use holdfast_lab::timeline::{TracedRequest, timeline_of};
+use holdfast_lab::what_if;
 use holdfast_shop::Strategy;
+use holdfast_story::{Drawing, Handle, Timeline, format_ms};
 
 /// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
 pub const MAX_DRAWN_FORKS: usize = 8;
@@ -88,7 +89,7 @@ pub fn draw(
         let is_duplicate = Some(lane.request_id) != first;
         TracedRequest { lane, is_duplicate, strategy }
     });
-    Some(TimelineView::fitting(Timeline::of_requests(&requests, language), language))
+    Some(TimelineView::from(Drawing::fitting(timeline_of(&requests, language), language)))
 }
 
 pub fn apart([one, other]: &[&Lane; 2]) -> String {
@@ -160,15 +161,15 @@ pub fn player(
         }
         let of_scene = timeline(run, scene, language);
         let track = match handles {
-            [] => TimelineView::fitting(of_scene, language),
-            handles => TimelineView::handled(of_scene, handles, language),
+            [] => TimelineView::from(Drawing::fitting(of_scene, language)),
+            handles => TimelineView::from(Drawing::handled(of_scene, handles, language)),
         };
         let beside = lesson.and_then(Lesson::beside);
         let beside = groups.iter().find(|group| Some(group[0].scene.as_str()) == beside);
         let beside = beside.filter(|beside| budget.admits(beside));
         let Some(beside) = beside else { return Some(drawn(scene, track)) };
 
-        let below = TimelineView::fitting(timeline(run, beside, language), language);
+        let below = TimelineView::from(Drawing::fitting(timeline(run, beside, language), language));
         let lanes: Vec<Lane> = beside.iter().copied().cloned().collect();
         let late = [("ms", what_if::late_ms(&lanes).into())];
         let retry_ms = run.request.retry_ms.unwrap_or(what_if::RETRY_MS);
@@ -194,7 +195,10 @@ pub fn player(
     }
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
     let scene = small.or(groups.first()).filter(|scene| budget.admits(scene))?;
-    Some(drawn(scene, TimelineView::fitting(timeline(run, scene, language), language)))
+    Some(drawn(
+        scene,
+        TimelineView::from(Drawing::fitting(timeline(run, scene, language), language)),
+    ))
 }
 
 /// Returns the scenes, up to what a page draws.
@@ -278,7 +282,7 @@ fn timeline(run: &LabRun, scene: &[&Lane], language: Language) -> Timeline {
             TracedRequest { lane, is_duplicate, strategy }
         })
         .collect();
-    Timeline::of_requests(&requests, language)
+    timeline_of(&requests, language)
 }
 
 pub fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
@@ -291,8 +295,8 @@ pub fn draw_computed(lanes: &[Lane], handles: &[Handle], language: Language) -> 
         let strategy = lane.strategy.as_deref().and_then(Strategy::named);
         TracedRequest { lane, is_duplicate: false, strategy }
     });
-    let timeline = Timeline::of_requests(&requests.collect::<Vec<_>>(), language);
-    TimelineView::handled(timeline, handles, language)
+    let timeline = timeline_of(&requests.collect::<Vec<_>>(), language);
+    TimelineView::from(Drawing::handled(timeline, handles, language))
 }
 
 fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
@@ -310,6 +314,6 @@ fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
     Scene {
         id: scene[0].scene.clone(),
         title,
-        track: TimelineView::fitting(timeline(run, scene, language), language),
+        track: TimelineView::from(Drawing::fitting(timeline(run, scene, language), language)),
     }
 }

@@ -5,7 +5,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::overlaps::{Work, merge};
 use super::*;
-use crate::timeline::{Detail, Event, TimelineLane, Value};
+use crate::{Detail, Event, TimelineLane, Value};
 
 fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
     let detail = Detail { value: value.map(Value::Units), ..Detail::default() };
@@ -311,4 +311,45 @@ fn one_pass_finds_the_overlaps_of_all_pairs() {
         }
     }
     assert!(found > 10_000, "{found} overlaps are too few to compare");
+}
+
+/// The definition: each write is compared with all others.
+fn stale_of_pairs(timeline: &Timeline) -> Vec<usize> {
+    let writes = timeline.stored_writes();
+    let detail = |index: usize| &timeline.events[index].detail;
+    let is_stale = |own: &&StoredWrite| {
+        let reads = (0..own.write).rev().filter(|index| {
+            let event = &timeline.events[*index];
+            event.kind == EventKind::Read && event.lane == own.lane
+        });
+        let mut reads = reads.filter(|index| detail(*index).key == detail(own.write).key);
+        let Some(read) = reads.next() else { return false };
+
+        let others = writes.iter().filter(|other| {
+            let is_between = read < other.done && other.done < own.done;
+            let is_same = detail(other.write).key == detail(own.write).key;
+            is_between && is_same && other.lane != own.lane
+        });
+        let last = others.max_by_key(|other| other.done);
+        last.is_some_and(|other| detail(other.write).value != detail(read).value)
+    };
+    let stale = writes.iter().filter(is_stale).map(|write| write.write);
+    stale.collect()
+}
+
+#[test]
+fn one_pass_finds_the_stale_writes_of_all_pairs() {
+    let mut rng = StdRng::seed_from_u64(55);
+    let mut found = 0;
+    for _ in 0..10_000 {
+        let mut timeline = random_events(&mut rng);
+        for event in &mut timeline.events {
+            event.detail.key = rng.random_bool(0.3).then(|| "sku tea".to_owned());
+        }
+        let mut stale = timeline.stale_writes();
+        stale.sort_unstable();
+        assert_eq!(stale, stale_of_pairs(&timeline), "{:#?}", timeline.events);
+        found += stale.len();
+    }
+    assert!(found > 1_000, "{found} stale writes are too few to compare");
 }

@@ -3,8 +3,8 @@
 use super::axis::Percent;
 use super::labels::{WIDTHS, text_width};
 use super::size::ROW_HEIGHT;
+use crate::{Overlap, Timeline};
 use holdfast_base::messages::Language;
-use holdfast_lab::timeline::{Overlap, Timeline};
 
 /// Rows of words below the lanes.
 const ROWS: usize = 3;
@@ -91,7 +91,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use holdfast_lab::timeline::{Detail, Event, EventKind, TimelineLane, Value};
+    use crate::{Detail, Event, EventKind, TimelineLane, Value};
 
     fn read(lane: usize, value: i64) -> Event {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };

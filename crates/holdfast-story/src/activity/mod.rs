@@ -3,12 +3,12 @@
 
 mod overlaps;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strum::IntoStaticStr;
 
-use super::Timeline;
-use super::event::{Event, EventKind};
+use crate::Timeline;
+use crate::event::EventKind;
 
 pub use overlaps::Overlap;
 
@@ -131,6 +131,30 @@ struct StoredWrite {
     write: usize,
     /// Its commit, or the write itself where no lane shows commits.
     done: usize,
+    lane: usize,
+    /// The last read of the same key in its lane before it.
+    read: Option<usize>,
+}
+
+/// The last write that was stored, and the last one of another lane than its.
+#[derive(Debug, Default)]
+struct LatestWrites {
+    last: Option<StoredWrite>,
+    of_another: Option<StoredWrite>,
+}
+
+impl LatestWrites {
+    fn add(&mut self, write: StoredWrite) {
+        let before = self.last.replace(write);
+        if before.is_some_and(|before| before.lane != write.lane) {
+            self.of_another = before;
+        }
+    }
+
+    /// Returns the last write of another lane than this one.
+    fn of_others(&self, lane: usize) -> Option<StoredWrite> {
+        self.last.filter(|last| last.lane != lane).or(self.of_another)
+    }
 }
 
 impl Timeline {
@@ -187,47 +211,68 @@ impl Timeline {
     /// Marks the writes that lost an update: since the writer's read, another lane had stored
     /// another value than the one that was read.
     pub fn mark_stale_writes(&mut self) {
-        let writes = self.stored_writes();
-        let stale = writes.iter().filter(|write| self.is_stale(write, &writes));
-        let stale: Vec<usize> = stale.map(|write| write.write).collect();
-        for write in stale {
+        for write in self.stale_writes() {
             self.events[write].detail.is_loss = true;
         }
+    }
+
+    /// Returns the writes that lost an update, found in one pass over all in the order in which
+    /// they were stored: a file of a visitor may have thousands.
+    fn stale_writes(&self) -> Vec<usize> {
+        let mut writes = self.stored_writes();
+        writes.sort_by_key(|write| write.done);
+
+        let mut latest: BTreeMap<Option<&str>, LatestWrites> = BTreeMap::new();
+        let mut stale = Vec::new();
+        for own in writes {
+            let latest = latest.entry(self.events[own.write].detail.key.as_deref()).or_default();
+            let is_stale = own.read.zip(latest.of_others(own.lane)).is_some_and(|(read, other)| {
+                let value = |index: usize| self.events[index].detail.value;
+                read < other.done && value(other.write) != value(read)
+            });
+
+            if is_stale {
+                stale.push(own.write);
+            }
+            latest.add(own);
+        }
+        stale
     }
 
     /// Returns the writes that were neither rejected nor rolled back.
     fn stored_writes(&self) -> Vec<StoredWrite> {
         let next = self.next_in_lane();
-        let is_commit = |index: &usize| self.events[*index].kind == EventKind::Committed;
-        let shows_commits = (0..self.events.len()).any(|index| is_commit(&index));
+        let commits = self.next_commits();
+        let shows_commits = self.events.iter().any(|event| event.kind == EventKind::Committed);
 
-        let accepted = (0..self.events.len()).filter(|index| self.is_accepted(*index, &next));
-        let stored = accepted.filter_map(|write| {
-            let mut later = std::iter::successors(next[write], |index| next[*index]);
-            let done = if shows_commits { later.find(is_commit)? } else { write };
-            Some(StoredWrite { write, done })
-        });
-        stored.collect()
+        let mut reads = BTreeMap::new();
+        let mut writes = Vec::new();
+        for (index, event) in self.events.iter().enumerate() {
+            let of_lane = (event.lane, event.detail.key.as_deref());
+            if event.kind == EventKind::Read {
+                reads.insert(of_lane, index);
+            }
+
+            let done = if shows_commits { commits[index] } else { Some(index) };
+            if let Some(done) = done.filter(|_| self.is_accepted(index, &next)) {
+                let read = reads.get(&of_lane).copied();
+                writes.push(StoredWrite { write: index, done, lane: event.lane, read });
+            }
+        }
+        writes
     }
 
-    /// Returns whether a write lost an update, given all writes.
-    fn is_stale(&self, own: &StoredWrite, writes: &[StoredWrite]) -> bool {
-        let Event { lane, detail, .. } = &self.events[own.write];
-        let own_read = self.events[..own.write].iter().rposition(|event| {
-            let is_read = event.kind == EventKind::Read && event.detail.key == detail.key;
-            is_read && event.lane == *lane
-        });
-        let Some(read) = own_read else { return false };
-
-        let others = writes.iter().filter(|other| {
-            let event = &self.events[other.write];
-            let is_between = read < other.done && other.done < own.done;
-            is_between && event.lane != *lane && event.detail.key == detail.key
-        });
-        let last = others.max_by_key(|other| other.done);
-        last.is_some_and(|other| {
-            self.events[other.write].detail.value != self.events[read].detail.value
-        })
+    /// Returns, for each event, the index of the next commit in its lane.
+    fn next_commits(&self) -> Vec<Option<usize>> {
+        let mut next = vec![None; self.lanes.len()];
+        let mut commits = vec![None; self.events.len()];
+        for (index, event) in self.events.iter().enumerate().rev() {
+            commits[index] = next[event.lane];
+            if event.kind == EventKind::Committed {
+                next[event.lane] = Some(index);
+            }
+        }
+        commits
     }
 
     /// Moves the lanes that took part in an overlap or lost an update before the others.

@@ -5,8 +5,7 @@ use std::fmt;
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
 use holdfast_base::messages::{Language, Message, is_chinese};
-use holdfast_base::output::grouped;
-use holdfast_shop::Cents;
+use holdfast_base::output::{format_cents, grouped};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -37,7 +36,7 @@ pub struct Detail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Units(i64),
-    Money(Cents),
+    Cents(i64),
     Status(u16),
     Ms(u64),
 }
@@ -49,7 +48,7 @@ impl fmt::Display for Value {
                 let sign = if *units < 0 { "−" } else { "" };
                 write!(f, "{sign}{}", grouped(units.unsigned_abs()))
             }
-            Self::Money(cents) => cents.fmt(f),
+            Self::Cents(cents) => f.write_str(&format_cents(*cents)),
             Self::Status(status) => status.fmt(f),
             Self::Ms(ms) => write!(f, "{} ms", grouped(*ms)),
         }
@@ -170,6 +169,30 @@ impl EventKind {
         self.into()
     }
 
+    /// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only sign.
+    pub fn shape(&self) -> &'static str {
+        match self {
+            Self::Killed | Self::Broken | Self::Busy => "cross",
+            Self::Gone | Self::Absent => Self::Lost.name(),
+            Self::Left | Self::Removed => Self::Release.name(),
+            Self::Stale => Self::Refused.name(),
+            Self::Deducted => Self::Read.name(),
+            Self::Continued | Self::Restarted => Self::Resumed.name(),
+            Self::Cut => Self::Disconnected.name(),
+            Self::Tries | Self::Autocommit => Self::Commit.name(),
+            Self::Sent
+            | Self::Begin
+            | Self::Wait
+            | Self::Expire
+            | Self::End
+            | Self::Works
+            | Self::Worked
+            | Self::Answered
+            | Self::Other(_) => "dot",
+            kind => kind.name(),
+        }
+    }
+
     /// Returns what its mark means, in a word or two.
     pub fn legend(&self, language: Language) -> String {
         language.text(&format!("swimlane-legend-{}", self.name()))
@@ -177,7 +200,7 @@ impl EventKind {
 }
 
 impl Event {
-    pub(super) fn without_detail(lane: usize, at_us: u64, kind: EventKind) -> Self {
+    pub fn without_detail(lane: usize, at_us: u64, kind: EventKind) -> Self {
         Self { lane, at_us, kind, detail: Detail::default() }
     }
 
@@ -290,7 +313,7 @@ impl Event {
 
 impl EventKind {
     /// Returns whether nothing that a lane did goes on after an event.
-    pub(super) fn ends_lane(&self) -> bool {
+    pub(crate) fn ends_lane(&self) -> bool {
         matches!(
             self,
             Self::Busy

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::labels::text_width;
-use holdfast_lab::timeline::{Event, format_ms};
+use crate::{Event, format_ms};
 
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::TimelineLane;
-use super::event::{Detail, Event, EventKind};
+use crate::TimelineLane;
+use crate::event::{Detail, Event, EventKind};
 
 /// The lanes that have a lock, by its key. A lock admits one, so that is the last one.
 type Holders<'a> = BTreeMap<&'a str, usize>;
 
 /// Adds to the events when a lane's lock was gone, and names, in a delete by a client, whose lock
 /// it was. `actors` are lanes without a request, such as Redis.
-pub(super) fn with_gone_locks(
+pub fn with_gone_locks(
     events: Vec<(Event, &str)>,
     lanes: &[TimelineLane],
     actors: &BTreeSet<usize>,

@@ -10,7 +10,7 @@ const MAX_DRAG: f64 = 200.0;
 
 /// Heights in pixels, from the top of the drawing or of a lane, and the scale of time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Size {
+pub struct Size {
     /// Height of the axis above the lanes; 0 without one.
     pub axis: i32,
     pub lane: i32,

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::timeline::Timeline;
-use crate::timeline::event::{Event, EventKind, Value};
+use crate::Timeline;
+use crate::event::{Event, EventKind, Value};
 
 /// A time in which several lanes worked on one value.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Draws a timeline as SVG, with the list of its events in words.
+//! The drawing of a timeline: where its lanes, bars, marks and labels are. The template
+//! `parts/timeline.html` makes SVG of it.
 //!
 //! Places on the time axis are percentages of its width. A drawing that *fits* is as wide as its
 //! box, on a phone too, and shows of its labels those that have room ([`labels`]); a *scrolled* one
@@ -10,18 +11,16 @@ mod labels;
 mod size;
 
 use std::collections::BTreeSet;
-
-use askama::Template;
+use std::ops::RangeInclusive;
 
 use self::axis::{Axis, Percent, label_width};
 use self::bands::BandText;
 use self::labels::{Label, WIDTHS, Wanted};
 use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, ROW_HEIGHT, SCROLLED, SMALL, Size};
+use crate::activity::{Activity, LaneState, Overlap};
+use crate::event::{Event, EventKind};
+use crate::{Timeline, TimelineLane};
 use holdfast_base::messages::Language;
-use holdfast_lab::timeline::{
-    Activity, Event, EventKind, LaneState, Overlap, Timeline, TimelineLane,
-};
-use holdfast_lab::what_if::Handle;
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
 const MAX_LABELLED_LANES: usize = 4;
@@ -30,14 +29,37 @@ const ALL_WIDTHS: &str = "narrow middle wide full";
 
 /// A label, and the widths of the drawing at which it is shown.
 #[derive(Debug)]
-struct Shown {
-    label: Label,
-    widths: String,
+pub struct Shown {
+    pub label: Label,
+    pub widths: String,
 }
 
-#[derive(Debug, Template)]
-#[template(path = "parts/timeline.html")]
-pub struct TimelineView {
+/// A cause of what a drawing shows, which a visitor can drag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    /// Field of a request for a run, in milliseconds.
+    pub field: &'static str,
+    /// What it was in this run.
+    pub value: u64,
+    pub range: RangeInclusive<u64>,
+    /// The event of a lane that it moves.
+    pub event: EventKind,
+}
+
+impl Handle {
+    pub fn new(
+        field: &'static str,
+        value: u64,
+        range: RangeInclusive<u64>,
+        event: EventKind,
+    ) -> Self {
+        let value = value.clamp(*range.start(), *range.end());
+        Self { field, value, range, event }
+    }
+}
+
+#[derive(Debug)]
+pub struct Drawing {
     language: Language,
     pub timeline: Timeline,
     /// What the lane of each event does until its next one.
@@ -45,21 +67,18 @@ pub struct TimelineView {
     next: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,
     /// The labels of each event, which may differ by the width of the drawing.
-    labels: Vec<Vec<Shown>>,
+    pub labels: Vec<Vec<Shown>>,
     /// The words on the overlaps of a drawing that fits its box.
     bands: Vec<BandText>,
     /// The top of each lane, and the end of the last one.
     tops: Vec<i32>,
-    axis: Axis,
-    size: Size,
+    pub axis: Axis,
+    pub size: Size,
     /// The causes that can be dragged: the field and the event that shows it.
-    grips: Vec<(&'static str, usize)>,
-    pub is_animated: bool,
-    /// Id of the description of a scrolled drawing; empty for one that fits.
-    labelled_by: String,
+    pub grips: Vec<(&'static str, usize)>,
 }
 
-impl TimelineView {
+impl Drawing {
     /// Draws a timeline that fits its box, for a playback.
     pub fn fitting(timeline: Timeline, language: Language) -> Self {
         if timeline.lanes.len() > MAX_LABELLED_LANES {
@@ -79,7 +98,7 @@ impl TimelineView {
         // A cause is one of the first request, unless only others show it.
         let grip = |handle: &Handle| {
             let events = || view.timeline.events.iter().enumerate();
-            let named = |event: &Event| event.kind.name() == handle.event;
+            let named = |event: &Event| event.kind == handle.event;
             let first = events().find(|(_, event)| event.lane == 0 && named(event));
             let any = first.or_else(|| events().find(|(_, event)| named(event)));
             Some((handle.field, any?.0))
@@ -89,7 +108,7 @@ impl TimelineView {
     }
 
     /// Returns the time that a drawing with grips is wide, in ms, by the scale of a drag.
-    fn span_ms(&self) -> String {
+    pub fn span_ms(&self) -> String {
         format!("{:.0}", self.axis.width / self.size.scale.pixels_per_ms)
     }
 
@@ -106,14 +125,8 @@ impl TimelineView {
     }
 
     /// Draws a timeline as wide as its labels need.
-    pub fn scrolled(
-        timeline: Timeline,
-        overlaps: Vec<Overlap>,
-        labelled_by: &str,
-        language: Language,
-    ) -> Self {
-        let view = Self::new(timeline, overlaps, SCROLLED, language);
-        Self { labelled_by: labelled_by.to_owned(), ..view }
+    pub fn scrolled(timeline: Timeline, overlaps: Vec<Overlap>, language: Language) -> Self {
+        Self::new(timeline, overlaps, SCROLLED, language)
     }
 
     fn new(timeline: Timeline, overlaps: Vec<Overlap>, size: Size, language: Language) -> Self {
@@ -144,8 +157,6 @@ impl TimelineView {
             axis,
             size,
             grips: Vec::new(),
-            is_animated: false,
-            labelled_by: String::new(),
         };
 
         view.labels =
@@ -223,14 +234,10 @@ impl TimelineView {
         self.axis.place(index).0 / 100.0
     }
 
-    fn begin(&self, index: &usize) -> String {
-        fade_begin(self.place(*index))
-    }
-
-    /// Returns the part of an animation that is over when the first overlap begins.
-    fn begin_of_overlap(&self) -> String {
+    /// Returns the place at which the first overlap begins, from 0 to 1.
+    pub fn place_of_overlap(&self) -> f64 {
         let from_us = self.overlaps.first().map_or(0, |overlap| overlap.from_us);
-        fade_begin(self.axis.place_of(from_us).0 / 100.0)
+        self.axis.place_of(from_us).0 / 100.0
     }
 
     pub fn list_title(&self) -> String {
@@ -261,7 +268,7 @@ impl TimelineView {
         let kinds: BTreeSet<&str> =
             self.timeline.events.iter().map(|event| event.kind.name()).collect();
         let drawn = EventKind::KEY.iter().filter(|kind| kinds.contains(kind.name()));
-        let sign = |kind: &EventKind| (kind.name(), shape(kind), kind.legend(self.language));
+        let sign = |kind: &EventKind| (kind.name(), kind.shape(), kind.legend(self.language));
         drawn.map(sign).collect()
     }
 
@@ -282,7 +289,7 @@ impl TimelineView {
     }
 
     /// Returns the server of a lane in words, if it is known by its port.
-    fn server(&self, lane: &TimelineLane) -> String {
+    pub fn server(&self, lane: &TimelineLane) -> String {
         match lane.replica.parse::<u16>() {
             Ok(_) => {
                 let port = [("port", lane.replica.as_str().into())];
@@ -292,11 +299,11 @@ impl TimelineView {
         }
     }
 
-    fn width(&self) -> String {
+    pub fn width(&self) -> String {
         if self.size.axis > 0 { format!("{:.0}", self.axis.width) } else { "100%".to_owned() }
     }
 
-    fn bottom(&self) -> i32 {
+    pub fn bottom(&self) -> i32 {
         self.top(&self.timeline.lanes.len())
     }
 
@@ -304,26 +311,26 @@ impl TimelineView {
         self.bottom() + if self.overlaps.is_empty() { MARGIN } else { self.size.foot }
     }
 
-    fn top(&self, lane: &usize) -> i32 {
+    pub fn top(&self, lane: &usize) -> i32 {
         self.tops.get(*lane).copied().unwrap_or(0)
     }
 
-    fn x(&self, index: &usize) -> Percent {
+    pub fn x(&self, index: &usize) -> Percent {
         self.axis.place(*index)
     }
 
     /// Returns the y of a label's baseline.
-    fn label_y(&self, event: &Event, label: &Label) -> i32 {
+    pub fn label_y(&self, event: &Event, label: &Label) -> i32 {
         let row = i32::try_from(label.row).unwrap_or(0);
         self.top(&event.lane) + self.size.label + ROW_HEIGHT * row
     }
 
-    fn activity(&self, index: &usize) -> Activity {
+    pub fn activity(&self, index: &usize) -> Activity {
         self.states[*index].activity
     }
 
     /// Returns place, width and height of the bar behind an event; a thin line for an idle lane.
-    fn bar(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
+    pub fn bar(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
         let is_idle = self.activity(index) == Activity::Idle;
         // A lock may outlive the drawing; one whose write was rejected is done.
         let is_over = is_idle || self.timeline.events[*index].kind == EventKind::Refused;
@@ -335,7 +342,7 @@ impl TimelineView {
     }
 
     /// Returns place, width and height of the sign of a pause, which lies in the bar.
-    fn pause(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
+    pub fn pause(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
         let is_paused = self.states[*index].is_paused() && self.next[*index].is_some();
         let (from, width) = self.until_next(index);
         is_paused.then_some((from, width, self.size.bar_height / 2 - 1))
@@ -348,7 +355,7 @@ impl TimelineView {
         (from, Percent(to.0 - from.0))
     }
 
-    fn spans(&self) -> Vec<(Percent, Percent)> {
+    pub fn spans(&self) -> Vec<(Percent, Percent)> {
         let span = |overlap: &Overlap| {
             let from = self.axis.place_of(overlap.from_us);
             (from, Percent(self.axis.place_of(overlap.to_us).0 - from.0))
@@ -358,7 +365,7 @@ impl TimelineView {
 
     /// Returns the words on the overlaps, their middles, how far they are above the last row, and
     /// the widths at which they are shown. In a scrolled drawing the first band has words.
-    fn overlap_labels(&self) -> Vec<(String, Percent, i32, &'static str)> {
+    pub fn overlap_labels(&self) -> Vec<(String, Percent, i32, &'static str)> {
         if self.size.axis == 0 {
             let rows = self.band_rows();
             let of_band = |band: &BandText| {
@@ -392,30 +399,6 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
     }
 }
 
-/// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only sign.
-fn shape(kind: &EventKind) -> &'static str {
-    match kind {
-        EventKind::Killed | EventKind::Broken | EventKind::Busy => "cross",
-        EventKind::Gone | EventKind::Absent => EventKind::Lost.name(),
-        EventKind::Left | EventKind::Removed => EventKind::Release.name(),
-        EventKind::Stale => EventKind::Refused.name(),
-        EventKind::Deducted => EventKind::Read.name(),
-        EventKind::Continued | EventKind::Restarted => EventKind::Resumed.name(),
-        EventKind::Cut => EventKind::Disconnected.name(),
-        EventKind::Tries | EventKind::Autocommit => EventKind::Commit.name(),
-        EventKind::Sent
-        | EventKind::Begin
-        | EventKind::Wait
-        | EventKind::Expire
-        | EventKind::End
-        | EventKind::Works
-        | EventKind::Worked
-        | EventKind::Answered
-        | EventKind::Other(_) => "dot",
-        kind => kind.name(),
-    }
-}
-
 /// Returns how late a label is placed: what a drawing is about first, then reads and writes.
 fn rank(event: &Event) -> u8 {
     match &event.kind {
@@ -425,12 +408,6 @@ fn rank(event: &Event) -> u8 {
         _ if is_main(event) => 1,
         _ => 2,
     }
-}
-
-/// Returns the part of an animation that is over when a place of the playback, from 0 to 1, is
-/// reached; the rest shows the end.
-pub fn fade_begin(at: f64) -> String {
-    format!("{:.3}", 0.02 + at * 0.6)
 }
 
 fn is_main(event: &Event) -> bool {
