@@ -29,8 +29,7 @@ def judged_list(t, list_page):
     search = f"""<form class="search" id="search" role="search" data-none="{t("site-search-none", words="%")}" data-one="{t("site-search-found", count=1)}" data-other="{t("site-search-found", count="%")}" data-rows="{t("site-search-rows", locks="%locks", rows="%rows")}" hidden><label for="words">{t("site-search")}</label>
 <input id="words" type="search" autocomplete="off" aria-describedby="words-about"> <span class="hint" id="words-about">{t("site-search-about")}</span>
 <output for="words" id="found"></output></form>
-<p><b>{t("site-judged-not-compared")}</b></p>
-<p>{t("site-judged-read")} <a href="docs/judge.html">{t("site-judged-own")}</a></p>
+<p><a href="docs/judge.html">{t("site-judged-own")}</a></p>
 """
     main = main.replace('<div class="scroll"', search + '<div class="scroll"', 1)
     main += f"""
@@ -57,33 +56,10 @@ def add_search_words(page, judgements):
 
 
 def judged_page(t, name, page):
-    content = both_halves(t, name, without_crumb(main_of(page)))
+    content = without_crumb(main_of(page))
     main = f'<p class="crumb"><a href="../judged.html">{t("judge-title")}</a></p>\n{content}'
     title = unescape(re.search(r"<h1>(.*?)</h1>", main)[1])
     return Page(t, f"judged/{name}.html", title, main, ("swimlane.css", "judged.css"), ("charts.js",))
-
-
-def both_halves(t, name, main):
-    """Says of a lock with fences what it does with a store that checks them, and without, in verdicts
-    of the same size; of each that lost updates, that their numbers are not compared."""
-    with_fence = re.split("[:：]", t("judge-fence-safe"))[0]
-    verdict = r'(?s)<p class="saved-verdict([^"]*)">(?:<span aria-hidden="true">(.*?)</span>)?\s*(.*?)</p>'
-    found = re.search(rf'{verdict}(\s*<p class="judged-note">({with_fence}.*?)</p>)?', main)
-    if not found or with_fence in main and not found[5]:
-        raise SystemExit(f"site: the verdict on {name} is not understood")
-    loss, mark, text, _, fenced = found.groups()
-    halves = found[0]
-    if fenced:
-        is_safe = fenced == t("judge-fence-safe")
-        first = ("", "✓", t("site-judged-fence-safe")) if is_safe else (" loss", "▲", fenced)
-        second = (loss, mark or "✓", t("site-judged-no-fence", verdict=text[0].lower() + text[1:]))
-        halves = "\n".join(
-            f'<p class="saved-verdict half{kind}"><span aria-hidden="true">{sign}</span> {words}</p>'
-            for kind, sign, words in (first, second)
-        )
-    if "loss" in halves:
-        halves += f'\n<p class="judged-note">{t("site-judged-not-compared")}</p>'
-    return main.replace(found[0], halves, 1)
 
 
 def lessons_page(t, sizes):

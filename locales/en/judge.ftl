@@ -48,8 +48,11 @@ judge-verdict-safe-touched = No lost update { $faults ->
    *[other] under the { $faults } faults that touch it
 }; { $others } do not apply
 judge-verdict-nothing = Nothing was judged: no fault ran
-judge-fence-safe = If each write also demands the fence: no lost update.
-judge-fence-lost = If each write also demands the fence: updates are still lost under { $faults }.
+judge-half-fence-safe = With its fence, which the store checks: nothing lost
+judge-half-fence-lost = With its fence, which the store checks: updates are still lost under { $faults }
+judge-half-no-fence = Without a store that checks it: { $verdict }
+judge-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
+judge-list-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.
 judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults

@@ -39,8 +39,11 @@ judge-verdict-safe-touched = { $faults ->
    *[other] 在触及它的 { $faults } 种故障下没有丢失更新
 }；另外 { $others } 种不适用
 judge-verdict-nothing = 没有可评测的内容：没有运行任何故障
-judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
-judge-fence-lost = 如果每次写入都检查栅栏令牌：在{ $faults }时仍丢失更新。
+judge-half-fence-safe = 由存储检查它的栅栏令牌：没有丢失
+judge-half-fence-lost = 由存储检查它的栅栏令牌：在{ $faults }时仍丢失更新
+judge-half-no-fence = 没有存储检查令牌：{ $verdict }
+judge-not-compared = 丢失更新的次数不能互相比较：1 并不比 100 好。每个数字只说明：这里可能丢失更新。
+judge-list-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。请把一行读作“这个锁留给你的问题”：在“暂停”下丢失更新并不是库的缺陷。
 judge-missing = 有 { $faults } 种故障未运行。
 judge-safety-title = 安全性
 judge-cost-title = 可用性和代价

@@ -25,7 +25,7 @@ use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
 use holdfast_judge::course::CourseCommand;
-use holdfast_judge::{JudgeOptions, run_worker};
+use holdfast_judge::{JudgeOptions, JudgedArgs, run_worker, write_judged};
 use holdfast_services::UpArgs;
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
@@ -58,6 +58,9 @@ pub enum CliCommand {
     /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
     /// 1 if one was, 2 if it could not be judged
     Judge(Box<JudgeOptions>),
+    /// Write docs/JUDGED.md from the judgements in docs/judged
+    #[command(hide = true)]
+    Judged(JudgedArgs),
     /// Write your own lock: eight levels, each with one more fault
     #[command(subcommand)]
     Course(CourseCommand),
@@ -86,6 +89,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Lesson(options) => return lesson::lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge::run(&options).await,
+        CliCommand::Judged(options) => write_judged(&options)?,
         CliCommand::Course(command) => return course::course(command).await,
         CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
     }

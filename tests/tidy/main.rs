@@ -13,6 +13,7 @@ mod metrics;
 mod public_api;
 mod release;
 mod row_locks;
+mod saved;
 mod test_environment;
 mod times;
 

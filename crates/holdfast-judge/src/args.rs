@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
+use super::fault::Fault;
 use holdfast_base::flags::{seconds, whole_number};
 
 /// `holdfast judge`, and its command `check`.
@@ -27,13 +28,7 @@ pub enum JudgeCommand {
 }
 
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
-#[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
-    The judge starts a temporary Postgres and Redis, and worker processes with an adapter each, whose \
-    clients change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
-    Faults: none (always), pause, long-work, kill-holder, redis-flush, redis-restart, redis-failover, \
-    redis-slow, redis-away, client-kill, script-flush, evict, partition, clock-jump, slow-commit, cancel.\n\n\
-    Exit code 0: no update was lost under any fault that ran. 1: one was. 2: it could not judge; \
-    stderr says why.")]
+#[command(after_help = about_faults())]
 pub struct JudgeArgs {
     /// Faults to run besides none, separated by commas; or all
     #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "all")]
@@ -47,9 +42,8 @@ pub struct JudgeArgs {
     /// Seed of the random choices [default: a random one]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Run pause, redis-failover, partition, redis-restart and cancel so many times, each with the
-    /// next seed, until the third run that lost an update
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=1_000))]
+    #[arg(help = about_repeats())]
     pub repeat: u32,
     /// Number of worker processes; the faults strike one of them
     #[arg(long, default_value_t = 2, value_parser = whole_number::<u32>(2..=16))]
@@ -95,6 +89,25 @@ pub struct JudgeArgs {
     /// Program and arguments of the adapter, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+fn about_faults() -> String {
+    let faults = Fault::list(|fault| fault != Fault::Undisturbed);
+    format!(
+        "The adapter is a program that speaks lines of JSON on stdin and stdout. The judge starts \
+         a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \
+         change one row under the lock. Then it disturbs them, and reads from the ledger what was \
+         lost.\n\nFaults: none (always), {faults}.\n\nExit code 0: no update was lost under any \
+         fault that ran. 1: one was. 2: it could not judge; stderr says why."
+    )
+}
+
+fn about_repeats() -> String {
+    let faults = Fault::list(Fault::is_repeated);
+    format!(
+        "Run {faults} so many times, each with the next seed, until the third run that lost an \
+         update"
+    )
 }
 
 fn variable(setting: &str) -> Result<(String, String), &'static str> {

@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::events::{Recording, Stall};
+use super::fault::Fault;
 use super::history::{Change, Header, Line, LineType, Process, RunEnd, RunStart, Update, VERSION};
 use super::holds;
-use super::plan::is_repeated;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::repeat::Tally;
 use super::report::{ClientId, FaultReport, Judgement, WithFence};
@@ -53,7 +53,8 @@ pub fn check(path: &Path) -> anyhow::Result<Judgement> {
     let faults = reading.faults;
     let safe = !faults.iter().any(|fault| fault.ran && fault.lost_updates > 0);
     let Header { adapter, ttl_ms, seed, started_at, .. } = header;
-    Ok(Judgement { adapter, faults, safe, ttl_ms, seed, started_at })
+    let options = String::new();
+    Ok(Judgement { adapter, faults, safe, ttl_ms, seed, started_at, options })
 }
 
 /// Reads the first line.
@@ -153,7 +154,10 @@ impl Reading {
                 self.tally = Some(tally);
             }
             None => {
-                self.tally = is_repeated(&report.name).then(|| Tally::new(report.clone(), seed));
+                self.tally = report
+                    .fault()
+                    .is_some_and(Fault::is_repeated)
+                    .then(|| Tally::new(report.clone(), seed));
                 self.faults.push(report);
             }
         }
@@ -251,6 +255,8 @@ impl RunInProgress {
             fence_regressions: holds::fence_regressions(&holds, &self.recording).len() as u64,
             with_fence,
             acquired: holds.len() as u64,
+            // A history has no commands of Redis, by which one sees which faults touch the lock.
+            redis_commands: f64::INFINITY,
             name: self.start.fault,
             ..FaultReport::default()
         })

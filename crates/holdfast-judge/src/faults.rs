@@ -10,7 +10,8 @@ use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 
 use super::events::Stall;
-use super::plan::{AWAY, Fault};
+use super::fault::Fault;
+use super::plan::AWAY;
 use super::protocol::Turn;
 use super::proxy::Traffic;
 use super::report::{REDIS, REDIS_REPLICA};

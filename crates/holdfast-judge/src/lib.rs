@@ -11,11 +11,14 @@
 mod adapter;
 mod args;
 mod check;
+pub mod columns;
 pub mod course;
 mod events;
+pub mod fault;
 mod faults;
 mod history;
 mod holds;
+mod judged;
 mod ledger;
 mod plan;
 mod processes;
@@ -27,6 +30,7 @@ mod run;
 mod servers;
 mod stage;
 mod table;
+pub mod verdict;
 mod violations;
 mod worker;
 mod worker_process;
@@ -45,6 +49,7 @@ use holdfast_services::TempFolder;
 
 pub use self::args::{JudgeArgs, JudgeCommand, JudgeOptions};
 pub use self::check::check;
+pub use self::judged::{JudgedArgs, judged_page, write_judged};
 pub use self::table::format_history;
 pub use self::worker::run_worker;
 

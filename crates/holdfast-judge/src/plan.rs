@@ -1,11 +1,10 @@
-//! The settings of a judgement, and its faults.
+//! The settings of a judgement.
 
 use std::time::Duration;
 
-use anyhow::bail;
-use clap::ValueEnum;
-
 use super::JudgeArgs;
+use super::fault::Fault;
+use anyhow::bail;
 
 /// Clients of all workers: each has a connection to the judge's Postgres, which allows 300, and
 /// adapters may have some.
@@ -15,62 +14,6 @@ pub(super) const AWAY: Duration = Duration::from_secs(5);
 /// Time for an adapter to start, besides that of an answer: on a loaded machine, an interpreter
 /// needs seconds before it reads its first line.
 pub(super) const ADAPTER_START: Duration = Duration::from_secs(30);
-
-/// The faults, in the order in which they run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Fault {
-    #[value(name = "none")]
-    Undisturbed,
-    Pause,
-    LongWork,
-    KillHolder,
-    RedisFlush,
-    RedisRestart,
-    RedisFailover,
-    RedisSlow,
-    RedisAway,
-    ClientKill,
-    ScriptFlush,
-    Evict,
-    Partition,
-    ClockJump,
-    SlowCommit,
-    Cancel,
-}
-
-impl Fault {
-    pub(super) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    /// Returns the faults of these names, or for `all` every one; `none` is always among them.
-    fn select(names: &[String]) -> anyhow::Result<Vec<Self>> {
-        let all: Vec<String> = Self::value_variants().iter().map(|fault| fault.name()).collect();
-        if let Some(unknown) = names.iter().find(|name| *name != "all" && !all.contains(name)) {
-            bail!("--faults {unknown}: the faults are all, or some of {}", all.join(", "));
-        }
-        Ok(Self::value_variants().iter().copied().filter(|fault| fault.is_among(names)).collect())
-    }
-
-    /// Returns whether its outcome depends on when it strikes, so that one run says little.
-    fn is_repeated(self) -> bool {
-        matches!(
-            self,
-            Self::Pause | Self::RedisFailover | Self::Partition | Self::RedisRestart | Self::Cancel
-        )
-    }
-
-    fn is_among(self, names: &[String]) -> bool {
-        // Without a pass that is not disturbed, the others have nothing to be compared with.
-        self == Self::Undisturbed || names.iter().any(|name| name == "all" || *name == self.name())
-    }
-}
-
-/// Returns whether the fault of this name runs several times with `--repeat`.
-pub(super) fn is_repeated(name: &str) -> bool {
-    let mut faults = Fault::value_variants().iter();
-    faults.any(|fault| fault.is_repeated() && fault.name() == name)
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct JudgePlan {
@@ -96,7 +39,7 @@ impl JudgePlan {
 
         Ok(Self {
             args: args.clone(),
-            faults: Fault::select(&args.faults)?,
+            faults: select(&args.faults)?,
             seed: args.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
             id: rand::random(),
         })
@@ -128,18 +71,33 @@ impl JudgePlan {
     }
 }
 
+/// Returns the faults of these names, or for `all` every one; `none` is always among them.
+fn select(names: &[String]) -> anyhow::Result<Vec<Fault>> {
+    let is_known = |name: &str| name == "all" || Fault::named(name).is_some();
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let all = Fault::list(|_| true);
+        bail!("--faults {unknown}: the faults are all, or some of {all}");
+    }
+
+    let is_selected = |fault: &Fault| {
+        // Without a pass that is not disturbed, the others have nothing to be compared with.
+        *fault == Fault::Undisturbed
+            || names.iter().any(|name| name == "all" || name == fault.name())
+    };
+    Ok(Fault::ALL.iter().copied().filter(is_selected).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::UNDISTURBED;
 
     #[test]
     fn none_is_always_selected_first() {
-        let selected = Fault::select(&["pause".to_owned()]).expect("it exists");
+        let selected = select(&["pause".to_owned()]).expect("it exists");
         assert_eq!(selected, [Fault::Undisturbed, Fault::Pause]);
-        assert_eq!(selected[0].name(), UNDISTURBED);
-        assert_eq!(Fault::select(&["all".to_owned()]).expect("all"), Fault::value_variants());
-        let error = Fault::select(&["paws".to_owned()]).expect_err("it does not exist");
+        assert_eq!(selected[0].name(), "none");
+        assert_eq!(select(&["all".to_owned()]).expect("all"), Fault::ALL);
+        let error = select(&["paws".to_owned()]).expect_err("it does not exist");
         assert!(error.to_string().contains("slow-commit"), "{error}");
     }
 }

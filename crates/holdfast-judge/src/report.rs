@@ -4,6 +4,7 @@ use std::fmt;
 
 use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
+use strum::{EnumIter, EnumString, IntoStaticStr};
 
 /// What a judgement found about one adapter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,42 +18,14 @@ pub struct Judgement {
     pub seed: u64,
     /// When the judgement began: RFC 3339, UTC.
     pub started_at: String,
+    /// Options of the command, in a file of `docs/judged`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub options: String,
 }
 
-pub const UNDISTURBED: &str = "none";
 /// Servers in the events of a violation.
 pub const REDIS: &str = "Redis";
 pub const REDIS_REPLICA: &str = "Redis replica";
-
-impl Judgement {
-    /// Returns the faults that ran, without the pass that has none.
-    pub fn injected(&self) -> impl Iterator<Item = &FaultReport> {
-        self.faults.iter().filter(|fault| fault.ran && fault.name != UNDISTURBED)
-    }
-
-    /// Returns whether the fault strikes servers that the lock does not use: one of Redis, while
-    /// the lock sent no command there.
-    pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
-        self.faults.first().is_some_and(|none| strikes_elsewhere(&fault.name, none))
-    }
-
-    /// Returns how many of the faults that ran touch the lock, and how many do not apply: they say
-    /// nothing about a lock that does not use their servers.
-    pub fn reach(&self) -> (usize, usize) {
-        let applies = |fault: &&FaultReport| fault.loses_updates() || !self.is_elsewhere(fault);
-        let touching = self.injected().filter(applies).count();
-        (touching, self.injected().count() - touching)
-    }
-}
-
-/// Returns whether a fault strikes servers that the lock does not use, as its work without a fault
-/// shows.
-pub(crate) fn strikes_elsewhere(fault: &str, undisturbed: &FaultReport) -> bool {
-    let others = ["partition", "client-kill", "script-flush", "evict"];
-    let strikes_redis = fault.starts_with("redis-") || others.contains(&fault);
-    // A client library may ping.
-    strikes_redis && undisturbed.redis_commands < 0.05
-}
 
 /// An adapter's answer to `init`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -149,17 +122,6 @@ impl FaultReport {
     pub fn why_not_in(&self, language: Language) -> Option<String> {
         self.why_not_message.as_ref()?.format(language)
     }
-
-    /// Returns whether any of the fault's runs lost an update.
-    pub fn loses_updates(&self) -> bool {
-        self.ran && self.repeats.map_or(self.lost_updates > 0, |repeats| repeats.lost > 0)
-    }
-
-    /// Returns whether any of the fault's runs lost an update despite the fence.
-    pub fn loses_with_fence(&self) -> bool {
-        let is_lost = self.with_fence.as_ref().is_some_and(|fenced| fenced.lost_updates > 0);
-        self.ran && self.repeats.map_or(is_lost, |repeats| repeats.lost_with_fence > 0)
-    }
 }
 
 /// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report
@@ -187,12 +149,71 @@ pub struct WithFence {
     pub refused: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// A kind of violation; its text is its name in files and messages.
+#[derive(
+    Debug, Clone, PartialEq, Eq, EnumIter, EnumString, IntoStaticStr, Serialize, Deserialize,
+)]
+#[strum(serialize_all = "kebab-case")]
+#[serde(from = "String", into = "String")]
+pub enum ViolationKind {
+    LostUpdate,
+    LostWithFence,
+    Overlap,
+    ReleaseOkWhenLost,
+    EarlyLoss,
+    EarlyGrant,
+    FenceRegression,
+    MisreportedBusy,
+    Blocked,
+    Starved,
+    LeftoverKey,
+    /// One that this version does not know, by its name.
+    #[strum(default)]
+    Other(String),
+}
+
+impl ViolationKind {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Other(name) => name,
+            kind => kind.into(),
+        }
+    }
+
+    /// Returns the kind in words; an unknown one, which may come from a file, as it stands.
+    pub fn title(&self, language: Language) -> String {
+        match self {
+            Self::Other(name) => name.clone(),
+            kind => language.text(&format!("judge-kind-{}", kind.name())),
+        }
+    }
+
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::LostUpdate | Self::LostWithFence)
+    }
+}
+
+impl fmt::Display for ViolationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<String> for ViolationKind {
+    fn from(name: String) -> Self {
+        name.parse().unwrap_or(Self::Other(name))
+    }
+}
+
+impl From<ViolationKind> for String {
+    fn from(kind: ViolationKind) -> Self {
+        kind.name().to_owned()
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Violation {
-    /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `early-loss`,
-    /// `early-grant`, `fence-regression`, `misreported-busy`, `blocked`, `starved` or
-    /// `leftover-key`.
-    pub kind: String,
+    pub kind: ViolationKind,
     /// What happened, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
     pub text: String,
     /// The same with its values, to be said in another language; absent in files of older versions.

@@ -15,15 +15,16 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
 use super::events::Recording;
+use super::fault::Fault;
 use super::faults;
 use super::history::{self, Header, HistoryFile};
 use super::holds;
 use super::ledger::Ledger;
-use super::plan::{Fault, JudgePlan};
+use super::plan::JudgePlan;
 use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::repeat::Tally;
-use super::report::{Adapter, FaultReport, Judgement, UNDISTURBED, strikes_elsewhere};
+use super::report::{Adapter, FaultReport, Judgement};
 use super::stage::Stage;
 use super::violations::{Evidence, MAX_BLOCKED_TTLS};
 use holdfast_services::{TempFolder, TempPostgres};
@@ -59,7 +60,15 @@ pub(super) async fn run(
 
     let (adapter, faults) = judged?;
     let safe = !faults.iter().any(|fault| fault.ran && fault.lost_updates > 0);
-    Ok(Judgement { adapter, safe, ttl_ms: plan.args.ttl_ms, seed: plan.seed, started_at, faults })
+    Ok(Judgement {
+        adapter,
+        faults,
+        safe,
+        ttl_ms: plan.args.ttl_ms,
+        seed: plan.seed,
+        started_at,
+        options: String::new(),
+    })
 }
 
 async fn judge_all(
@@ -87,11 +96,11 @@ async fn judge_all(
 
     let mut reports = Vec::new();
     for (number, fault) in plan.faults.iter().enumerate() {
-        let is_elsewhere =
-            reports.first().is_some_and(|none| strikes_elsewhere(&fault.name(), none));
+        let undisturbed: Option<&FaultReport> = reports.first();
+        let is_elsewhere = undisturbed.is_some_and(|none| none.is_out_of_reach(*fault));
         let runs = if is_elsewhere { 1 } else { plan.runs_of(*fault) };
         let report = judge.run_repeatedly(*fault, runs, |run| match runs {
-            1 => progress(number, &fault.name()),
+            1 => progress(number, fault.name()),
             _ => progress(number, &format!("{}, run {run} of at most {runs}", fault.name())),
         });
         let report = Box::pin(report).await;
@@ -173,10 +182,10 @@ impl Judge<'_> {
             Err(error) => return Err(error),
         };
         if let Some(history) = &mut self.history {
-            history.not_run(&fault.name(), &why_not.english(), monotonic_us())?;
+            history.not_run(fault.name(), &why_not.english(), monotonic_us())?;
         }
         Ok(FaultReport {
-            name: fault.name(),
+            name: fault.name().to_owned(),
             why_not: Some(why_not.english()),
             why_not_message: Some(why_not),
             ..FaultReport::default()
@@ -190,7 +199,7 @@ impl Judge<'_> {
         recording: &Recording,
     ) -> anyhow::Result<()> {
         let Some(history) = &mut self.history else { return Ok(()) };
-        if report.name == UNDISTURBED {
+        if report.fault() == Some(Fault::Undisturbed) {
             let adapter = self.adapter.clone().context("no adapter has answered `init`")?;
             history.begin(&Header {
                 history: history::VERSION,
@@ -360,7 +369,7 @@ impl Judge<'_> {
         let waits = recording.turns.iter().map(|it| it.answered_us.saturating_sub(it.asked_us));
 
         let report = FaultReport {
-            name: fault.name(),
+            name: fault.name().to_owned(),
             ran: true,
             errors: count(TurnOutcome::Error),
             cancelled: count(TurnOutcome::Cancelled),

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::events::{Mark, Recording};
-use super::plan::{ADAPTER_START, AWAY, Fault, JudgePlan};
+use super::fault::Fault;
+use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;

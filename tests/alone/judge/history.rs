@@ -21,7 +21,7 @@ fn history_says_the_same_and_must_be_whole() {
     for line in checked.lines().skip(2).filter(|line| !line.is_empty()) {
         assert!(run.stdout.lines().any(|other| other.starts_with(line)), "{line}\n{}", run.stdout);
     }
-    assert!(checked.contains("2 of 2") && checked.contains("NOT safe: lost updates under pause"));
+    assert!(checked.contains("2 of 2") && checked.contains("Updates were lost under pause"));
 
     let history = std::fs::read_to_string(&file).unwrap();
     let last = history.trim_end().rfind('\n').unwrap() + 1;

@@ -8,7 +8,8 @@ use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
 
 use crate::args::JudgeArgs;
-use crate::report::{FaultReport, Judgement, UNDISTURBED, Violation};
+use crate::fault::Fault;
+use crate::report::{FaultReport, Judgement, Violation, ViolationKind};
 use crate::violations::{MAX_BLOCKED_TTLS, MAX_BLOCKED_TTLS_AFTER_KILL};
 
 pub const LAST_LEVEL: u32 = 8;
@@ -31,24 +32,24 @@ const MAX_COMMANDS_OF_WAIT: f64 = 400.0;
 const TURN_S: f64 = 0.01;
 
 /// The faults by the level that adds them.
-const FAULTS: [(u32, &[&str]); 6] = [
-    (2, &["kill-holder"]),
-    (3, &["long-work"]),
-    (5, &["pause"]),
-    (6, &["redis-flush", "redis-restart"]),
-    (8, &["redis-failover", "partition"]),
-    (8, &["cancel", "client-kill"]),
+const FAULTS: [(u32, &[Fault]); 6] = [
+    (2, &[Fault::KillHolder]),
+    (3, &[Fault::LongWork]),
+    (5, &[Fault::Pause]),
+    (6, &[Fault::RedisFlush, Fault::RedisRestart]),
+    (8, &[Fault::RedisFailover, Fault::Partition]),
+    (8, &[Fault::Cancel, Fault::ClientKill]),
 ];
 
 impl Finding {
     /// Returns the level that adds the rule: its hints are about it.
     pub(super) fn added_by(&self) -> u32 {
-        match (self.rule.id(), self.fault.as_str()) {
+        match (self.rule.id(), self.fault) {
             ("course-rule-true" | "course-rule-release" | "course-rule-kept", _) => 3,
-            ("course-rule-lost", "long-work") => 4,
+            ("course-rule-lost", Fault::LongWork) => 4,
             ("course-rule-jain" | "course-rule-wait" | "course-rule-commands", _) => MANY_CLIENTS,
             ("course-rule-starved", _) => EVERYTHING,
-            ("course-rule-blocked", fault) if fault != "kill-holder" => EVERYTHING,
+            ("course-rule-blocked", fault) if fault != Fault::KillHolder => EVERYTHING,
             ("course-rule-fences", fault) => first_level(fault).max(FENCES),
             (_, fault) => first_level(fault),
         }
@@ -56,26 +57,29 @@ impl Finding {
 }
 
 /// Returns the level that adds the fault.
-fn first_level(fault: &str) -> u32 {
-    FAULTS.iter().find(|(_, names)| names.contains(&fault)).map_or(1, |(level, _)| *level)
+fn first_level(fault: Fault) -> u32 {
+    FAULTS.iter().find(|(_, faults)| faults.contains(&fault)).map_or(1, |(level, _)| *level)
 }
 
 /// A rule, what was measured, and whether it holds.
 #[derive(Debug)]
 pub(super) struct Finding {
-    pub(super) fault: String,
+    pub(super) fault: Fault,
     pub(super) rule: Message,
     pub(super) measured: Text,
     pub(super) holds: bool,
     /// The kind of the violation that shows why not.
-    kind: Option<&'static str>,
+    kind: Option<ViolationKind>,
 }
 
 /// Returns the settings of a check; `command` runs the adapter.
 pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) -> JudgeArgs {
     let faults = FAULTS.iter().filter(|(first, _)| *first <= level);
     JudgeArgs {
-        faults: faults.flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect(),
+        faults: faults
+            .flat_map(|(_, faults)| *faults)
+            .map(|fault| fault.name().to_owned())
+            .collect(),
         ttl_ms: TTL_MS,
         seconds: 2.0,
         seed,
@@ -117,23 +121,26 @@ pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<Finding> {
 
 /// Returns the answers *error* while both servers were there: the lock's own faults.
 pub(super) fn failed_calls(judgement: &Judgement) -> Option<&(u64, String)> {
-    let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED)?;
-    undisturbed.failed_calls.as_ref()
+    judgement.report(Fault::Undisturbed.name())?.failed_calls.as_ref()
 }
 
 /// Returns the violation that shows why the rule does not hold.
 pub(super) fn evidence<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
-    violation(judgement, finding, finding.kind?)
+    violation(judgement, finding, finding.kind.as_ref()?)
 }
 
 /// Returns the violation that names the keys which are left under the rule's fault.
 pub(super) fn left_key<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
-    violation(judgement, finding, "leftover-key")
+    violation(judgement, finding, &ViolationKind::LeftoverKey)
 }
 
-fn violation<'a>(judgement: &'a Judgement, finding: &Finding, kind: &str) -> Option<&'a Violation> {
-    let fault = judgement.faults.iter().find(|fault| fault.name == finding.fault)?;
-    fault.violations.iter().find(|violation| violation.kind == kind)
+fn violation<'a>(
+    judgement: &'a Judgement,
+    finding: &Finding,
+    kind: &ViolationKind,
+) -> Option<&'a Violation> {
+    let report = judgement.report(finding.fault.name())?;
+    report.violations.iter().find(|violation| violation.kind == *kind)
 }
 
 struct Rules {
@@ -148,44 +155,61 @@ impl Rules {
         rule: Message,
         holds: bool,
         measured: impl Into<Text>,
-        kind: Option<&'static str>,
+        kind: Option<ViolationKind>,
     ) {
         let measured = measured.into();
-        self.findings.push(Finding { fault: fault.name.clone(), rule, measured, holds, kind });
+        // The judge of this version names no others.
+        if let Some(fault) = fault.fault() {
+            self.findings.push(Finding { fault, rule, measured, holds, kind });
+        }
     }
 
-    fn count(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: &'static str) {
+    fn count(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: ViolationKind) {
         self.add(fault, Message::new(rule), found == 0, grouped(found), Some(kind));
     }
 
     /// As [`Self::count`], but with many clients one of a hundred grants may be one: these rules
     /// take the order of the answers for that of the lock, and under load some answers are late.
-    fn count_but_few(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: &'static str) {
+    fn count_but_few(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: ViolationKind) {
         let few = if self.level < MANY_CLIENTS { 0 } else { fault.acquired / 100 };
         self.add(fault, Message::new(rule), found <= few, grouped(found), Some(kind));
     }
 
     fn examine(&mut self, fault: &FaultReport) {
-        match fault.name.as_str() {
-            UNDISTURBED => self.examine_undisturbed(fault),
-            "kill-holder" => {
+        match fault.fault() {
+            Some(Fault::Undisturbed) => self.examine_undisturbed(fault),
+            Some(Fault::KillHolder) => {
                 self.nothing_lost(fault);
                 self.granted_again(fault, MAX_BLOCKED_TTLS_AFTER_KILL);
-                let left = fault.violations.iter().filter(|it| it.kind == "leftover-key").count();
-                self.count(fault, "course-rule-leftover", left as u64, "leftover-key");
+                let left = fault
+                    .violations
+                    .iter()
+                    .filter(|it| it.kind == ViolationKind::LeftoverKey)
+                    .count();
+                self.count(fault, "course-rule-leftover", left as u64, ViolationKind::LeftoverKey);
                 self.fences_grow(fault);
             }
-            "long-work" => {
+            Some(Fault::LongWork) => {
                 let wrong = fault.release_ok_when_lost;
-                self.count(fault, "course-rule-release", wrong, "release-ok-when-lost");
-                self.count_but_few(fault, "course-rule-kept", fault.early_grants, "early-grant");
+                self.count(fault, "course-rule-release", wrong, ViolationKind::ReleaseOkWhenLost);
+                self.count_but_few(
+                    fault,
+                    "course-rule-kept",
+                    fault.early_grants,
+                    ViolationKind::EarlyGrant,
+                );
                 if self.level > 3 {
-                    self.count(fault, "course-rule-lost", fault.lost_updates, "lost-update");
+                    self.count(
+                        fault,
+                        "course-rule-lost",
+                        fault.lost_updates,
+                        ViolationKind::LostUpdate,
+                    );
                 }
                 self.fences_grow(fault);
             }
             // Redis keeps its data when a client is paused, and loses it in the others.
-            "pause" | "redis-flush" | "redis-restart" => {
+            Some(Fault::Pause | Fault::RedisFlush | Fault::RedisRestart) => {
                 self.fences_grow(fault);
                 self.nothing_lost(fault);
             }
@@ -193,8 +217,8 @@ impl Rules {
         }
 
         if self.level >= EVERYTHING {
-            self.count(fault, "course-rule-starved", fault.waiters_starved, "starved");
-            if fault.name != "kill-holder" {
+            self.count(fault, "course-rule-starved", fault.waiters_starved, ViolationKind::Starved);
+            if fault.fault() != Some(Fault::KillHolder) {
                 self.granted_again(fault, MAX_BLOCKED_TTLS);
             }
         }
@@ -209,7 +233,12 @@ impl Rules {
         let rule = Message::new("course-rule-held");
         self.add(fault, rule, held >= MIN_HELD, format!("{:.0} %", 100.0 * held), None);
         if self.level >= 3 {
-            self.count_but_few(fault, "course-rule-true", fault.early_losses, "early-loss");
+            self.count_but_few(
+                fault,
+                "course-rule-true",
+                fault.early_losses,
+                ViolationKind::EarlyLoss,
+            );
         }
         self.fences_grow(fault);
 
@@ -237,7 +266,7 @@ impl Rules {
     fn fences_grow(&mut self, fault: &FaultReport) {
         if self.level >= FENCES {
             let back = fault.fence_regressions;
-            self.count(fault, "course-rule-fences", back, "fence-regression");
+            self.count(fault, "course-rule-fences", back, ViolationKind::FenceRegression);
         }
     }
 
@@ -250,7 +279,7 @@ impl Rules {
             late => message!("course-lost-late", lost, late).into(),
         };
         let rule = Message::new("course-rule-lost");
-        self.add(fault, rule, lost == 0, measured, Some("lost-update"));
+        self.add(fault, rule, lost == 0, measured, Some(ViolationKind::LostUpdate));
     }
 
     /// From the level of the fence on, where the fence is compared.
@@ -259,7 +288,7 @@ impl Rules {
             return self.lost_in_time(fault);
         }
         let fenced = fault.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
-        self.count(fault, "course-rule-fenced", fenced, "lost-with-fence");
+        self.count(fault, "course-rule-fenced", fenced, ViolationKind::LostWithFence);
     }
 
     /// The judge has a sentence for what is longer.
@@ -268,7 +297,7 @@ impl Rules {
         let blocked = fault.blocked_ms_max;
         let rule = Message::new("course-rule-blocked").with("ms", grouped(limit_ms));
         let measured = format!("{} ms", grouped(blocked));
-        self.add(fault, rule, blocked <= limit_ms, measured, Some("blocked"));
+        self.add(fault, rule, blocked <= limit_ms, measured, Some(ViolationKind::Blocked));
     }
 }
 
@@ -278,11 +307,11 @@ mod tests {
     use crate::report::Adapter;
 
     /// Returns the rules that do not hold for a lock that is right but for this.
-    fn broken(level: u32, fault: &str, change: impl Fn(&mut FaultReport)) -> Vec<(String, u32)> {
-        let names = [UNDISTURBED, "kill-holder", "long-work", "pause"];
-        let report = |name: &&str| {
-            let mut report = FaultReport { name: (*name).to_owned(), ran: true, ..good() };
-            if *name == fault {
+    fn broken(level: u32, fault: Fault, change: impl Fn(&mut FaultReport)) -> Vec<(String, u32)> {
+        let faults = [Fault::Undisturbed, Fault::KillHolder, Fault::LongWork, Fault::Pause];
+        let report = |of: &Fault| {
+            let mut report = FaultReport { name: of.name().to_owned(), ran: true, ..good() };
+            if *of == fault {
                 change(&mut report);
             }
             report
@@ -295,11 +324,12 @@ mod tests {
         };
         let judgement = Judgement {
             adapter,
-            faults: names.iter().map(report).collect(),
+            faults: faults.iter().map(report).collect(),
             safe: true,
             ttl_ms: TTL_MS,
             seed: 1,
             started_at: String::new(),
+            options: String::new(),
         };
         let findings = examine(level, &judgement);
         let broken = findings.iter().filter(|finding| !finding.holds);
@@ -322,34 +352,34 @@ mod tests {
         let rule = |id: &str, level: u32| vec![(id.to_owned(), level)];
         // Deletes the key of whoever has it, and says `lost`.
         let denies = |fault: &mut FaultReport| fault.early_losses = 9;
-        assert!(broken(2, UNDISTURBED, denies).is_empty());
-        assert_eq!(broken(3, UNDISTURBED, denies), rule("course-rule-true", 3));
+        assert!(broken(2, Fault::Undisturbed, denies).is_empty());
+        assert_eq!(broken(3, Fault::Undisturbed, denies), rule("course-rule-true", 3));
         let takes = |fault: &mut FaultReport| fault.early_grants = 1;
-        assert_eq!(broken(3, "long-work", takes), rule("course-rule-kept", 3));
+        assert_eq!(broken(3, Fault::LongWork, takes), rule("course-rule-kept", 3));
         // Counts in the memory of a process.
         let repeats = |fault: &mut FaultReport| fault.fence_regressions = 119;
-        assert!(broken(4, UNDISTURBED, repeats).is_empty());
-        for fault in [UNDISTURBED, "kill-holder", "long-work", "pause"] {
-            assert_eq!(broken(5, fault, repeats), rule("course-rule-fences", 5), "{fault}");
+        assert!(broken(4, Fault::Undisturbed, repeats).is_empty());
+        for fault in [Fault::Undisturbed, Fault::KillHolder, Fault::LongWork, Fault::Pause] {
+            assert_eq!(broken(5, fault, repeats), rule("course-rule-fences", 5), "{fault:?}");
         }
         let loses = |fault: &mut FaultReport| (fault.lost_updates, fault.lost_in_time) = (15, 1);
-        assert_eq!(broken(2, UNDISTURBED, loses), rule("course-rule-lost", 1));
-        assert_eq!(broken(2, "kill-holder", loses), rule("course-rule-lost", 2));
+        assert_eq!(broken(2, Fault::Undisturbed, loses), rule("course-rule-lost", 1));
+        assert_eq!(broken(2, Fault::KillHolder, loses), rule("course-rule-lost", 2));
         // The machine stood still for longer than a lease.
         let is_late = |fault: &mut FaultReport| fault.lost_updates = 15;
-        assert!(broken(3, UNDISTURBED, is_late).is_empty());
+        assert!(broken(3, Fault::Undisturbed, is_late).is_empty());
         // Asks without a pause.
         let burns = |fault: &mut FaultReport| fault.redis_commands = 204.0;
-        assert_eq!(broken(1, UNDISTURBED, burns), rule("course-rule-burn", 1));
+        assert_eq!(broken(1, Fault::Undisturbed, burns), rule("course-rule-burn", 1));
         // With a pause, on a machine on which a grant takes half a second.
         let is_slow = |fault: &mut FaultReport| {
             (fault.redis_commands, fault.acquired, fault.waited_s) = (272.0, 18, 44.7);
         };
-        assert!(broken(1, UNDISTURBED, is_slow).is_empty());
-        assert_eq!(broken(7, UNDISTURBED, burns), rule("course-rule-commands", 7));
+        assert!(broken(1, Fault::Undisturbed, is_slow).is_empty());
+        assert_eq!(broken(7, Fault::Undisturbed, burns), rule("course-rule-commands", 7));
         // Asks in the background, also while nobody wants the lock.
         let polls = |per_s: f64| move |fault: &mut FaultReport| fault.idle_commands = per_s;
-        assert!(broken(7, UNDISTURBED, polls(16.0)).is_empty());
-        assert_eq!(broken(7, UNDISTURBED, polls(400.0)), rule("course-rule-commands", 7));
+        assert!(broken(7, Fault::Undisturbed, polls(16.0)).is_empty());
+        assert_eq!(broken(7, Fault::Undisturbed, polls(400.0)), rule("course-rule-commands", 7));
     }
 }

@@ -3,7 +3,8 @@
 use super::check::CheckResult;
 use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
-use crate::report::{Event, UNDISTURBED, Violation};
+use crate::fault::Fault;
+use crate::report::{Event, Violation};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
@@ -26,8 +27,7 @@ pub struct CheckHead {
 #[derive(Debug)]
 pub struct CheckedRule {
     pub holds: bool,
-    /// The fault's name on the command line.
-    pub fault: String,
+    pub fault: Fault,
     pub rule: String,
     pub measured: String,
 }
@@ -90,7 +90,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
         }
         Some(finding) => {
             text += &explain(check, finding, language);
-            text += &written(check, Some(&finding.fault), language);
+            text += &written(check, Some(finding.fault), language);
             let picture = message!("course-picture", file = check.page.display()).text(language);
             text += &format!("\n{picture}\n\n{}\n", verdict(check, "course-failed", language));
             // What fails for an error of its own needs no hint.
@@ -123,12 +123,13 @@ fn next_hint(check: &CheckResult, finding: &Finding, language: Language) -> Stri
 
 /// Returns what the lock wrote to stderr under a fault, or else under any; of a lock that passed,
 /// what it wrote without a fault.
-fn written(check: &CheckResult, fault: Option<&str>, language: Language) -> String {
+fn written(check: &CheckResult, fault: Option<Fault>, language: Language) -> String {
     let faults = &check.judgement.faults;
-    let of = |name: &str| faults.iter().find(|it| it.name == name && !it.stderr.is_empty());
+    let wrote = || faults.iter().filter(|report| !report.stderr.is_empty());
+    let of = |fault: Fault| wrote().find(|report| report.fault() == Some(fault));
     let found = match fault {
-        Some(name) => of(name).or_else(|| faults.iter().find(|it| !it.stderr.is_empty())),
-        None => of(UNDISTURBED),
+        Some(fault) => of(fault).or_else(|| wrote().next()),
+        None => of(Fault::Undisturbed),
     };
     let Some(found) = found else { return String::new() };
 
@@ -142,7 +143,7 @@ pub(super) fn head(check: &CheckResult, language: Language) -> CheckHead {
     let verdict = language.text(if passed { "course-passed" } else { "course-failed" });
     let rules = check.findings.iter().map(|finding| CheckedRule {
         holds: finding.holds,
-        fault: finding.fault.clone(),
+        fault: finding.fault,
         rule: finding.rule.text(language),
         measured: finding.measured.text(language),
     });
@@ -160,13 +161,13 @@ fn table(findings: &[Finding], language: Language) -> String {
     let rows: Vec<_> = shown.map(|it| (it, it.rule.text(language))).collect();
     let titles = ["course-column-fault", "course-rules", "course-measured"];
     let [fault_title, rule_title, measured_title] = titles.map(|title| language.text(title));
-    let fault_widths = rows.iter().map(|(finding, _)| finding.fault.len());
+    let fault_widths = rows.iter().map(|(finding, _)| finding.fault.name().len());
     let fault_width = fault_widths.max().unwrap_or(0).max(width(&fault_title));
     let rule_width = rows.iter().map(|(_, rule)| width(rule)).max().unwrap_or(0);
     let lines = rows.iter().map(|(finding, rule)| {
         let mark = if finding.holds { "✓" } else { "✗" };
         let space = " ".repeat(rule_width - width(rule));
-        let (fault, measured) = (&finding.fault, finding.measured.text(language));
+        let (fault, measured) = (finding.fault.name(), finding.measured.text(language));
         format!("  {mark} {fault:fault_width$}  {rule}{space}  {measured}\n")
     });
     let fault_space = " ".repeat(fault_width - width(&fault_title));
@@ -247,7 +248,7 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
 
 fn describe_violation(violation: &Violation, finding: &Finding, language: Language) -> String {
     let found = violation.text_in(language).unwrap_or_else(|| violation.text.clone());
-    message!("course-violation", fault = finding.fault.as_str(), found).text(language)
+    message!("course-violation", fault = finding.fault.name(), found).text(language)
 }
 
 fn describe_event(event: &Event, language: Language) -> String {

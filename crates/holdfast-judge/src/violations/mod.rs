@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::events::{Recording, events_between, ms, story};
+use super::fault::Fault;
 use super::holds::{self, HoldPair};
 use super::ledger::{Ledger, LedgerEntry};
-use super::plan::{Fault, JudgePlan};
+use super::plan::JudgePlan;
 use super::protocol::{Turn, TurnOutcome};
-use super::report::{ClientId, FaultReport, Violation, WithFence};
+use super::report::{ClientId, FaultReport, Violation, ViolationKind, WithFence};
 use holdfast_base::message;
 use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
@@ -33,12 +34,19 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    fn add(&mut self, kind: &str, found: Message, from_us: u64, until_us: u64, of: &[ClientId]) {
+    fn add(
+        &mut self,
+        kind: ViolationKind,
+        found: Message,
+        from_us: u64,
+        until_us: u64,
+        of: &[ClientId],
+    ) {
         let mut events = events_between(self.recording, from_us, until_us, of);
         // The write without the fence took effect; the other row's is not in question here.
-        events.retain(|event| kind != "lost-update" || event.event != "refused");
+        events.retain(|event| kind != ViolationKind::LostUpdate || event.event != "refused");
         self.report.violations.push(Violation {
-            kind: kind.to_owned(),
+            kind,
             text: found.english(),
             message: Some(found),
             events,
@@ -62,14 +70,14 @@ impl Evidence<'_> {
     /// Adds some of these pairs, and returns the number of all.
     fn add_pairs(
         &mut self,
-        kind: &str,
+        kind: ViolationKind,
         pairs: &[HoldPair],
         describe: impl Fn(&Self, &Turn, &Turn) -> Message,
     ) -> u64 {
         for (first, second) in spread(pairs) {
             let found = describe(self, &first, &second);
             let until = first.release_us.max(second.release_us);
-            self.add(kind, found, first.answered_us, until, &[first.id, second.id]);
+            self.add(kind.clone(), found, first.answered_us, until, &[first.id, second.id]);
             self.tell(&[first, second].map(|turn| (turn.id, turn.answered_us)));
         }
         pairs.len() as u64
@@ -91,13 +99,13 @@ impl Evidence<'_> {
         for (early, late) in &breaks {
             let from_us = early.granted_us.min(late.granted_us);
             let found = self.describe(early, late);
-            self.add("lost-update", found, from_us, late.sent_us, &[early.id, late.id]);
+            self.add(ViolationKind::LostUpdate, found, from_us, late.sent_us, &[early.id, late.id]);
             self.tell(&[early, late].map(|entry| (entry.id, entry.granted_us)));
             self.leave_out_refusals();
         }
 
         if lost > 0 && breaks.is_empty() {
-            self.add("lost-update", lost_units(lost), 0, 0, &[]);
+            self.add(ViolationKind::LostUpdate, lost_units(lost), 0, 0, &[]);
         }
         Ok(())
     }
@@ -110,7 +118,7 @@ impl Evidence<'_> {
 
         for (early, late) in ledger.breaks(true).await? {
             let found = self.describe_with_fence(&early, &late);
-            self.add("lost-with-fence", found, 0, 0, &[]);
+            self.add(ViolationKind::LostWithFence, found, 0, 0, &[]);
             self.tell(&[&early, &late].map(|entry| (entry.id, entry.granted_us)));
             self.leave_out_values();
         }
@@ -151,7 +159,7 @@ impl Evidence<'_> {
 
     pub(super) fn overlaps(&mut self) {
         let pairs = holds::overlaps(self.holds);
-        let count = self.add_pairs("overlap", &pairs, |it, first, second| {
+        let count = self.add_pairs(ViolationKind::Overlap, &pairs, |it, first, second| {
             let until = first.release_us.min(second.release_us);
             message!(
                 "judge-found-overlap",
@@ -168,15 +176,16 @@ impl Evidence<'_> {
 
     pub(super) fn wrong_releases(&mut self) {
         let pairs = holds::wrong_releases(self.holds, self.recording);
-        let count = self.add_pairs("release-ok-when-lost", &pairs, |it, first, second| {
-            message!(
-                "judge-found-bad-release",
-                first = first.id,
-                released = it.at(first.release_us),
-                second = second.id,
-                granted = it.at(second.answered_us),
-            )
-        });
+        let count =
+            self.add_pairs(ViolationKind::ReleaseOkWhenLost, &pairs, |it, first, second| {
+                message!(
+                    "judge-found-bad-release",
+                    first = first.id,
+                    released = it.at(first.release_us),
+                    second = second.id,
+                    granted = it.at(second.answered_us),
+                )
+            });
         self.report.release_ok_when_lost = count;
     }
 
@@ -193,7 +202,13 @@ impl Evidence<'_> {
                 released = self.at(turn.release_us),
                 lease = grouped(self.plan.args.ttl_ms),
             );
-            self.add("early-loss", found, turn.answered_us, turn.released_us, &[turn.id]);
+            self.add(
+                ViolationKind::EarlyLoss,
+                found,
+                turn.answered_us,
+                turn.released_us,
+                &[turn.id],
+            );
             self.tell(&[(turn.id, turn.answered_us)]);
         }
     }
@@ -201,7 +216,7 @@ impl Evidence<'_> {
     /// To be called for `long-work`: other faults take locks on purpose.
     pub(super) fn early_grants(&mut self) {
         let pairs = holds::early_grants(self.holds, self.lease_us(), self.recording);
-        let count = self.add_pairs("early-grant", &pairs, |it, first, second| {
+        let count = self.add_pairs(ViolationKind::EarlyGrant, &pairs, |it, first, second| {
             message!(
                 "judge-found-early-grant",
                 first = first.id,
@@ -217,7 +232,7 @@ impl Evidence<'_> {
 
     pub(super) fn fence_regressions(&mut self) {
         let pairs = holds::fence_regressions(self.holds, self.recording);
-        let count = self.add_pairs("fence-regression", &pairs, |it, before, later| {
+        let count = self.add_pairs(ViolationKind::FenceRegression, &pairs, |it, before, later| {
             message!(
                 "judge-found-fence-back",
                 later = later.id,
@@ -244,7 +259,13 @@ impl Evidence<'_> {
                 answer,
                 answered = self.at(turn.answered_us),
             );
-            self.add("misreported-busy", found, turn.asked_us, turn.answered_us, &[turn.id]);
+            self.add(
+                ViolationKind::MisreportedBusy,
+                found,
+                turn.asked_us,
+                turn.answered_us,
+                &[turn.id],
+            );
         }
     }
 
@@ -257,9 +278,9 @@ impl Evidence<'_> {
         let Some((from, length)) = holds::longest_block(&times, self.recording) else { return };
         self.report.blocked_ms_max = length / 1_000;
         let ttl_ms = self.plan.args.ttl_ms;
-        let limit = match self.report.name == Fault::KillHolder.name() {
-            true => MAX_BLOCKED_TTLS_AFTER_KILL,
-            false => MAX_BLOCKED_TTLS,
+        let limit = match self.report.fault() {
+            Some(Fault::KillHolder) => MAX_BLOCKED_TTLS_AFTER_KILL,
+            _ => MAX_BLOCKED_TTLS,
         };
         if length / 1_000 <= limit * ttl_ms {
             return;
@@ -275,7 +296,7 @@ impl Evidence<'_> {
             found = found.with_id("judge-found-blocked-to-end");
         }
         // From shortly before, with the last release.
-        self.add("blocked", found, from.saturating_sub(10_000), from + length, &[]);
+        self.add(ViolationKind::Blocked, found, from.saturating_sub(10_000), from + length, &[]);
     }
 
     /// The waits for grants, and how they are shared between the clients.
@@ -309,7 +330,7 @@ impl Evidence<'_> {
                 grants = grouped(self.holds.len() as u64),
                 names = list(starved.iter()),
             );
-            self.add("starved", found, 0, 0, &[]);
+            self.add(ViolationKind::Starved, found, 0, 0, &[]);
         }
     }
 
@@ -324,7 +345,7 @@ impl Evidence<'_> {
             keys = names.len(),
             names = list(names.iter()),
         );
-        self.add("leftover-key", found, 0, 0, &[]);
+        self.add(ViolationKind::LeftoverKey, found, 0, 0, &[]);
     }
 }
 

@@ -73,7 +73,7 @@ fn every_violation_is_told_in_each_language() {
         evidence.describe_with_fence(&early, &entry(first, 6_540_000, 990)),
         lost_units(1_234),
     ] {
-        evidence.add("lost-update", found, 0, 0, &[]);
+        evidence.add(ViolationKind::LostUpdate, found, 0, 0, &[]);
     }
 
     let violations = &evidence.report.violations;

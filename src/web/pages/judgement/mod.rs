@@ -4,8 +4,6 @@
 //! [`saved_page`] renders one HTML file without scripts and outside resources. A judgement may come
 //! from the file of a visitor: it is shown as text. Tests: `tests/pages/judged.rs`.
 
-mod columns;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
@@ -13,16 +11,17 @@ use askama::Template;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-pub use self::columns::share;
 use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
 use super::timeline::TimelineView;
-use holdfast_base::messages::{Language, Message};
+use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
+use holdfast_judge::columns::Column;
 use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{
-    self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, UNDISTURBED, Violation,
+    self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, Violation, ViolationKind,
 };
+use holdfast_judge::verdict::Statement;
 use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane, Value};
 
 const STYLES: [&str; 3] = [
@@ -94,34 +93,12 @@ impl<'a> JudgementView<'a> {
         Self { judgement, language, has_verdict: true, max_events, drawn: Cell::new(0) }
     }
 
-    fn has_loss(&self) -> bool {
-        self.judgement.faults.iter().any(FaultReport::loses_updates)
+    pub fn verdict(&self) -> String {
+        self.judgement.verdict().text(self.language)
     }
 
-    /// Returns the verdict: `Loses updates under 3 of 11 faults`, of those that touch the lock. It
-    /// counts faults, not updates: a fault that ran several times has no number of updates, and 1
-    /// is no better than 100.
-    pub fn verdict(&self) -> String {
-        let (judgement, language) = (self.judgement, self.language);
-        let (touching, others) = judgement.reach();
-        let under = judgement.injected().filter(|fault| fault.loses_updates()).count();
-        let variables =
-            [("faults", touching.into()), ("under", under.into()), ("others", others.into())];
-
-        let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED);
-        match undisturbed.filter(|fault| fault.ran) {
-            Some(fault) if fault.loses_updates() => language.text("judge-verdict-lost-undisturbed"),
-            None if judgement.injected().next().is_none() => language.text("judge-verdict-nothing"),
-            _ => {
-                let id = match (self.has_loss(), others) {
-                    (true, 0) => "judge-verdict-lost",
-                    (true, _) => "judge-verdict-lost-touched",
-                    (false, 0) => "judge-verdict-safe",
-                    (false, _) => "judge-verdict-safe-touched",
-                };
-                language.text_with(id, &variables)
-            }
-        }
+    fn statements(&self) -> Vec<Statement> {
+        self.judgement.statements(self.language)
     }
 
     fn time(&self) -> String {
@@ -129,32 +106,32 @@ impl<'a> JudgementView<'a> {
         parsed.map_or_else(|_| self.judgement.started_at.clone(), |time| time.in_utc())
     }
 
-    fn has_fence(&self) -> bool {
-        self.judgement.faults.iter().any(|fault| fault.with_fence.is_some())
-    }
-
-    /// Returns the sentence on writes that demand the fence.
-    fn fence_note(&self) -> String {
-        let lost = self.judgement.faults.iter().filter(|fault| fault.loses_with_fence());
-        let names: Vec<String> = lost.map(|fault| self.name(fault)).collect();
-        if names.is_empty() {
-            return self.language.text("judge-fence-safe");
-        }
-        let names = self.language.list(&names);
-        self.language.text_with("judge-fence-lost", &[("faults", names.into())])
-    }
-
     /// Returns the number of faults that did not run.
     fn missing(&self) -> usize {
         self.judgement.faults.iter().filter(|fault| !fault.ran).count()
     }
 
-    fn column(&self, name: &str) -> String {
-        self.language.text(&format!("judge-column-{name}"))
+    fn safety(&self) -> Vec<Column> {
+        Column::safety(self.judgement.has_fence()).collect()
     }
 
-    fn about_column(&self, name: &str) -> String {
-        self.language.text(&format!("judge-about-{name}"))
+    fn columns(&self) -> Vec<Column> {
+        self.safety().into_iter().chain(Column::COST).collect()
+    }
+
+    fn column(&self, column: &Column) -> String {
+        self.language.text(&format!("judge-column-{}", column.name()))
+    }
+
+    fn about_column(&self, column: &Column) -> String {
+        self.language.text(&format!("judge-about-{}", column.name()))
+    }
+
+    /// Returns the style of a figure whose violations were found.
+    fn mark(&self, column: &Column, fault: &FaultReport) -> &'static str {
+        let kind = column.violation();
+        let found = fault.violations.iter().find(|found| Some(&found.kind) == kind.as_ref());
+        found.map_or("", |found| if found.kind.is_loss() { "off" } else { "found" })
     }
 
     fn yes_or_no(&self, is: bool) -> String {
@@ -165,23 +142,9 @@ impl<'a> JudgementView<'a> {
         self.judgement.faults.iter().any(|fault| !fault.violations.is_empty())
     }
 
-    fn name(&self, fault: &FaultReport) -> String {
-        fault_name(&fault.name, self.language)
-    }
-
-    /// Returns whether a fault is shown by another name than that of the command line.
-    fn is_translated(&self, fault: &FaultReport) -> bool {
-        self.name(fault) != fault.name
-    }
-
-    /// Returns the kind of a violation in words; an unknown one as it stands.
-    fn kind(&self, violation: &Violation) -> String {
-        let name = Message::new(&format!("judge-kind-{}", violation.kind)).format(self.language);
-        name.unwrap_or_else(|| violation.kind.clone())
-    }
-
-    fn is_loss(&self, violation: &Violation) -> bool {
-        violation.kind.starts_with("lost-")
+    /// Returns the fault's name, if it is another one than that of the command line.
+    fn translated(&self, fault: &FaultReport) -> Option<String> {
+        Some(fault.title(self.language)).filter(|title| *title != fault.name)
     }
 
     /// Draws the events of a violation, unless the page has too many with them.
@@ -193,7 +156,7 @@ impl<'a> JudgementView<'a> {
         self.drawn.set(drawn);
 
         let mut timeline = timeline(&violation.events);
-        let overlaps = timeline.overlaps(violation.kind == "overlap");
+        let overlaps = timeline.overlaps(violation.kind == ViolationKind::Overlap);
         timeline.put_involved_lanes_first(&overlaps);
         let drawing = Drawing::scrolled(timeline, overlaps, self.language);
         Some(TimelineView::from(drawing).labelled_by(id))
@@ -205,14 +168,9 @@ impl<'a> JudgementView<'a> {
     }
 }
 
-/// Returns a fault's name in a language; an unknown one, which may come from a file, as it stands.
-pub fn fault_name(name: &str, language: Language) -> String {
-    Message::new(&format!("judge-name-{name}")).format(language).unwrap_or_else(|| name.to_owned())
-}
-
-/// Returns the description of a fault; empty for an unknown one, whose name may come from a file.
-pub fn about_fault(name: &str, language: Language) -> String {
-    Message::new(&format!("judge-fault-{name}")).format(language).unwrap_or_default()
+/// Returns the description of a fault; none of an unknown one, whose name may come from a file.
+pub fn about(fault: &FaultReport, language: Language) -> Option<String> {
+    fault.fault().map(|fault| fault.about(language))
 }
 
 /// Returns events in order of time, with a lane per client and below them one per server, and with
@@ -267,6 +225,8 @@ fn event_kind(name: &str) -> EventKind {
 #[cfg(test)]
 mod tests {
     use holdfast_base::message;
+    use holdfast_base::messages::Message;
+    use holdfast_judge::fault::Fault;
 
     use super::*;
 
@@ -278,6 +238,11 @@ mod tests {
 
     fn render(judgement: &Judgement, language: Language) -> String {
         saved_page_in(judgement, language).unwrap()
+    }
+
+    fn violation(kind: ViolationKind) -> Violation {
+        let text = "found".to_owned();
+        Violation { kind, text, message: None, events: Vec::new(), story: Vec::new() }
     }
 
     /// Returns the row of a fault in a table.
@@ -294,14 +259,15 @@ mod tests {
         let page = render(&judgement, Language::English);
         for text in [
             "Loses updates under 3 of 9 faults",
-            "If each write also demands the fence: no lost update.",
+            "With its fence, which the store checks: nothing lost<",
+            "Without a store that checks it: loses updates under 3 of 9 faults<",
             "2 faults did not run.",
             "fences (fencing tokens): yes",
             "2026-11-25 04:12:09 UTC",
         ] {
             assert!(page.contains(text), "{text}");
         }
-        assert!(page.contains("class=\"saved-verdict loss\""));
+        assert!(page.contains("class=\"saved-verdict half loss\""));
         let cost = row(&page, "cost-title", "redis-slow");
         let cells = [">3,205<", ">7,411<", ">99<", ">31<", ">3.4<", ">0.98<", ">1.9<"];
         assert!(cells.iter().all(|cell| cost.contains(cell)), "{cost}");
@@ -310,8 +276,7 @@ mod tests {
         let slow_commit =
             judgement.faults.iter_mut().find(|fault| fault.leftover_keys == 1).unwrap();
         assert!(!row(&page, "cost-title", &slow_commit.name).contains("found"));
-        let (kind, text) = ("leftover-key".to_owned(), "1 key is left".to_owned());
-        slow_commit.violations.push(Violation { kind, text, ..Violation::default() });
+        slow_commit.violations.push(violation(ViolationKind::LeftoverKey));
         let name = slow_commit.name.clone();
         let page = render(&judgement, Language::English);
         assert!(row(&page, "cost-title", &name).contains("found"));
@@ -320,7 +285,7 @@ mod tests {
         let page = render(&judgement, Language::English);
         assert!(page.contains("No lost update under 3 faults"), "{page}");
         assert!(page.contains("None was found.") && !page.contains("<svg"));
-        assert!(!page.contains("saved-verdict loss") && !page.contains("class=\"off\""));
+        assert!(!page.contains("half loss") && !page.contains("class=\"off\""));
 
         judgement.faults.truncate(1);
         let page = render(&judgement, Language::English);
@@ -349,7 +314,7 @@ mod tests {
         pause.repeats = Some(report::Repeats { lost_with_fence: 1, ..repeats });
         let page = render(&judgement, Language::English);
         assert!(page.contains("Loses updates under 3 of 9 faults"), "{page}");
-        assert!(page.contains("updates are still lost under pause."), "{page}");
+        assert!(page.contains("updates are still lost under pause<"), "{page}");
     }
 
     #[test]
@@ -357,7 +322,7 @@ mod tests {
         let judgement = judgement();
         let rule = course::CheckedRule {
             holds: false,
-            fault: "pause".to_owned(),
+            fault: Fault::Pause,
             rule: "fences never go back".to_owned(),
             measured: "119".to_owned(),
         };
@@ -380,17 +345,16 @@ mod tests {
         let mut judgement = judgement();
         let fault = &mut judgement.faults[0];
         fault.with_fence.as_mut().unwrap().lost_updates = 2;
-        let (kind, text) = ("lost-with-fence".to_owned(), "2 updates are lost".to_owned());
-        fault.violations.push(Violation { kind, text, ..Violation::default() });
+        fault.violations.push(violation(ViolationKind::LostWithFence));
         let page = render(&judgement, Language::English);
-        assert!(page.contains("demands the fence: updates are still lost under none."));
+        assert!(page.contains("which the store checks: updates are still lost under none<"));
         let none = row(&page, "safety-title", "none");
         assert!(none.contains("off\">2<"), "{none}");
 
         judgement.adapter.fencing = false;
         judgement.faults.iter_mut().for_each(|fault| fault.with_fence = None);
         let page = render(&judgement, Language::English);
-        assert!(!page.contains("demands the fence") && !page.contains("fences back<"));
+        assert!(!page.contains("which the store checks") && !page.contains("fences back<"));
     }
 
     #[test]
@@ -405,7 +369,7 @@ mod tests {
 
         let fault = judgement.faults.iter().find(|fault| fault.why_not.is_some()).unwrap();
         let why_not = fault.why_not.as_ref().unwrap();
-        let name = fault_name(&fault.name, Language::Chinese);
+        let name = fault.title(Language::Chinese);
         let row = row(&page, "safety-title", &name);
         assert!(row.contains("lang=\"en\">") && row.contains(why_not.as_str()), "{row}");
     }
@@ -446,7 +410,8 @@ mod tests {
             fault.name = attack.to_owned();
             fault.why_not = fault.why_not.as_ref().map(|_| attack.to_owned());
             for violation in &mut fault.violations {
-                (violation.kind, violation.text) = (attack.to_owned(), attack.to_owned());
+                violation.kind = ViolationKind::Other(attack.to_owned());
+                attack.clone_into(&mut violation.text);
                 violation.events.iter_mut().for_each(|event| event.event = attack.to_owned());
             }
         }

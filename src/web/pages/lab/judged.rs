@@ -14,13 +14,15 @@ use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
 use crate::web::offload::offload;
 use crate::web::page_place::{PagePlace, render};
-use crate::web::pages::judgement::{self, JudgementView};
+use crate::web::pages::judgement::JudgementView;
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
+use holdfast_judge::fault::Fault;
 use holdfast_judge::report::Judgement;
+use holdfast_judge::verdict::{Cell, Row};
 
 /// Upper bound of the events that a page draws, 440 bytes each. The judgements that come with the
 /// program have 800.
@@ -80,31 +82,11 @@ struct JudgedLock {
 }
 
 impl JudgedLock {
-    /// Returns the verdict under a fault, and the number of lost updates; of writes that demand the
-    /// fence, or of the others. Under `elsewhere`, the fault is not at the servers of the lock.
-    fn cell(&self, fault: &str, is_fenced: bool) -> (&'static str, u64) {
-        let report = self.judgement.faults.iter().find(|report| report.name == fault);
-        let Some(report) = report.filter(|report| report.ran) else { return ("missing", 0) };
-        let lost = match &report.with_fence {
-            Some(fenced) if is_fenced => fenced.lost_updates,
-            _ if is_fenced => 0,
-            _ => report.lost_updates,
-        };
-        // The report is one of several runs: the other row may have lost in another one.
-        let lost = self.runs(fault, is_fenced).map_or(lost, |(lost, _)| lost.into());
-        match lost {
-            0 if self.judgement.is_elsewhere(report) => ("elsewhere", 0),
-            0 => ("safe", 0),
-            lost => ("loss", lost),
-        }
-    }
-
-    /// Returns the runs that lost updates among all if the fault ran several times: `3/10`.
-    fn runs(&self, fault: &str, is_fenced: bool) -> Option<(u32, u32)> {
-        let report = self.judgement.faults.iter().find(|report| report.name == fault)?;
-        let repeats = report.repeats?;
-        let lost = if is_fenced { repeats.lost_with_fence } else { repeats.lost };
-        Some((lost, repeats.runs))
+    /// Returns what became of the updates of a row under a fault, which an earlier version may not
+    /// have had.
+    fn cell(&self, fault: &Fault, row: &Row) -> Cell {
+        let report = self.judgement.report(fault.name());
+        report.map_or(Cell::NotRun, |report| self.judgement.cell(report, *row))
     }
 
     fn date(&self) -> &str {
@@ -116,7 +98,6 @@ impl JudgedLock {
 #[template(path = "judged.html")]
 struct JudgedPage {
     layout: Layout,
-    faults: Vec<&'static str>,
     locks: &'static [JudgedLock],
     errors: FormErrors,
 }
@@ -188,17 +169,7 @@ async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult {
 async fn list_page(request: &HttpRequest, errors: FormErrors) -> HttpResult {
     let layout = Layout::of(request).await?;
     let status = errors.status();
-    html(status, &JudgedPage { layout, faults: fault_names(&JUDGED), locks: &JUDGED, errors })
-}
-
-fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
-    let mut names = Vec::new();
-    for fault in judged.iter().flat_map(|judged| &judged.judgement.faults) {
-        if !names.contains(&fault.name.as_str()) {
-            names.push(&fault.name);
-        }
-    }
-    names
+    html(status, &JudgedPage { layout, locks: &JUDGED, errors })
 }
 
 #[cfg(test)]
@@ -216,46 +187,18 @@ mod tests {
 
     #[test]
     fn list_has_verdict_of_each_fault() {
-        let mut other = judged("other");
-        other.judgement.faults.truncate(1);
-        other.judgement.faults[0].name = "later".to_owned();
-        let locks = [judged("first"), other];
-        let faults = fault_names(&locks);
-        assert_eq!(faults.len(), locks[0].judgement.faults.len() + 1);
-        for fault in &locks[0].judgement.faults {
-            let expected = match (fault.ran, fault.lost_updates) {
-                (false, _) => "missing",
-                (_, 0) => "safe",
-                _ => "loss",
-            };
-            let cell = locks[0].cell(&fault.name, false);
-            assert_eq!(cell, (expected, fault.lost_updates), "{}", fault.name);
+        let lock = judged("first");
+        for report in &lock.judgement.faults {
+            let expected =
+                if report.ran { Cell::Updates(report.lost_updates) } else { Cell::NotRun };
+            let fault = report.fault().unwrap();
+            assert_eq!(lock.cell(&fault, &Row::WithoutFence), expected, "{}", report.name);
         }
-        assert_eq!(locks[0].runs("pause", false), None);
-        let kinds: Vec<&str> = faults.iter().map(|fault| locks[1].cell(fault, false).0).collect();
-        assert_eq!(kinds.last(), Some(&"safe"));
-        assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
-        assert_eq!(locks[0].date(), "2026-11-25");
-    }
+        assert_eq!(lock.date(), "2026-11-25");
 
-    /// The terminal, the page and the document say the same of a lock.
-    #[test]
-    fn verdict_names_the_faults_that_touch_the_lock() {
-        let document = include_str!("../../../../docs/JUDGED.md");
-        let mut verdicts = Vec::new();
-        for JudgedLock { name, judgement } in JUDGED.iter() {
-            let language = Language::English;
-            let verdict = JudgementView::new(judgement, language, 0).verdict();
-            let file = format!("(judged/{name}.json)");
-            let written = document.split(&file).nth(1).unwrap().lines().nth(2).unwrap();
-            assert_eq!(written, format!("{verdict}."), "{name}");
-            verdicts.push((*name, verdict));
-        }
-
-        let of_advisory = "No lost update under the 5 faults that touch it; 9 do not apply";
-        assert!(verdicts.contains(&("advisory-lock", of_advisory.to_owned())), "{verdicts:?}");
-        let of_kazoo = "Loses updates under 1 of the 5 faults that touch it; 9 do not apply";
-        assert!(verdicts.contains(&("kazoo", of_kazoo.to_owned())), "{verdicts:?}");
+        let mut earlier = judged("earlier");
+        earlier.judgement.faults.truncate(1);
+        assert_eq!(earlier.cell(&Fault::Pause, &Row::WithoutFence), Cell::NotRun);
     }
 
     #[test]
@@ -279,11 +222,9 @@ mod tests {
         let mut judged = judged("repeated");
         let pause = &mut judged.judgement.faults[1];
         pause.repeats = Some(Repeats { runs: 10, lost: 9, lost_with_fence: 3, seed: 12 });
-        let name = pause.name.clone();
-        assert_eq!(judged.runs(&name, false), Some((9, 10)));
-        assert_eq!(judged.runs(&name, true), Some((3, 10)));
-
+        let cell = |row| judged.cell(&Fault::Pause, &row);
+        assert_eq!(cell(Row::WithoutFence), Cell::Runs { lost: 9, runs: 10 });
         // The row that compares the fence lost in other runs than the one that is shown.
-        assert_eq!(judged.cell(&name, true).0, "loss");
+        assert_eq!(cell(Row::WithFence), Cell::Runs { lost: 3, runs: 10 });
     }
 }
