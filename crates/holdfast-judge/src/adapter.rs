@@ -1,6 +1,7 @@
 //! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
-//! with its id, in any order. An adapter that exits, prints anything else, answers an id twice or
-//! not in time is reported with the end of its stderr; calls then never return.
+//! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]). One that
+//! exits, prints anything else, answers an id twice or not in time is reported with the end of its
+//! stderr; calls then never return.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -18,7 +19,8 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::protocol::{AdapterAnswer, AdapterOp, AdapterRequest, WorkerSetup};
+use super::protocol::{AdapterAnswer, AdapterCall, AdapterOp, AdapterRequest, WorkerSetup};
+use super::server_calls::ServerCalls;
 
 pub(super) const NOT_ANSWERED: &str = "the adapter has not answered";
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -31,7 +33,14 @@ const MAX_QUIET_LOOKS: u32 = 50;
 /// Time for an adapter that closed its stdout to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-type PendingAnswers = Arc<Mutex<HashMap<u64, oneshot::Sender<AdapterAnswer>>>>;
+type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
+
+#[derive(Debug)]
+struct PendingAnswer {
+    sender: oneshot::Sender<AdapterAnswer>,
+    /// The request that this one cancels.
+    cancels: Option<u64>,
+}
 
 #[derive(Debug)]
 struct SentRequest {
@@ -102,6 +111,8 @@ impl AdapterProcess {
         tokio::spawn(write_lines(stdin, queued));
         tokio::spawn(keep_last_lines(stderr, Arc::clone(&failure.last_words)));
 
+        let calls = ServerCalls::new(&setup.redis_url, &setup.database_url, lines.clone())
+            .map_err(|error| format!("an address of the judge's servers: {error}"))?;
         let process = Self {
             next_id: AtomicU64::new(1),
             pending: Arc::clone(&pending),
@@ -116,7 +127,7 @@ impl AdapterProcess {
         let max_quiet_looks = max_quiet_looks.clamp(1, MAX_QUIET_LOOKS);
 
         tokio::spawn(async move {
-            let answers = read_answers(BufReader::new(stdout), &pending, max_quiet_looks);
+            let answers = read_answers(BufReader::new(stdout), &pending, &calls, max_quiet_looks);
             let mut reading = Box::pin(answers);
             let why = tokio::select! {
                 why = &mut reading => why,
@@ -168,8 +179,12 @@ impl AdapterProcess {
     fn send(&self, op: AdapterOp<'_>) -> SentRequest {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
+        let cancels = match op {
+            AdapterOp::Cancel { request } => Some(request),
+            _ => None,
+        };
         // Before the request, as the answer may be there at once.
-        self.pending.lock().insert(id, sender);
+        self.pending.lock().insert(id, PendingAnswer { sender, cancels });
         let operation = op.name();
         let request = AdapterRequest { id, op };
         // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
@@ -233,10 +248,12 @@ async fn read_line_in_time(
     Some((line, true))
 }
 
-/// Passes on the answers. Returns why that ended; `None` at the end of stdout.
+/// Passes on the answers, and begins the calls of servers. Returns why that ended; `None` at the
+/// end of stdout.
 async fn read_answers(
     mut stdout: BufReader<impl AsyncRead + Unpin>,
     pending: &PendingAnswers,
+    calls: &Arc<ServerCalls>,
     max_quiet_looks: u32,
 ) -> Option<String> {
     loop {
@@ -257,6 +274,10 @@ async fn read_answers(
         let answer: AdapterAnswer = match serde_json::from_str(text) {
             Ok(answer) => answer,
             Err(error) => {
+                if let Ok(call) = serde_json::from_str::<AdapterCall>(text) {
+                    calls.begin(call);
+                    continue;
+                }
                 let quoted: String = text.chars().take(QUOTED_CHARS).collect();
                 return Some(format!(
                     "the adapter printed something that is not an answer ({error}): {quoted}"
@@ -268,7 +289,13 @@ async fn read_answers(
         let Some(caller) = pending.lock().remove(&id) else {
             return Some(format!("the adapter answered request {id}, which waits for no answer"));
         };
-        let _ = caller.send(answer);
+        // The adapter knows of the cancellation by now: what it calls from here on cleans up.
+        if let Some(request) = caller.cancels
+            && pending.lock().contains_key(&request)
+        {
+            calls.close(request).await;
+        }
+        let _ = caller.sender.send(answer);
     }
 }
 
@@ -302,13 +329,17 @@ mod tests {
     async fn failure_after(parts: &[&str]) -> Option<String> {
         let pending = PendingAnswers::default();
         for id in 1..=2 {
-            pending.lock().insert(id, oneshot::channel().0);
+            let sender = oneshot::channel().0;
+            pending.lock().insert(id, PendingAnswer { sender, cancels: None });
         }
+        let urls = ["redis://:x@127.0.0.1:1/0", "postgres://x:x@127.0.0.1:1/x"];
+        let lines = mpsc::unbounded_channel().0;
+        let calls = ServerCalls::new(urls[0], urls[1], lines).expect("addresses");
         let (mut adapter, stdout) = duplex(1_024);
         for part in parts {
             adapter.write_all(part.as_bytes()).await.expect("it fits");
         }
-        read_answers(BufReader::new(stdout), &pending, 2).await
+        read_answers(BufReader::new(stdout), &pending, &calls, 2).await
     }
 
     #[tokio::test]

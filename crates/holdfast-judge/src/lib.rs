@@ -27,6 +27,7 @@ mod proxy;
 mod repeat;
 pub mod report;
 mod run;
+mod server_calls;
 mod servers;
 mod stage;
 mod table;

@@ -63,6 +63,42 @@ pub(super) struct AdapterAnswer {
     pub(super) cancels: Option<bool>,
 }
 
+/// A call of a server that the adapter asks for.
+#[derive(Debug, Deserialize)]
+pub(super) struct AdapterCall {
+    /// The adapter's number of it.
+    pub(super) call: u64,
+    /// The request in which it is made, and with which it is cancelled.
+    pub(super) request: Option<u64>,
+    #[serde(flatten)]
+    pub(super) op: ServerOp,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum ServerOp {
+    Redis { words: Vec<String> },
+    Postgres { sql: String },
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct CallReply {
+    pub(super) op: &'static str,
+    pub(super) call: u64,
+    #[serde(flatten)]
+    pub(super) result: CallResult,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CallResult {
+    Value(serde_json::Value),
+    /// The server's own words.
+    Error(String),
+    /// Why there is no reply.
+    Away(String),
+}
+
 /// The first line to a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WorkerSetup {

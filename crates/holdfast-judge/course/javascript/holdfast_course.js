@@ -16,14 +16,13 @@
 // You need not change this file.
 'use strict';
 
-const crypto = require('node:crypto');
-const net = require('node:net');
-const path = require('node:path');
 const readline = require('node:readline');
 const { AsyncLocalStorage } = require('node:async_hooks');
 
 const LEVEL = Number(process.env.HOLDFAST_COURSE_LEVEL || 1);
 const FENCE_LEVEL = 5;
+// Before it is judged, the lock is loaded once without servers.
+const IS_CHECK = process.argv[2] === '--check';
 
 class ServerAway extends Error {}
 class ServerError extends Error {}
@@ -37,10 +36,11 @@ class Cancelled extends Error {}
 const current = new AsyncLocalStorage();
 
 class Request {
-  constructor() {
+  constructor(id) {
+    this.id = id;
     this.isCancelled = false;
     this.isAnswered = false;
-    this.wake = null; // ends what the request waits for
+    this.wake = null; // ends a sleep
   }
 
   cancel() {
@@ -80,200 +80,35 @@ async function sleep(seconds) {
   request.check();
 }
 
-// ---------------------------------------------------------------- servers
+// ---------------------------------------------------------------- calls of servers
 
-// A connection that reads exactly what it is asked for.
-class Connection {
-  constructor(url) {
-    this.url = url;
-    this.buffer = Buffer.alloc(0);
-    this.error = null;
-    this.waiting = null;
-  }
+// Of each call in flight, what takes its reply.
+const calls = new Map();
+let lastCall = 0;
 
-  async open() {
-    this.socket = net.connect({ host: this.url.hostname, port: Number(this.url.port), noDelay: true });
-    const fail = (error) => {
-      this.error = error;
-      if (this.waiting) this.waiting.reject(error);
-      this.waiting = null;
-    };
-    this.socket.on('data', (data) => {
-      this.buffer = Buffer.concat([this.buffer, data]);
-      if (this.waiting) this.waiting.resolve();
-      this.waiting = null;
-    });
-    this.socket.on('error', (error) => fail(new ServerAway(error.message)));
-    this.socket.on('close', () => fail(new ServerAway('the server closed the connection')));
-    await this.authenticate();
-    return this;
-  }
-
-  async more() {
-    if (this.error) throw this.error;
-    await new Promise((resolve, reject) => { this.waiting = { resolve, reject }; });
-  }
-
-  async read(length) {
-    while (this.buffer.length < length) await this.more();
-    const data = this.buffer.subarray(0, length);
-    this.buffer = this.buffer.subarray(length);
-    return data;
-  }
-
-  async readLine() {
-    let end;
-    while ((end = this.buffer.indexOf('\r\n')) < 0) await this.more();
-    const line = this.buffer.subarray(0, end).toString();
-    this.buffer = this.buffer.subarray(end + 2);
-    return line;
-  }
+// Lets the judge's worker call a server, by a connection for this call alone.
+async function callServer(call) {
+  const request = requestOf();
+  request.check();
+  if (IS_CHECK) throw new ServerAway('there is no server while lock.js is only loaded');
+  const number = ++lastCall;
+  const reply = await new Promise((resolve) => {
+    calls.set(number, resolve);
+    write({ call: number, request: request.id, ...call });
+  });
+  if ('value' in reply) return reply.value;
+  if ('error' in reply) throw new ServerError(reply.error);
+  request.check();
+  throw new ServerAway(reply.away);
 }
 
-class RedisConnection extends Connection {
-  authenticate() {
-    return this.call('AUTH', decodeURIComponent(this.url.password));
-  }
-
-  async call(...words) {
-    const parts = words.map((word) => Buffer.from(String(word)));
-    const bulks = parts.flatMap((part) => [Buffer.from(`$${part.length}\r\n`), part, Buffer.from('\r\n')]);
-    this.socket.write(Buffer.concat([Buffer.from(`*${parts.length}\r\n`), ...bulks]));
-    const reply = await this.reply();
-    if (reply instanceof Error) throw reply;
-    return reply;
-  }
-
-  async reply() {
-    const line = await this.readLine();
-    const rest = line.slice(1);
-    switch (line[0]) {
-      case '-': return new ServerError(rest);
-      case ':': return Number(rest);
-      case '+': return rest;
-      case '$': {
-        if (Number(rest) < 0) return null;
-        return (await this.read(Number(rest) + 2)).subarray(0, -2).toString();
-      }
-      default: {
-        if (Number(rest) < 0) return null;
-        const replies = [];
-        for (let i = 0; i < Number(rest); i++) replies.push(await this.reply());
-        return replies;
-      }
-    }
-  }
+function takeReply(message) {
+  calls.get(message.call)(message);
+  calls.delete(message.call);
 }
 
-// The simple query protocol, with a password by SCRAM-SHA-256.
-class PostgresConnection extends Connection {
-  send(kind, body) {
-    const length = Buffer.alloc(4);
-    length.writeInt32BE(body.length + 4);
-    this.socket.write(Buffer.concat([Buffer.from(kind), length, body]));
-  }
-
-  async receive() {
-    const head = await this.read(5);
-    const kind = String.fromCharCode(head[0]);
-    const body = await this.read(head.readInt32BE(1) - 4);
-    if (kind !== 'E') return { kind, body };
-    const message = body.toString().split('\0').find((field) => field[0] === 'M');
-    return { kind, body, error: new ServerError(message ? message.slice(1) : 'an error') };
-  }
-
-  async expect(code) {
-    const { kind, body, error } = await this.receive();
-    if (error) throw error;
-    if (kind !== 'R' || body.readInt32BE(0) !== code) throw new ServerAway('Postgres did not let us in');
-    return body.subarray(4).toString();
-  }
-
-  async authenticate() {
-    const fields = ['user', this.url.username, 'database', this.url.pathname.slice(1), '', ''];
-    const start = Buffer.alloc(4);
-    start.writeInt32BE(196608);
-    this.send('', Buffer.concat([start, Buffer.from(fields.join('\0'))]));
-
-    const first = `n=,r=${crypto.randomBytes(18).toString('base64')}`;
-    await this.expect(10);
-    const message = Buffer.from(`n,,${first}`);
-    const length = Buffer.alloc(4);
-    length.writeInt32BE(message.length);
-    this.send('p', Buffer.concat([Buffer.from('SCRAM-SHA-256\0'), length, message]));
-
-    const challenge = await this.expect(11);
-    const given = Object.fromEntries(challenge.split(',').map((part) => [part[0], part.slice(2)]));
-    const hmac = (key, text) => crypto.createHmac('sha256', key).update(text).digest();
-    const password = decodeURIComponent(this.url.password);
-    const salt = Buffer.from(given.s, 'base64');
-    const key = crypto.pbkdf2Sync(password, salt, Number(given.i), 32, 'sha256');
-    const client = hmac(key, 'Client Key');
-    const stored = crypto.createHash('sha256').update(client).digest();
-    const last = `c=biws,r=${given.r}`;
-    const signature = hmac(stored, `${first},${challenge},${last}`);
-    const proof = Buffer.from(client.map((byte, at) => byte ^ signature[at])).toString('base64');
-    this.send('p', Buffer.from(`${last},p=${proof}`));
-    await this.expect(12);
-    await this.expect(0);
-    while ((await this.receive()).kind !== 'Z');
-  }
-
-  async call(sql) {
-    this.send('Q', Buffer.from(`${sql}\0`));
-    let value = null;
-    let failure = null;
-    let hasRow = false;
-    for (;;) {
-      const { kind, body, error } = await this.receive();
-      if (error) failure = error;
-      if (kind === 'D' && !hasRow) {
-        hasRow = true;
-        const length = body.readInt32BE(2);
-        value = length < 0 ? null : body.subarray(6, 6 + length).toString();
-      }
-      if (kind !== 'Z') continue;
-      if (failure) throw failure;
-      return value;
-    }
-  }
-}
-
-class Server {
-  constructor(open) {
-    this.open = open;
-    this.idle = [];
-  }
-
-  async call(...words) {
-    const request = requestOf();
-    request.check();
-    const connection = this.idle.pop() || await this.open();
-    // Its reply is not waited for.
-    request.wake = () => connection.socket.destroy();
-    try {
-      const reply = await connection.call(...words);
-      this.idle.push(connection);
-      return reply;
-    } catch (error) {
-      if (error instanceof ServerError) {
-        this.idle.push(connection);
-        throw error;
-      }
-      connection.socket.destroy();
-      request.check();
-      // After a failure the other idle connections are of the same server.
-      this.idle.splice(0).forEach((other) => other.socket.destroy());
-      throw error;
-    } finally {
-      request.wake = null;
-    }
-  }
-}
-
-const servers = {};
-const redis = (...words) => servers.redis.call(...words);
-const postgres = (sql) => servers.postgres.call(sql);
+const redis = (...words) => callServer({ op: 'redis', words: words.map(String) });
+const postgres = (sql) => callServer({ op: 'postgres', sql });
 
 module.exports = { Cancelled, ServerAway, ServerError, postgres, redis, sleep };
 
@@ -284,6 +119,10 @@ const requests = new Map();
 const leases = new Map();
 let lock;
 let ttlMs;
+
+function write(message) {
+  output(JSON.stringify(message) + '\n');
+}
 
 // Ends the check, and says why.
 function stop(message) {
@@ -337,7 +176,7 @@ async function release(message) {
 }
 
 async function serve(message) {
-  const request = new Request();
+  const request = new Request(message.id);
   requests.set(message.id, request);
   let answer;
   try {
@@ -352,21 +191,18 @@ async function serve(message) {
     request.isAnswered = true;
     requests.delete(message.id);
   }
-  output(JSON.stringify({ id: message.id, ...answer }) + '\n');
+  write({ id: message.id, ...answer });
 }
 
 function cancel(message) {
   requests.get(message.request)?.cancel();
-  output(JSON.stringify({ id: message.id, ok: true }) + '\n');
+  // With this answer, the judge closes the connection on which the request waits.
+  write({ id: message.id, ok: true });
 }
 
-function setUp(redisAddress, databaseAddress) {
-  const redisUrl = new URL(redisAddress);
-  const postgresUrl = new URL(databaseAddress);
-  servers.redis = new Server(() => new RedisConnection(redisUrl).open());
-  servers.postgres = new Server(() => new PostgresConnection(postgresUrl).open());
-  process.env.HOLDFAST_REDIS_URL = redisAddress;
-  process.env.HOLDFAST_DATABASE_URL = databaseAddress;
+function setUp(redisUrl, databaseUrl) {
+  process.env.HOLDFAST_REDIS_URL = redisUrl;
+  process.env.HOLDFAST_DATABASE_URL = databaseUrl;
 }
 
 function load() {
@@ -389,8 +225,8 @@ async function initialize(message) {
   } catch (error) {
     fail(error);
   }
-  output(JSON.stringify({ id: message.id, ok: true, name: 'lock.js', fencing: LEVEL >= FENCE_LEVEL,
-    renews: LEVEL >= 4, cancels: true }) + '\n');
+  write({ id: message.id, ok: true, name: 'lock.js', fencing: LEVEL >= FENCE_LEVEL, renews: LEVEL >= 4,
+    cancels: true });
 }
 
 function main() {
@@ -401,8 +237,8 @@ function main() {
     if (!isOfServer(error)) fail(error);
     console.error(`${placeOf(error)}in the background: ${error}`);
   });
-  if (process.argv[2] === '--check') {
-    // Before there are servers: at this port is none.
+  if (IS_CHECK) {
+    // At this port is no server.
     setUp('redis://:x@127.0.0.1:1/0', 'postgres://x:x@127.0.0.1:1/x');
     load();
     process.exit(0);
@@ -411,6 +247,7 @@ function main() {
   input.on('line', (line) => {
     const message = JSON.parse(line);
     if (message.op === 'init') initialize(message);
+    else if (message.op === 'reply') takeReply(message);
     else if (message.op === 'cancel') cancel(message);
     else serve(message);
   });

@@ -29,11 +29,12 @@ mod lock;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, BufRead, Write};
+use std::iter::Peekable;
 use std::process::exit;
+use std::str::Chars;
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -66,40 +67,24 @@ impl std::error::Error for Cancelled {}
 /// A call of `acquire`, or of the `release` that follows it in the same thread.
 #[derive(Debug, Default)]
 struct Request {
-    state: Mutex<RequestState>,
+    /// `None` for a thread of lock.rs itself.
+    id: Option<i64>,
+    is_cancelled: Mutex<bool>,
     wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct RequestState {
-    is_cancelled: bool,
-    /// On which it waits for a reply.
-    connection: Option<TcpStream>,
 }
 
 impl Request {
     fn cancel(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.is_cancelled = true;
-        if let Some(connection) = &state.connection {
-            // Its reply is not waited for.
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        *self.is_cancelled.lock().unwrap() = true;
         self.wake.notify_all();
     }
 
     /// Fails once: what cleans up may use the server.
-    fn begin(&self, connection: Option<TcpStream>) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
-        if std::mem::take(&mut state.is_cancelled) {
-            return Err(Cancelled.into());
+    fn check(&self) -> Result<()> {
+        match std::mem::take(&mut *self.is_cancelled.lock().unwrap()) {
+            true => Err(Cancelled.into()),
+            false => Ok(()),
         }
-        state.connection = connection;
-        Ok(())
-    }
-
-    fn end(&self) {
-        self.state.lock().unwrap().connection = None;
     }
 }
 
@@ -115,29 +100,41 @@ fn request() -> Arc<Request> {
 #[allow(dead_code)]
 pub fn sleep(duration: Duration) {
     let request = request();
-    let state = request.state.lock().unwrap();
-    drop(request.wake.wait_timeout_while(state, duration, |state| !state.is_cancelled));
+    let is_cancelled = request.is_cancelled.lock().unwrap();
+    drop(request.wake.wait_timeout_while(is_cancelled, duration, |is_cancelled| !*is_cancelled));
 }
 
-// ---------------------------------------------------------------- servers
+// ---------------------------------------------------------------- calls of the server
 
 #[derive(Debug)]
 struct Setup {
-    redis_host: String,
-    redis_password: String,
     database_url: String,
     ttl_ms: u64,
     level: u32,
 }
 
+/// What is in flight. Who holds its lock may write to the judge, which sees calls and cancellations
+/// in this order.
+#[derive(Debug, Default)]
+struct InFlight {
+    /// The requests that are not answered yet, by their ids.
+    requests: HashMap<i64, Arc<Request>>,
+    /// Of each lease, where the request to release it arrives.
+    leases: HashMap<String, Sender<Message>>,
+    /// Of each call, where its reply arrives.
+    calls: HashMap<i64, Sender<Message>>,
+    last_call: i64,
+}
+
 static SETUP: OnceLock<Setup> = OnceLock::new();
-static IDLE: Mutex<Vec<BufReader<TcpStream>>> = Mutex::new(Vec::new());
-static LEASES: Mutex<Option<HashMap<String, Sender<Message>>>> = Mutex::new(None);
-/// The requests that are not answered yet, by their ids.
-static REQUESTS: Mutex<Option<HashMap<String, Arc<Request>>>> = Mutex::new(None);
+static IN_FLIGHT: LazyLock<Mutex<InFlight>> = LazyLock::new(Mutex::default);
 
 fn setup() -> &'static Setup {
     SETUP.get().expect("the judge sends `init` first")
+}
+
+fn in_flight() -> MutexGuard<'static, InFlight> {
+    IN_FLIGHT.lock().unwrap()
 }
 
 #[allow(dead_code)]
@@ -145,125 +142,149 @@ pub fn database_url() -> &'static str {
     &setup().database_url
 }
 
-/// Sends a command and returns its reply. A connection serves one call at a time.
+/// Lets the judge's worker send a command, by a connection for this call alone. Returns its reply.
 pub fn redis(words: &[&str]) -> Result<Reply> {
     let request = request();
-    request.begin(None)?;
-    let idle = IDLE.lock().unwrap().pop();
-    let mut connection = match idle {
-        Some(connection) => connection,
-        None => connect()?,
-    };
-    request.begin(Some(connection.get_ref().try_clone()?))?;
-    let reply = call(&mut connection, words);
-    request.end();
-    match &reply {
-        Err(error) if error.is::<io::Error>() => {
-            request.begin(None)?;
-            // The other idle connections are of the same server.
-            IDLE.lock().unwrap().clear();
+    let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    let words = words.join(",");
+    let id = request.id.map_or("null".to_owned(), |id| id.to_string());
+    let (sender, replies) = channel();
+
+    let mut in_flight = in_flight();
+    request.check()?;
+    in_flight.last_call += 1;
+    let call = in_flight.last_call;
+    in_flight.calls.insert(call, sender);
+    write(&format!(r#"{{"op":"redis","call":{call},"request":{id},"words":[{words}]}}"#));
+    drop(in_flight);
+
+    let mut reply = replies.recv()?;
+    if let Some(value) = reply.0.remove("value") {
+        return Ok(value);
+    }
+    if reply.0.contains_key("error") {
+        return Err(reply.text("error").into());
+    }
+    request.check()?;
+    Err(io::Error::new(io::ErrorKind::ConnectionAborted, reply.text("away")).into())
+}
+
+// ---------------------------------------------------------------- JSON
+
+/// An object of the judge.
+#[derive(Debug, Default)]
+struct Message(HashMap<String, Reply>);
+
+impl Message {
+    fn text(&self, name: &str) -> String {
+        match self.0.get(name) {
+            Some(Reply::Text(text)) => text.clone(),
+            other => panic!("{name} is no text: {other:?}"),
         }
-        _ => IDLE.lock().unwrap().push(connection),
     }
-    reply
-}
 
-fn connect() -> Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect(&setup().redis_host)?;
-    stream.set_nodelay(true)?;
-    let mut connection = BufReader::new(stream);
-    call(&mut connection, &["AUTH", &setup().redis_password])?;
-    Ok(connection)
-}
-
-fn call(connection: &mut BufReader<TcpStream>, words: &[&str]) -> Result<Reply> {
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        request += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    connection.get_mut().write_all(request.as_bytes())?;
-    read_reply(connection)
-}
-
-fn read_reply(connection: &mut BufReader<TcpStream>) -> Result<Reply> {
-    let mut line = String::new();
-    if connection.read_line(&mut line)? == 0 {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-    }
-    let rest = line[1..].trim_end();
-    match line.as_bytes()[0] {
-        b'-' => Err(rest.into()),
-        b':' => Ok(Reply::Integer(rest.parse()?)),
-        b'+' => Ok(Reply::Text(rest.to_owned())),
-        _ if rest == "-1" => Ok(Reply::Nil),
-        b'$' => {
-            let mut bytes = vec![0; rest.parse::<usize>()? + 2];
-            connection.read_exact(&mut bytes)?;
-            bytes.truncate(bytes.len() - 2);
-            Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned()))
-        }
-        _ => {
-            let replies = (0..rest.parse::<usize>()?).map(|_| read_reply(connection));
-            Ok(Reply::List(replies.collect::<Result<_>>()?))
+    fn number(&self, name: &str) -> i64 {
+        match self.0.get(name) {
+            Some(Reply::Integer(number)) => *number,
+            other => panic!("{name} is no number: {other:?}"),
         }
     }
 }
 
-// ---------------------------------------------------------------- the judge's protocol
+/// Reads what the judge writes: strings, whole numbers, null, and lists of them.
+struct Parser<'a>(Peekable<Chars<'a>>);
 
-/// A request of the judge: a flat object of strings and numbers.
-type Message = HashMap<String, String>;
+impl Parser<'_> {
+    fn message(mut self) -> Message {
+        let mut message = Message::default();
+        while self.0.find(|c| *c == '"').is_some() {
+            let name = self.text();
+            self.0.next(); // the colon
+            let value = self.value();
+            message.0.insert(name, value);
+        }
+        message
+    }
 
-fn parse(line: &str) -> Message {
-    let mut message = Message::new();
-    let mut chars = line.trim().trim_start_matches('{').chars().peekable();
-    let mut words = Vec::new();
-    while let Some(c) = chars.next() {
-        let mut word = String::new();
-        if c == '"' {
-            while let Some(c) = chars.next() {
-                match c {
-                    '"' => break,
-                    '\\' => word.extend(chars.next()),
-                    c => word.push(c),
+    fn value(&mut self) -> Reply {
+        match self.0.next() {
+            Some('"') => Reply::Text(self.text()),
+            Some('[') => {
+                let mut list = Vec::new();
+                while self.0.next_if_eq(&']').is_none() {
+                    list.push(self.value());
+                    self.0.next_if_eq(&',');
                 }
+                Reply::List(list)
             }
-        } else if c.is_ascii_digit() || c == '-' {
-            word.push(c);
-            while let Some(c) = chars.next_if(|c| c.is_ascii_digit() || *c == '.') {
-                word.push(c);
+            Some('n') => {
+                self.0.by_ref().take(3).for_each(drop); // of `null`
+                Reply::Nil
             }
-        } else {
-            continue;
+            first => {
+                let mut digits: String = first.into_iter().collect();
+                while let Some(digit) = self.0.next_if(char::is_ascii_digit) {
+                    digits.push(digit);
+                }
+                Reply::Integer(digits.parse().expect("a number"))
+            }
         }
-        words.push(word);
     }
-    for pair in words.chunks(2) {
-        if let [name, value] = pair {
-            message.insert(name.clone(), value.clone());
+
+    /// Reads a text to its end, after the first quotation mark.
+    fn text(&mut self) -> String {
+        let mut text = String::new();
+        loop {
+            let c = match self.0.next().expect("a closed string") {
+                '"' => return text,
+                '\\' => self.escaped(),
+                c => c,
+            };
+            text.push(c);
         }
     }
-    message
+
+    fn escaped(&mut self) -> char {
+        match self.0.next().expect("an escaped character") {
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'u' => {
+                let digits: String = self.0.by_ref().take(4).collect();
+                let code = u32::from_str_radix(&digits, 16).expect("four digits");
+                char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+            }
+            c => c,
+        }
+    }
 }
 
 fn quote(text: &str) -> String {
     let escaped: String = text
         .chars()
         .map(|c| match c {
-            '"' => "\\\"".to_owned(),
-            '\\' => "\\\\".to_owned(),
-            c if c.is_control() => " ".to_owned(),
+            '"' | '\\' => format!("\\{c}"),
+            c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
             c => c.to_string(),
         })
         .collect();
     format!("\"{escaped}\"")
 }
 
+// ---------------------------------------------------------------- the judge's protocol
+
+fn write(line: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
 fn answer(message: &Message, fields: &str) {
-    REQUESTS.lock().unwrap().get_or_insert_default().remove(&message["id"]);
-    let line = format!("{{\"id\":{},{fields}}}\n", message["id"]);
-    let _ = io::stdout().lock().write_all(line.as_bytes());
-    let _ = io::stdout().flush();
+    let id = message.number("id");
+    let mut in_flight = in_flight();
+    in_flight.requests.remove(&id);
+    write(&format!("{{\"id\":{id},{fields}}}"));
 }
 
 #[allow(dead_code)]
@@ -280,21 +301,14 @@ fn stop(why: &str) -> ! {
 }
 
 fn initialize(message: &Message) {
-    let (credentials, host) = message["redis_url"]
-        .trim_start_matches("redis://:")
-        .split_once('@')
-        .expect("an address with a password");
     let level = std::env::var("HOLDFAST_COURSE_LEVEL").ok().and_then(|level| level.parse().ok());
     let level = level.unwrap_or(1);
-    SETUP
-        .set(Setup {
-            redis_host: host.split('/').next().unwrap_or_default().to_owned(),
-            redis_password: credentials.to_owned(),
-            database_url: message["database_url"].clone(),
-            ttl_ms: message["ttl_ms"].parse().expect("a number"),
-            level,
-        })
-        .expect("one `init`");
+    let setup = Setup {
+        database_url: message.text("database_url"),
+        ttl_ms: message.number("ttl_ms").unsigned_abs(),
+        level,
+    };
+    SETUP.set(setup).expect("one `init`");
     let fencing = level >= 5;
     let renews = level >= 4;
     let fields = format!("\"fencing\":{fencing},\"renews\":{renews},\"cancels\":true");
@@ -302,24 +316,28 @@ fn initialize(message: &Message) {
 }
 
 /// Makes a request one that can be cancelled, until it is answered.
-fn register(message: &Message, request: &Arc<Request>) {
-    let mut requests = REQUESTS.lock().unwrap();
-    requests.get_or_insert_default().insert(message["id"].clone(), Arc::clone(request));
+fn register(message: &Message) -> Arc<Request> {
+    let id = message.number("id");
+    let request = Arc::new(Request { id: Some(id), ..Request::default() });
+    in_flight().requests.insert(id, Arc::clone(&request));
+    request
 }
 
 fn cancel(message: &Message) {
-    let request = REQUESTS.lock().unwrap().get_or_insert_default().remove(&message["request"]);
-    if let Some(request) = request {
+    let id = message.number("id");
+    let mut in_flight = in_flight();
+    if let Some(request) = in_flight.requests.remove(&message.number("request")) {
         request.cancel();
     }
-    answer(message, "\"ok\":true");
+    // With this answer, the judge closes the connection on which the request waits.
+    write(&format!("{{\"id\":{id},\"ok\":true}}"));
 }
 
 /// Acquires, answers, and serves the request to release.
 fn serve_lock(message: Message, request: Arc<Request>) {
     REQUEST.set(request);
-    let key = message["key"].clone();
-    let wait = Duration::from_millis(message["wait_ms"].parse().expect("a number"));
+    let key = message.text("key");
+    let wait = Duration::from_millis(message.number("wait_ms").unsigned_abs());
     let (token, fence) = match lock::acquire(&key, wait, setup().ttl_ms) {
         Ok(Some(held)) => held,
         Ok(None) => return answer(&message, "\"ok\":false,\"reason\":\"timeout\""),
@@ -331,15 +349,13 @@ fn serve_lock(message: Message, request: Arc<Request>) {
         (false, _) => String::new(),
     };
 
-    let lease = format!("{}-{}", std::process::id(), message["id"]);
+    let lease = format!("{}-{}", std::process::id(), message.number("id"));
     let (sender, releases) = channel();
-    LEASES.lock().unwrap().get_or_insert_default().insert(lease.clone(), sender);
+    in_flight().leases.insert(lease.clone(), sender);
     answer(&message, &format!("\"ok\":true,\"lease\":\"{lease}\"{fence}"));
     let Ok(message) = releases.recv() else { return };
     // Another one: a late cancellation of `acquire` has come to nothing.
-    let request = Arc::default();
-    register(&message, &request);
-    REQUEST.set(request);
+    REQUEST.set(register(&message));
     match lock::release(&key, &token) {
         Ok(true) => answer(&message, "\"ok\":true"),
         Ok(false) => answer(&message, "\"ok\":false,\"reason\":\"lost\""),
@@ -359,25 +375,25 @@ fn answer_error(message: &Message, error: &(dyn std::error::Error + 'static)) {
 fn main() {
     std::panic::set_hook(Box::new(|panic| stop(&panic.to_string())));
     for line in io::stdin().lock().lines().map_while(io::Result::ok) {
-        let message = parse(&line);
-        match message.get("op").map(String::as_str) {
-            Some("init") => initialize(&message),
-            Some("acquire") => {
-                let request = Arc::default();
-                register(&message, &request);
+        let message = Parser(line.chars().peekable()).message();
+        match message.text("op").as_str() {
+            "init" => initialize(&message),
+            "acquire" => {
+                let request = register(&message);
                 thread::spawn(|| serve_lock(message, request));
             }
-            Some("cancel") => cancel(&message),
-            Some("release") => {
-                let mut leases = LEASES.lock().unwrap();
-                let lease = leases.get_or_insert_default().remove(&message["lease"]);
-                if let Some(lease) = lease {
-                    let _ = lease.send(message);
-                }
-            }
+            "cancel" => cancel(&message),
+            "release" => pass_on(in_flight().leases.remove(&message.text("lease")), message),
+            "reply" => pass_on(in_flight().calls.remove(&message.number("call")), message),
             _ => {}
         }
     }
     // Also what waits for the lock.
     exit(0);
+}
+
+fn pass_on(waiting: Option<Sender<Message>>, message: Message) {
+    if let Some(waiting) = waiting {
+        let _ = waiting.send(message);
+    }
 }
