@@ -248,6 +248,7 @@ shop-in-day = { $count ->
 
 # The API reference.
 shop-api = API reference
+shop-api-language = The descriptions are those of this document, in English:
 shop-api-contents = Sections
 shop-api-session = Session
 shop-api-session-needed = needed: Authorization: Bearer TOKEN

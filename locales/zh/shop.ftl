@@ -218,6 +218,7 @@ shop-in-day = { $count } 天后
 
 # 接口文档。
 shop-api = 接口文档
+shop-api-language = 各项说明出自这份文档，只有英文：
 shop-api-contents = 目录
 shop-api-session = 会话
 shop-api-session-needed = 需要：Authorization: Bearer TOKEN

@@ -1,6 +1,6 @@
 //! The API reference: a page rendered from the OpenAPI document, which works without JavaScript.
 //!
-//! The document is in English. The page has its texts in Chinese, too: `locales/api-zh.json`.
+//! The document is in English, also on a page whose frame is in Chinese.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,15 +13,9 @@ use serde_json::Value;
 use super::layout::Layout;
 use super::respond::html;
 use crate::web::{HttpResult, openapi};
-use holdfast_base::messages::Language;
 
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::to_value(openapi::description()).unwrap_or_default());
-
-/// The texts in Chinese, by the English ones with their lines joined.
-static CHINESE: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../../locales/api-zh.json")).unwrap_or_default()
-});
 
 #[derive(Debug, Template)]
 #[template(path = "api_reference.html")]
@@ -49,24 +43,11 @@ impl ApiReferencePage {
         groups
     }
 
-    /// Returns a text of the document in the language of the page.
-    fn words<'a>(&self, value: &'a Value) -> &'a str {
-        let english = text(value);
-        match self.layout.language {
-            Language::English => english,
-            Language::Chinese => CHINESE.get(&join_lines(english)).map_or(english, String::as_str),
-        }
-    }
-
     /// Returns where a parameter of a request is.
     fn place(&self, parameter: &Value) -> String {
         let place = text(&parameter["in"]);
         self.layout.text(&format!("shop-api-in-{place}"))
     }
-}
-
-fn join_lines(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {
@@ -149,39 +130,4 @@ fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 fn elements(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// Returns the texts that the page shows.
-    fn shown() -> BTreeSet<String> {
-        let operations = members(&DOCUMENT["paths"]).flat_map(|(_, item)| members(item));
-        let of_operations = operations.flat_map(|(_, json)| {
-            let responses = members(&json["responses"]).map(|(_, response)| response);
-            let responses = responses.filter(|response| !is_problem(response));
-            let parts = elements(&json["parameters"]).chain(responses);
-            let parts = parts.map(|part| &part["description"]);
-            parts.chain([&json["summary"], &json["description"]])
-        });
-        let schemas = members(&DOCUMENT["components"]["schemas"]);
-        let of_schemas = schemas.flat_map(|(_, schema)| {
-            let fields = properties(schema).map(|(_, field, _)| &field["description"]);
-            fields.chain([&schema["description"]])
-        });
-        let values = of_operations.chain(of_schemas).chain([&DOCUMENT["info"]["description"]]);
-        values.map(|value| join_lines(text(value))).filter(|text| !text.is_empty()).collect()
-    }
-
-    #[test]
-    fn every_text_is_there_in_chinese() {
-        let (shown, chinese) = (shown(), CHINESE.keys().cloned().collect());
-        let missing: Vec<&String> = shown.difference(&chinese).collect();
-        let unused: Vec<&String> = chinese.difference(&shown).collect();
-        assert!(missing.is_empty() && unused.is_empty(), "{missing:#?} {unused:#?}");
-        assert!(shown.len() > 200, "{}", shown.len());
-    }
 }
