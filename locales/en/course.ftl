@@ -11,56 +11,48 @@ course-level = Level { $level } of 8: { $title }
 
 course-1-title = a lock at all
 course-1-fault = none
-course-1-task = Let one client at a time have the lock. The others wait, and do not burn the server meanwhile: the lock is held at least 30 % of the time, and a client that waits sends Redis at most 400 commands a second.
 course-1-learned = Two clients that read the same number both subtract one from it, and one update is lost. A lock that one atomic command sets keeps them apart.
 course-1-hint-1 = One command of Redis sets a key only if there is none: SET key value NX. Who gets no reply tries again after a short sleep.
 course-1-hint-2 = GET, then SET, are two commands: another client comes between them. Sleep some 10 ms between two attempts, and give up after wait_s.
 
 course-2-title = a lock must expire
 course-2-fault = the holder is killed
-course-2-task = A process is killed while it holds the lock. Others get it within two leases, and no key is left. The lease, ttl_ms, is the time after which a lock that nobody released ends.
 course-2-learned = A process that died cannot release. A lease ends by itself, so the key needs an expiry when it is set, not afterwards. (A check does not see the difference: no process is killed between two commands here.)
 course-2-hint-1 = Redis can delete the key by itself: PX is the time in milliseconds. Use ttl_ms.
 course-2-hint-2 = SET and PEXPIRE are two commands: who is killed between them leaves a key that never ends. SET key value NX PX ttl_ms is one.
 
 course-3-title = release only what is yours
 course-3-fault = work that outlives the lease
-course-3-task = A holder works longer than its lease, and another client has the lock by then. Its release must not take the lock from that client, and says that the lock was lost; the release of a lock that is still held says so, too.
 course-3-learned = DEL deletes whoever's lock it is. A token says whose it is, and the comparison and the deletion are one step. (GET, then DEL, would have passed, too: here the lease hardly ever ends between them.)
 course-3-hint-1 = Give each acquisition a value of its own, a random token, and delete the key only if it still has this value.
 course-3-hint-2 = GET and DEL are two commands, between which the lease can end. A script is one step: EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 key token
 
 course-4-title = renew while working
 course-4-fault = work that outlives the lease
-course-4-task = The same work, and now nothing may be lost: the lease must last as long as the work.
 course-4-learned = A lease is a guess of how long the work takes. A renewal in the background ends the guess, and ends with the holder.
 course-4-hint-1 = Start a thread (or a timer) in acquire that sets the expiry anew every third of the lease, and stop it in release.
 course-4-hint-2 = Renew only what is yours: a script compares the token before it calls PEXPIRE. After a failed renewal of a lock that is not yours any more, stop.
 
 course-5-title = the fence
 course-5-fault = the holder's process is paused
-course-5-task = A process is stopped for two and a half leases between its read and its write, and its renewal with it. Return a fence with each token: a number above all earlier ones. The store refuses a write with a lower fence than it has seen, and nothing may be lost there.
 course-5-learned = No lock can stop a process that does not know that time has passed. The store can: it compares the fence, and refuses who was overtaken.
 course-5-hint-1 = From this level on, acquire returns two values: the token and the fence. INCR of a second key counts up.
 course-5-hint-2 = The number must be drawn while you hold the lock, best in the same step: a script that sets the key and then returns INCR of another one.
 
 course-6-title = fences must survive the store
 course-6-fault = Redis loses its data
-course-6-task = Redis is flushed, and restarted empty. Fences must never go back, and nothing may be lost where they are compared.
 course-6-learned = A counter that can be lost is no order. The fence has to come from a store that does not forget what it gave out.
 course-6-hint-1 = postgres(…) runs a statement. A sequence gives each number once, and Postgres keeps it. There is one: fences.
 course-6-hint-2 = Draw from it after the key was set: select nextval('fences'). Drawn before, it may be lower than that of a client that was faster.
 
 course-7-title = many clients
 course-7-fault = twice as many clients
-course-7-task = 32 clients wait. They are served evenly (Jain's index of at least 0.9), the 99th percentile of the wait is at most three times that of a fair queue, and a grant costs at most six commands of Redis.
 course-7-learned = Who asks again and again costs the server more than the lock, and is served by luck. Who waits in a queue asks once, and is woken in turn.
 course-7-hint-1 = Redis can wait for you: BLPOP returns when another client pushes an element, and serves those who wait in their order.
 course-7-hint-2 = Let release push one element, a baton, to a list beside the lock. Who gets the baton may set the key. A baton can be lost with its holder: something has to lay down a new one when there is neither a holder nor a baton, without two of them.
 
 course-8-title = everything at once
 course-8-fault = failover, partition, cancelled requests, closed connections
-course-8-task = A replica that lags becomes primary, a process is cut off, requests are cancelled in mid-flight, and the server closes all connections. Nothing is lost where the fence is compared, nobody starves, and after each fault the lock is granted again within three leases.
 course-8-learned = Your lock now keeps what a lock on Redis can keep: exclusion most of the time, progress always, and a fence for the rest.
 course-8-hint-1 = Read which fault fails, and what the two clients did. Every call of a server can raise; who waits for a message must survive that it never comes.
 course-8-hint-2 = A cancelled acquire must not leave a lock, a place in the queue, or a renewal that goes on without its owner: clean up, and raise again. A background thread that ends with the first error is missed later.

@@ -11,56 +11,48 @@ course-level = 第 { $level } 关（共 8 关）：{ $title }
 
 course-1-title = 先有一把锁
 course-1-fault = 没有
-course-1-task = 同一时刻只让一个客户端拿到锁。其他的等待，并且不把服务器拖垮：至少 30% 的时间里锁是有人持有的，等待的客户端每秒最多发 400 条 Redis 命令。
 course-1-learned = 两个客户端读到同一个数，都减一，就丢了一次更新。用一条原子命令设置的锁能把它们分开。
 course-1-hint-1 = Redis 有一条命令，只在键不存在时才设置：SET 键 值 NX。没有得到回复的，睡一小会儿再试。
 course-1-hint-2 = 先 GET 再 SET 是两条命令，中间会插进别的客户端。两次尝试之间睡大约 10 毫秒，过了 wait_s 就放弃。
 
 course-2-title = 锁必须会过期
 course-2-fault = 持锁者被杀死
-course-2-task = 进程在持有锁时被杀死。别人要在两个租约之内拿到锁，并且不留下键。租约（ttl_ms）是一段时间：没人释放的锁，过了这段时间就会结束。
 course-2-learned = 死掉的进程不会释放锁。租约会自己到期，所以键在设置的同时就要有过期时间，而不是之后再补。（检查看不出这个区别：这里没有进程恰好在两条命令之间被杀。）
 course-2-hint-1 = Redis 可以自己删除键：PX 是毫秒数。用 ttl_ms。
 course-2-hint-2 = SET 再 PEXPIRE 是两条命令：在它们之间被杀死，就留下一个永不过期的键。SET 键 值 NX PX ttl_ms 是一条。
 
 course-3-title = 只释放自己的锁
 course-3-fault = 工作比租约长
-course-3-task = 持锁者工作的时间超过了租约，这时锁已经归了别的客户端。它的释放不能把锁从那个客户端手里抢走，并且要说锁已经丢了；释放还持有的锁时，也要如实回答。
 course-3-learned = DEL 不管锁是谁的都会删掉。令牌说明锁是谁的，而比较和删除是同一步。（先 GET 再 DEL 在这里也会通过：租约很少恰好在两者之间结束。）
 course-3-hint-1 = 每次获取都用一个自己的值，即随机的令牌；只有键还是这个值时才删除。
 course-3-hint-2 = GET 再 DEL 是两条命令，租约可能正好在中间结束。脚本是一步：EVAL "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 键 令牌
 
 course-4-title = 工作时续期
 course-4-fault = 工作比租约长
-course-4-task = 还是同样的工作，这次什么都不能丢：工作多久，租约就得多长。
 course-4-learned = 租约的长度是对工作时长的猜测。后台续期不用再猜，并且随持锁者一起结束。
 course-4-hint-1 = 在 acquire 里启动一个线程（或定时器），每过三分之一租约就重设过期时间，在 release 里停掉它。
 course-4-hint-2 = 只续自己的锁：脚本先比较令牌，再 PEXPIRE。锁已经不是自己的，续期失败，就停下。
 
 course-5-title = fence（栅栏令牌）
 course-5-fault = 持锁者的进程被暂停
-course-5-task = 进程在读和写之间停了两个半租约，续期也一起停了。每个令牌都要再带一个 fence：比之前所有的都大的数。存储拒绝比它见过的更小的 fence 的写入，在那里什么都不能丢。
 course-5-learned = 不知道时间已经过去的进程，没有锁能拦住。存储可以：它比较 fence，拒绝被超过的人。
 course-5-hint-1 = 从这一关起 acquire 返回两个值：令牌和 fence。对另一个键 INCR 就能计数。
 course-5-hint-2 = 这个数必须在持有锁时取得，最好在同一步：脚本设置键，再返回另一个键的 INCR。
 
 course-6-title = fence 要比存储活得久
 course-6-fault = Redis 丢失数据
-course-6-task = Redis 被清空，又以空的状态重启。fence 绝不能倒退，在比较 fence 的地方什么都不能丢。
 course-6-learned = 会丢的计数器排不出次序。fence 要来自不会忘记自己发出过什么的存储。
 course-6-hint-1 = postgres(…) 执行一条语句。序列的每个数只给一次，Postgres 会记住。已经有一个：fences。
 course-6-hint-2 = 设置键之后再从序列取数：select nextval('fences')。提前取的数，可能比更快的客户端的数小。
 
 course-7-title = 很多客户端
 course-7-fault = 客户端多一倍
-course-7-task = 32 个客户端在等。服务要均匀（Jain 指数至少 0.9），等待时间的 99 分位最多是公平队列的三倍，每次获取最多用六条 Redis 命令。
 course-7-learned = 一遍遍地问，服务器的开销比锁本身还大，而且轮到谁全凭运气。排队的人只问一次，轮到了就被叫醒。
 course-7-hint-1 = Redis 可以替你等：BLPOP 在别的客户端推入元素时返回，并按等待的先后服务。
 course-7-hint-2 = 让 release 往锁旁边的列表推入一个元素，即接力棒。拿到接力棒的人可以设置键。接力棒会随持锁者一起丢：既没有持锁者也没有接力棒时，得有人放一根新的，而且不能放两根。
 
 course-8-title = 全部一起来
 course-8-fault = 主从切换、网络分区、取消的请求、断开的连接
-course-8-task = 落后的从节点升为主节点，一个进程被隔离，请求在中途被取消，服务器断开所有连接。在比较 fence 的地方什么都不丢，没有人一直等不到，每次故障之后三个租约之内锁又能被拿到。
 course-8-learned = 你的锁现在做到了 Redis 上的锁能做到的：大多数时候互斥，始终有进展，剩下的交给 fence。
 course-8-hint-1 = 看看是哪种故障没过，两个客户端做了什么。每次调用服务器都可能抛出异常；等消息的人，消息永远不来时也要能活下去。
 course-8-hint-2 = 被取消的 acquire 不能留下锁、队列里的位置，或者没有主人却还在继续的续期：清理，然后再次抛出。后台线程遇到第一个错误就结束，之后就缺了它。

@@ -59,24 +59,6 @@ fn anchors_in_documents_exist() {
     }
 }
 
-/// The course has the same tasks in its document as in a terminal and on its page.
-#[test]
-fn document_has_every_task_of_the_course() {
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for (language, document) in [("en", "docs/COURSE.md"), ("zh", "docs/COURSE.zh.md")] {
-        let document = words(&fs::read_to_string(document).unwrap());
-        let catalogue = fs::read_to_string(format!("locales/{language}/course.ftl")).unwrap();
-        let tasks: Vec<&str> = catalogue
-            .lines()
-            .filter_map(|line| line.split_once("-task = ").map(|it| it.1))
-            .collect();
-        assert_eq!(tasks.len(), 8);
-        for task in tasks {
-            assert!(document.contains(&words(task)), "{task}");
-        }
-    }
-}
-
 /// A stranger's first two commands stand in the README, before what needs a release.
 #[test]
 fn readme_begins_with_the_two_commands() {

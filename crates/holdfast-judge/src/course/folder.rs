@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::levels::LAST_LEVEL;
+use super::tasks::task_text;
 use holdfast_base::message;
 use holdfast_base::messages::{Language as Edition, Message};
 
@@ -218,7 +219,7 @@ fn readme(language: Language, edition: Edition) -> String {
         files.text(edition),
         commands.text(edition),
         text("course-readme-first"),
-        text("course-1-task"),
+        task_text(1, edition),
     )
 }
 

@@ -2,8 +2,8 @@
 //! fault.
 //!
 //! A check is a judgement with the faults of the level; the rules of the level say whether it is
-//! passed. The helper files in `course/` hide the judge's protocol, and bring a client for Redis
-//! and one for Postgres, so that a learner installs nothing but the language.
+//! passed. The helper files in `course/` hide the judge's protocol, by which the worker also calls
+//! Redis and Postgres, so that a learner installs nothing but the language.
 //!
 //! Reading order: `levels`, `folder`, `check`, `text`. Tests: `tests/alone/course.rs`; all levels,
 //! with ten seeds: `script/test-course`.
@@ -11,6 +11,7 @@
 mod check;
 mod folder;
 mod levels;
+mod tasks;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ pub fn create(language: Language, folder: &Path) -> anyhow::Result<CourseAnswer>
     let edition = Edition::of_environment();
     let next = folder::create(language, folder, edition)?.text(edition);
     let command = format!("holdfast course check {}", folder::quote(folder));
-    let task = text::task(1, edition);
+    let task = tasks::task(1, edition);
     Ok(CourseAnswer { text: format!("{task}\n\n{next}\n\n  {command}\n"), yes: true })
 }
 

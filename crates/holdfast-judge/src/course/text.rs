@@ -3,6 +3,7 @@
 use super::check::CheckResult;
 use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
+use super::tasks::{heading, task, task_text};
 use crate::fault::Fault;
 use crate::report::{Event, Violation};
 use holdfast_base::message;
@@ -30,17 +31,6 @@ pub struct CheckedRule {
     pub fault: Fault,
     pub rule: String,
     pub measured: String,
-}
-
-/// Returns the heading of a level.
-fn heading(level: u32, language: Language) -> String {
-    let title = language.text(&format!("course-{level}-title"));
-    message!("course-level", level, title).text(language)
-}
-
-pub(super) fn task(level: u32, language: Language) -> String {
-    let task = language.text(&format!("course-{level}-task"));
-    format!("{}\n\n{task}", heading(level, language))
 }
 
 /// Returns a hint, and after the last one says so.
@@ -73,7 +63,7 @@ pub(super) fn status(progress: &Progress, language: Language) -> String {
     if progress.is_complete() {
         return text + &format!("\n{}\n", language.text("course-last"));
     }
-    text + &format!("\n{}\n", language.text(&format!("course-{}-task", progress.level)))
+    text + &format!("\n{}\n", task_text(progress.level, language))
 }
 
 /// Describes a check: each rule, and for the first one that does not hold what happened.
