@@ -1,5 +1,5 @@
 # The words of the field: the word, its forms in texts (separated by |, longest first), and what it
-# means in one sentence of at most 25 words. docs/GLOSSARY.md has the same sentences.
+# means in one sentence of at most 25 words.
 glossary-title = Glossary
 glossary-about = The words of the field, as this shop and its lab use them. On the lab’s pages they are underlined with dots: tap one, or point at it.
 

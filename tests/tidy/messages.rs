@@ -239,24 +239,6 @@ fn catalogue_has_every_fault_and_violation() {
     }
 }
 
-/// The words of the field have the same definitions in the document as on the pages.
-#[test]
-fn document_has_every_word_of_the_glossary() {
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let document = words(&fs::read_to_string("docs/GLOSSARY.md").unwrap());
-    let lines = fs::read_to_string("locales/en/glossary.ftl").unwrap();
-    let text = |id: &str| {
-        let line = lines.lines().find_map(|line| line.strip_prefix(&format!("{id} = ")));
-        line.unwrap_or_default().to_owned()
-    };
-    let ids =
-        lines.lines().filter_map(|line| line.strip_prefix("glossary-")?.split_once("-word ="));
-    let lines =
-        ids.map(|(id, word)| format!("- **{}**: {}", word.trim(), text(&format!("glossary-{id}"))));
-    let missing: Vec<String> = lines.filter(|line| !document.contains(line)).collect();
-    assert!(missing.is_empty(), "not in docs/GLOSSARY.md:\n{}", missing.join("\n"));
-}
-
 /// Figures of a result that are written by hand, with the reason: they are no measurement.
 const FIGURES_BY_HAND: [(&str, &str); 3] = [
     ("run-waiting-fact-3", "the name of a percentile"),
