@@ -1,9 +1,14 @@
 # Problem types: what their pages and the refused pages say.
 problem-unknown-outcome = Look at your orders first: the change may have been made. Sending the same form again is safe; it is executed once.
-problem-sold-out-detail = { $requested } of { $sku } requested, { $available } left.
-problem-price-changed-detail = The total was { $expected } on the page, and is { $total } now.
-problem-limit-reached-detail = At most { $limit } of { $sku } per customer: you have { $already }, and requested { $requested }.
-problem-insufficient-funds-detail = { $needed } due, { $balance } in the account.
+problem-sold-out-detail = { $requested } of { $sku } requested, { $available } left
+problem-price-changed-detail = it costs { $total_cents } cents now, and { $expected_cents } are expected
+problem-price-changed-detail-page = The total was { $expected } on the page, and is { $total } now.
+problem-limit-reached-detail = at most { $limit } of { $sku } per customer: you have { $already }, and requested { $requested }
+problem-insufficient-funds-detail = { $needed_cents } cents due, { $balance_cents } cents in the { $account ->
+    [lab] lab account, which pays for lab items; refund one to get its price back
+   *[shop] account
+ }
+problem-insufficient-funds-detail-page = { $needed } due, { $balance } in the account.
 problem-unsent-title = Not saved yet
 problem-unsent = The session of this form had ended when it was sent: nothing was changed.
 problem-unsent-advice = What you typed is below. Check it, and send it again.
@@ -26,6 +31,134 @@ problem-status = Status
 problem-summary = Summary
 problem-meaning = What it means
 problem-advice = What to do
+
+# What is wrong with a request: the `detail` of problems, in English for programs.
+problem-field = { $field }: { $why }
+problem-range = { $least } to { $most }
+problem-number = a number, { $least } to { $most }
+problem-no-number = it is no number
+problem-one-of = one of { $names }
+problem-every-or-one-of = every, or one of { $names }
+problem-valid-values = valid values: { $values }
+problem-length = { $least } to { $most } characters
+problem-line = 1 to { $most } characters on one line
+problem-missing-field = it is missing
+problem-object-expected = an object is expected
+problem-ascii-only = visible ASCII only
+problem-unreadable-body = the body can't be read: { $error }
+problem-not-json = it is not JSON: { $error }
+problem-send-json = send application/json in UTF-8
+problem-send-form = send application/x-www-form-urlencoded
+problem-compressed-body = send the body without compression
+problem-body-length = { $most } bytes are the most
+problem-late-body = the body did not arrive within { $seconds } s
+problem-late-head = the request line and headers did not arrive within 5 s
+problem-large-head = the request line and headers are too large: 128 KiB and 96 headers are the most
+problem-invalid-head = the request line or a header is not valid HTTP/1.1; correct it, and send the request on a new connection
+problem-unread-request = the request could not be read; send it again on a new connection
+problem-wrong-method = { $path } is not for { $method }; { $allowed } is
+problem-host = “{ $host }” is not a name of this shop
+problem-rate-limit = the limit “{ $name }” is { $burst } at once, and then { $permits } a { $period }
+problem-send-key = send a header Idempotency-Key with a fresh UUID
+problem-different-keys = the request has different idempotency keys (Idempotency-Key, ?token=); send one
+problem-key-in-flight = a request with this key is still running
+problem-key-mismatch = this key was sent with a different payload before
+problem-key-used = this key was used more than a day ago
+
+problem-session-over = no session, or one that is over
+problem-sign-in-wrong = name or password is wrong
+problem-sign-in-disabled = an admin has disabled this user
+problem-admin-only = only an admin can do this
+problem-foreign-form = the form does not come from a page of this session; reload the page, then send it
+problem-csrf-header = a browser's request must carry { $header }
+problem-no-session-id = it is no id of a session
+problem-wrong-password = this is not the current password
+problem-user-name = 1 to { $most } of a-z, 0-9, dot, dash and underscore; capitals count as small
+problem-reserved-name = names that begin with { $prefix } are reserved for { $of ->
+    [lab] the lab
+   *[class] students
+ }
+problem-user-exists = the user { $user } already exists
+problem-own-account = this is you: change your own password and sessions as every user does
+
+problem-line-count = 1 to { $most } lines
+problem-costs-too-much = it costs too much
+problem-limit = 1 to { $most }, or null
+problem-description = at most { $most } characters and line breaks (\n)
+problem-changed-since = it is { $now } now: somebody has changed it since
+problem-delta = it must be a whole number from −{ $most } to { $most }, and not 0
+problem-reserved-reason = “{ $reason }” is reserved for the shop's own entries; use another word
+problem-reason-missing = it is another user's order: say why, for the admin log
+problem-reason-of-admin = only an admin gives one, for the admin log
+problem-item-exists = there is an item { $sku }
+problem-sku-of-lab = “lab-” and 32 hexadecimal digits name items of the lab: choose another
+problem-stock-above = { $stock } units are in stock; the maximum is { $most }
+problem-stock-below = only { $stock } units are in stock
+problem-balance-above = no account holds more than { $most }
+problem-too-many-unpaid = you have { $max } unpaid orders, the limit; pay or cancel one, or wait until one expires
+problem-order-expired-detail = it can no longer be paid; nothing was paid
+problem-busy-basket = other requests change the basket at the same time
+
+problem-sold-in-units = it is sold in units: order it with Holdfast-Lock: units
+problem-not-in-units = Holdfast-Lock: units is for items in units alone. The admin makes one with POST /api/lab/items and in_units
+problem-too-many-units = at most { $most } units of items in units
+problem-partly-in-units = { $sku } is not in units, and others are: place two orders
+problem-units-kept = an item in units keeps the units and the settings that it was made with
+problem-unit-count = 1 to { $most } in units
+problem-no-limit-in-units = an item in units has none
+problem-refund-in-units = an order of items in units is refunded only where Postgres isolates payments, and this shop's lock is { $strategy }
+problem-not-pre-deducted = { $sku } is the shop's own, and is not sold under pre-deduct
+problem-lab-and-shop = an order has items of the lab or the shop's own, not both: { $lab } is the lab's, and { $own } is the shop's own; place two orders
+problem-kept-to-lab = this is kept to lab items, and { $sku } is the shop's own: { $why }
+problem-kept-headers = only the admin may send lab headers (Holdfast-*) with it
+problem-kept-strategy = under Holdfast-Lock: { $strategy } or with a Holdfast-Ttl-Ms, beside others under { $beside }, sales could be lost. The admin makes a lab item with POST /api/lab/items
+problem-kept-window = it keeps its units unpaid for { $max_ms } ms at most (Holdfast-Pay-Within-Ms)
+problem-no-redlock = { $name } is not configured here; it needs REDLOCK_URLS
+problem-no-such-wait = { $strategy } has no waiting mode { $name }
+problem-no-effect-with-try = has no effect with Holdfast-Wait: try
+
+problem-lab-off = the lab is off in this shop; one that is started with --lab on has it
+problem-lab-readers = visitors of this lab may read it; only the admin may start a run
+problem-lab-headers-off = Holdfast-* headers are the lab's, and the lab is off
+problem-lab-headers-in-class = Holdfast-* headers pause and break requests: in a class they are the teacher's
+problem-not-paused = no request { $id } is paused here
+problem-not-beside = a strategy that holds beside { $strategy }
+problem-pause-or-rest = not together with rest_ms
+problem-no-failed-expiry = no unpaid order { $order } has failed
+problem-jobs-off = jobs are off at this replica (HOLDFAST_JOBS)
+problem-queued-runs = { $runs } runs of the lab are queued already
+problem-open-runs = { $runs } of your runs are not over yet
+problem-no-runner = no `holdfast up` runs this shop, and lessons and runs pause and kill its replicas. Run `holdfast up`, or one lesson with `holdfast lesson NAME`. The lab's headers and items, and load/, work here too
+problem-run-of-lesson = one of a lesson, done
+problem-run-without-result = one that has shown its result
+problem-no-result = race { $race } has no result yet
+problem-undrawn-picture = the picture can't be drawn
+problem-large-file = a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` has written
+problem-late-file = the file did not arrive within { $seconds } s
+problem-other-files = other files are being read; try again in a few seconds
+problem-choose-one = choose one
+problem-free-or-remove = free or remove
+problem-unplayable-level = this level cannot be played
+problem-two-or-three = 2 or 3
+problem-who-steps = the letter of an order, expire or undo
+
+problem-lock-held = another request holds the lock
+problem-lock-waited = waited { $ms } ms
+problem-lock-lost-detail = the lock was lost before the write; nothing was written
+problem-row-locked = a row stayed locked in Postgres; nothing was changed
+problem-late-request = the request took longer than { $seconds } s
+problem-no-response = { $what } does not respond
+problem-no-writes = Postgres accepts no writes now; nothing was written
+problem-postgres-refuses = Postgres refuses the shop's user; nothing was written
+problem-replica-stops = this replica finishes its requests and then stops; use another replica
+problem-event-streams = this replica serves { $streams } event streams already
+problem-other-pages = other pages of this kind are being drawn and sent; try again in a few seconds
+problem-page-length = this page would have more than { $max_bytes } bytes
+problem-undrawn-page = the page can't be drawn
+problem-unset-cookie = a cookie can't be set
+problem-not-set-up = the site is not set up
+problem-bug = the shop's log has the details
+problem-missing-asset = there is no { $name }
 
 problem-invalid-request-title = The request is invalid
 problem-invalid-request-meaning = A field is missing, misspelt or out of range, or this address does not accept the method or the content type. Nothing was changed.

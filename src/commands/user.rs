@@ -124,9 +124,12 @@ fn ask(prompt: &str) -> anyhow::Result<String> {
 
 fn user_error(failure: Failure) -> anyhow::Error {
     match failure {
-        Failure::Rejected(Rejection::Exists(what)) => anyhow::Error::msg(what),
-        Failure::Rejected(Rejection::NotFound(what)) => anyhow::Error::msg(what.english()),
-        Failure::Rejected(Rejection::Invalid(field, why)) => anyhow::anyhow!("{field}: {why}"),
+        Failure::Rejected(Rejection::Exists(what) | Rejection::NotFound(what)) => {
+            anyhow::Error::msg(what.english())
+        }
+        Failure::Rejected(Rejection::Invalid(field, why)) => {
+            anyhow::anyhow!("{field}: {}", why.english())
+        }
         other => other.into(),
     }
 }

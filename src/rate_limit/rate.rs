@@ -34,10 +34,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Formats the rate for display: `50 a second`.
-    pub fn in_words(self) -> String {
+    pub fn permits(self) -> u64 {
+        self.permits
+    }
+
+    /// Returns the name of the period in which the permits accrue: `second`, `minute` or `hour`.
+    pub fn period(self) -> &'static str {
         let period = PERIODS.iter().find(|(.., length_us)| *length_us == self.period_us);
-        format!("{} a {}", self.permits, period.map_or("", |(_, name, _)| name))
+        period.map_or("", |(_, name, _)| name)
     }
 
     /// Returns this rate with `factor` times the permits and the burst, up to the maximum.

@@ -26,6 +26,7 @@ use super::middleware::connections::CountedConnection;
 use super::middleware::request_context::respond_without_request;
 use super::problems::{Problem, ProblemType};
 use super::state::State;
+use holdfast_base::messages::message;
 
 /// Time in which the head of a request must arrive, and after which an idle connection is closed.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -283,22 +284,12 @@ fn find_parser_response(bytes: &[u8]) -> Option<(StatusCode, usize)> {
 
 fn unparsed(status: StatusCode) -> Problem {
     let (problem_type, detail) = match status {
-        StatusCode::REQUEST_TIMEOUT => {
-            (ProblemType::RequestTimeout, "the request line and headers did not arrive within 5 s")
+        StatusCode::REQUEST_TIMEOUT => (ProblemType::RequestTimeout, message!("problem-late-head")),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            (ProblemType::InvalidRequest, message!("problem-large-head"))
         }
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
-            ProblemType::InvalidRequest,
-            "the request line and headers are too large: 128 KiB and 96 headers are the most",
-        ),
-        StatusCode::BAD_REQUEST => (
-            ProblemType::InvalidRequest,
-            "the request line or a header is not valid HTTP/1.1; correct it, and send the request \
-             on a new connection",
-        ),
-        _ => (
-            ProblemType::InternalError,
-            "the request could not be read; send it again on a new connection",
-        ),
+        StatusCode::BAD_REQUEST => (ProblemType::InvalidRequest, message!("problem-invalid-head")),
+        _ => (ProblemType::InternalError, message!("problem-unread-request")),
     };
 
     Problem::new(problem_type, detail).status(status)

@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::problems::{Problem, ProblemType};
+use super::problems::Problem;
 
 /// Works at a time: half the cores, so that orders have the others.
 static RUNNING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(max_running()));
@@ -32,7 +32,7 @@ pub async fn offload<T: Send + 'static>(
     });
     task.await.map_err(|error| {
         tracing::error!(%error, "work off the workers failed");
-        Problem::new(ProblemType::InternalError, "the page can't be drawn")
+        Problem::undrawn_page()
     })
 }
 

@@ -25,6 +25,7 @@ use super::client_stream::ConnectionPhase;
 use super::offload::offload;
 use super::problems::{HttpResult, Problem, ProblemType};
 use super::state::app_state;
+use holdfast_base::messages::message;
 use holdfast_shop::budget::{Budget, BudgetPermit};
 
 pub const MAX_PAGE_BYTES: usize = 2_000_000;
@@ -58,9 +59,7 @@ impl PagePlace {
         let address = app_state(request)?.rate_limits.address_name(request);
         let permit = timeout(PLACE_TIMEOUT, PAGES.acquire(address)).await;
         let permit = permit.ok().flatten().ok_or_else(|| {
-            let detail = "other pages of this kind are being drawn and sent; try again in a few \
-                          seconds";
-            Problem::new(ProblemType::Overloaded, detail)
+            Problem::new(ProblemType::Overloaded, message!("problem-other-pages"))
         })?;
         let phase = request.conn_data::<Rc<ConnectionPhase>>().cloned();
         Ok(Self { permit, phase })
@@ -114,12 +113,12 @@ pub fn render_within(page: &impl Template, max_bytes: usize) -> Result<String, P
     match page.render_into(&mut text) {
         Ok(()) => Ok(text.text),
         Err(_) if text.is_full => {
-            let detail = format!("this page would have more than {max_bytes} bytes");
+            let detail = message!("problem-page-length", max_bytes);
             Err(Problem::new(ProblemType::PayloadTooLarge, detail))
         }
         Err(error) => {
             tracing::error!(%error, "a template failed");
-            Err(Problem::new(ProblemType::InternalError, "the page can't be drawn"))
+            Err(Problem::undrawn_page())
         }
     }
 }

@@ -6,11 +6,13 @@ use actix_web::web::{self, get};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 
 use super::problems::{Problem, ProblemType};
+use holdfast_base::messages::message;
 
 /// A resource that responds 405 to a method without a route; `allowed` is the `Allow` header.
 pub fn resource(path: &str, allowed: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
-        let detail = format!("{} is not for {}; {allowed} is", request.path(), request.method());
+        let (path, method) = (request.path(), request.method());
+        let detail = message!("problem-wrong-method", path, method, allowed);
         Err::<HttpResponse, _>(
             Problem::new(ProblemType::InvalidRequest, detail)
                 .status(StatusCode::METHOD_NOT_ALLOWED)

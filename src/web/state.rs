@@ -62,8 +62,7 @@ impl AppState {
         if self.lab {
             return Ok(());
         }
-        let detail = "the lab is off in this shop; one that is started with --lab on has it";
-        Err(Problem::new(ProblemType::Forbidden, detail))
+        Err(Problem::new(ProblemType::Forbidden, message!("problem-lab-off")))
     }
 
     /// Requires that a class is taught; otherwise there is no such page.
@@ -76,12 +75,12 @@ impl AppState {
         if !self.class {
             return Ok(());
         }
-        Err(Problem::with_message(ProblemType::Forbidden, message!("class-no-sign-up")))
+        Err(Problem::new(ProblemType::Forbidden, message!("class-no-sign-up")))
     }
 }
 
 pub fn app_state(request: &HttpRequest) -> Result<&State, Problem> {
     request
         .app_data::<State>()
-        .ok_or_else(|| Problem::new(ProblemType::InternalError, "the site is not set up"))
+        .ok_or_else(|| Problem::new(ProblemType::InternalError, message!("problem-not-set-up")))
 }

@@ -178,6 +178,7 @@ async fn item_is_edited_under_every_strategy() {
             panic!("{}: the second one overwrote the first", strategy.name);
         };
         assert_eq!(field, "price_cents", "{}", strategy.name);
+        let why = why.english();
         assert_eq!(why, format!("it is {now} now: somebody has changed it since"));
         // To what it is already: nobody's change is lost.
         edit(price(now), price(was)).await.unwrap();

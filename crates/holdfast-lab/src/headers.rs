@@ -9,6 +9,7 @@ use holdfast_lock::Wait;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use holdfast_base::messages::{Message, message};
 use holdfast_shop::locks::{DEFAULT_CAPACITY as MAX_PLACES, Priority, QueueOptions, WhenFull};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_shop::{RequestOptions, Shop, Strategy, UserId};
@@ -60,7 +61,7 @@ pub struct LabHeaders(Vec<(&'static str, String)>);
 
 /// An invalid header: its name and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabHeaderError(pub &'static str, pub String);
+pub struct LabHeaderError(pub &'static str, pub Message);
 
 impl LabHeaders {
     /// Returns the headers of a lab's own request: traced, under a strategy.
@@ -114,10 +115,10 @@ impl LabHeaders {
 
         if let Some(name) = self.value(LOCK) {
             options.strategy = Strategy::named(name).ok_or_else(|| {
-                LabHeaderError(LOCK.name, format!("one of {}", Strategy::names()))
+                LabHeaderError(LOCK.name, message!("problem-one-of", names = Strategy::names()))
             })?;
             if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
-                let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
+                let why = message!("problem-no-redlock", name);
                 return Err(LabHeaderError(LOCK.name, why));
             }
         }
@@ -140,14 +141,14 @@ impl LabHeaders {
         if strategy.waits().contains(&wait) {
             Ok(Some(wait))
         } else {
-            let why = format!("{} has no waiting mode {name}", strategy.name);
+            let why = message!("problem-no-such-wait", strategy = strategy.name, name);
             Err(LabHeaderError(WAIT.name, why))
         }
     }
 
     fn queue_options(&self) -> Result<QueueOptions, LabHeaderError> {
         if self.value(WAIT) == Some("try") && self.value(OFFER).is_some() {
-            return Err(LabHeaderError(OFFER.name, "has no effect with Holdfast-Wait: try".into()));
+            return Err(LabHeaderError(OFFER.name, message!("problem-no-effect-with-try")));
         }
 
         let places = self.number(PLACES, 1..=MAX_PLACES as u64)?;
@@ -192,7 +193,7 @@ impl LabHeaders {
 
 impl LabHeader {
     fn invalid(self) -> LabHeaderError {
-        LabHeaderError(self.name, format!("valid values: {}", self.values))
+        LabHeaderError(self.name, message!("problem-valid-values", values = self.values))
     }
 
     fn number(self, text: &str, range: RangeInclusive<u64>) -> Result<u64, LabHeaderError> {
@@ -228,7 +229,8 @@ fn pause(value: &str, deadline: Instant) -> Result<Pause, LabHeaderError> {
     };
     let at = Point::named(name);
     if at.is_none() && name != "every" {
-        return Err(LabHeaderError(PAUSE.name, format!("every, or one of {}", Point::names())));
+        let why = message!("problem-every-or-one-of", names = Point::names());
+        return Err(LabHeaderError(PAUSE.name, why));
     }
     Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
 }

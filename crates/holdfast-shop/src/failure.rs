@@ -74,14 +74,16 @@ impl<E: Into<Error>> From<E> for Failure {
 pub type FieldName = Cow<'static, str>;
 
 /// A field of a request, and what is wrong with it.
-pub type InvalidField = (FieldName, String);
+pub type InvalidField = (FieldName, Message);
 
 #[derive(Debug, Clone)]
 pub enum Rejection {
-    Invalid(FieldName, String),
-    Forbidden(String),
+    Invalid(FieldName, Message),
+    /// Only an admin may do it.
+    AdminOnly,
+    Forbidden(Message),
     NotFound(Message),
-    Exists(String),
+    Exists(Message),
     SoldOut {
         sku: Sku,
         requested: i64,
@@ -140,6 +142,10 @@ impl Failure {
 }
 
 impl Rejection {
+    pub(super) fn invalid(field: impl Into<FieldName>, why: Message) -> Self {
+        Self::Invalid(field.into(), why)
+    }
+
     /// Rejects the first of these fields, if there is one.
     pub(super) fn first_of(invalid: impl IntoIterator<Item = InvalidField>) -> Result<(), Self> {
         match invalid.into_iter().next() {

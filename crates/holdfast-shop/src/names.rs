@@ -4,6 +4,7 @@
 //! form beside it, which is unique. Postgres does not fold: in the locale C it knows ASCII alone.
 //! Tests: `tests/it/names.rs`, `tests/pages/join.rs`.
 
+use holdfast_base::messages::{Message, message};
 use unicode_normalization::UnicodeNormalization as _;
 
 const MAX_NAME_LENGTH: usize = 64;
@@ -35,8 +36,8 @@ pub(crate) fn part_of_user_name(typed: &str) -> Option<String> {
 }
 
 /// Returns the rule for the names of users.
-pub(crate) fn user_name_rule() -> String {
-    format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore; capitals count as small")
+pub(crate) fn user_name_rule() -> Message {
+    message!("problem-user-name", most = MAX_NAME_LENGTH)
 }
 
 #[cfg(test)]

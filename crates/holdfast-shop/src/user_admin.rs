@@ -16,6 +16,7 @@ use super::model::{AdminAction, AdminEntry};
 use super::query::users::{UserAccount, account};
 use super::store::admin;
 use super::{IdempotencyKey, Shop, UserId, sessions, users};
+use holdfast_base::messages::message;
 
 /// Who changes whom, and by which request.
 #[derive(Debug, Clone)]
@@ -85,8 +86,7 @@ async fn execute(
     change: impl AsyncFnOnce(&mut PgConnection) -> Result<(), Failure>,
 ) -> Result<Execution, Failure> {
     if command.user == command.admin {
-        let why = "this is you: change your own password and sessions as every user does";
-        return Err(Rejection::Invalid("user".into(), why.to_owned()).into());
+        return Err(Rejection::invalid("user", message!("problem-own-account")).into());
     }
 
     admin::execute(&shop.pool, request, command.request_id, async |tx| {
@@ -124,7 +124,7 @@ async fn lock_both(tx: &mut PgConnection, command: &UserCommand) -> Result<(), F
     .await?;
 
     let may = locked.iter().any(|user| user.id == command.admin && user.may);
-    if may { Ok(()) } else { Err(Rejection::Forbidden("only an admin can do this".into()).into()) }
+    if may { Ok(()) } else { Err(Rejection::AdminOnly.into()) }
 }
 
 async fn read(tx: &mut PgConnection, command: &UserCommand) -> Result<UserAccount, Failure> {

@@ -72,7 +72,7 @@ pub async fn create(
 
     let mut tx = pool.begin().await?;
     let Some(id) = insert(&mut tx, &user, &hash, admin).await? else {
-        return Err(Rejection::Exists(format!("the user {user} already exists")).into());
+        return Err(Rejection::Exists(message!("problem-user-exists", user)).into());
     };
     if let Some(request_id) = welcome {
         open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
@@ -88,13 +88,13 @@ async fn check_credentials(
     min_length: u16,
 ) -> Result<(String, String), Failure> {
     let Some(name) = names::user_name(&credentials.user) else {
-        return Err(Rejection::Invalid("user".into(), names::user_name_rule()).into());
+        return Err(Rejection::invalid("user", names::user_name_rule()).into());
     };
     check_new_password("password", &credentials.password, min_length)?;
-    for (prefix, of) in [(LAB_NAME_PREFIX, "the lab"), (CLASS_NAME_PREFIX, "students")] {
+    for (prefix, of) in [(LAB_NAME_PREFIX, "lab"), (CLASS_NAME_PREFIX, "class")] {
         if name.starts_with(prefix) {
-            let why = format!("names that begin with {prefix} are reserved for {of}");
-            return Err(Rejection::Invalid("user".into(), why).into());
+            let why = message!("problem-reserved-name", prefix, of);
+            return Err(Rejection::invalid("user", why).into());
         }
     }
     let hash = passwords::hash(credentials.password).await?;
@@ -236,7 +236,7 @@ pub async fn change_password(
 }
 
 fn wrong_password() -> Rejection {
-    Rejection::Invalid("old".into(), "this is not the current password".to_owned())
+    Rejection::invalid("old", message!("problem-wrong-password"))
 }
 
 /// Sets a user's password and ends the user's sessions. Returns whether the user is disabled, and
@@ -338,7 +338,7 @@ fn check_new_password(
     if lengths.contains(&passwords::length(password)) {
         Ok(())
     } else {
-        let why = format!("{min_length} to {MAX_PASSWORD_LENGTH} characters");
-        Err(Rejection::Invalid(field.into(), why))
+        let why = message!("problem-length", least = min_length, most = MAX_PASSWORD_LENGTH);
+        Err(Rejection::invalid(field, why))
     }
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::telemetry::process;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+use holdfast_base::messages::message;
 use holdfast_base::metrics::define_metrics;
 use holdfast_shop::passwords;
 
@@ -35,8 +36,7 @@ pub async fn alive() -> HttpResponse {
         or the replica is shutting down (a problem)")))]
 pub async fn ready(state: State) -> HttpResult {
     if state.readiness.is_shutting_down() {
-        let detail = "this replica finishes its requests and then stops; use another replica";
-        return Err(Problem::new(ProblemType::ShuttingDown, detail)
+        return Err(Problem::new(ProblemType::ShuttingDown, message!("problem-replica-stops"))
             .with("ok", false)
             .with("replica", state.replica.clone()));
     }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use super::responses::{json, no_content};
 use crate::web::middleware::{AdminUser, Json, LabAdmin, body, lab_options};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+use holdfast_base::messages::message;
 use holdfast_shop::jobs::lab_tick::{self, OncePolicy};
 use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::{JobsStatus, RunOutcome};
@@ -28,7 +29,7 @@ pub async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpR
     if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
         no_content()
     } else {
-        Err(Problem::not_found(format!("no unpaid order {id} has failed")))
+        Err(Problem::missing(message!("problem-no-failed-expiry", order = id)))
     }
 }
 
@@ -68,8 +69,7 @@ pub async fn tick(
     let options = lab_options(&request)?;
     let TickRequest { due_at, once } = tick.read()?;
     if !state.jobs.is_on() {
-        let detail = "jobs are off at this replica (HOLDFAST_JOBS)";
-        return Err(Problem::new(ProblemType::Forbidden, detail));
+        return Err(Problem::new(ProblemType::Forbidden, message!("problem-jobs-off")));
     }
 
     let outcome = lab_tick::tick(&state.jobs, due_at, once, &options.probe).await?;

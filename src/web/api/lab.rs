@@ -16,6 +16,7 @@ use crate::web::middleware::{
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
+use holdfast_base::messages::message;
 use holdfast_shop::command::edit_item::deserialize_limit;
 use holdfast_shop::engine::Reconciliation;
 use holdfast_shop::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
@@ -128,7 +129,7 @@ pub(super) fn resume_of(state: &AppState, owner: Option<UserId>, id: &str) -> Ht
     if resumed {
         return no_content();
     }
-    Err(Problem::not_found(format!("no request {id} is paused here")))
+    Err(Problem::missing(message!("problem-not-paused", id)))
 }
 
 /// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.
@@ -165,20 +166,21 @@ fn parse_instruction(
     let longest_ms = u64::try_from(LAB_REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
     let strategy = lock.map(|name| {
         let beside = Strategy::named(&name).filter(|strategy| strategy.is_safe_beside(own));
-        let why = || format!("a strategy that holds beside {}", own.name);
+        let why = || message!("problem-not-beside", strategy = own.name);
         beside.ok_or_else(|| Problem::field("lock", why()))
     });
     let strategy = strategy.transpose()?;
 
     match (rest_ms, pause) {
-        (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
+        (Some(_), Some(_)) => Err(Problem::field("pause", message!("problem-pause-or-rest"))),
         (Some(rest_ms), None) if rest_ms > longest_ms => {
-            Err(Problem::field("rest_ms", format!("a number, 0 to {longest_ms}")))
+            let why = message!("problem-number", least = 0, most = longest_ms);
+            Err(Problem::field("rest_ms", why))
         }
         (Some(rest_ms), None) => Ok(Some(LabRequest::Rest(Duration::from_millis(rest_ms)))),
         (None, Some(name)) => {
-            let why = || Problem::field("pause", format!("one of {}", Point::names()));
-            let at = Point::named(&name).ok_or_else(why)?;
+            let why = || message!("problem-one-of", names = Point::names());
+            let at = Point::named(&name).ok_or_else(|| Problem::field("pause", why()))?;
             Ok(Some(LabRequest::Pause { at, strategy }))
         }
         (None, None) => Ok(None),

@@ -64,7 +64,7 @@ pub async fn create(
 /// Validates and queues a run; returns its id.
 pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
     if let Some((field, why)) = run.request.invalid_field() {
-        return Err(Problem::field(field, why.english()));
+        return Err(Problem::field(field, why));
     }
 
     // A runner that has just started has not said so yet.
@@ -79,19 +79,16 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
     match result {
         EnqueueResult::Queued(id) => Ok(id),
         EnqueueResult::QueueFull => {
-            let detail = format!("{MAX_QUEUED_RUNS} runs of the lab are queued already");
+            let detail = message!("problem-queued-runs", runs = MAX_QUEUED_RUNS);
             Err(Problem::new(ProblemType::Overloaded, detail).retry_after(QUEUE_RETRY_S))
         }
         EnqueueResult::UserLimit => {
-            let detail = format!("{MAX_OPEN_RUNS_OF_USER} of your runs are not over yet");
+            let detail = message!("problem-open-runs", runs = MAX_OPEN_RUNS_OF_USER);
             Err(Problem::new(ProblemType::TooManyRequests, detail).retry_after(QUEUE_RETRY_S))
         }
         EnqueueResult::VisitorLeft => Err(Problem::session_over()),
         EnqueueResult::NoRunner => {
-            let detail = "no `holdfast up` runs this shop, and lessons and runs pause and kill its \
-                          replicas. Run `holdfast up`, or one lesson with `holdfast lesson \
-                          NAME`. The lab's headers and items, and load/, work here too";
-            Err(Problem::new(ProblemType::Unavailable, detail))
+            Err(Problem::new(ProblemType::Unavailable, message!("problem-no-runner")))
         }
     }
 }
@@ -179,7 +176,7 @@ pub async fn follow(
 ) -> HttpResult {
     let language = query.read()?.language.as_deref().and_then(Language::of_tag);
     let permit = state.event_streams.clone().try_acquire_owned().map_err(|_| {
-        let detail = format!("this replica serves {MAX_EVENT_STREAMS} event streams already");
+        let detail = message!("problem-event-streams", streams = MAX_EVENT_STREAMS);
         Problem::new(ProblemType::Overloaded, detail)
     })?;
 

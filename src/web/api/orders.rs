@@ -13,6 +13,7 @@ use crate::web::middleware::{
     SignedInUser, body, idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, Problem, State};
+use holdfast_base::messages::message;
 use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::idempotency::RETENTION_HOURS;
 use holdfast_shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
@@ -186,11 +187,10 @@ async fn returned_by(
         (false, None) => Ok(customer),
         (true, None) if is_own().await? => Ok(customer),
         (true, None) if order_search::owner(shop, id).await?.is_some() => {
-            let why = "it is another user's order: say why, for the admin log";
-            Err(Problem::field("reason", why))
+            Err(Problem::field("reason", message!("problem-reason-missing")))
         }
         (false, Some(_)) if is_own().await? => {
-            Err(Problem::field("reason", "only an admin gives one, for the admin log"))
+            Err(Problem::field("reason", message!("problem-reason-of-admin")))
         }
         _ => Err(body::unknown_order(&id)),
     }

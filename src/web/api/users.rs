@@ -39,10 +39,10 @@ pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>
             Ok(with_location(created, "/api/sessions".to_owned()))
         }
         SignIn::Wrong => {
-            Err(Problem::new(ProblemType::Unauthenticated, "name or password is wrong"))
+            Err(Problem::new(ProblemType::Unauthenticated, message!("problem-sign-in-wrong")))
         }
         SignIn::Disabled => {
-            Err(Problem::new(ProblemType::Unauthenticated, "an admin has disabled this user"))
+            Err(Problem::new(ProblemType::Unauthenticated, message!("problem-sign-in-disabled")))
         }
     }
 }

@@ -18,6 +18,7 @@ use super::rate_limits::{RATE_LIMIT, rate_limit_headers};
 use crate::rate_limit::LimitStatus;
 use crate::web::routes::is_under;
 use crate::web::{Problem, ProblemType, State, app_state};
+use holdfast_base::messages::message;
 
 /// Paths that probes request by the replica's address, and what the page needs that explains the
 /// refusal: files that everybody has.
@@ -32,8 +33,7 @@ pub async fn check_host<B: MessageBody>(
     match wrong_host(&request) {
         None => Ok(next.call(request).await?.map_into_left_body()),
         Some(host) => {
-            let detail = format!("“{host}” is not a name of this shop");
-            let problem = Problem::new(ProblemType::WrongHost, detail);
+            let problem = Problem::new(ProblemType::WrongHost, message!("problem-host", host));
             Ok(request.error_response(problem).map_into_right_body())
         }
     }

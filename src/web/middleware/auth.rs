@@ -12,6 +12,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::cookies::SESSION_COOKIE;
 use crate::web::{Problem, ProblemType, app_state};
+use holdfast_base::messages::message;
 use holdfast_shop::Error;
 use holdfast_shop::sessions::Caller;
 
@@ -102,7 +103,7 @@ impl FromRequest for SignedInUser {
             let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
             let by_cookie = Credential::of(&request).is_some_and(|credential| credential.by_cookie);
             if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
-                let detail = format!("a browser's request must carry {CSRF_HEADER}");
+                let detail = message!("problem-csrf-header", header = CSRF_HEADER);
                 return Err(Problem::new(ProblemType::Forbidden, detail));
             }
             Ok(signed_in)

@@ -16,13 +16,12 @@ use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
 use crate::web::{Problem, ProblemType};
-use holdfast_base::messages::message;
+use holdfast_base::messages::{Message, message};
 use holdfast_shop::{IdempotencyKey, OrderId, Sku};
 
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub const MAX_LIST_LENGTH: i64 = 1_000;
 const DEFAULT_LIST_LENGTH: i64 = 100;
-const JSON_ONLY: &str = "send application/json in UTF-8";
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
@@ -46,7 +45,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
             if !json {
-                return Ok(Json(Err(wrong_media_type(JSON_ONLY))));
+                return Ok(Json(Err(not_sent_as_json())));
             }
             // `read_body` has read it already, and answered what went wrong then.
             let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
@@ -76,7 +75,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalJson<T> {
             let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
             Ok(OptionalJson(match bytes {
                 Ok(bytes) if bytes.is_empty() => Ok(None),
-                Ok(_) if !json => Err(wrong_media_type(JSON_ONLY)),
+                Ok(_) if !json => Err(not_sent_as_json()),
                 Ok(bytes) => parse(&bytes).map(Some),
                 Err(problem) => Err(problem),
             }))
@@ -84,7 +83,11 @@ impl<T: DeserializeOwned + 'static> FromRequest for OptionalJson<T> {
     }
 }
 
-pub(super) fn wrong_media_type(detail: &str) -> Problem {
+fn not_sent_as_json() -> Problem {
+    wrong_media_type(message!("problem-send-json"))
+}
+
+pub(super) fn wrong_media_type(detail: Message) -> Problem {
     Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
@@ -100,7 +103,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| not_json(&error))?;
     // As in `objects`.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(Problem::field("body", "an object is expected"));
+        return Err(Problem::field("body", message!("problem-object-expected")));
     }
 
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -113,12 +116,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let why = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
         let why = why.strip_suffix(&position).unwrap_or(&why);
-        Problem::field(if path == "." { "body" } else { &path }, why)
+        Problem::unparsed_field(if path == "." { "body" } else { &path }, why)
     })
 }
 
 fn not_json(error: &serde_json::Error) -> Problem {
-    Problem::unreadable_body(&format_args!("it is not JSON: {error}"))
+    Problem::unreadable_body(message!("problem-not-json", error))
 }
 
 /// Deserializes structs from objects only: serde reads one from an array, too, as its fields in
@@ -178,8 +181,8 @@ fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let pairs = form_urlencoded::parse(query.as_bytes());
     let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
     parsed.map_err(|error| match error.path().to_string().as_str() {
-        "." => Problem::field("query", error.inner().to_string()),
-        field => Problem::field(field, error.inner().to_string()),
+        "." => Problem::unparsed_field("query", error.inner()),
+        field => Problem::unparsed_field(field, error.inner()),
     })
 }
 
@@ -203,7 +206,8 @@ pub fn list_query<After: DeserializeOwned>(
     let ListQuery { after, limit } = parse_query(request.query_string())?;
     let limit = limit.unwrap_or(DEFAULT_LIST_LENGTH);
     if !(1..=MAX_LIST_LENGTH).contains(&limit) {
-        return Err(Problem::field("limit", format!("1 to {MAX_LIST_LENGTH}")));
+        let why = message!("problem-range", least = 1, most = MAX_LIST_LENGTH);
+        return Err(Problem::field("limit", why));
     }
     Ok((after, limit))
 }
@@ -229,7 +233,7 @@ impl FormFields {
     }
 
     pub fn required(&self, name: &str) -> Result<&str, Problem> {
-        self.all(name).next().ok_or_else(|| Problem::field(name, "it is missing"))
+        self.all(name).next().ok_or_else(|| Problem::field(name, message!("problem-missing-field")))
     }
 
     /// Replaces all values of a field by one.
@@ -244,7 +248,7 @@ impl FormFields {
 
     pub fn key(&self, name: &str) -> Result<IdempotencyKey, Problem> {
         let key = self.required(name)?.to_owned();
-        IdempotencyKey::try_from(key).map_err(|why| Problem::field(name, why))
+        IdempotencyKey::try_from(key).map_err(|why| Problem::unparsed_field(name, why))
     }
 }
 
@@ -256,7 +260,7 @@ pub fn form_config() -> FormConfig {
 
 fn form_problem(error: &UrlencodedError) -> Problem {
     match error {
-        UrlencodedError::ContentType => wrong_media_type("send application/x-www-form-urlencoded"),
+        UrlencodedError::ContentType => wrong_media_type(message!("problem-send-form")),
         error => Problem::unreadable_body(error),
     }
 }
@@ -290,7 +294,7 @@ mod tests {
 
     fn order_problem(body: &str) -> (u16, String) {
         let problem = parse::<OrderRequest>(body.as_bytes()).unwrap_err();
-        (problem.code().as_u16(), problem.detail().to_owned())
+        (problem.code().as_u16(), problem.detail().english())
     }
 
     #[test]
@@ -311,7 +315,8 @@ mod tests {
             assert_eq!(order_problem(body), (422, detail.to_owned()), "{body}");
         }
         let fault = parse::<RunRequest>(b"{\"fault\":{\"kind\":\"fire\"}}").unwrap_err();
-        assert!(fault.detail().starts_with("fault.kind: unknown variant `fire`, expected one of "));
+        let why = fault.detail().english();
+        assert!(why.starts_with("fault.kind: unknown variant `fire`, expected one of "), "{why}");
     }
 
     #[test]
@@ -345,7 +350,7 @@ mod tests {
             ("limit=1&limit=2", "query: duplicate field `limit`"),
         ] {
             let problem = parse_query::<ListQuery<i64>>(query).unwrap_err();
-            assert_eq!(problem.detail(), detail, "{query}");
+            assert_eq!(problem.detail().english(), detail, "{query}");
         }
         assert_eq!(parse_query::<ListQuery<i64>>("after=7&color=red").unwrap().after, Some(7));
     }

@@ -11,6 +11,7 @@ use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN, REFERER};
 
 use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
 use crate::web::{Problem, ProblemType};
+use holdfast_base::messages::message;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -72,9 +73,7 @@ pub fn referring_path(request: &HttpRequest) -> Option<String> {
 }
 
 fn foreign_form() -> Problem {
-    let detail =
-        "the form does not come from a page of this session; reload the page, then send it";
-    Problem::new(ProblemType::Forbidden, detail)
+    Problem::new(ProblemType::Forbidden, message!("problem-foreign-form"))
 }
 
 #[cfg(test)]

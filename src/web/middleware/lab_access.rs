@@ -97,11 +97,10 @@ pub async fn check_run_form(
         }
         RunAccess::SignIn => Err(unauthenticated(request)),
         RunAccess::AdminOnly if caller.is_some_and(|caller| caller.is_student) => {
-            Err(Problem::with_message(ProblemType::Forbidden, message!("class-teacher-only")))
+            Err(Problem::teacher_only())
         }
         RunAccess::AdminOnly => {
-            let detail = "visitors of this lab may read it; only the admin may start a run";
-            Err(Problem::new(ProblemType::Forbidden, detail))
+            Err(Problem::new(ProblemType::Forbidden, message!("problem-lab-readers")))
         }
     }
 }

@@ -17,6 +17,7 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::web::{Problem, ProblemType};
+use holdfast_base::messages::message;
 use holdfast_shop::{UserId, names};
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
@@ -170,8 +171,8 @@ impl RateLimits {
 
 fn too_many_requests(by: &LimitStatus, statuses: &[LimitStatus]) -> Problem {
     let Policy { name, rate } = by.policy;
-    let detail =
-        format!("the limit “{name}” is {} at once, and then {}", rate.burst(), rate.in_words());
+    let (burst, permits, period) = (rate.burst(), rate.permits(), rate.period());
+    let detail = message!("problem-rate-limit", name, burst, permits, period);
     let problem = Problem::new(ProblemType::TooManyRequests, detail)
         .retry_after(by.wait_us.div_ceil(1_000_000))
         .with("limit", name)

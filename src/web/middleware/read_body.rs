@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use super::body::{MAX_BODY_BYTES, wrong_media_type};
 use crate::web::client_stream::{ConnectionPhase, RequestInProgress};
 use crate::web::{Problem, ProblemType, State};
+use holdfast_base::messages::message;
 
 /// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](holdfast_shop::REQUEST_TIMEOUT),
 /// so that the rest is enough for most commands; the longest body needs 13 kB/s.
@@ -66,7 +67,7 @@ pub fn declared_length(headers: &HeaderMap) -> usize {
 async fn collect(request: &mut ServiceRequest) -> Result<Bytes, Problem> {
     // Decompressed, 64 KiB can be a thousand times as long.
     if request.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Err(wrong_media_type("send the body without compression"));
+        return Err(wrong_media_type(message!("problem-compressed-body")));
     }
 
     let mut read = pin!(request.extract::<Bytes>());
@@ -78,12 +79,12 @@ async fn collect(request: &mut ServiceRequest) -> Result<Bytes, Problem> {
     match in_time {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if matches!(error.as_error(), Some(PayloadError::Overflow)) => {
-            let detail = format!("{MAX_BODY_BYTES} bytes are the most");
+            let detail = message!("problem-body-length", most = MAX_BODY_BYTES);
             Err(Problem::new(ProblemType::PayloadTooLarge, detail))
         }
         Ok(Err(error)) => Err(Problem::unreadable_body(&error)),
         Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+            let detail = message!("problem-late-body", seconds = BODY_TIMEOUT.as_secs());
             Err(Problem::new(ProblemType::RequestTimeout, detail))
         }
     }

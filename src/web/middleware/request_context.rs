@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use crate::telemetry;
 use crate::web::{AppState, Problem, ProblemType, State};
+use holdfast_base::messages::message;
 use holdfast_base::metrics::{SECONDS, define_metrics};
 use holdfast_shop::REQUEST_TIMEOUT;
 
@@ -89,7 +90,7 @@ pub async fn request_context(
 
 /// Returns the problem of a request that took too long, and its route if it began a command.
 fn late_problem(context: &RequestContext) -> (Problem, Option<String>) {
-    let detail = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
+    let detail = message!("problem-late-request", seconds = REQUEST_TIMEOUT.as_secs());
     match context.command_route.take() {
         Some(route) => {
             let problem = Problem::new(ProblemType::Unavailable, detail);

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::auth::known_caller;
 use super::request_context::RequestContext;
 use crate::web::{Problem, ProblemType, app_state};
+use holdfast_base::messages::message;
 use holdfast_lab::{LabHeaderError, LabHeaders};
 use holdfast_shop::{IdempotencyKey, RequestOptions};
 
@@ -51,14 +52,12 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         return Ok(RequestOptions::new(&state.shop, id));
     }
     if !state.lab {
-        let detail = "Holdfast-* headers are the lab's, and the lab is off";
-        return Err(Problem::new(ProblemType::Forbidden, detail));
+        return Err(Problem::new(ProblemType::Forbidden, message!("problem-lab-headers-off")));
     }
 
     let caller = known_caller(request);
     if caller.as_ref().is_some_and(|caller| caller.is_student) {
-        let detail =
-            "Holdfast-* headers pause and break requests: in a class they are the teacher's";
+        let detail = message!("problem-lab-headers-in-class");
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
     let owner = caller.as_ref().map(|caller| caller.id);
@@ -75,7 +74,7 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
 }
 
 fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
-    let text = value.to_str().map_err(|_| Problem::field(name, "visible ASCII only"))?;
+    let text = value.to_str().map_err(|_| Problem::field(name, message!("problem-ascii-only")))?;
     Ok(text.to_owned())
 }
 
@@ -90,8 +89,7 @@ pub fn begin_command(request: &HttpRequest) -> Uuid {
 
 pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {
     optional_idempotency_key(request)?.ok_or_else(|| {
-        let detail = "send a header Idempotency-Key with a fresh UUID";
-        Problem::new(ProblemType::IdempotencyKeyMissing, detail)
+        Problem::new(ProblemType::IdempotencyKeyMissing, message!("problem-send-key"))
     })
 }
 
@@ -102,7 +100,7 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
 /// `invalid-request`: 400 if there are several that differ, 422 if a key is invalid.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let parse = |name: &str, text: String| {
-        IdempotencyKey::try_from(text).map_err(|why| Problem::field(name, why))
+        IdempotencyKey::try_from(text).map_err(|why| Problem::unparsed_field(name, why))
     };
 
     let mut keys = Vec::new();
@@ -116,8 +114,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
     }
 
     if keys.windows(2).any(|pair| pair[0] != pair[1]) {
-        let detail =
-            "the request has different idempotency keys (Idempotency-Key, ?token=); send one";
+        let detail = message!("problem-different-keys");
         return Err(
             Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
         );

@@ -18,6 +18,7 @@ use crate::web::middleware::{
 };
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use holdfast_base::messages::message;
 use holdfast_shop::query::ledger;
 use holdfast_shop::sessions::{self, Session, SessionId};
 use holdfast_shop::users::{self, PasswordChange};
@@ -75,9 +76,9 @@ pub async fn top_up(
     let errors = match parse_cents(amount) {
         None => FormErrors::field(AMOUNT, &language.text("shop-amount-unclear")),
         Some(cents) => {
-            submit(async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await)
-                .await?
-                .explain(AMOUNT, &language.text("shop-amount-range"))
+            let top_up =
+                async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
+            submit(language, top_up).await?.explain(AMOUNT, &language.text("shop-amount-range"))
         }
     };
 
@@ -162,7 +163,7 @@ pub async fn change_password(
         }
         Err(Failure::Rejected(rejection @ Rejection::Invalid(..))) => {
             let language = language_of(&request);
-            let errors = FormErrors::from(rejection)
+            let errors = FormErrors::of_rejection(rejection, language)
                 .explain("old", &language.text("shop-password-wrong"))
                 .explain("new", &password_rule(language, min_length));
             security_page(&request, &user, None, false, errors).await
@@ -174,7 +175,7 @@ pub async fn change_password(
 pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?;
     let id = Uuid::parse_str(form.required("session")?)
-        .map_err(|_| Problem::field("session", "it is no id of a session"))?;
+        .map_err(|_| Problem::field("session", message!("problem-no-session-id")))?;
     // A session that has ended already is no problem for a person.
     if sessions::end(&state.shop, user.caller.id, SessionId(id)).await? {
         state.sessions.invalidate_user(user.caller.id)?;

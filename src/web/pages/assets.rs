@@ -12,6 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest, Sha256};
 
 use crate::web::{HttpResult, Problem};
+use holdfast_base::messages::message;
 
 struct Asset {
     name: &'static str,
@@ -77,7 +78,7 @@ pub fn address(name: &str) -> &'static str {
 }
 
 pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
-    let unknown = || Problem::not_found(format!("there is no {name}"));
+    let unknown = || Problem::missing(message!("problem-missing-asset", name));
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
     let has_hash = request.query_string() == format!("v={}", asset.hash);
     let keep = if has_hash || asset.kind == FONT {

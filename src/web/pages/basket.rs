@@ -271,11 +271,10 @@ pub(super) async fn page(
     html(status, &page)
 }
 
-/// Names the item of a problem as a person knows it, in place of its sku.
 fn name_item(problem: Problem, items: &[Item]) -> Problem {
     let sku = problem.member("sku").and_then(Value::as_str);
     match items.iter().find(|item| Some(item.sku.as_str()) == sku) {
-        Some(item) => problem.with("sku", item.name.as_str()),
+        Some(item) => problem.with_item_name(&item.name),
         None => problem,
     }
 }

@@ -123,7 +123,8 @@ pub async fn change_student(
     let student = match form.text("student") {
         ALL => None,
         id => {
-            let id = Uuid::parse_str(id).map_err(|_| Problem::field("student", "choose one"))?;
+            let id = Uuid::parse_str(id)
+                .map_err(|_| Problem::field("student", message!("problem-choose-one")))?;
             Some(UserId(id))
         }
     };
@@ -136,8 +137,8 @@ pub async fn change_student(
             ("remove", class::remove(pool, student).await?)
         }
         // All leave at the end of the class only.
-        ("remove", None) => return Err(Problem::field("student", "choose one")),
-        _ => return Err(Problem::field("act", "free or remove")),
+        ("remove", None) => return Err(Problem::field("student", message!("problem-choose-one"))),
+        _ => return Err(Problem::field("act", message!("problem-free-or-remove"))),
     };
 
     // The other replicas forget the sessions within four seconds; joining asks Postgres.
@@ -178,8 +179,7 @@ fn check_sure(form: &FormFields) -> Result<(), Problem> {
     if form.text("sure") == "yes" {
         return Ok(());
     }
-    let why = message!("class-not-sure");
-    Err(Problem::with_message(ProblemType::InvalidRequest, why))
+    Err(Problem::new(ProblemType::InvalidRequest, message!("class-not-sure")))
 }
 
 fn back(done: &str) -> actix_web::HttpResponse {

@@ -15,7 +15,7 @@ use super::rejection::FormErrors;
 use super::respond::set_cookie;
 use crate::web::middleware::{BASKET_COOKIE, find_caller};
 use crate::web::{Problem, ProblemType, app_state, see_other};
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, message};
 use holdfast_shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use holdfast_shop::model::RequestedLine;
 use holdfast_shop::{Error, IdempotencyKey, Shop, Sku, UserId, baskets};
@@ -237,7 +237,7 @@ async fn try_to_move(
 }
 
 fn too_many_changes() -> Problem {
-    Problem::new(ProblemType::Overloaded, "other requests change the basket at the same time")
+    Problem::new(ProblemType::Overloaded, message!("problem-busy-basket"))
 }
 
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use super::rejection::RejectionNotice;
 use super::respond::html;
 use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, message};
 use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::model::{Order, OrderLine, OrderStatus};
 use holdfast_shop::query::{admin_log, ledger, orders};
@@ -192,7 +192,9 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
     let (_, request, _, _, form) = &parts;
     csrf::check_form(request, form.csrf()).await?;
     let cents = form.required("missing_cents")?;
-    let cents = cents.parse().map_err(|_| Problem::field("missing_cents", "it is no number"))?;
+    let cents = cents
+        .parse()
+        .map_err(|_| Problem::field("missing_cents", message!("problem-no-number")))?;
 
     let top_up_and_pay = async |shop: &Shop,
                                 options: &RequestOptions,

@@ -18,6 +18,7 @@ use super::rejection::FormErrors;
 use super::shown_prices::ShownPrices;
 use crate::web::middleware::{DefaultOptions, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
+use holdfast_base::messages::Language;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::query::orders;
 use holdfast_shop::{
@@ -47,12 +48,13 @@ pub(super) async fn execute_once(
 /// Submits a form's command, once per key. The errors are empty if it was executed, now or by an
 /// earlier copy of the form.
 pub(super) async fn submit(
+    language: Language,
     execute: impl AsyncFnMut() -> Result<Execution, Failure>,
 ) -> Result<FormErrors, Problem> {
     match execute_once(execute).await {
         Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => Ok(FormErrors::default()),
         Err(Failure::Rejected(Rejection::NotFound(what))) => Err(Problem::missing(what)),
-        Err(Failure::Rejected(rejection)) => Ok(rejection.into()),
+        Err(Failure::Rejected(rejection)) => Ok(FormErrors::of_rejection(rejection, language)),
         Err(Failure::Error(error)) => Err(error.into()),
     }
 }

@@ -19,8 +19,10 @@ use crate::web::api::race::{find_race, run_race};
 use crate::web::middleware::{FormFields, Query};
 use crate::web::page_place::{PagePlace, render};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
-use holdfast_base::messages::Language;
-use holdfast_lab::race::model::{Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK};
+use holdfast_base::messages::{Language, message};
+use holdfast_lab::race::model::{
+    MAX_RACE_BUYERS, Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK,
+};
 use holdfast_lab::run::LabRunState;
 
 const DEFAULT_LOCK: &str = "fenced";
@@ -185,7 +187,9 @@ fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
     let lock = if is_on { form.required("lock")? } else { "none" };
     let buyers: u16 = match form.trimmed("buyers") {
         "" => 2,
-        number => number.parse().map_err(|_| Problem::field("buyers", "a number, 2 to 200"))?,
+        number => number.parse().map_err(|_| {
+            Problem::field("buyers", message!("problem-number", least = 2, most = MAX_RACE_BUYERS))
+        })?,
     };
     let stock = stock_for(buyers);
     Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None })
@@ -275,7 +279,7 @@ pub async fn picture(state: State, request: HttpRequest, id: Path<String>) -> Ht
 }
 
 pub(super) fn no_result(race: &Race) -> Problem {
-    Problem::not_found(format!("race {} has no result yet", race.id))
+    Problem::missing(message!("problem-no-result", race = race.id))
 }
 
 /// Formats JSON that cannot end the script element that it is in.

@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use actix_web::http::StatusCode;
-use serde_json::Value;
 
 use super::format::sentence;
 use crate::web::middleware::FormFields;
 use crate::web::{Problem, ProblemType};
-use holdfast_base::messages::{FluentValue, Language};
-use holdfast_shop::{Cents, FieldName, IdempotencyKey, InvalidField, Rejection};
+use holdfast_base::messages::Language;
+use holdfast_shop::{FieldName, IdempotencyKey, InvalidField, Rejection};
 
 #[derive(Debug)]
 pub struct RejectionNotice {
@@ -18,8 +17,6 @@ pub struct RejectionNotice {
     pub name: Option<&'static str>,
     pub title: String,
     pub detail: Option<String>,
-    /// True if the details are in the language of the page; those of the API are in English.
-    pub is_detail_translated: bool,
     /// `None` if the details say all of it.
     pub meaning: Option<String>,
     pub advice: String,
@@ -30,34 +27,16 @@ pub struct RejectionNotice {
 impl RejectionNotice {
     pub fn new(problem: &Problem, language: Language) -> Self {
         let definition = problem.problem_type().definition();
-        let name = definition.name;
-        let has_text =
-            matches!(name, "sold-out" | "price-changed" | "limit-reached" | "insufficient-funds");
-
-        let detail = match problem.message() {
-            Some(message) => sentence(&message.text(language)),
-            None if has_text => {
-                language.text_with(&format!("problem-{name}-detail"), &variables(problem))
-            }
-            None => sentence(problem.detail()),
-        };
-        let is_detail_translated = problem.message().is_some() || has_text;
-
-        // The details of an invalid request name the field; for others the meaning is enough.
-        let is_shown =
-            is_detail_translated || language == Language::English || name == "invalid-request";
-
         // It may exist, as another user's.
-        let is_private = problem.message().is_some_and(|message| {
-            ["problem-missing-order", "problem-missing-session"].contains(&message.id())
-        });
-        let is_said = is_shown && !is_private && matches!(name, "forbidden" | "not-found");
+        let is_private =
+            ["problem-missing-order", "problem-missing-session"].contains(&problem.detail().id());
+        let is_said = !is_private
+            && matches!(problem.problem_type(), ProblemType::Forbidden | ProblemType::NotFound);
 
         Self {
-            name: Some(name),
+            name: Some(definition.name),
             title: definition.title(language),
-            detail: is_shown.then_some(detail),
-            is_detail_translated,
+            detail: Some(sentence(&problem.page_detail(language))),
             meaning: (!is_said).then(|| definition.meaning(language)),
             advice: match problem.member("outcome") {
                 Some(_) => language.text("problem-unknown-outcome"),
@@ -78,7 +57,6 @@ impl RejectionNotice {
             name: None,
             title: language.text("problem-basket-title"),
             detail: Some(language.text("problem-basket-detail")),
-            is_detail_translated: true,
             meaning: Some(language.text(meaning)),
             advice: language.text(advice),
             link: is_empty.then(|| ("/orders".into(), language.text("problem-basket-link"))),
@@ -97,15 +75,7 @@ impl RejectionNotice {
         };
         let [title, meaning, advice] =
             ids.map(|id| language.text_with(id, &[("name", name.into())]));
-        Self {
-            name: None,
-            title,
-            detail: None,
-            is_detail_translated: true,
-            meaning: Some(meaning),
-            advice,
-            link: None,
-        }
+        Self { name: None, title, detail: None, meaning: Some(meaning), advice, link: None }
     }
 
     pub fn leads_to(&self, address: &str) -> bool {
@@ -113,30 +83,10 @@ impl RejectionNotice {
     }
 }
 
-fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
-    let text = |name: &'static str| {
-        let value = problem.member(name)?;
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some((name, value.into()))
-    };
-    let cents = |name: &'static str, member: &str| {
-        let cents = problem.member(member).and_then(Value::as_i64)?;
-        Some((name, Cents(cents).money().into()))
-    };
-    let amounts = [
-        cents("needed", "needed_cents"),
-        cents("balance", "balance_cents"),
-        cents("expected", "expected_total_cents"),
-        cents("total", "total_cents"),
-    ];
-    let texts = ["sku", "requested", "available", "limit", "already"].map(text);
-    texts.into_iter().chain(amounts).flatten().collect()
-}
-
 /// What is wrong with a submitted form: errors beside its fields, or a rejection above the page.
 #[derive(Debug, Default)]
 pub struct FormErrors {
-    fields: Vec<InvalidField>,
+    fields: Vec<(FieldName, String)>,
     problem: Option<Problem>,
     /// Why a form was not executed, and only shown again with its text.
     unsent: Option<Unsent>,
@@ -152,23 +102,20 @@ enum Unsent {
     OpenedBy(String),
 }
 
-impl From<Vec<InvalidField>> for FormErrors {
-    fn from(fields: Vec<InvalidField>) -> Self {
+impl FormErrors {
+    pub fn of_fields(fields: impl IntoIterator<Item = InvalidField>, language: Language) -> Self {
         let none = Self::default();
-        fields.into_iter().fold(none, |errors, (field, why)| errors.and(field, &why))
+        let fields = fields.into_iter();
+        fields.fold(none, |errors, (field, why)| errors.and(field, &why.text(language)))
     }
-}
 
-impl From<Rejection> for FormErrors {
-    fn from(rejection: Rejection) -> Self {
+    pub fn of_rejection(rejection: Rejection, language: Language) -> Self {
         match rejection {
-            Rejection::Invalid(field, why) => Self::field(field, &why),
+            Rejection::Invalid(field, why) => Self::field(field, &why.text(language)),
             other => Self { problem: Some(other.into()), ..Self::default() },
         }
     }
-}
 
-impl FormErrors {
     pub fn field(field: impl Into<FieldName>, why: &str) -> Self {
         Self::default().and(field, why)
     }

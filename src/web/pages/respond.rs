@@ -9,11 +9,12 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use crate::web::{HttpResult, Problem, ProblemType};
+use holdfast_base::messages::message;
 
 pub(super) fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a template failed");
-        Problem::new(ProblemType::InternalError, "the page can't be drawn")
+        Problem::undrawn_page()
     })?;
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
 }
@@ -33,6 +34,6 @@ pub(super) fn without_fonts(css: &str) -> String {
 pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
     response.add_cookie(cookie).map_err(|error| {
         tracing::error!(%error, "a cookie can't be set");
-        Problem::new(ProblemType::InternalError, "a cookie can't be set")
+        Problem::new(ProblemType::InternalError, message!("problem-unset-cookie"))
     })
 }

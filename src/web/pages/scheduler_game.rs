@@ -257,18 +257,19 @@ fn game_address(game: &Game) -> String {
 
 fn rules(form: &FormFields) -> Result<GameRules, Problem> {
     if let Some(level) = Level::named(form.text("level")) {
-        return level.rules().ok_or_else(|| Problem::field("level", "this level cannot be played"));
+        let unplayable = || Problem::field("level", message!("problem-unplayable-level"));
+        return level.rules().ok_or_else(unplayable);
     }
 
     let name = form.text("strategy");
     let names = || playable().iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ");
     let strategy = playable_named(name)
-        .ok_or_else(|| Problem::field("strategy", format!("one of {}", names())))?;
+        .ok_or_else(|| Problem::field("strategy", message!("problem-one-of", names = names())))?;
 
     let orders = match form.text("orders") {
         "" | "2" => 2,
         "3" => 3,
-        _ => return Err(Problem::field("orders", "2 or 3")),
+        _ => return Err(Problem::field("orders", message!("problem-two-or-three"))),
     };
 
     Ok(GameRules { strategy, orders, level: None })
@@ -325,7 +326,7 @@ pub async fn step(
             let since = form.text("since").parse().ok();
             state.games.step(&game, name, since).await.map(|_| Arc::clone(&game))
         }
-        _ => return Err(Problem::field("who", "the letter of an order, expire or undo")),
+        _ => return Err(Problem::field("who", message!("problem-who-steps"))),
     };
 
     match next {
@@ -341,7 +342,10 @@ pub async fn step(
 fn problem(error: GameError) -> Problem {
     match error {
         GameError::Failed(failure) => failure.into(),
-        other => Problem::new(ProblemType::InternalError, format!("{other:?}")),
+        other => {
+            tracing::error!(error = ?other, "a step of a game failed");
+            Problem::new(ProblemType::InternalError, message!("problem-bug"))
+        }
     }
 }
 

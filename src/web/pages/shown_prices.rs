@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::web::Problem;
 use crate::web::middleware::FormFields;
+use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 
 #[derive(Debug, Default)]
@@ -22,8 +23,8 @@ struct ShownLine {
 impl ShownPrices {
     pub fn of(form: &FormFields) -> Result<Self, Problem> {
         let total = form.all("expected_total_cents").next().map(str::parse).transpose();
-        let total_cents =
-            total.map_err(|_| Problem::field("expected_total_cents", "it is no number"))?;
+        let no_number = |_| Problem::field("expected_total_cents", message!("problem-no-number"));
+        let total_cents = total.map_err(no_number)?;
         // Of a line that cannot be read, no earlier price is shown.
         let lines = form.all("shown").filter_map(parse_line).collect();
         Ok(Self { total_cents, lines })
@@ -73,6 +74,6 @@ mod tests {
 
         assert_eq!(ShownPrices::of(&form(&[])).unwrap().total_cents, None);
         let problem = ShownPrices::of(&form(&[("expected_total_cents", "3.00")])).unwrap_err();
-        assert_eq!(problem.detail(), "expected_total_cents: it is no number");
+        assert_eq!(problem.detail().english(), "expected_total_cents: it is no number");
     }
 }

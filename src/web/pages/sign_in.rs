@@ -115,7 +115,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
 
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
-            let errors = FormErrors::field(field, &why)
+            let errors = FormErrors::field(field, &why.text(language))
                 .explain("user", &language.text("shop-name-rule"))
                 .explain("password", &password_rule(language, min_length));
             (StatusCode::UNPROCESSABLE_ENTITY, errors)

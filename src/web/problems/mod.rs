@@ -1,7 +1,8 @@
 //! Problem responses: `application/problem+json` (RFC 9457).
 //!
 //! Every `type` is an address of this shop, `/problems/NAME`: a page that explains the problem and
-//! what to do. The set of types is closed: [`ProblemType::ALL`].
+//! what to do. The set of types is closed: [`ProblemType::ALL`]. The `detail` is a message of the
+//! catalogue: programs get it in English, a page shows it in the language of its visitor.
 
 mod problem_type;
 
@@ -15,12 +16,11 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use holdfast_base::log_limit;
-use holdfast_base::messages::{Language, Message, message};
+use holdfast_base::messages::{Language, Message, Text, message};
 use holdfast_shop::db::ErrorClass;
-use holdfast_shop::{Error, Failure, Rejection, Sku};
+use holdfast_shop::{Cents, Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
-const ADMIN_ONLY: &str = "only an admin can do this";
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 
 pub type HttpResult = Result<HttpResponse, Problem>;
@@ -33,68 +33,88 @@ pub struct Problem(Box<ProblemFields>);
 struct ProblemFields {
     problem_type: ProblemType,
     status: StatusCode,
-    detail: String,
-    message: Option<Message>,
+    detail: Message,
+    is_admin_only: bool,
     members: Map<String, Value>,
     retry_after_s: Option<u64>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    pub fn new(problem_type: ProblemType, detail: impl Into<String>) -> Self {
+    pub fn new(problem_type: ProblemType, detail: Message) -> Self {
         Self(Box::new(ProblemFields {
             problem_type,
             status: problem_type.status(),
-            detail: detail.into(),
-            message: None,
+            detail,
+            is_admin_only: false,
             members: Map::new(),
             retry_after_s: problem_type.definition().retry_after_s,
             headers: Vec::new(),
         }))
     }
 
-    pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(ProblemType::NotFound, detail)
-    }
-
-    /// Creates a problem whose detail exists in every language; the API has it in English.
-    pub fn with_message(problem_type: ProblemType, message: Message) -> Self {
-        let mut problem = Self::new(problem_type, message.english());
-        problem.0.message = Some(message);
-        problem
+    pub fn missing(what: Message) -> Self {
+        Self::new(ProblemType::NotFound, what)
     }
 
     pub fn session_over() -> Self {
-        Self::new(ProblemType::Unauthenticated, "no session, or one that is over")
+        Self::new(ProblemType::Unauthenticated, message!("problem-session-over"))
     }
 
     pub fn admin_only() -> Self {
-        Self::new(ProblemType::Forbidden, ADMIN_ONLY)
+        Self::for_admin(message!("problem-admin-only"))
+    }
+
+    /// As [`Self::admin_only`], in a class.
+    pub fn teacher_only() -> Self {
+        Self::for_admin(message!("class-teacher-only"))
+    }
+
+    fn for_admin(detail: Message) -> Self {
+        let mut problem = Self::new(ProblemType::Forbidden, detail);
+        problem.0.is_admin_only = true;
+        problem
     }
 
     /// Whether an admin, in a class the teacher, may do it.
     pub fn is_admin_only(&self) -> bool {
-        let message = self.0.message.as_ref().map(Message::id);
-        self.0.detail == ADMIN_ONLY || message == Some("class-teacher-only")
+        self.0.is_admin_only
     }
 
-    pub fn missing(message: Message) -> Self {
-        Self::with_message(ProblemType::NotFound, message)
+    /// Returns the problem of a template or a drawing that failed; the log says why.
+    pub fn undrawn_page() -> Self {
+        Self::new(ProblemType::InternalError, message!("problem-undrawn-page"))
     }
 
     pub fn no_page(path: &str) -> Self {
         Self::missing(message!("problem-missing-page", path))
     }
 
-    pub fn unreadable_body(error: &impl fmt::Display) -> Self {
-        let detail = format!("the body can't be read: {error}");
+    pub fn unreadable_body(error: impl Into<Text>) -> Self {
+        let detail = message!("problem-unreadable-body", error = error);
         Self::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
     }
 
-    pub fn field(field: &str, detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        let errors = json!([{ "field": field, "detail": detail }]);
-        Self::new(ProblemType::InvalidRequest, format!("{field}: {detail}")).with("errors", errors)
+    pub fn field(field: &str, why: Message) -> Self {
+        Self::invalid_field(field, &why.into())
+    }
+
+    /// Returns the problem of a field that a parser refused, in the parser's words.
+    pub fn unparsed_field(field: &str, why: impl fmt::Display) -> Self {
+        Self::invalid_field(field, &why.into())
+    }
+
+    fn invalid_field(field: &str, why: &Text) -> Self {
+        let errors = json!([{ "field": field, "detail": why.english() }]);
+        let detail = message!("problem-field", field, why = why);
+        Self::new(ProblemType::InvalidRequest, detail).with("errors", errors)
+    }
+
+    /// Names the item of a problem as a person knows it, in place of its sku.
+    #[must_use]
+    pub fn with_item_name(mut self, name: &str) -> Self {
+        self.0.detail = self.0.detail.with("sku", name);
+        self
     }
 
     #[must_use]
@@ -119,12 +139,15 @@ impl Problem {
         self.0.problem_type
     }
 
-    pub fn detail(&self) -> &str {
+    pub fn detail(&self) -> &Message {
         &self.0.detail
     }
 
-    pub fn message(&self) -> Option<&Message> {
-        self.0.message.as_ref()
+    /// Returns what a page says: of amounts, in the form of the pages.
+    pub fn page_detail(&self, language: Language) -> String {
+        let name = self.0.problem_type.definition().name;
+        let for_pages = self.0.detail.with_id(&format!("problem-{name}-detail-page"));
+        for_pages.format(language).unwrap_or_else(|| self.0.detail.text(language))
     }
 
     pub fn member(&self, name: &str) -> Option<&Value> {
@@ -151,7 +174,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.problem_type.definition().name, self.0.detail)
+        write!(f, "{}: {}", self.0.problem_type.definition().name, self.0.detail.english())
     }
 }
 
@@ -168,7 +191,7 @@ impl ResponseError for Problem {
             "type": format!("/problems/{}", definition.name),
             "title": definition.title(Language::English),
             "status": self.0.status.as_u16(),
-            "detail": self.0.detail,
+            "detail": self.0.detail.english(),
         });
         if let Value::Object(body) = &mut body {
             body.extend(self.0.members.clone());
@@ -197,11 +220,12 @@ impl From<Rejection> for Problem {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
+            Rejection::AdminOnly => Problem::admin_only(),
             Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
-            Rejection::NotFound(message) => Problem::missing(message),
+            Rejection::NotFound(what) => Problem::missing(what),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
-                let detail = format!("{requested} of {sku} requested, {available} left");
+                let detail = message!("problem-sold-out-detail", requested, sku, available);
                 Problem::new(ProblemType::SoldOut, detail)
                     .with("sku", sku.as_str())
                     .with("requested", requested)
@@ -211,13 +235,16 @@ impl From<Rejection> for Problem {
                 price_changed(expected_total_cents, total_cents)
             }
             Rejection::LimitReached { sku, limit, already, requested } => {
-                limit_reached(&sku, limit, already, requested)
+                let detail =
+                    message!("problem-limit-reached-detail", limit, sku, already, requested);
+                Problem::new(ProblemType::LimitReached, detail)
+                    .with("sku", sku.as_str())
+                    .with("limit", limit)
+                    .with("already", already)
+                    .with("requested", requested)
             }
             Rejection::TooManyUnpaid { max, wait } => {
-                let detail = format!(
-                    "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one \
-                     expires"
-                );
+                let detail = message!("problem-too-many-unpaid", max);
                 Problem::new(ProblemType::TooManyRequests, detail)
                     .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
                     .with("limit", "unpaid")
@@ -228,22 +255,21 @@ impl From<Rejection> for Problem {
             Rejection::OrderState { status, action } => {
                 let status = status.name();
                 let detail = message!("problem-order-state-detail", action, status);
-                Problem::with_message(ProblemType::OrderState, detail).with("order_status", status)
+                Problem::new(ProblemType::OrderState, detail).with("order_status", status)
             }
             Rejection::OrderExpired => {
-                let detail = "it can no longer be paid; nothing was paid";
-                Problem::new(ProblemType::OrderExpired, detail)
+                Problem::new(ProblemType::OrderExpired, message!("problem-order-expired-detail"))
             }
             Rejection::KeyInFlight => {
-                let detail = "a request with this key is still running";
+                let detail = message!("problem-key-in-flight");
                 Problem::new(ProblemType::IdempotencyKeyInFlight, detail).retry_after(1)
             }
             Rejection::KeyMismatch => {
-                let detail = "this key was sent with a different payload before";
+                let detail = message!("problem-key-mismatch");
                 Problem::new(ProblemType::IdempotencyKeyMismatch, detail)
             }
             Rejection::KeyUsed { order_id } => {
-                let detail = "this key was used more than a day ago";
+                let detail = message!("problem-key-used");
                 let problem = Problem::new(ProblemType::IdempotencyKeyUsed, detail);
                 match order_id {
                     Some(order) => problem.with("order_id", order.to_string()),
@@ -252,7 +278,7 @@ impl From<Rejection> for Problem {
             }
             Rejection::LockBusy(holder) => lock_busy(holder),
             Rejection::LockTimeout { waited, holder } => {
-                let detail = format!("waited {} ms", waited.as_millis());
+                let detail = message!("problem-lock-waited", ms = waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
             Rejection::LabBusy => overloaded(message!("problem-lab-connections")),
@@ -262,45 +288,42 @@ impl From<Rejection> for Problem {
 }
 
 fn overloaded(detail: Message) -> Problem {
-    Problem::with_message(ProblemType::Overloaded, detail)
+    Problem::new(ProblemType::Overloaded, detail)
 }
 
 fn price_changed(expected_total_cents: i64, total_cents: i64) -> Problem {
-    let detail =
-        format!("it costs {total_cents} cents now, and {expected_total_cents} are expected");
+    let detail = message!(
+        "problem-price-changed-detail",
+        total_cents,
+        expected_cents = expected_total_cents,
+        total = Cents(total_cents).money(),
+        expected = Cents(expected_total_cents).money(),
+    );
     Problem::new(ProblemType::PriceChanged, detail)
         .with("expected_total_cents", expected_total_cents)
         .with("total_cents", total_cents)
 }
 
-fn limit_reached(sku: &Sku, limit: i64, already: i64, requested: i64) -> Problem {
-    let detail = format!(
-        "at most {limit} of {sku} per customer: you have {already}, and requested {requested}"
-    );
-    Problem::new(ProblemType::LimitReached, detail)
-        .with("sku", sku.as_str())
-        .with("limit", limit)
-        .with("already", already)
-        .with("requested", requested)
-}
-
 fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Problem {
-    let account = if in_lab {
-        "lab account, which pays for lab items; refund one to get its price back"
-    } else {
-        "account"
-    };
-    let detail = format!("{needed_cents} cents due, {balance_cents} cents in the {account}");
+    let account = if in_lab { "lab" } else { "shop" };
+    let detail = message!(
+        "problem-insufficient-funds-detail",
+        needed_cents,
+        balance_cents,
+        account,
+        needed = Cents(needed_cents).money(),
+        balance = Cents(balance_cents).money(),
+    );
     Problem::new(ProblemType::InsufficientFunds, detail)
         .with("needed_cents", needed_cents)
         .with("balance_cents", balance_cents)
-        .with("account", if in_lab { "lab" } else { "shop" })
+        .with("account", account)
 }
 
 fn lock_busy(holder: Holder) -> Problem {
     let remaining_ms = holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
     let retry_after_ms = u64::try_from(remaining_ms).unwrap_or(1_000);
-    Problem::new(ProblemType::LockBusy, "another request holds the lock")
+    Problem::new(ProblemType::LockBusy, message!("problem-lock-held"))
         .held_by(holder)
         .with("retry_after_ms", retry_after_ms)
         .retry_after(retry_after_ms.div_ceil(1_000).max(1))
@@ -320,12 +343,11 @@ impl From<Error> for Problem {
         log(&error);
         match error {
             Error::Unavailable { what, outcome_unknown, .. } => {
-                let problem = unavailable(format!("{what} does not respond"));
+                let problem = unavailable(message!("problem-no-response", what));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
             Error::RedisRefuses { refusal, .. } => {
-                let detail = message!("problem-redis-refused", code = refusal.code());
-                Problem::with_message(ProblemType::Unavailable, detail)
+                unavailable(message!("problem-redis-refused", code = refusal.code()))
             }
             Error::Postgres(class, _) => of_postgres(class),
             Error::Overloaded(_) => overloaded(message!("problem-overloaded-queue")),
@@ -337,28 +359,20 @@ impl From<Error> for Problem {
                 overloaded(message!("problem-overloaded-conflicts", attempts))
             }
             Error::LockLost(_) => {
-                let detail = "the lock was lost before the write; nothing was written";
-                Problem::new(ProblemType::LockLost, detail)
+                Problem::new(ProblemType::LockLost, message!("problem-lock-lost-detail"))
             }
-            Error::Bug(_) => {
-                Problem::new(ProblemType::InternalError, "the shop's log has the details")
-            }
+            Error::Bug(_) => Problem::new(ProblemType::InternalError, message!("problem-bug")),
         }
     }
 }
 
 fn of_postgres(class: ErrorClass) -> Problem {
     match class {
-        ErrorClass::CannotWrite => {
-            unavailable("Postgres accepts no writes now; nothing was written")
-        }
-        ErrorClass::Refused => unavailable("Postgres refuses the shop's user; nothing was written"),
-        ErrorClass::SessionEnded => {
-            Problem::with_message(ProblemType::Unavailable, message!("problem-session-ended"))
-        }
+        ErrorClass::CannotWrite => unavailable(message!("problem-no-writes")),
+        ErrorClass::Refused => unavailable(message!("problem-postgres-refuses")),
+        ErrorClass::SessionEnded => unavailable(message!("problem-session-ended")),
         ErrorClass::LockTimeout => {
-            let detail = "a row stayed locked in Postgres; nothing was changed";
-            Problem::new(ProblemType::LockTimeout, detail)
+            Problem::new(ProblemType::LockTimeout, message!("problem-row-locked"))
         }
         ErrorClass::NoConnection => overloaded(message!("problem-overloaded-connections")),
         ErrorClass::Cancelled => overloaded(message!("problem-overloaded-cancelled")),
@@ -368,7 +382,7 @@ fn of_postgres(class: ErrorClass) -> Problem {
     }
 }
 
-fn unavailable(detail: impl Into<String>) -> Problem {
+fn unavailable(detail: Message) -> Problem {
     Problem::new(ProblemType::Unavailable, detail)
 }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::run::{LabRun, LabRunState, Lane, LaneEvent, RunRequest};
+use holdfast_base::messages::{Message, message};
 use holdfast_shop::Strategy;
 
 pub const MAX_RACE_BUYERS: u16 = 200;
@@ -38,15 +39,15 @@ pub struct RaceRequest {
 }
 
 impl RaceRequest {
-    pub fn invalid_field(&self) -> Option<(&'static str, String)> {
+    pub fn invalid_field(&self) -> Option<(&'static str, Message)> {
         if !RACE_LOCKS.contains(&self.lock.as_str()) {
-            return Some(("lock", format!("one of {}", RACE_LOCKS.join(", "))));
+            return Some(("lock", message!("problem-one-of", names = RACE_LOCKS.join(", "))));
         }
         if !(1..=MAX_RACE_BUYERS).contains(&self.buyers) {
-            return Some(("buyers", format!("a number, 1 to {MAX_RACE_BUYERS}")));
+            return Some(("buyers", message!("problem-number", least = 1, most = MAX_RACE_BUYERS)));
         }
         if !(0..=MAX_RACE_STOCK).contains(&self.stock) {
-            return Some(("stock", format!("a number, 0 to {MAX_RACE_STOCK}")));
+            return Some(("stock", message!("problem-number", least = 0, most = MAX_RACE_STOCK)));
         }
         None
     }

@@ -13,11 +13,12 @@ use utoipa::ToSchema;
 use super::changes::{Changes, CommandResponse};
 use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
-use super::{Command, MAX_AMOUNT, ReadSet, is_line};
+use super::{Command, MAX_AMOUNT, ReadSet, is_line, line_rule, range};
 use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::model::{AdminAction, AdminEntry, Item};
 use crate::{IdempotencyKey, Sku, UserId};
+use holdfast_base::messages::message;
 
 pub const MAX_LIMIT: i64 = MAX_QUANTITY;
 pub const MAX_DESCRIPTION_LENGTH: usize = 2_000;
@@ -99,19 +100,19 @@ impl ItemFields {
             [("name", self.name.as_ref()), ("name_zh", self.name_zh.iter().flatten().next())];
         for (field, name) in names {
             if name.is_some_and(|name| !is_line(name, 200)) {
-                invalid.push((field.into(), "1 to 200 characters on one line".to_owned()));
+                invalid.push((field.into(), line_rule(200)));
             }
         }
 
         if self.price_cents.is_some_and(|cents| !(0..=MAX_AMOUNT).contains(&cents)) {
-            invalid.push(("price_cents".into(), format!("0 to {MAX_AMOUNT}")));
+            invalid.push(("price_cents".into(), range(0, MAX_AMOUNT)));
         }
 
         if let Some(description) = &self.description
             && (description.chars().count() > MAX_DESCRIPTION_LENGTH
                 || description.chars().any(|c| c.is_control() && c != '\n'))
         {
-            let why = format!("at most {MAX_DESCRIPTION_LENGTH} characters and line breaks (\\n)");
+            let why = message!("problem-description", most = MAX_DESCRIPTION_LENGTH);
             invalid.push(("description".into(), why));
         }
 
@@ -154,7 +155,7 @@ impl ItemFields {
 
 fn invalid_limit(limit: Option<i64>) -> Option<InvalidField> {
     let is_invalid = limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit));
-    is_invalid.then(|| ("limit_per_user".into(), format!("1 to {MAX_LIMIT}, or null")))
+    is_invalid.then(|| ("limit_per_user".into(), message!("problem-limit", most = MAX_LIMIT)))
 }
 
 #[derive(Debug, Clone)]
@@ -210,8 +211,7 @@ impl EditItem {
                 continue;
             }
             if was.is_some_and(|was| was != now) {
-                let why = format!("it is {now} now: somebody has changed it since");
-                return Err(Rejection::Invalid(field.into(), why));
+                return Err(Rejection::invalid(field, message!("problem-changed-since", now)));
             }
             were.insert(field.to_owned(), now);
             are.insert(field.to_owned(), new);

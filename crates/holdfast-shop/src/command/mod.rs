@@ -20,6 +20,7 @@ use super::idempotency::IdempotencyRequest;
 use super::{OrderId, Sku, UserId};
 use crate::locks::Priority;
 use changes::Changes;
+use holdfast_base::messages::{Message, message};
 use holdfast_lock::LockKey;
 use state::ShopState;
 
@@ -30,6 +31,14 @@ pub const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 fn is_line(text: &str, max: usize) -> bool {
     let fits = !text.trim().is_empty() && text.chars().count() <= max;
     fits && !text.chars().any(char::is_control)
+}
+
+fn line_rule(max: usize) -> Message {
+    message!("problem-line", most = max)
+}
+
+pub(crate) fn range(least: i64, most: i64) -> Message {
+    message!("problem-range", least, most)
 }
 
 pub trait Command: Debug + Send + Sync + 'static {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::changes::{Changes, CommandResponse, NewOrder};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, SingleOrder};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, SingleOrder, range};
 use crate::failure::Rejection;
 use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
@@ -44,21 +44,21 @@ impl PlaceOrder {
         payment_window: Duration,
     ) -> Result<Self, Rejection> {
         if requested.is_empty() || requested.len() > MAX_LINES {
-            return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
+            let why = message!("problem-line-count", most = MAX_LINES);
+            return Err(Rejection::invalid("lines", why));
         }
 
         let mut lines = BTreeMap::new();
         for (place, line) in requested.iter().enumerate() {
             if !(1..=MAX_QUANTITY).contains(&line.quantity) {
                 let field = format!("lines[{place}].quantity");
-                return Err(Rejection::Invalid(field.into(), format!("1 to {MAX_QUANTITY}")));
+                return Err(Rejection::invalid(field, range(1, MAX_QUANTITY)));
             }
             *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
         }
 
         if expected_total_cents.is_some_and(|cents| !(0..=MAX_TOTAL).contains(&cents)) {
-            let why = format!("0 to {MAX_TOTAL}");
-            return Err(Rejection::Invalid("expected_total_cents".into(), why));
+            return Err(Rejection::invalid("expected_total_cents", range(0, MAX_TOTAL)));
         }
 
         // Sorted and added up: the same order in other lines is the same request. So is one that
@@ -104,9 +104,8 @@ impl PlaceOrder {
             }
             let line_cents = item.price_cents.checked_mul(quantity);
             let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
-            total_cents = sum.ok_or_else(|| {
-                Rejection::Invalid("lines".into(), "it costs too much".to_owned())
-            })?;
+            let too_much = || Rejection::invalid("lines", message!("problem-costs-too-much"));
+            total_cents = sum.ok_or_else(too_much)?;
             let before = item.stock;
             lines.push(OrderLine {
                 sku: sku.clone(),

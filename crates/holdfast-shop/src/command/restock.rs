@@ -6,12 +6,12 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
 use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, is_line};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, is_line, line_rule};
 use crate::failure::{InvalidField, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::Priority;
 use crate::{IdempotencyKey, Sku, UserId};
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, message};
 
 /// The reasons of the shop's own entries, of stock and of balances.
 const RESERVED: [&str; 8] =
@@ -64,18 +64,14 @@ impl RestockRequest {
     pub fn invalid(&self) -> Vec<InvalidField> {
         let mut invalid: Vec<InvalidField> = Vec::new();
         if self.delta == 0 || self.delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
-            let why =
-                format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
-            invalid.push(("delta".into(), why));
+            invalid.push(("delta".into(), message!("problem-delta", most = MAX_AMOUNT)));
         }
 
         let reason = self.reason.trim();
         if !is_line(reason, 64) {
-            invalid.push(("reason".into(), "1 to 64 characters on one line".to_owned()));
+            invalid.push(("reason".into(), line_rule(64)));
         } else if is_reserved(reason) {
-            let why =
-                format!("“{reason}” is reserved for the shop's own entries; use another word");
-            invalid.push(("reason".into(), why));
+            invalid.push(("reason".into(), message!("problem-reserved-reason", reason)));
         }
         invalid
     }
@@ -140,12 +136,12 @@ impl Command for Restock {
         let after = before + delta;
         // Refunds may have raised the stock above the maximum: only an addition is rejected.
         if delta > 0 && after > MAX_AMOUNT {
-            let why = format!("{before} units are in stock; the maximum is {MAX_AMOUNT}");
-            return Err(Rejection::Invalid("delta".into(), why));
+            let why = message!("problem-stock-above", stock = before, most = MAX_AMOUNT);
+            return Err(Rejection::invalid("delta", why));
         }
         if after < 0 {
-            let why = format!("only {before} units are in stock");
-            return Err(Rejection::Invalid("delta".into(), why));
+            let why = message!("problem-stock-below", stock = before);
+            return Err(Rejection::invalid("delta", why));
         }
 
         let next = state.next_entry.ok_or_else(|| Rejection::no_item(&self.sku))?;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
-use super::{Command, ConditionalUpdate, ReadSet, is_line};
+use super::{Command, ConditionalUpdate, ReadSet, is_line, line_rule};
 use crate::failure::Rejection;
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::Priority;
@@ -76,8 +76,7 @@ impl ReturnedBy {
     pub fn admin(admin: UserId, reason: &str) -> Result<Self, Rejection> {
         let reason = reason.trim();
         if !is_line(reason, MAX_REASON_LENGTH) {
-            let why = format!("1 to {MAX_REASON_LENGTH} characters on one line");
-            return Err(Rejection::Invalid("reason".into(), why));
+            return Err(Rejection::invalid("reason", line_rule(MAX_REASON_LENGTH)));
         }
         Ok(Self::Admin(admin, reason.to_owned()))
     }

@@ -2,11 +2,12 @@
 
 use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
-use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet, range};
 use crate::failure::Rejection;
 use crate::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
 use crate::locks::Priority;
 use crate::{IdempotencyKey, UserId};
+use holdfast_base::messages::message;
 
 #[derive(Debug, Clone)]
 pub struct TopUp {
@@ -17,7 +18,7 @@ pub struct TopUp {
 impl TopUp {
     pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
         if !(1..=MAX_AMOUNT).contains(&amount_cents) {
-            return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));
+            return Err(Rejection::invalid("amount_cents", range(1, MAX_AMOUNT)));
         }
         let content = amount_cents.to_string();
         let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), &content);
@@ -30,8 +31,8 @@ pub(super) fn check_balance(state: &ShopState, user: UserId, cents: i64) -> Resu
     match state.balance_cents(user)?.checked_add(cents) {
         Some(after) if after <= MAX_BALANCE => Ok(()),
         _ => {
-            let why = format!("no account holds more than {MAX_BALANCE}");
-            Err(Rejection::Invalid("amount_cents".into(), why))
+            let why = message!("problem-balance-above", most = MAX_BALANCE);
+            Err(Rejection::invalid("amount_cents", why))
         }
     }
 }

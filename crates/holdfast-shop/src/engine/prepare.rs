@@ -32,6 +32,7 @@ use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::strategy::units;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
+use holdfast_base::messages::message;
 use holdfast_base::metrics::define_metrics;
 
 /// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
@@ -89,12 +90,11 @@ async fn admit_order<'a>(
     if options.strategy.is_for_units() {
         if !named.is_for_units() {
             // Not silently: what it promises of a sale is less than what others promise.
-            let why = "it is sold in units: order it with Holdfast-Lock: units";
-            return Err(Rejection::Forbidden(why.to_owned()).into());
+            return Err(Rejection::Forbidden(message!("problem-sold-in-units")).into());
         }
         if command.units() > MAX_UNITS_PER_ORDER {
-            let why = format!("at most {MAX_UNITS_PER_ORDER} units of items in units");
-            return Err(Rejection::Invalid("lines".into(), why).into());
+            let why = message!("problem-too-many-units", most = MAX_UNITS_PER_ORDER);
+            return Err(Rejection::invalid("lines", why).into());
         }
     }
     if let Some(max) = shop.max_unpaid_orders {
@@ -275,15 +275,13 @@ pub(super) async fn options_for_items<'a>(
     if items.iter().any(|item| item.in_units) {
         // The strategy locks units of all of its items, or of none.
         if let Some(whole) = first(skus, &items, |item| !item.in_units) {
-            let why = format!("{whole} is not in units, and others are: place two orders");
-            return Err(Rejection::Invalid("lines".into(), why).into());
+            let why = message!("problem-partly-in-units", sku = whole);
+            return Err(Rejection::invalid("lines", why).into());
         }
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options_in_units(options) }));
     }
     if options.strategy.is_for_units() {
-        let why = "Holdfast-Lock: units is for items in units alone. The admin makes one with \
-                   POST /api/lab/items and in_units";
-        return Err(Rejection::Forbidden(why.to_owned()).into());
+        return Err(Rejection::Forbidden(message!("problem-not-in-units")).into());
     }
     let Some(own) = first(skus, &items, |item| item.kind == ItemKind::Shop) else {
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
@@ -291,11 +289,8 @@ pub(super) async fn options_for_items<'a>(
 
     // One account, one share of the connections and one set of options apply to an order.
     if let Some(lab) = first(skus, &items, |item| item.kind == ItemKind::Lab) {
-        let why = format!(
-            "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
-             {own} is the shop's own; place two orders"
-        );
-        return Err(Rejection::Invalid("lines".into(), why).into());
+        let why = message!("problem-lab-and-shop", lab, own);
+        return Err(Rejection::invalid("lines", why).into());
     }
     check_options(shop, options, own)?;
     Ok(Cow::Borrowed(options))
@@ -324,31 +319,24 @@ pub(super) async fn options_for_whole_item<'a>(
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
     let options = options_for_items(shop, options, skus).await?;
     if options.strategy.is_for_units() {
-        let why = "an item in units keeps the units and the settings that it was made with";
-        return Err(Rejection::Forbidden(why.to_owned()).into());
+        return Err(Rejection::Forbidden(message!("problem-units-kept")).into());
     }
     Ok(options)
 }
 
 fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
     let why = if options.lab_items_only {
-        "only the admin may send lab headers (Holdfast-*) with it".to_owned()
+        message!("problem-kept-headers")
     } else if !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some() {
-        let name = options.strategy.name;
-        let beside = shop.strategy.name;
-        format!(
-            "under Holdfast-Lock: {name} or with a Holdfast-Ttl-Ms, beside others under {beside}, \
-             sales could be lost. The admin makes a lab item with POST /api/lab/items"
-        )
+        let (strategy, beside) = (options.strategy.name, shop.strategy.name);
+        message!("problem-kept-strategy", strategy, beside)
     } else if options.payment_window > shop.payment_window {
-        let max_ms = shop.payment_window.as_millis();
-        format!("it keeps its units unpaid for {max_ms} ms at most (Holdfast-Pay-Within-Ms)")
+        message!("problem-kept-window", max_ms = shop.payment_window.as_millis())
     } else {
         return Ok(());
     };
 
-    let kept = format!("this is kept to lab items, and {sku} is the shop's own: {why}");
-    Err(Rejection::Forbidden(kept))
+    Err(Rejection::Forbidden(message!("problem-kept-to-lab", sku, why = why)))
 }
 
 async fn replay_or(

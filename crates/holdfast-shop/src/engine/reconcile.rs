@@ -24,6 +24,7 @@ use crate::model::OrderStatus;
 use crate::store::deducted::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
 use crate::strategy::row_lock;
 use crate::{OrderId, RequestOptions, Shop, Sku};
+use holdfast_base::messages::message;
 
 /// How often it begins again because orders changed the counter meanwhile.
 const MAX_ATTEMPTS: u32 = 5;
@@ -59,7 +60,7 @@ pub async fn reconcile(
 ) -> Result<Reconciliation, Failure> {
     let options = options_for_whole_item(shop, options, std::slice::from_ref(sku)).await?;
     if !options.in_lab {
-        let why = format!("{sku} is the shop's own, and is not sold under pre-deduct");
+        let why = message!("problem-not-pre-deducted", sku);
         return Err(Rejection::Forbidden(why).into());
     }
 

@@ -11,6 +11,7 @@ use crate::model::Order;
 use crate::query::order_search;
 use crate::strategy::Family;
 use crate::{IdempotencyKey, OrderId, RequestOptions, Shop, UserId};
+use holdfast_base::messages::message;
 
 pub async fn cancel_order(
     shop: &Shop,
@@ -36,11 +37,7 @@ pub async fn refund_order(
     let options = options_for_items(shop, options, &order.skus()).await?;
     if options.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
         // The row lock on the account, beside payments that exclude each other elsewhere.
-        let why = format!(
-            "an order of items in units is refunded only where Postgres isolates payments, and \
-             this shop's lock is {}",
-            shop.strategy.name
-        );
+        let why = message!("problem-refund-in-units", strategy = shop.strategy.name);
         return Err(Rejection::Forbidden(why).into());
     }
     let account = if options.in_lab {

@@ -7,13 +7,14 @@ use uuid::Uuid;
 
 use super::admin::execute;
 use super::units::{self, MAX_UNITS};
-use crate::command::MAX_AMOUNT;
 use crate::command::edit_item::ItemFields;
+use crate::command::{MAX_AMOUNT, range};
 use crate::db;
 use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::idempotency::IdempotencyRequest;
 use crate::model::{AdminAction, AdminEntry, Item, ItemKind};
 use crate::{IdempotencyKey, Shop, Sku, UserId};
+use holdfast_base::messages::message;
 
 /// Returns the highest fence that wrote the item.
 pub async fn item_fence(db: &mut PgConnection, sku: &Sku) -> Result<i64, Error> {
@@ -42,9 +43,7 @@ pub async fn create(
     request_id: Uuid,
 ) -> Result<Execution, Failure> {
     let is_labs = item.sku.is_throw_away();
-    let why =
-        || "“lab-” and 32 hexadecimal digits name items of the lab: choose another".to_owned();
-    Rejection::first_of(is_labs.then(|| ("sku".into(), why())))?;
+    Rejection::first_of(is_labs.then(|| ("sku".into(), message!("problem-sku-of-lab"))))?;
     check(&item)?;
 
     let request = IdempotencyRequest::post(admin, "/api/items", key, &format!("{item:?}"));
@@ -63,7 +62,7 @@ pub async fn create(
     };
     let creating = execute(&shop.pool, &request, request_id, async |tx| {
         if !insert(tx, &item, ItemKind::Shop, request_id).await? {
-            return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
+            return Err(item_exists(&item.sku).into());
         }
         Ok((StoredResponse::json(201, &item)?, entry))
     });
@@ -89,8 +88,9 @@ pub async fn create_in_units(
 ) -> Result<StoredResponse, Failure> {
     check(&item)?;
     let is_stock = (1..=MAX_UNITS).contains(&item.stock);
-    let stock = (!is_stock).then(|| ("stock".into(), format!("1 to {MAX_UNITS} in units")));
-    let no_limit = || ("limit_per_user".into(), "an item in units has none".to_owned());
+    let unit_count = || ("stock".into(), message!("problem-unit-count", most = MAX_UNITS));
+    let stock = (!is_stock).then(unit_count);
+    let no_limit = || ("limit_per_user".into(), message!("problem-no-limit-in-units"));
     let limit = item.limit_per_user.map(|_| no_limit());
     Rejection::first_of(stock.into_iter().chain(limit))?;
 
@@ -98,6 +98,10 @@ pub async fn create_in_units(
         Ok(units::insert(tx, &item.sku, item.stock).await?)
     });
     inserting.await
+}
+
+fn item_exists(sku: &Sku) -> Rejection {
+    Rejection::Exists(message!("problem-item-exists", sku))
 }
 
 /// Inserts an item, and with `more` what belongs to it.
@@ -110,7 +114,7 @@ async fn insert_in_lab(
     let mut tx = shop.pool.begin().await?;
     if !insert(&mut tx, &item, ItemKind::Lab, request_id).await? {
         tx.rollback().await?;
-        return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
+        return Err(item_exists(&item.sku).into());
     }
     more(&mut tx, &item).await?;
     tx.commit().await?;
@@ -162,6 +166,6 @@ pub async fn insert(
 
 fn check(item: &Item) -> Result<(), Rejection> {
     let is_stock = (0..=MAX_AMOUNT).contains(&item.stock);
-    let stock = (!is_stock).then(|| ("stock".into(), format!("0 to {MAX_AMOUNT}")));
+    let stock = (!is_stock).then(|| ("stock".into(), range(0, MAX_AMOUNT)));
     Rejection::first_of(stock.into_iter().chain(ItemFields::of(item).invalid()))
 }

@@ -131,7 +131,7 @@ pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult 
                 let (sku, set, was) = (sku.clone(), set.clone(), was.clone());
                 engine::edit_item(&state.shop, &options, admin, sku, set, was, key.clone()).await
             };
-            submit(command).await?
+            submit(language, command).await?
         }
     };
     if errors.is_empty() {
@@ -160,13 +160,13 @@ pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult
     let number = delta.trim().replace('−', "-");
     let number = number.strip_prefix('+').unwrap_or(&number).parse::<i64>().ok();
     let restock = RestockRequest { delta: number.unwrap_or_default(), reason };
-    let mut errors = FormErrors::from(restock.invalid());
+    let mut errors = FormErrors::of_fields(restock.invalid(), language);
     if errors.is_empty() {
         let command = async || {
             let (sku, key) = (sku.clone(), key.clone());
             engine::restock(&state.shop, &options, admin, sku, &restock, key).await
         };
-        errors = submit(command).await?;
+        errors = submit(language, command).await?;
         if errors.is_empty() {
             return Ok(see_other(&format!("/admin/items/{sku}?done=stock")));
         }

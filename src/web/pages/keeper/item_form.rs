@@ -80,7 +80,7 @@ pub(super) fn settings(
         limit_per_user: limit.clone().ok(),
     };
 
-    let mut errors = explain(fields.invalid().into(), language);
+    let mut errors = explain(FormErrors::of_fields(fields.invalid(), language), language);
     if fields.price_cents.is_none() {
         errors = errors.and("price_cents", &language.text("keeper-price-rule"));
     }

@@ -14,7 +14,7 @@ use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State, app_state, see_other};
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, message};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
@@ -67,13 +67,13 @@ pub async fn create(
                 let (item, key, id) = (item.clone(), Some(key.clone()), options.request_id);
                 match items::create(&state.shop, admin, item, key, id).await {
                     Err(Failure::Rejected(Rejection::Exists(_))) => {
-                        let why = language.text("keeper-sku-taken");
+                        let why = message!("keeper-sku-taken");
                         Err(Rejection::Invalid("sku".into(), why).into())
                     }
                     other => other,
                 }
             };
-            let errors = submit(command).await?;
+            let errors = submit(language, command).await?;
             if errors.is_empty() {
                 return Ok(see_other(&format!("/admin/items/{sku}?done=create")));
             }

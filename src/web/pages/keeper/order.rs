@@ -81,13 +81,14 @@ async fn execute(
         let by = ReturnedBy::admin(admin, reason)?;
         command(&state.shop, &options, by, order, Some(key.clone())).await
     };
-    let errors = submit(command).await?;
+    let language = language_of(&request);
+    let errors = submit(language, command).await?;
     if errors.is_empty() {
         return Ok(see_other(&format!("/admin/orders/{order}?done={action}")));
     }
 
     let max = [("max", MAX_REASON_LENGTH.into())];
-    let rule = language_of(&request).text_with("keeper-return-rule", &max);
+    let rule = language.text_with("keeper-return-rule", &max);
     let errors = errors.explain("reason", &rule);
     show_again(&request, &id, SentForm { fields: form.into_inner(), errors }).await
 }

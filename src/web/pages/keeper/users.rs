@@ -143,8 +143,9 @@ async fn execute(
 
     let name = account.user;
     let command = UserCommand { admin: admin.caller.id, user, name, key, request_id };
-    let rule = password_rule(language_of(&request), state.min_password_length);
-    let errors = submit(async || change(&state, &command, &form).await).await?;
+    let language = language_of(&request);
+    let rule = password_rule(language, state.min_password_length);
+    let errors = submit(language, async || change(&state, &command, &form).await).await?;
     state.sessions.invalidate_user(user)?;
 
     if errors.is_empty() {

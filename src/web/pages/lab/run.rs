@@ -236,14 +236,13 @@ pub async fn hand_in(
     state.require_class(&request)?;
     let user = csrf::check_form(&request, form.csrf()).await?;
     if !user.caller.is_student {
-        let message = message!("class-students-only");
-        return Err(Problem::with_message(ProblemType::Forbidden, message));
+        return Err(Problem::new(ProblemType::Forbidden, message!("class-students-only")));
     }
 
     let place = PagePlace::take(&request).await?;
     let run = find_run(&state, &request, &id).await?;
-    let lesson =
-        hand_in::lesson_of(&run).ok_or_else(|| Problem::field("run", "one of a lesson, done"))?;
+    let of_lesson = || Problem::field("run", message!("problem-run-of-lesson"));
+    let lesson = hand_in::lesson_of(&run).ok_or_else(of_lesson)?;
     let typed = form.text("note");
     let Some(note) = hand_in::clean_note(typed) else {
         let most = [("most", hand_in::MAX_NOTE.into())];
@@ -256,7 +255,9 @@ pub async fn hand_in(
     let visitor = hand_in::visitor(&user.caller);
     match progress::hand_in(&state.shop.pool, lesson.name, visitor, run.id, &note).await? {
         HandInResult::Stored => Ok(see_other(&format!("/lab/runs/{}#hand-in", run.id))),
-        HandInResult::NoSuchRun => Err(Problem::field("run", "one that has shown its result")),
+        HandInResult::NoSuchRun => {
+            Err(Problem::field("run", message!("problem-run-without-result")))
+        }
         HandInResult::VisitorLeft => Err(Problem::session_over()),
     }
 }

@@ -34,9 +34,8 @@ impl RunForm {
     }
 
     pub fn errors(&self, language: Language) -> FormErrors {
-        let wrong = self.wrong.iter();
-        let errors = wrong.map(|(field, why)| ((*field).into(), why.text(language)));
-        FormErrors::from(Vec::from_iter(errors))
+        let wrong = self.wrong.iter().map(|(field, why)| ((*field).into(), why.clone()));
+        FormErrors::of_fields(wrong, language)
     }
 
     /// Reads a number; `None` if the field is empty or wrong. Commas may separate thousands.

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::read_body::declared_length;
 use crate::web::{Problem, ProblemType};
+use holdfast_base::messages::message;
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store::ImportedRun;
 
@@ -82,23 +83,18 @@ pub enum FileError {
 /// # Errors
 /// `payload-too-large`, `request-timeout`, `overloaded` or `invalid-request`.
 pub async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, Problem> {
-    let too_large = || {
-        let detail = "a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` \
-                      has written";
-        Problem::new(ProblemType::PayloadTooLarge, detail)
-    };
+    let too_large = || Problem::new(ProblemType::PayloadTooLarge, message!("problem-large-file"));
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
     let permit = timeout(PERMIT_TIMEOUT, PERMITS.acquire()).await;
     let Ok(Ok(permit)) = permit else {
-        let detail = "other files are being read; try again in a few seconds";
-        return Err(Problem::new(ProblemType::Overloaded, detail));
+        return Err(Problem::new(ProblemType::Overloaded, message!("problem-other-files")));
     };
 
     let body = timeout(UPLOAD_TIMEOUT, body.to_bytes_limited(MAX_FORM_BYTES)).await;
     let body = body.map_err(|_| {
-        let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
+        let detail = message!("problem-late-file", seconds = UPLOAD_TIMEOUT.as_secs());
         Problem::new(ProblemType::RequestTimeout, detail)
     })?;
     let body = body.map_err(|_| too_large())?;
