@@ -132,7 +132,6 @@ problem-no-runner = no `holdfast up` runs this shop, and lessons and runs pause 
 problem-run-of-lesson = one of a lesson, done
 problem-run-without-result = one that has shown its result
 problem-no-result = race { $race } has no result yet
-problem-undrawn-picture = the picture can't be drawn
 problem-large-file = a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` has written
 problem-late-file = the file did not arrive within { $seconds } s
 problem-other-files = other files are being read; try again in a few seconds

@@ -136,7 +136,6 @@ problem-no-runner = 这家商店不是由 `holdfast up` 运行的，而课程和
 problem-run-of-lesson = 应为一次已完成的课程实验
 problem-run-without-result = 应为已经显示结果的实验
 problem-no-result = 对决 { $race } 还没有结果
-problem-undrawn-picture = 图片画不出来
 problem-large-file = 文件最大 4 MiB；请选择由实验室或 `holdfast judge --json` 写出的文件
 problem-late-file = 文件没有在 { $seconds } 秒内到齐
 problem-other-files = 正在读取别的文件；请过几秒再试
