@@ -169,7 +169,8 @@ impl EventKind {
         self.into()
     }
 
-    /// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only sign.
+    /// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only
+    /// sign.
     pub fn shape(&self) -> &'static str {
         match self {
             Self::Killed | Self::Broken | Self::Busy => "cross",

@@ -64,7 +64,8 @@ struct RaceWaitingPage {
     is_over: bool,
 }
 
-/// What a preview of a link to a race shows: one of two pictures, which `script/race-picture` draws.
+/// What a preview of a link to a race shows: one of two pictures, which `script/race-picture`
+/// draws.
 #[derive(Debug)]
 struct RacePreview {
     /// The absolute address of the picture.
