@@ -16,9 +16,11 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Callable, Optional
 
+from processes import Process
 from shop import REPOSITORY, REQUEST_TIMEOUT_S, Credentials, ScriptError
 
 LOAD = REPOSITORY / "load"
@@ -152,45 +154,28 @@ def run_k6(k6: str, scenario: dict, variables: dict[str, str],
 def run_tools(commands: list[list[str]], max_s: float, env: Optional[dict] = None) -> list[str]:
     """Runs commands at the same time, at most `max_s` and the grace period; returns their
     outputs."""
-    started: list[tuple[subprocess.Popen, object, object]] = []
     deadline = time.monotonic() + max_s + TOOL_GRACE_S
-    try:
+    with ExitStack() as block:
+        tools = []
         for command in commands:
-            out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
-            started.append((subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                             stderr=err, env=env), out, err))
-        for process, _, _ in started:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        return [output_of(*entry) for entry in started]
-    except subprocess.TimeoutExpired:
-        raise ScriptError(f"a run took longer than {max_s:.0f} s and was ended: use fewer or "
-                          "shorter orders") from None
-    finally:
-        stop([process for process, _, _ in started])
-
-
-def output_of(process: subprocess.Popen, out, err) -> str:
-    """Returns the output; raises with the last lines of stderr if the process failed."""
-    out.seek(0)
-    err.seek(0)
-    if process.returncode != 0:
-        lines = err.read().strip().splitlines()[-5:] or ["no output"]
-        raise ScriptError(f"{process.args[0]} failed ({process.returncode}): "
-                          + "\n  ".join(lines))
-    return out.read()
-
-
-def stop(processes: list[subprocess.Popen]) -> None:
-    """Terminates processes; kills those that have not exited after 3 s."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    for process in processes:
+            errors = block.enter_context(tempfile.TemporaryFile("w+"))
+            tool = Process(command, end_timeout_s=3, stderr=errors, env=env)
+            tools.append((block.enter_context(tool), errors))
         try:
-            process.wait(3)
+            return [output_of(tool, errors, deadline) for tool, errors in tools]
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            raise ScriptError(f"a run took longer than {max_s:.0f} s and was ended: use fewer or "
+                              "shorter orders") from None
+
+
+def output_of(tool: Process, errors, deadline: float) -> str:
+    """Returns the output; raises with the last lines of stderr if the tool failed."""
+    code = tool.popen.wait(max(0.0, deadline - time.monotonic()))
+    if code != 0:
+        errors.seek(0)
+        lines = errors.read().strip().splitlines()[-5:] or ["no output"]
+        raise ScriptError(f"{tool.command[0]} failed ({code}): " + "\n  ".join(lines))
+    return tool.printed()
 
 
 # ---------------------------------------------------------------- output

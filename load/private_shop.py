@@ -1,28 +1,21 @@
-"""A shop for one script: `holdfast up` in a temporary folder, and the resources of its replicas.
+"""A shop for one script: `holdfast up`, and the resources of its replicas.
 
-Linux only: reads /proc, and connects from several loopback addresses.
+`Monitor` works on Linux only: it reads /proc.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from shop import ScriptError
+from processes import HOST, Process, free_ports, until
+from shop import ScriptError, replicas_of_up
 
-HOST = "127.0.0.1"
-# Below the ephemeral ports, which other connections use.
-PORTS = range(20_000, 30_000)
 START_TIMEOUT_S = 120
 AUDIT_TIMEOUT_S = 300
 # Longer than the grace periods of `up`.
@@ -38,62 +31,47 @@ class Usage:
     open_files: int
 
 
-class PrivateShop:
-    """Starts with the block, without the lab and with the demo users; removed at its end."""
+class Up(Process):
+    """A `holdfast up` that is ready within the block."""
 
-    def __init__(self, program: str, replicas: int, limits: Optional[dict[str, str]] = None):
+    def __init__(self, program, data: Path, *options, settings: Optional[dict[str, str]] = None):
         if not os.access(program, os.X_OK):
             raise ScriptError(f"{program} is missing: build it with cargo build --release")
-        self.program, self.replicas, self.limits = program, replicas, limits or {}
+        self.program, self.data = program, data
+        # Settings of another shop do not apply to this one.
+        env = {name: value for name, value in os.environ.items()
+               if name not in ("DATABASE_URL", "REDIS_URL")
+               and (not name.startswith("HOLDFAST_") or name == "HOLDFAST_PROGRAMS_PATH")}
+        # Its servers are ended by it.
+        super().__init__([program, "up", "--data", data, *options], is_group_ended=False,
+                         end_timeout_s=STOP_TIMEOUT_S, env={**env, **(settings or {})})
 
-    def __enter__(self) -> PrivateShop:
-        # As root, Postgres runs as another user, which needs access to the folder.
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-abuse-"))
-        self.folder.chmod(0o755)
-        self.data, self.log = self.folder / "data", self.folder / "up.log"
+    def __enter__(self) -> Up:
+        super().__enter__()
         try:
-            self.start()
+            until("the shop is ready", self.is_ready, START_TIMEOUT_S)
         except BaseException:
             self.__exit__()
             raise
+        self.base_urls = replicas_of_up(self.data).split(",")
         return self
 
-    def start(self) -> None:
-        port = free_ports(self.replicas)
-        self.base_urls = [f"http://{HOST}:{port + n}" for n in range(self.replicas)]
-        # Settings of another shop do not apply to this one.
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith("HOLDFAST_") or name == "HOLDFAST_PROGRAMS_PATH"}
-        command = [self.program, "up", "--lab", "off", "--replicas", str(self.replicas),
-                   "--listen", f"{HOST}:{port}", "--data", str(self.data)]
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=log, env={**env, **self.limits})
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (self.data / "env").exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise ScriptError(f"the shop did not start:\n{self.log.read_text()}")
-            time.sleep(0.1)
+    def is_ready(self) -> bool:
+        if self.popen.poll() is not None:
+            raise ScriptError(f"the shop did not start:\n{self.printed()}")
+        return (self.data / "env").exists()
 
-    def __exit__(self, *_) -> None:
-        process = getattr(self, "process", None)
-        if process:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def pids(self) -> list[int]:
-        """Returns the processes of the replicas, from the file that `up` keeps."""
+    def children(self) -> dict[str, int]:
+        """Returns the processes by role, from the file that `up` keeps."""
         lines = [line.split() for line in (self.data / "pids").read_text().splitlines()]
-        return sorted(int(line[1]) for line in lines if line[0].startswith("replica-"))
+        return {line[0]: int(line[1]) for line in lines if line[0] not in ("folder", "sockets")}
+
+    def replicas(self) -> list[int]:
+        return sorted(pid for role, pid in self.children().items() if role.startswith("replica-"))
 
     def log_mib(self) -> float:
-        logs = [self.log, *self.data.rglob("*.log")]
-        return sum(log.stat().st_size for log in logs) / 2**20
+        logs = sum(log.stat().st_size for log in self.data.rglob("*.log"))
+        return (logs + os.fstat(self.output.fileno()).st_size) / 2**20
 
     def audit(self) -> tuple[bool, str]:
         """Returns whether the books are sound, and the report of `holdfast audit`."""
@@ -105,11 +83,28 @@ class PrivateShop:
         return audit.returncode == 0, report
 
 
+class PrivateShop(Up):
+    """In a temporary folder, with the demo users; removed at its end."""
+
+    def __init__(self, program: str, replicas: int, limits: Optional[dict[str, str]] = None,
+                 lab: str = "off"):
+        # As root, Postgres runs as another user, which needs access to the folder.
+        self.folder = tempfile.TemporaryDirectory(prefix="holdfast-shop-")
+        os.chmod(self.folder.name, 0o755)
+        listen = f"{HOST}:{free_ports(replicas)}"
+        super().__init__(program, Path(self.folder.name, "data"), "--lab", lab, "--replicas", replicas,
+                         "--listen", listen, settings=limits)
+
+    def __exit__(self, *_) -> None:
+        super().__exit__()
+        self.folder.cleanup()
+
+
 class Monitor:
     """Samples the resources of the replicas during the block."""
 
-    def __init__(self, shop: PrivateShop) -> None:
-        self.pids = shop.pids()
+    def __init__(self, shop: Up) -> None:
+        self.pids = shop.replicas()
         self.samples: dict[int, list[Usage]] = {pid: [] for pid in self.pids}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run)
@@ -151,21 +146,3 @@ def status_mib(pid: int, name: str) -> float:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
     return 0.0
-
-
-def free_ports(count: int) -> int:
-    """Returns the first of `count` consecutive free ports."""
-    def is_free(port: int) -> bool:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((HOST, port))
-            except OSError:
-                return False
-        return True
-
-    for _ in range(200):
-        first = random.choice(PORTS[:-count])
-        if all(is_free(first + n) for n in range(count)):
-            return first
-    raise ScriptError("there are no free ports")

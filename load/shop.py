@@ -34,6 +34,10 @@ class Credentials:
     variables: str
 
 
+def demo_user(name: str) -> Credentials:
+    return Credentials(name, name, "the password of a demo user")
+
+
 @dataclass
 class ItemAudit:
     """The audit of one item; the fields are those of the API."""
