@@ -13,8 +13,10 @@ create table lab_runs (
     -- What a page shows while the run is in progress; `frame` is raised by every change of it.
     progress   jsonb       not null default '{}',
     frame      bigint      not null default 0,
-    -- The result.
+    -- The result, and of it what the list of runs shows: that must not read the whole of each.
     outcome    jsonb,
+    verdict    jsonb       generated always as (outcome -> 'verdict') stored,
+    claim_shown boolean    generated always as ((outcome ->> 'claim_shown')::boolean) stored,
     -- Whether it was imported from a file: its contents are then not verified.
     from_file  boolean     not null default false,
     created_at timestamptz not null default now(),
@@ -46,7 +48,8 @@ create function lab_run_state(run lab_runs) returns text language sql stable as 
     end
 $$;
 
--- Returns the place of a run in the queue of its executor, from 1; null if it is not queued.
+-- Returns the place of a run in the queue of its executor, from 1; null if it is not queued. To be
+-- called for a run in state 'queued': Postgres reads the whole result of a run that it passes.
 create function lab_queue_position(run lab_runs) returns bigint language sql stable as $$
     select case when lab_run_state(run) = 'queued' then
         (select count(*) from lab_runs earlier where earlier.state = 'queued'

@@ -3,12 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
 use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
+use sqlx::PgPool;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+use tokio::time::interval;
 use uuid::Uuid;
 
 use crate::lab::{oversold, upload, upload_to};
@@ -215,6 +220,79 @@ async fn longest_race_is_drawn() {
     for part in ["", "/film", "/file", "/picture.svg"] {
         assert_short(&visitor.get(&format!("{path}{part}")).await);
     }
+}
+
+/// The blocks of results that sessions of this database have read, the replica's included: it has
+/// ended, and so have they.
+async fn read_blocks(shop: &mut Shop) -> i64 {
+    let mut replica = shop.replicas.remove(0);
+    replica.terminate();
+    assert!(replica.wait_for_exit().await);
+    until("all other sessions are closed, and counted", async || {
+        let others = "select count(*) from pg_stat_activity
+                       where datname = current_database() and pid <> pg_backend_pid()";
+        shop.number(others).await == 0
+    })
+    .await;
+    shop.number(
+        "select (toast_blks_read + toast_blks_hit)::bigint from pg_statio_user_tables
+          where relname = 'lab_runs'",
+    )
+    .await
+}
+
+/// Whoever lists runs, or waits for one, lets Postgres read none of their results.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_runs_reads_no_result() {
+    let mut shop = Shop::start(1).await;
+    // A vacuum would be counted, too.
+    shop.execute("alter table lab_runs set (toast.autovacuum_enabled = off)").await;
+    let run = run(6, 24, 12);
+    let path = format!("/lab/runs/{}", run.id);
+    let file = serde_json::to_vec(&run).unwrap();
+    assert_eq!(upload(&Visitor::new(&shop), "", &file).await.status, 303);
+    let stored = read_blocks(&mut shop).await;
+
+    shop.add_replica(&[]);
+    let visitor = Visitor::new(&shop);
+    for list in ["/lab", "/api/lab/runs"] {
+        let page = visitor.get(list).await;
+        assert!(page.text.contains(&run.id.to_string()), "{list}: {}", page.words());
+    }
+    let pool = PgPool::connect(&shop.database_url()).await.unwrap();
+    let revision = store::revision(&pool.clone().into(), run.id).await.unwrap();
+    assert!(revision.unwrap().is_over);
+    pool.close().await;
+    assert_eq!(read_blocks(&mut shop).await, stored);
+
+    shop.add_replica(&[]);
+    assert_short(&Visitor::new(&shop).get(&path).await);
+    assert!(read_blocks(&mut shop).await > stored, "its own page reads the result");
+}
+
+/// Reads a page of two megabytes at a few kilobytes a second: the connection, and with it the place
+/// of the page, ends long before the page does.
+#[tokio::test]
+async fn slow_reader_does_not_keep_its_page() {
+    let shop = Shop::start(1).await;
+    let run = run(6, 24, 12);
+    assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
+
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(8 * 1024).unwrap();
+    let address = shop.replicas[0].base_url.strip_prefix("http://").unwrap().parse().unwrap();
+    let mut connection = socket.connect(address).await.unwrap();
+    let head = format!("GET /lab/runs/{} HTTP/1.1\r\nHost: localhost\r\n\r\n", run.id);
+    connection.write_all(head.as_bytes()).await.unwrap();
+
+    let mut ticks = interval(Duration::from_millis(100));
+    let (mut chunk, mut received) = ([0; 1_024], 0);
+    while let Ok(length @ 1..) = connection.read(&mut chunk).await {
+        received += length;
+        assert!(received < 1_000_000, "it is still being sent");
+        ticks.tick().await;
+    }
+    assert!(received > 0);
 }
 
 /// A class behind one address opens a file at once; whoever sends more waits, and no other does.

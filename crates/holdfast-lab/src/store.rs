@@ -182,7 +182,7 @@ pub(super) async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
 pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Error> {
     let row = sqlx::query!(
         r#"select frame, lab_run_state(run) in ('done', 'failed') as "is_over!",
-                  lab_queue_position(run) as position
+                  case when state = 'queued' then lab_queue_position(run) end as position
              from lab_runs run where id = $1"#,
         id,
     )
@@ -247,8 +247,7 @@ pub async fn newest(
     limit: i64,
 ) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
-        r#"select id, wanted, state, created_at, outcome -> 'verdict' as verdict,
-                  (outcome ->> 'claim_shown')::boolean as claim_shown
+        r#"select id, wanted, state, created_at, verdict, claim_shown
              from lab_runs
             where replica is null
               and ($1::uuid is null

@@ -58,8 +58,9 @@ pub async fn find_stored(pool: &Pool, id: Uuid) -> Result<Option<StoredRun>, Err
     let run = sqlx::query_as!(
         StoredRun,
         r#"select id, lab_run_state(run) as "state!: LabRunState", from_file, replica,
-                  lab_queue_position(run) as position, created_at, wanted::text as "wanted!",
-                  progress::text as "progress!", outcome::text
+                  case when state = 'queued' then lab_queue_position(run) end as position,
+                  created_at, wanted::text as "wanted!", progress::text as "progress!",
+                  outcome::text
              from lab_runs run where id = $1"#,
         id,
     );
