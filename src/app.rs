@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -11,7 +10,6 @@ use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
 use holdfast_lock::{Released, Settings};
 use tokio::net::TcpSocket;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +31,7 @@ use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 use holdfast_lab::race::runner::RaceRunner;
 use holdfast_lab::scheduler_game::{Games, MAX_TRANSACTIONS, MAX_TRANSACTIONS_OF_CLASS};
 use holdfast_services::LabMode;
+use holdfast_shop::budget::Budget;
 use holdfast_shop::context::lab_connections;
 use holdfast_shop::db;
 use holdfast_shop::engine::delegation;
@@ -125,7 +124,7 @@ impl Replica {
             class: options.lab.is_class(),
             class_url: options.class_url.clone(),
             local_visitors: options.local_visitors == Switch::On,
-            event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            event_streams: Budget::new(MAX_EVENT_STREAMS, MAX_EVENT_STREAMS * 3 / 4),
             run_frames: RunFrames::default(),
             board,
             games,

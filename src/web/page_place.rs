@@ -2,9 +2,9 @@
 //! bound, and sent within a bound of time.
 //!
 //! Guarantees: a page has at most [`MAX_PAGE_BYTES`]. At most [`MAX_PAGES`] are drawn or sent at a
-//! time, of which one address has three quarters, and each for [`SEND_TIMEOUT`] at most: a slow
-//! reader keeps its page no longer. A request that gets no place in time is rejected with
-//! `overloaded`. Tests: below, and `tests/pages/stall.rs`.
+//! time, of which one address has three quarters, and each for [`SEND_TIMEOUT`] at most, a longer
+//! file for its length at 100 kB/s: a slow reader keeps its page no longer. A request that gets no
+//! place in time is rejected with `overloaded`. Tests: below, and `tests/pages/stall.rs`.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -32,10 +32,13 @@ pub const MAX_PAGE_BYTES: usize = 2_000_000;
 /// Pages that are drawn or sent at a time: 64 MB at most.
 const MAX_PAGES: usize = 32;
 const MAX_PAGES_OF_ADDRESS: usize = 24;
-/// Time to wait for a place; with that of an upload, less than a request may take.
-const PLACE_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Time to wait for a place, less than a request may take: a class of 60 behind one address opens
+/// the page of a run at once, when the run is over.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which a page must have been received: 100 kB/s for the longest.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// At which a longer text, such as a file, must be received.
+const MIN_BYTES_PER_MS: usize = 100;
 /// What a body hands over at a time. The connection buffers about as much, so a body lives almost
 /// until its last byte is sent.
 const SLICE_BYTES: usize = 16 * 1024;
@@ -92,10 +95,33 @@ impl PagePlace {
     }
 
     pub fn send(self, mut response: HttpResponseBuilder, body: impl Into<Bytes>) -> HttpResponse {
+        let body = body.into();
         if let Some(phase) = self.phase {
+            phase.send_within(send_timeout(body.len()));
+        }
+        response.body(PlacedBody { rest: body, _permit: self.permit })
+    }
+}
+
+fn send_timeout(length: usize) -> Duration {
+    SEND_TIMEOUT.max(Duration::from_millis((length / MIN_BYTES_PER_MS) as u64))
+}
+
+/// Bounds the time in which each frame of an event stream is received: a slow reader keeps no
+/// frame, which may be as long as a page.
+#[derive(Debug)]
+pub struct FrameTimeout(Option<Rc<ConnectionPhase>>);
+
+impl FrameTimeout {
+    pub fn of(request: &HttpRequest) -> Self {
+        Self(request.conn_data::<Rc<ConnectionPhase>>().cloned())
+    }
+
+    /// To be called for each frame, before it is sent.
+    pub fn begin(&self) {
+        if let Some(phase) = &self.0 {
             phase.send_within(SEND_TIMEOUT);
         }
-        response.body(PlacedBody { rest: body.into(), _permit: self.permit })
     }
 }
 

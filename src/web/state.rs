@@ -1,10 +1,7 @@
 //! The state that all handlers of one replica share.
 
-use std::sync::Arc;
-
 use actix_web::{HttpRequest, web};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::demo_user::DemoUser;
@@ -18,6 +15,7 @@ use holdfast_base::messages::message;
 use holdfast_lab::race::runner::RaceRunner;
 use holdfast_lab::scheduler_game::Games;
 use holdfast_shop::Shop;
+use holdfast_shop::budget::Budget;
 use holdfast_shop::jobs::{self, order_expiry::OrderExpiry};
 use holdfast_shop::probe::PauseBoard;
 
@@ -37,7 +35,8 @@ pub struct AppState {
     pub class_url: Option<String>,
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
-    pub event_streams: Arc<Semaphore>,
+    /// A permit for each stream of events, of which one address has three quarters.
+    pub event_streams: Budget<String>,
     pub run_frames: RunFrames,
     pub board: PauseBoard,
     pub games: Games,

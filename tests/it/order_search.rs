@@ -59,6 +59,10 @@ async fn orders_are_found_by_id_user_item_and_status() {
         let expected: Vec<String> = expected.into_iter().cloned().collect();
         assert_eq!(found(&admin, &query).await, expected, "{query}");
     }
+    // Orders are found by the names as they were sold.
+    shop.execute("update items set name = 'Red toaster' where sku = 'deadbolt'").await;
+    assert_eq!(found(&admin, "sku=single%20CYL").await, [paid.as_str()]);
+    assert_eq!(found(&admin, "sku=toaster").await, [""; 0]);
     for none in ["user=nemo", "user=%00", "sku=nothing", "sku=A%20b", "id=xyz", "id=%00"] {
         assert_eq!(found(&admin, none).await, [""; 0], "{none}");
     }

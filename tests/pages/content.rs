@@ -85,6 +85,7 @@ async fn basket_shows_available_stock() {
     assert!(words.contains("Only 40 left. Lower the quantity."), "{words}");
     let form = format!("csrf={csrf}&sku=deadbolt&quantity=5000");
     let wrong = alice.post("/basket", &form).await;
+    assert_eq!(wrong.status, 422);
     assert!(wrong.words().contains("Enter a whole number from 0 to 1,000."));
     assert_eq!(wrong.field("quantity\" type=\"number\" min=\"0\" max=\"1000"), "5000");
 }

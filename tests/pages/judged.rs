@@ -230,7 +230,7 @@ async fn saved_judgement_opens_from_disk() {
     let text = label.text().await.unwrap();
     assert!(text.contains("440"), "{text}");
     assert_eq!(label.css_value("font-size").await.unwrap(), "14px");
-    let red = browser.find(".saved-verdict").await.css_value("color").await.unwrap();
+    let red = browser.find(".saved-verdict.loss").await.css_value("color").await.unwrap();
     assert_eq!(
         label.css_value("fill").await.unwrap(),
         red.replace("rgba", "rgb").replace(", 1)", ")")

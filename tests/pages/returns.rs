@@ -125,6 +125,11 @@ async fn keeper_returns_an_order_with_a_reason() {
     let late = format!("/admin/orders/{id}/refund");
     let late = admin.post(&late, &form("late").replace(&shown.field("key"), KEY)).await;
     assert_eq!(late.status, 409, "{}", late.words());
+    assert!(late.text.contains("role=\"alert\""), "{}", late.words());
+    // An old address does not claim what is not so.
+    let (pending, _) = alice.buy("deadbolt", 1).await;
+    let done = admin.get(&format!("/admin{pending}?done=refund")).await;
+    assert!(!done.text.contains("id=\"done\""), "{}", done.words());
     assert!(!alice.get(&own).await.words().contains("The shop did this."));
     shop.assert_sound().await;
 }

@@ -2,15 +2,15 @@
 //! product itself writes still opens.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
+use holdfast_shop::db;
 use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
-use sqlx::PgPool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::time::interval;
@@ -96,26 +96,27 @@ async fn orders_complete_beside_uploads_of_the_worst_file() {
     assert_eq!(page.text.matches("<article class=\"violation-report\"").count(), 80);
     assert_eq!(page.text.matches(NOT_DRAWN).count(), 80 - 3);
 
-    let is_over = Arc::new(AtomicBool::new(false));
+    let (is_over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let uploaders: Vec<_> = (0..4)
         .map(|_| {
             let (visitor, file) = (Visitor::new(&shop), Arc::clone(&file));
-            let is_over = Arc::clone(&is_over);
+            let (is_over, opened) = (Arc::clone(&is_over), Arc::clone(&opened));
             tokio::spawn(async move {
-                let mut opened = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let page = upload_to(JUDGED, &visitor, "", &file).await;
                     assert!([200, 429, 503].contains(&page.status.as_u16()), "{}", page.words());
-                    opened += usize::from(page.status == 200);
+                    opened.fetch_add(usize::from(page.status == 200), Ordering::Relaxed);
                 }
-                opened
             })
         })
         .collect();
 
     let alice = shop.sign_in("alice").await;
-    for _ in 0..40 {
-        alice.orders("key-ring", 1).ok().await;
+    let sku = shop.shop_item(1_000_000, 100).await;
+    let mut orders = 0;
+    while orders < 40 || opened.load(Ordering::Relaxed) < 4 {
+        orders += 1;
+        alice.orders(&sku, 1).ok().await;
         let ready = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
         assert_eq!(ready.status(), 200);
     }
@@ -228,9 +229,9 @@ async fn read_blocks(shop: &mut Shop) -> i64 {
     let mut replica = shop.replicas.remove(0);
     replica.terminate();
     assert!(replica.wait_for_exit().await);
-    until("all other sessions are closed, and counted", async || {
+    until("the sessions of the program are closed, and counted", async || {
         let others = "select count(*) from pg_stat_activity
-                       where datname = current_database() and pid <> pg_backend_pid()";
+                       where datname = current_database() and application_name = 'holdfast'";
         shop.number(others).await == 0
     })
     .await;
@@ -259,10 +260,9 @@ async fn list_of_runs_reads_no_result() {
         let page = visitor.get(list).await;
         assert!(page.text.contains(&run.id.to_string()), "{list}: {}", page.words());
     }
-    let pool = PgPool::connect(&shop.database_url()).await.unwrap();
-    let revision = store::revision(&pool.clone().into(), run.id).await.unwrap();
-    assert!(revision.unwrap().is_over);
-    pool.close().await;
+    let pool = db::pool(&shop.database_url(), 1).unwrap();
+    assert!(store::revision(&pool, run.id).await.unwrap().unwrap().is_over);
+    drop(pool);
     assert_eq!(read_blocks(&mut shop).await, stored);
 
     shop.add_replica(&[]);

@@ -50,12 +50,11 @@ impl ManagedCluster {
         sessions::end_by_name(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
 
-        let mut buyers = Vec::new();
-        for number in 1..=MAX_BUYERS {
-            let name = format!("{LAB_NAME_PREFIX}{number:02}");
-            buyers.push(begin_session(pool, &name, false).await?.1);
-        }
-        let admin = begin_session(pool, &format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
+        let names = (1..=MAX_BUYERS).map(|number| format!("{LAB_NAME_PREFIX}{number:02}"));
+        let buyers = begin_sessions(pool, names, false).await?;
+        let buyers = buyers.into_iter().map(|(_, token)| token).collect();
+        let admins = [format!("{LAB_NAME_PREFIX}admin")];
+        let (_, admin) = begin_sessions(pool, admins, true).await?.remove(0);
 
         Ok(Self {
             replicas: replicas.context("a replica's address")?,
@@ -125,19 +124,26 @@ impl ManagedCluster {
     }
 }
 
-/// Creates the user `name` unless it exists, and begins a session.
-pub(super) async fn begin_session(
+/// Begins a session of each of these users of the lab, who are created if there are none; returns
+/// the users with their tokens. In one transaction, because each commit waits for the disk: 200
+/// buyers of a race would wait for seconds.
+pub(super) async fn begin_sessions(
     pool: &Pool,
-    name: &str,
+    names: impl IntoIterator<Item = String>,
     admin: bool,
-) -> anyhow::Result<(UserId, String)> {
-    let id = users::find_or_create_lab_user(pool, name, admin).await?;
-    let id = id.with_context(|| {
-        format!("another user is called {name}; rename that user to open the lab")
-    })?;
-    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
-    let session = sessions::begin(&mut connection, id).await?;
-    Ok((id, session.token))
+) -> anyhow::Result<Vec<(UserId, String)>> {
+    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
+    let mut begun = Vec::new();
+    for name in names {
+        let id = users::find_or_create_lab_user(&mut tx, &name, admin).await?;
+        let id = id.with_context(|| {
+            format!("another user is called {name}; rename that user to open the lab")
+        })?;
+        begun.push((id, sessions::begin(&mut tx, id).await?.token));
+    }
+
+    tx.commit().await?;
+    Ok(begun)
 }
 
 /// Repeats a health check until it succeeds, for at most [`RESTART_TIMEOUT`].

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use holdfast_lock::clock::monotonic_us;
 use uuid::Uuid;
 
-use super::cluster::begin_session;
+use super::cluster::begin_sessions;
 use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT};
 use super::request::{InFlightRequest, LabResponse, command_headers, format_request, order_of};
 use super::run::Lane;
@@ -137,7 +137,7 @@ pub struct Payer {
 impl Payer {
     pub async fn create(lab: &Scenario, cents: i64) -> anyhow::Result<Self> {
         let name = format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple());
-        let (id, token) = begin_session(&lab.cluster.pool, &name, false).await?;
+        let (id, token) = begin_sessions(&lab.cluster.pool, [name], false).await?.remove(0);
         open_lab_account(&lab.cluster.pool, id, cents).await?;
         Ok(Self { account: id.lab_account(), token })
     }

@@ -128,25 +128,20 @@ pub async fn insert(
     Ok(Some(UserId(id)))
 }
 
-/// Returns the lab's user `name`, who has no known password; creates the user if there is none.
-/// `None` if a user of that name exists with a different `admin`.
+/// Returns the lab's user `name`, who has no known password; creates the user if there is none, in
+/// the caller's transaction. `None` if a user of that name exists with a different `admin`.
 pub async fn find_or_create_lab_user(
-    pool: &Pool,
+    tx: &mut PgConnection,
     name: &str,
     admin: bool,
 ) -> Result<Option<UserId>, Error> {
     let hash = unknown_password_hash().await?;
-
-    let mut tx = pool.begin().await?;
-    if let Some(id) = insert(&mut tx, name, hash, admin).await? {
-        tx.commit().await?;
+    if let Some(id) = insert(tx, name, hash, admin).await? {
         return Ok(Some(id));
     }
 
-    let user = sqlx::query!("select id, admin from users where name = $1", name)
-        .fetch_one(&mut *tx)
-        .await?;
-    tx.rollback().await?;
+    let user =
+        sqlx::query!("select id, admin from users where name = $1", name).fetch_one(tx).await?;
     Ok((user.admin == admin).then_some(UserId(user.id)))
 }
 

@@ -7,7 +7,7 @@ use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -17,7 +17,7 @@ use crate::web::middleware::{
     Json, LabAdmin, LabReader, ListParameters, Query, begin_command, list_query,
 };
 use crate::web::offload::offload;
-use crate::web::page_place::{PagePlace, next_slice};
+use crate::web::page_place::{FrameTimeout, PagePlace, next_slice};
 use crate::web::run_frames::run_json;
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
 use holdfast_base::messages::{Language, message};
@@ -26,6 +26,7 @@ use holdfast_lab::store::{
     self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
     StoredRun,
 };
+use holdfast_shop::budget::BudgetPermit;
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const QUEUE_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,8 +35,12 @@ const MAX_BYTES_OF_WORKER: usize = 16 * 1024;
 /// Time to wait for a runner: a shop that has just started starts its runner last.
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
 const QUEUE_RETRY_S: u64 = 15;
+/// Runs that are read at a time: orders share the connections.
+const MAX_READS: usize = 4;
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
 const POLLS_PER_KEEP_ALIVE: u32 = 50;
+
+static READS: Semaphore = Semaphore::const_new(MAX_READS);
 
 /// The id of a requested run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -131,19 +136,27 @@ pub async fn find_run(
     parse_run(find_stored(state, request, id).await?).await
 }
 
-/// Finds a run. One that is from a file is counted against the limit of its readers.
+/// Finds a run. One that is over, and thus whole, is counted against the limit of its readers
+/// before it is read.
 async fn find_stored(
     state: &AppState,
     request: &HttpRequest,
     id: &str,
 ) -> Result<StoredRun, Problem> {
     let not_found = || Problem::missing(message!("problem-missing-run", id));
-    let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
-    let stored = store::find_stored(&state.shop.pool, parsed).await?.ok_or_else(not_found)?;
-    if stored.from_file {
+    let parsed = parse_id(id)?;
+    let pool = &state.shop.pool;
+    if store::revision(pool, parsed).await?.ok_or_else(not_found)?.is_over {
         state.rate_limits.check_lab_page(request).await?;
     }
-    Ok(stored)
+
+    // A closed semaphore would be a bug; this one is never closed.
+    let _turn = READS.acquire().await;
+    store::find_stored(pool, parsed).await?.ok_or_else(not_found)
+}
+
+fn parse_id(id: &str) -> Result<Uuid, Problem> {
+    Uuid::parse_str(id).map_err(|_| Problem::missing(message!("problem-missing-run", id)))
 }
 
 /// Parses a run, a long one off the workers.
@@ -175,14 +188,24 @@ pub async fn follow(
     query: Query<StreamParameters>,
 ) -> HttpResult {
     let language = query.read()?.language.as_deref().and_then(Language::of_tag);
-    let permit = state.event_streams.clone().try_acquire_owned().map_err(|_| {
+    let address = state.rate_limits.address_name(&request);
+    let permit = state.event_streams.try_acquire(address).ok_or_else(|| {
         let detail = message!("problem-event-streams", streams = MAX_EVENT_STREAMS);
         Problem::new(ProblemType::Overloaded, detail)
     })?;
 
-    let run = find_stored(&state, &request, &id).await?;
-    let language = language.unwrap_or_default();
-    let first = RunStream { state, id: run.id, language, last: None, _permit: permit };
+    let id = parse_id(&id)?;
+    if store::revision(&state.shop.pool, id).await?.is_none() {
+        return Err(Problem::missing(message!("problem-missing-run", id)));
+    }
+    let first = RunStream {
+        state,
+        id,
+        language: language.unwrap_or_default(),
+        last: None,
+        sending: FrameTimeout::of(&request),
+        _permit: permit,
+    };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
     // The streams of a run share a frame; each would copy one that is sent whole.
     let slices = frames.flat_map(|mut frame| {
@@ -201,7 +224,8 @@ struct RunStream {
     id: Uuid,
     language: Language,
     last: Option<RunRevision>,
-    _permit: OwnedSemaphorePermit,
+    sending: FrameTimeout,
+    _permit: BudgetPermit,
 }
 
 impl RunStream {
@@ -224,8 +248,10 @@ impl RunStream {
             let frame = frames.frame(pool, self.id, revision, self.language).await;
             let Ok(Some(frame)) = frame else { continue };
             self.last = Some(RunRevision { is_over: frame.is_over, ..revision });
+            self.sending.begin();
             return Some((frame.event, self));
         }
+        self.sending.begin();
         Some((Bytes::from_static(b": here\n\n"), self))
     }
 }

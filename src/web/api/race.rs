@@ -1,5 +1,6 @@
 //! Races: two buyers or a crowd order the last units at the same time, without signing in.
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
@@ -9,6 +10,7 @@ use super::lab;
 use super::lab_runs::parse_run;
 use super::responses::json;
 use crate::web::middleware::{Json, SignedInUser, begin_command, csrf, find_caller};
+use crate::web::offload::offload;
 use crate::web::page_place::PagePlace;
 use crate::web::{AppState, HttpResult, Problem, State};
 use holdfast_base::messages::message;
@@ -18,6 +20,8 @@ use holdfast_lab::store::{self, StoredRun};
 use holdfast_shop::Error;
 use holdfast_shop::probe::PausedRequest;
 
+const JSON: &str = "application/json";
+
 /// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
 ///
 /// Needs no sign-in, and the lab must be on. A few races run at once; others are queued (202).
@@ -25,11 +29,13 @@ use holdfast_shop::probe::PausedRequest;
     responses((status = 200, body = Race), (status = 202, body = Race), (status = 403)))]
 pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>) -> HttpResult {
     let race = run_race(&state, &request, || race.read()).await?;
-    if race.state == LabRunState::Done {
-        return json(race);
+    let mut response = HttpResponse::Ok();
+    if race.state != LabRunState::Done {
+        response.status(StatusCode::ACCEPTED);
+        response.insert_header((LOCATION, format!("/api/race/{}", race.id)));
     }
-    let address = format!("/api/race/{}", race.id);
-    Ok(HttpResponse::Accepted().insert_header((LOCATION, address)).json(race))
+    let text = offload(move || race_json(&race)).await??;
+    Ok(response.content_type(JSON).body(text))
 }
 
 /// Returns a race; with its result once it is done.
@@ -38,13 +44,15 @@ pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>)
 pub async fn read(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
-    let text = move || -> Result<String, Problem> {
-        let text = serde_json::to_string(&race);
-        text.map_err(|error| Error::Bug(format!("no JSON of a race: {error}")).into())
-    };
     let mut response = HttpResponse::Ok();
-    response.content_type("application/json");
-    place.respond(response, text).await
+    response.content_type(JSON);
+    place.respond(response, move || race_json(&race)).await
+}
+
+/// Serializes a race, to be called off the workers: one of 200 buyers has hundreds of kilobytes.
+fn race_json(race: &Race) -> Result<String, Problem> {
+    let text = serde_json::to_string(race);
+    text.map_err(|error| Error::Bug(format!("no JSON of a race: {error}")).into())
 }
 
 /// Lists the caller's own requests that are paused at this replica: a race resumes its buyers'.
@@ -79,7 +87,8 @@ pub async fn run_race(
     let student = find_caller(request).await?.filter(|caller| caller.is_student);
     state.rate_limits.check_race(request, student.map(|caller| caller.id)).await?;
     begin_command(request);
-    Ok(state.races.run(race).await?)
+    let stored = state.races.run(race).await?;
+    parse_run(stored).await.map(Race::from)
 }
 
 pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {

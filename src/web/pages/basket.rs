@@ -226,6 +226,7 @@ pub(super) async fn page(
         None => (None, ShownPrices::default()),
     };
 
+    let is_wrong = wrong.is_some();
     let mut wrong = wrong;
     let line = |(sku, quantity): (&Sku, &i64)| {
         let wrong = wrong.take_if(|wrong| wrong.sku == *sku).map(QuantityError::into_form);
@@ -251,10 +252,10 @@ pub(super) async fn page(
     let total_was = shown.total_cents.filter(|_| has_new_price).map(Cents);
 
     let reason = reason.map(|reason| reason.or_new_price(basket, &shown, total_cents));
-    let status = match (&reason, &wrong) {
-        (Some(reason), _) => reason.status(),
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
+    let status = match &reason {
+        Some(reason) => reason.status(),
+        None if is_wrong => StatusCode::UNPROCESSABLE_ENTITY,
+        None => StatusCode::OK,
     };
     let notice = reason.map(|reason| reason.notice(basket, &items, layout.language));
     let page = BasketPage {

@@ -65,8 +65,8 @@ pub(super) struct KeeperView {
     pub customer: String,
     /// The form that cancels or refunds the order.
     pub form: SentForm,
-    /// The text that says what was done.
-    pub done: Option<&'static str>,
+    /// What was done, and the text that says it; shown of an order of that status only.
+    pub done: Option<(OrderStatus, &'static str)>,
     pub log: Vec<LogRow>,
 }
 
@@ -121,6 +121,13 @@ impl OrderPage {
             Some(name) if name.starts_with(LAB_NAME_PREFIX) => None,
             Some(name) => Some(format!("/admin/users/{name}")),
         }
+    }
+
+    /// Returns the text that says what the keeper has just done, which an old address still names
+    /// when it is no longer, or not yet, so.
+    fn done_text(&self) -> Option<&'static str> {
+        let (status, text) = self.keeper.as_ref()?.done?;
+        (self.order.status == status).then_some(text)
     }
 
     /// Returns what a keeper may do with the order, if anything.

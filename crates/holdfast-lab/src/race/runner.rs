@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::execute::{
     MAX_QUEUED, MAX_RUNNING, Peer, RACE_TIMEOUT, RunningRace, TOTAL_TIMEOUT, create_item,
 };
-use super::model::{Race, RaceRequest};
-use crate::cluster::begin_session;
+use super::model::RaceRequest;
+use crate::cluster::begin_sessions;
 use crate::run::{LabRunState, RunResult};
-use crate::store::{self, json};
+use crate::store::{self, StoredRun, json};
 use holdfast_base::messages::message;
 use holdfast_shop::db::Pool;
 use holdfast_shop::store::purge_lab_item;
@@ -65,8 +65,9 @@ impl RaceRunner {
         servers.map(str::to_owned)
     }
 
-    /// Runs a valid race and returns it with its result; queues it if too many are running.
-    pub async fn run(&self, request: RaceRequest) -> Result<Race, Error> {
+    /// Runs a valid race and returns it as it is stored, with its result; queues it if too many
+    /// are running.
+    pub async fn run(&self, request: RaceRequest) -> Result<StoredRun, Error> {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
             .map_err(|_| Error::Overloaded("too many races are queued".to_owned()))?;
@@ -85,8 +86,8 @@ impl RaceRunner {
             ended.await.map_err(|error| Error::Bug(format!("a race: {error}")))?;
         }
 
-        let stored = store::find(pool, id).await?;
-        stored.map(Race::from).ok_or_else(|| Error::Bug(format!("race {id} is not stored")))
+        let stored = store::find_stored(pool, id).await?;
+        stored.ok_or_else(|| Error::Bug(format!("race {id} is not stored")))
     }
 
     async fn finish(
@@ -165,10 +166,12 @@ impl RaceRunner {
     /// Returns the session tokens of `count` buyers; begins the sessions that are missing.
     async fn tokens(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut tokens = self.tokens.lock().await;
-        for number in tokens.len() + 1..=count {
-            let name = format!("{LAB_NAME_PREFIX}buyer-{number:03}");
-            let session = begin_session(&self.shop.pool, &name, false).await;
-            tokens.push(session.with_context(|| format!("a session of {name}"))?.1);
+        if tokens.len() < count {
+            let missing = (tokens.len() + 1..=count)
+                .map(|number| format!("{LAB_NAME_PREFIX}buyer-{number:03}"));
+            let begun = begin_sessions(&self.shop.pool, missing, false).await;
+            let begun = begun.context("the sessions of the buyers")?;
+            tokens.extend(begun.into_iter().map(|(_, token)| token));
         }
         Ok(tokens.iter().take(count).cloned().collect())
     }

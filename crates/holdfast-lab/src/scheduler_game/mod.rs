@@ -166,8 +166,10 @@ impl Games {
 
     async fn start(&self, player: &Player, rules: GameRules) -> Result<Arc<Game>, Failure> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
-        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
+        let mut tx = self.shop.pool.begin().await.map_err(Error::from)?;
+        let user = users::find_or_create_lab_user(&mut tx, &name, false).await?;
         let user = user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))?;
+        tx.commit().await.map_err(Error::from)?;
 
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item::throw_away("The last units", 100, stock);

@@ -13,6 +13,18 @@ use super::error::Error;
 /// out. Others only tune it, and `sqlx` warns that it leaves them out.
 const UNSUPPORTED: [&str; 7] =
     ["service", "servicefile", "sslcrl", "sslcrldir", "require_auth", "requirepeer", "requiressl"];
+/// libpq's variables for the parameters that are checked.
+const VARIABLES: [(&str, &str); 9] = [
+    ("PGTARGETSESSIONATTRS", "target_session_attrs"),
+    ("PGCHANNELBINDING", "channel_binding"),
+    ("PGSERVICE", "service"),
+    ("PGSERVICEFILE", "servicefile"),
+    ("PGSSLCRL", "sslcrl"),
+    ("PGSSLCRLDIR", "sslcrldir"),
+    ("PGREQUIREAUTH", "require_auth"),
+    ("PGREQUIREPEER", "requirepeer"),
+    ("PGREQUIRESSL", "requiressl"),
+];
 
 /// Checks the text, before it is parsed.
 pub(super) fn check_text(url: &str) -> Result<(), Error> {
@@ -38,37 +50,55 @@ pub(super) fn check_text(url: &str) -> Result<(), Error> {
     if hosts.contains(',') || listed { several_hosts() } else { Ok(()) }
 }
 
-/// Checks what the text and libpq's variables say together.
-pub(super) fn check_options(url: &str, options: &PgConnectOptions) -> Result<(), Error> {
+/// Checks what the text and libpq's variables say together; `variable` returns the value of one.
+pub(super) fn check_options(
+    url: &str,
+    options: &PgConnectOptions,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), Error> {
     if options.get_host().contains(',') {
         return several_hosts();
     }
 
     for (name, value) in parameters(url) {
-        match (name.as_ref(), value.as_ref()) {
-            ("target_session_attrs", "any" | "read-write" | "primary") => {}
-            ("target_session_attrs", other) => {
-                return rejected(&format!(
-                    "with target_session_attrs={other} the server may be a standby, and Holdfast \
-                     writes: name the primary, and use read-write or leave it out"
-                ));
-            }
-            // It binds a sign-in to the server's certificate, which this mode verifies anyway.
-            ("channel_binding", "require")
-                if !matches!(options.get_ssl_mode(), PgSslMode::VerifyFull) =>
-            {
-                return rejected(
-                    "channel_binding=require is not supported without sslmode=verify-full, which \
-                     verifies the server by its certificate: set that",
-                );
-            }
-            (name, _) if UNSUPPORTED.contains(&name) => {
-                return rejected(&format!("the parameter {name} is not supported: leave it out"));
-            }
-            _ => {}
+        if let Some(why) = objection(&name, &value, options) {
+            return rejected(&why);
+        }
+    }
+
+    for (variable_name, name) in VARIABLES {
+        let value = variable(variable_name).filter(|value| !value.is_empty());
+        let is_overridden = parameters(url).any(|(parameter, _)| parameter == name);
+        if let Some(value) = value.filter(|_| !is_overridden)
+            && let Some(why) = objection(name, &value, options)
+        {
+            return rejected(&format!("{why} (the variable {variable_name} sets it)"));
         }
     }
     Ok(())
+}
+
+/// Returns why a parameter cannot be kept, if so.
+fn objection(name: &str, value: &str, options: &PgConnectOptions) -> Option<String> {
+    match (name, value) {
+        ("target_session_attrs", "any" | "read-write" | "primary") => None,
+        ("target_session_attrs", other) => Some(format!(
+            "with target_session_attrs={other} the server may be a standby, and Holdfast writes: \
+             name the primary, and use read-write or leave it out"
+        )),
+        // It binds a sign-in to the server's certificate, which this mode verifies anyway.
+        ("channel_binding", "require")
+            if !matches!(options.get_ssl_mode(), PgSslMode::VerifyFull) =>
+        {
+            let why = "channel_binding=require is not supported without sslmode=verify-full, which \
+                       verifies the server by its certificate: set that";
+            Some(why.to_owned())
+        }
+        (name, _) if UNSUPPORTED.contains(&name) => {
+            Some(format!("the parameter {name} is not supported: leave it out"))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the address without the parameters that [`check_options`] has answered, of which `sqlx`
@@ -122,6 +152,7 @@ fn rejected(why: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::super::connect::options;
+    use super::check_options;
 
     #[test]
     fn unsupported_addresses_are_named() {
@@ -155,6 +186,25 @@ mod tests {
             assert!(error.contains(why) && error.contains("DATABASE_URL"), "{url}: {error}");
             assert!(!error.contains("hush") && !error.contains('\n'), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn variables_of_libpq_are_checked_as_parameters() {
+        let check = |url: &str, name: &'static str, value: &'static str| {
+            let options = options(url).expect("the address is kept");
+            check_options(url, &options, |variable| (variable == name).then(|| value.to_owned()))
+        };
+        for (name, value) in [
+            ("PGTARGETSESSIONATTRS", "standby"),
+            ("PGCHANNELBINDING", "require"),
+            ("PGSSLCRL", "revoked.pem"),
+        ] {
+            let error = check("postgres://db/shop", name, value).expect_err(name).to_string();
+            assert!(error.contains(name), "{error}");
+            check("postgres://db/shop", name, "").expect("an empty variable is none");
+        }
+        let url = "postgres://db/shop?target_session_attrs=any";
+        check(url, "PGTARGETSESSIONATTRS", "standby").expect("the address comes first");
     }
 
     #[test]

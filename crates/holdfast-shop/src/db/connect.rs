@@ -1,5 +1,6 @@
 //! Connects to Postgres as configured, and says why that fails.
 
+use std::env;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, Error> {
     address::check_text(url)?;
     let parsed = PgConnectOptions::from_str(&address::without_answered_parameters(url));
     let options = parsed.map_err(Error::Address)?;
-    address::check_options(url, &options)?;
+    address::check_options(url, &options, |name| env::var(name).ok())?;
     let options = tls::check_certificates(url, options)?;
     let options = session::without_startup_settings(options);
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))

@@ -53,7 +53,9 @@ pub(super) fn check_certificates(
 /// Returns the last value of a parameter of the URL, or else that of libpq's variable.
 fn parameter(url: &str, names: &[&str], variable: &str) -> Option<String> {
     let value = address::parameters(url).filter(|(name, _)| names.contains(&name.as_ref())).last();
-    value.map(|(_, value)| value.into_owned()).or_else(|| std::env::var(variable).ok())
+    let value = value.map(|(_, value)| value.into_owned());
+    // An empty variable is none, as everywhere.
+    value.or_else(|| std::env::var(variable).ok().filter(|value| !value.is_empty()))
 }
 
 /// Reads a file, unless the value itself is PEM, which sqlx accepts too.

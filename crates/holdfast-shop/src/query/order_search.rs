@@ -58,7 +58,7 @@ pub enum UserPart {
     Part(String),
 }
 
-/// An item, or a pattern of the skus and names of items.
+/// An item, or a pattern of the skus of items, and of their names as they were sold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkuPart {
     Whole(Sku),
@@ -284,9 +284,9 @@ async fn matching(
               and ($4::text is null
                    or exists (select from order_lines l where l.order_id = o.id and l.sku = $4))
               and ($7::text is null
-                   or exists (select from order_lines l join items i on i.sku = l.sku
+                   or exists (select from order_lines l
                                where l.order_id = o.id
-                                 and (i.sku ~ $7 or i.name ~ $7 or i.name_zh ~ $7)))
+                                 and (l.sku ~ $7 or l.name ~ $7 or l.name_zh ~ $7)))
               and ($5 or exists (select from order_lines l
                                    join items i on i.sku = l.sku and i.kind = 'shop'
                                   where l.order_id = o.id))

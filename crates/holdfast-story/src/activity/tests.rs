@@ -351,5 +351,5 @@ fn one_pass_finds_the_stale_writes_of_all_pairs() {
         assert_eq!(stale, stale_of_pairs(&timeline), "{:#?}", timeline.events);
         found += stale.len();
     }
-    assert!(found > 1_000, "{found} stale writes are too few to compare");
+    assert!(found > 500, "{found} stale writes are too few to compare");
 }

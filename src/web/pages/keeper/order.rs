@@ -13,6 +13,7 @@ use crate::web::pages::order::{self, KeeperView};
 use crate::web::pages::place_order::submit;
 use crate::web::{HttpResult, State, app_state, see_other};
 use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, ReturnedBy};
+use holdfast_shop::model::OrderStatus;
 use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, engine};
 
 #[derive(Debug, Deserialize)]
@@ -29,8 +30,8 @@ pub async fn show(
     query: Query<DoneQuery>,
 ) -> HttpResult {
     let done = match query.read()?.done.as_str() {
-        "cancel" => Some("keeper-done-cancel"),
-        "refund" => Some("keeper-done-refund"),
+        "cancel" => Some((OrderStatus::Cancelled, "keeper-done-cancel")),
+        "refund" => Some((OrderStatus::Refunded, "keeper-done-refund")),
         _ => None,
     };
     page(&request, &id, KeeperView { done, ..KeeperView::default() }).await

@@ -183,9 +183,6 @@ pub async fn show(
 ) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let run = find_run(&state, &request, &id).await?;
-    if run.state.is_over() && !run.from_file {
-        state.rate_limits.check_lab_page(&request).await?;
-    }
     page(&state, &request, place, run, None).await
 }
 

@@ -70,9 +70,6 @@ pub async fn save(
     if !run.state.is_over() {
         return Ok(see_other(&run_address(&run.id)));
     }
-    if !run.from_file {
-        state.rate_limits.check_lab_page(&request).await?;
-    }
 
     let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
     let layout = Layout::minimal(&request)?;

@@ -3,6 +3,7 @@
 //! Guarantees: at most [`MAX_UPLOADS`] are in memory at a time, each read for at most
 //! [`UPLOAD_TIMEOUT`]. The caller checks first who sends it.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use actix_multipart::{Multipart, MultipartError};
@@ -13,26 +14,29 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::read_body::declared_length;
-use crate::web::{Problem, ProblemType};
+use crate::web::{Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store::ImportedRun;
+use holdfast_shop::budget::{Budget, BudgetPermit};
 
 pub const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
 /// Upper bound of the form, a file and its fields; `deploy/nginx.conf` has the same.
 const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 /// Less than [`REQUEST_TIMEOUT`](holdfast_shop::REQUEST_TIMEOUT), with [`PERMIT_TIMEOUT`].
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
-/// Upper bound of the forms that are read or shown at a time; others wait, unread.
+/// Upper bound of the forms that are read or shown at a time; others wait, unread. Those of one
+/// address leave a place for others, however slowly it sends them.
 const MAX_UPLOADS: usize = 4;
+const MAX_UPLOADS_OF_ADDRESS: usize = 3;
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
+static PERMITS: LazyLock<Budget<String>> =
+    LazyLock::new(|| Budget::new(MAX_UPLOADS, MAX_UPLOADS_OF_ADDRESS));
 
 /// Upper bound of the events of a run over all its lists, and of those that its page draws.
 pub use holdfast_lab::run::MAX_EVENTS;
@@ -65,7 +69,7 @@ pub struct UploadedForm {
     pub csrf: String,
     pub file: Vec<u8>,
     /// Until the file is parsed.
-    _permit: SemaphorePermit<'static>,
+    _permit: BudgetPermit,
 }
 
 /// Why a file is not opened.
@@ -87,8 +91,9 @@ pub async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, 
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
-    let permit = timeout(PERMIT_TIMEOUT, PERMITS.acquire()).await;
-    let Ok(Ok(permit)) = permit else {
+    let address = app_state(request)?.rate_limits.address_name(request);
+    let permit = timeout(PERMIT_TIMEOUT, PERMITS.acquire(address)).await;
+    let Ok(Some(permit)) = permit else {
         return Err(Problem::new(ProblemType::Overloaded, message!("problem-other-files")));
     };
 
@@ -107,7 +112,8 @@ pub async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, 
 
 async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2], MultipartError> {
     let body = stream::iter([Ok::<_, PayloadError>(body)]);
-    let mut form = Multipart::new(request.headers(), body);
+    // No form has more fields than these, and each costs a worker time.
+    let mut form = Multipart::new(request.headers(), body).take(2);
     let mut fields = [Vec::new(), Vec::new()];
 
     while let Some(field) = form.next().await {
