@@ -3,6 +3,7 @@
 //! Contention is a rejection: nothing is broken when two customers want the same item.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use holdfast_lock::redis::Refusal;
@@ -168,11 +169,43 @@ impl Rejection {
     }
 }
 
+/// What did not respond: a server, another replica, or a task of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Component {
+    Postgres,
+    Redis,
+    BatchTask,
+    CommandTask,
+    CounterTask,
+    /// The replica with the item's lease.
+    LeaseHolder,
+}
+
+impl Component {
+    /// Returns the id of its name in the catalogue.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Postgres => "component-postgres",
+            Self::Redis => "component-redis",
+            Self::BatchTask => "component-batch-task",
+            Self::CommandTask => "component-command-task",
+            Self::CounterTask => "component-counter-task",
+            Self::LeaseHolder => "component-lease-holder",
+        }
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Message::new(self.id()).english())
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     #[error("{what} is unavailable: {cause}")]
     Unavailable {
-        what: &'static str,
+        what: Component,
         cause: String,
         /// True if the change may have been written.
         outcome_unknown: bool,
@@ -204,7 +237,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn unavailable(what: &'static str, cause: impl ToString) -> Self {
+    fn unavailable(what: Component, cause: impl ToString) -> Self {
         Error::Unavailable { what, cause: cause.to_string(), outcome_unknown: false }
     }
 
@@ -220,16 +253,16 @@ impl Error {
 
     /// Creates the error of a read, or of a write whose outcome the caller resolves.
     pub(crate) fn postgres_timeout() -> Self {
-        Error::unavailable("Postgres", "it did not respond in time")
+        Error::unavailable(Component::Postgres, "it did not respond in time")
     }
 
     /// Creates the error of a counter that Redis loses as often as it is loaded.
     pub(super) fn unavailable_counter() -> Self {
-        Error::unavailable("Redis", "it lost the item's counter again")
+        Error::unavailable(Component::Redis, "it lost the item's counter again")
     }
 
     /// Creates the error of a task that may have written something and ended without a result.
-    pub(super) fn task_ended(what: &'static str) -> Self {
+    pub(super) fn task_ended(what: Component) -> Self {
         let cause = "it ended without a result".to_owned();
         Error::Unavailable { what, cause, outcome_unknown: true }
     }
@@ -264,7 +297,7 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
         let cause = error.to_string();
         match class {
             ErrorClass::Conflict => Error::Conflict(cause),
-            ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
+            ErrorClass::Unavailable => Error::unavailable(Component::Postgres, cause),
             ErrorClass::Bug => Error::Bug(cause),
             class => Error::Postgres(class, cause),
         }
@@ -292,7 +325,7 @@ impl From<holdfast_lock::Error> for Error {
             return Error::RedisRefuses { refusal, cause };
         }
         match error {
-            Unavailable(error) => Error::unavailable("Redis", error),
+            Unavailable(error) => Error::unavailable(Component::Redis, error),
             QueueFull(_) => Error::Overloaded(cause),
             _ => Error::Bug(cause),
         }

@@ -41,7 +41,9 @@ pub mod users;
 
 pub use context::Shop;
 pub use failure::with_timeout;
-pub use failure::{Error, Execution, Failure, FieldName, InvalidField, Rejection, StoredResponse};
+pub use failure::{
+    Component, Error, Execution, Failure, FieldName, InvalidField, Rejection, StoredResponse,
+};
 pub use options::RequestOptions;
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};

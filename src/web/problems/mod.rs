@@ -343,6 +343,7 @@ impl From<Error> for Problem {
         log(&error);
         match error {
             Error::Unavailable { what, outcome_unknown, .. } => {
+                let what = Message::new(what.id());
                 let problem = unavailable(message!("problem-no-response", what));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
@@ -389,7 +390,7 @@ fn unavailable(detail: Message) -> Problem {
 /// Writes to the log what an operator must mend, one line per kind and interval.
 fn log(error: &Error) {
     let kind = match error {
-        Error::Unavailable { what, .. } => what,
+        Error::Unavailable { what, .. } => what.id(),
         Error::RedisRefuses { .. } => "Redis refuses",
         Error::Postgres(ErrorClass::CannotWrite, _) => "Postgres cannot write",
         Error::Postgres(ErrorClass::Refused, _) => "Postgres refuses",

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::{Error, Sku, with_timeout};
+use super::{Component, Error, Sku, with_timeout};
 use crate::db::{Pool, Transaction};
 use crate::locks::ShopLocks;
 use holdfast_base::messages::{Message, message};
@@ -63,7 +63,7 @@ pub async fn check_all(
     let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await;
     let (checks, (mut noted, checked_at)) = audit.unwrap_or_else(|_| {
         let cause = format!("the audit took longer than {} s", AUDIT_TIMEOUT.as_secs());
-        Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
+        Err(Error::Unavailable { what: Component::Postgres, cause, outcome_unknown: false })
     })?;
 
     // After the snapshot's end: a slow Redis keeps no transaction open.

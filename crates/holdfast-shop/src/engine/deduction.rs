@@ -9,7 +9,7 @@
 use tokio::sync::oneshot;
 
 use crate::command::{Command, ConditionalUpdate};
-use crate::failure::{Error, Execution, Failure, Rejection};
+use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::locks::counter::{Deducted, StockCounter};
 use crate::store::deducted::row_stock;
 use crate::tasks::Tasks;
@@ -67,7 +67,7 @@ impl Deduction {
             }
         });
         let taken = taken.await;
-        taken.unwrap_or_else(|_| Err(Error::task_ended("the task of a counter").into()))
+        taken.unwrap_or_else(|_| Err(Error::task_ended(Component::CounterTask).into()))
     }
 
     pub(super) fn units(&self) -> &[TakenUnits] {

@@ -18,7 +18,7 @@ use super::locks::{AcquiredLocks, LockState};
 use super::replay::LOOKUP_TIMEOUT;
 use super::respond::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::command::Command;
-use crate::failure::{Error, Execution, Failure};
+use crate::failure::{Component, Error, Execution, Failure};
 use crate::{RequestOptions, Shop};
 
 const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
@@ -40,7 +40,7 @@ pub(super) async fn execute(
     let execution = execute_for(caller_gone, shop.clone(), options.clone(), command);
     let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);
-    result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
+    result.unwrap_or_else(|_| Err(Error::task_ended(Component::CommandTask).into()))
 }
 
 async fn execute_for(

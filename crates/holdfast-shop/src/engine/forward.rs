@@ -17,7 +17,7 @@ use super::leader::Leader;
 use super::locks::AcquiredLocks;
 use super::queue::{ForwardedEntry, QueueEntry, TakenEntries};
 use super::replay::LOOKUP_TIMEOUT;
-use crate::failure::Error;
+use crate::failure::{Component, Error};
 use crate::store::items::{invalidate_item, item_fence};
 use crate::store::key_records::{self, Replay};
 use holdfast_base::metrics::define_metrics;
@@ -315,13 +315,13 @@ impl Leader {
         self.respond(done.collect()).await;
 
         let open = open.into_iter().map(|(entry, _)| entry).collect();
-        self.report_unknown(open, &Error::task_ended("the replica with the item's lease")).await;
+        self.report_unknown(open, &Error::task_ended(Component::LeaseHolder)).await;
     }
 
     async fn report_unknown(&mut self, entries: Vec<QueueEntry>, error: &Error) {
         count("unknown", entries.len());
         let unknown = Error::Unavailable {
-            what: "the replica with the item's lease",
+            what: Component::LeaseHolder,
             cause: error.to_string(),
             outcome_unknown: true,
         };

@@ -25,7 +25,7 @@ use crate::command::place_order::PlaceOrder;
 use crate::command::restock::{Restock, RestockRequest};
 use crate::command::state::{ShopState, StockSnapshot};
 use crate::command::top_up::TopUp;
-use crate::failure::{Error, Execution, Failure, Rejection};
+use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::model::{ItemKind, Order, RequestedLine};
 use crate::probe::{Point, ProbedValue};
 use crate::query::orders;
@@ -419,7 +419,7 @@ async fn execute_in_queue(
     }
 
     // No response: the leader's task has panicked, perhaps after its write was sent.
-    response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
+    response.await.unwrap_or_else(|_| Err(Error::task_ended(Component::BatchTask).into()))
 }
 
 /// Counts a response that was stored earlier.

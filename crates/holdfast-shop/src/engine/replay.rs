@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
-use crate::failure::{Error, Execution, Failure};
+use crate::failure::{Component, Error, Execution, Failure};
 use crate::idempotency::IdempotencyRequest;
 use crate::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
@@ -47,7 +47,7 @@ impl ReplayLookup {
         within: Duration,
         failure: Failure,
     ) -> Result<Execution, Failure> {
-        if matches!(failure, Failure::Error(Error::Unavailable { what: "Postgres", .. })) {
+        if matches!(failure, Failure::Error(Error::Unavailable { what: Component::Postgres, .. })) {
             // The look-up would fail too, and the waits would add up.
             return Err(failure);
         }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::entry::EntryResult;
 use super::locks::LockState;
 use crate::db::Pool;
-use crate::failure::{Error, Execution, Failure};
+use crate::failure::{Component, Error, Execution, Failure};
 use crate::store::BatchWrite;
 use crate::store::key_records::{self, Replay};
 
@@ -93,7 +93,7 @@ pub(super) async fn resolve_outcome(
 
 fn unknown_outcome(error: &Error, mut results: Vec<EntryResult>) -> Vec<EntryResult> {
     let cause = error.to_string();
-    let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
+    let unknown = Error::Unavailable { what: Component::Postgres, cause, outcome_unknown: true };
     for result in &mut results {
         // A replay was read before the write, which cannot change it.
         if !matches!(result, Ok(Execution { replayed: true, .. })) {

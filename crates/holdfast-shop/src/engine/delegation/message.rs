@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::command::place_order::PlaceOrder;
 use crate::command::{Command, SingleOrder};
 use crate::engine::entry::EntryResult;
-use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
+use crate::failure::{Component, Error, Execution, Failure, Rejection, StoredResponse};
 use crate::model::RequestedLine;
 use crate::{IdempotencyKey, OrderId, Sku, UserId};
 
@@ -150,7 +150,8 @@ impl Answer {
             }
             Err(Failure::Rejected(rejection)) => Self::of_rejection(&rejection),
             Err(Failure::Error(Error::Unavailable { what, cause, outcome_unknown })) => {
-                Answer::Unavailable { is_postgres: what == POSTGRES, cause, outcome_unknown }
+                let is_postgres = what == Component::Postgres;
+                Answer::Unavailable { is_postgres, cause, outcome_unknown }
             }
             Err(Failure::Error(Error::Overloaded(_))) => Answer::Overloaded,
             Err(Failure::Error(_)) => Answer::Failed,
@@ -199,7 +200,7 @@ impl Answer {
                 Err(Rejection::KeyUsed { order_id: order.map(OrderId) }.into())
             }
             Answer::Unavailable { is_postgres, cause, outcome_unknown } => {
-                let what = if is_postgres { POSTGRES } else { "Redis" };
+                let what = if is_postgres { Component::Postgres } else { Component::Redis };
                 Err(Error::Unavailable { what, cause, outcome_unknown }.into())
             }
             Answer::Overloaded => {
@@ -209,8 +210,6 @@ impl Answer {
         })
     }
 }
-
-const POSTGRES: &str = "Postgres";
 
 /// Seals messages, and opens those that were sealed under the same key.
 #[derive(Clone)]
