@@ -106,13 +106,6 @@ pub fn sleep(duration: Duration) {
 
 // ---------------------------------------------------------------- calls of the server
 
-#[derive(Debug)]
-struct Setup {
-    database_url: String,
-    ttl_ms: u64,
-    level: u32,
-}
-
 /// What is in flight. Who holds its lock may write to the judge, which sees calls and cancellations
 /// in this order.
 #[derive(Debug, Default)]
@@ -126,11 +119,16 @@ struct InFlight {
     last_call: i64,
 }
 
-static SETUP: OnceLock<Setup> = OnceLock::new();
+/// The request `init`.
+static SETUP: OnceLock<Message> = OnceLock::new();
 static IN_FLIGHT: LazyLock<Mutex<InFlight>> = LazyLock::new(Mutex::default);
 
-fn setup() -> &'static Setup {
+fn setup() -> &'static Message {
     SETUP.get().expect("the judge sends `init` first")
+}
+
+fn level() -> u32 {
+    std::env::var("HOLDFAST_COURSE_LEVEL").ok().and_then(|level| level.parse().ok()).unwrap_or(1)
 }
 
 fn in_flight() -> MutexGuard<'static, InFlight> {
@@ -139,7 +137,7 @@ fn in_flight() -> MutexGuard<'static, InFlight> {
 
 #[allow(dead_code)]
 pub fn database_url() -> &'static str {
-    &setup().database_url
+    setup().text("database_url")
 }
 
 /// Lets the judge's worker send a command, by a connection for this call alone. Returns its reply.
@@ -176,9 +174,9 @@ pub fn redis(words: &[&str]) -> Result<Reply> {
 struct Message(HashMap<String, Reply>);
 
 impl Message {
-    fn text(&self, name: &str) -> String {
+    fn text(&self, name: &str) -> &str {
         match self.0.get(name) {
-            Some(Reply::Text(text)) => text.clone(),
+            Some(Reply::Text(text)) => text,
             other => panic!("{name} is no text: {other:?}"),
         }
     }
@@ -300,19 +298,11 @@ fn stop(why: &str) -> ! {
     exit(3)
 }
 
-fn initialize(message: &Message) {
-    let level = std::env::var("HOLDFAST_COURSE_LEVEL").ok().and_then(|level| level.parse().ok());
-    let level = level.unwrap_or(1);
-    let setup = Setup {
-        database_url: message.text("database_url"),
-        ttl_ms: message.number("ttl_ms").unsigned_abs(),
-        level,
-    };
-    SETUP.set(setup).expect("one `init`");
-    let fencing = level >= 5;
-    let renews = level >= 4;
+fn initialize(message: Message) {
+    let (fencing, renews) = (level() >= 5, level() >= 4);
     let fields = format!("\"fencing\":{fencing},\"renews\":{renews},\"cancels\":true");
-    answer(message, &format!("\"ok\":true,\"name\":\"lock.rs\",{fields}"));
+    answer(&message, &format!("\"ok\":true,\"name\":\"lock.rs\",{fields}"));
+    SETUP.set(message).expect("one `init`");
 }
 
 /// Makes a request one that can be cancelled, until it is answered.
@@ -336,14 +326,15 @@ fn cancel(message: &Message) {
 /// Acquires, answers, and serves the request to release.
 fn serve_lock(message: Message, request: Arc<Request>) {
     REQUEST.set(request);
-    let key = message.text("key");
+    let key = message.text("key").to_owned();
     let wait = Duration::from_millis(message.number("wait_ms").unsigned_abs());
-    let (token, fence) = match lock::acquire(&key, wait, setup().ttl_ms) {
+    let ttl_ms = setup().number("ttl_ms").unsigned_abs();
+    let (token, fence) = match lock::acquire(&key, wait, ttl_ms) {
         Ok(Some(held)) => held,
         Ok(None) => return answer(&message, "\"ok\":false,\"reason\":\"timeout\""),
         Err(error) => return answer_error(&message, &*error),
     };
-    let fence = match (setup().level >= 5, fence) {
+    let fence = match (level() >= 5, fence) {
         (true, Some(fence)) => format!(",\"fence\":{fence}"),
         (true, None) => stop("acquire returned no fence: from level 5 on, it returns Some(fence)"),
         (false, _) => String::new(),
@@ -376,14 +367,14 @@ fn main() {
     std::panic::set_hook(Box::new(|panic| stop(&panic.to_string())));
     for line in io::stdin().lock().lines().map_while(io::Result::ok) {
         let message = Parser(line.chars().peekable()).message();
-        match message.text("op").as_str() {
-            "init" => initialize(&message),
+        match message.text("op") {
+            "init" => initialize(message),
             "acquire" => {
                 let request = register(&message);
                 thread::spawn(|| serve_lock(message, request));
             }
             "cancel" => cancel(&message),
-            "release" => pass_on(in_flight().leases.remove(&message.text("lease")), message),
+            "release" => pass_on(in_flight().leases.remove(message.text("lease")), message),
             "reply" => pass_on(in_flight().calls.remove(&message.number("call")), message),
             _ => {}
         }
