@@ -43,9 +43,11 @@ async fn browsers_get_pages_and_programs_get_problems() {
         let words = visitor.get_in("zh", path).await.words();
         assert!(words.contains(chinese) && !words.contains("There is no"), "{words}");
     }
-    let put = visitor.http.put(format!("{}/basket", visitor.base)).header("Accept", "text/html");
-    let put = Page::read(put.send().await.unwrap()).await;
-    assert_eq!((put.status.as_u16(), put.kind.as_str()), (405, "text/html; charset=utf-8"));
+    let put = || visitor.http.put(format!("{}/basket", visitor.base)).header("Accept", "text/html");
+    let page = Page::read(put().send().await.unwrap()).await;
+    assert_eq!((page.status.as_u16(), page.kind.as_str()), (405, "text/html; charset=utf-8"));
+    let page = Page::read(put().header("Accept-Language", "zh").send().await.unwrap()).await;
+    assert!(page.words().contains("/basket 不接受 PUT，接受的是 GET, POST。"), "{}", page.words());
     for path in ["/api/nothing", "/api/items/nothing"] {
         assert_eq!(visitor.get(path).await.kind, "application/problem+json", "{path}");
     }
