@@ -129,18 +129,3 @@ course-status-checks = { $checks ->
 }
 
 ## What happened to a client, or to a server
-course-event-ask = asks for the lock
-course-event-granted = is granted the lock
-course-event-read = reads
-course-event-write = writes
-course-event-refused = is refused: there is a higher fence
-course-event-released = has released it
-course-event-lost = is told that the lock was lost
-course-event-lease-ends = reaches the end of its lease, unless it was renewed
-course-event-paused = is stopped
-course-event-continued = goes on
-course-event-killed = is killed
-course-event-flushed = loses its data
-course-event-restarted = is there again, empty
-course-event-promoted = becomes the primary
-course-event-disconnected = loses all its connections

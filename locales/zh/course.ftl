@@ -120,18 +120,3 @@ course-status-open = 未开始
 course-status-checks = 到现在检查了 { $checks } 次
 
 ## What happened to a client, or to a server
-course-event-ask = 请求锁
-course-event-granted = 得到锁
-course-event-read = 读
-course-event-write = 写
-course-event-refused = 被拒绝：有更大的 fence
-course-event-released = 已释放锁
-course-event-lost = 被告知锁已丢
-course-event-lease-ends = 租约到期，除非已续期
-course-event-paused = 被停住
-course-event-continued = 继续
-course-event-killed = 被杀死
-course-event-flushed = 丢失数据
-course-event-restarted = 又回来了，是空的
-course-event-promoted = 成为主库
-course-event-disconnected = 所有连接都断开了

@@ -109,6 +109,13 @@ async fn opened_judgement_is_shown_and_escaped() {
             assert!(page.words().contains(&violation.text), "{}", violation.text);
         }
     }
+    // As an earlier version has saved them.
+    for file in ["judgement-flock.json", "judgement-simple-redis-mutex.json"] {
+        let file = std::fs::read(format!("tests/saved/{file}")).unwrap();
+        let page = upload_to(PATH, &visitor, "", &file).await;
+        assert!(page.status == 200 && page.text.contains("<svg"), "{}", page.words());
+    }
+
     let mut attack = judgement();
     attack.adapter.name = "<script>alert(1)</script>".to_owned();
     attack.faults[1].violations[0].text = "<img src=x onerror=alert(1)>".to_owned();

@@ -414,8 +414,8 @@ async fn run_file_with_extreme_numbers_is_shown() {
         lane.label = "</ol><script>".into();
         lane.arm = Some(usize::MAX);
         lane.answered_us = None;
-        lane.events[1].t_us = if place == 0 { u64::MAX } else { 0 };
-        lane.events[1].value = Some(i64::MIN);
+        lane.events[1].at_us = if place == 0 { u64::MAX } else { 0 };
+        lane.events[1].detail.value = Some(holdfast_story::Value::Units(i64::MIN));
         lane.events[1].key = "{user:".to_owned();
     }
     let shop = Shop::start(1).await;

@@ -65,6 +65,14 @@ async fn exported_run_opens_in_another_shop() {
     assert_eq!(large.status, 413);
     assert!(large.words().contains("at most 4 MiB"), "{}", large.words());
     assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
+
+    // As an earlier version has saved them.
+    for file in ["run-outlived.json", "run-fence.json"] {
+        let file = std::fs::read(format!("tests/saved/{file}")).unwrap();
+        let opened = upload(&importer, &csrf, &file).await;
+        assert_eq!(opened.status, 303, "{}", opened.words());
+        assert_eq!(importer.get(&opened.location).await.status, 200);
+    }
 }
 
 /// Neither the file nor its browser can reach a server: the shop has ended by then.

@@ -1,7 +1,9 @@
 //! Record of a pass, and the events around a violation, for a drawing with a lane per client.
 
+use holdfast_story::{Detail, Event, EventKind, Value};
+
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
-use super::report::{ClientId, Event};
+use super::report::{Actor, ClientId};
 
 /// Events of a violation: those near its start and its end, of the clients in question first.
 const MAX_EVENTS: usize = 80;
@@ -31,11 +33,10 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Mark {
     pub(super) at_us: u64,
-    /// The client that held the lock.
-    pub(super) id: ClientId,
-    /// The server that it happened to; else it happened to the client's worker.
-    pub(super) server: Option<&'static str>,
-    pub(super) event: &'static str,
+    /// The client that held the lock, and the server that it happened to; else it happened to the
+    /// client's worker.
+    pub(super) actor: Actor,
+    pub(super) kind: EventKind,
 }
 
 #[derive(Debug)]
@@ -50,16 +51,22 @@ impl Recording {
         self.ended_us.saturating_sub(self.began_us)
     }
 
-    fn event(&self, at_us: u64, id: ClientId, event: &str) -> Event {
-        Event {
-            t_ms: ms(at_us.saturating_sub(self.began_us)),
-            id,
-            server: None,
-            event: event.to_owned(),
-            value: None,
-            fence: None,
-        }
+    /// Returns an event with its time since the work began.
+    fn since_began(&self, event: Event<Actor>) -> Event<Actor> {
+        Event { at_us: event.at_us.saturating_sub(self.began_us), ..event }
     }
+
+    /// Returns what the judge did between two times.
+    fn marks(&self, from_us: u64, until_us: u64) -> impl Iterator<Item = Event<Actor>> {
+        let marks = self.marks.iter();
+        let marks = marks.filter(move |mark| (from_us..=until_us).contains(&mark.at_us));
+        marks.map(|mark| self.since_began(Event::new(mark.actor, mark.at_us, mark.kind.clone())))
+    }
+}
+
+/// Returns whether an event happened to one of these clients, or while one held the lock.
+fn is_of(event: &Event<Actor>, clients: &[ClientId]) -> bool {
+    clients.contains(&event.lane.id)
 }
 
 pub(super) fn ms(us: u64) -> f64 {
@@ -72,7 +79,7 @@ pub(super) fn events_between(
     from_us: u64,
     until_us: u64,
     clients: &[ClientId],
-) -> Vec<Event> {
+) -> Vec<Event<Actor>> {
     if until_us == 0 {
         return Vec::new();
     }
@@ -85,64 +92,56 @@ pub(super) fn events_between(
             continue;
         }
         let whole = clients.contains(&turn.id);
-        for (at_us, name, value, fence) in points_of(turn) {
-            if at_us > 0 && (span.contains(&at_us) || whole) {
-                events.push(Event { value, fence, ..recording.event(at_us, turn.id, name) });
-            }
-        }
+        let shown =
+            events_of(turn).into_iter().filter(|event| whole || span.contains(&event.at_us));
+        events.extend(shown.map(|event| recording.since_began(event)));
     }
-    let marks = recording.marks.iter().filter(|mark| span.contains(&mark.at_us));
-    events.extend(marks.map(|mark| Event {
-        server: mark.server.map(str::to_owned),
-        ..recording.event(mark.at_us, mark.id, mark.event)
-    }));
-    events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
+    events.extend(recording.marks(from_us, until_us));
+    events.sort_by_key(|event| event.at_us);
 
     // Before some of them go: a page full of the clients in question has no room for others.
-    let needed = events.iter().filter(|event| clients.contains(&event.id)).count();
+    let needed = events.iter().filter(|event| is_of(event, clients)).count();
     let room = MAX_EVENTS.saturating_sub(needed);
-    keep_ends(&mut events, |event| clients.contains(&event.id), MAX_NEEDED / 2);
-    keep_ends(&mut events, |event| !clients.contains(&event.id), room / 2);
+    keep_ends(&mut events, |event| is_of(event, clients), MAX_NEEDED / 2);
+    keep_ends(&mut events, |event| !is_of(event, clients), room / 2);
     events
 }
 
 /// Returns the events of these turns, each given by its client and the time of its grant, with the
 /// end of each lease that they outlived, and what happened meanwhile to their workers and to
 /// servers.
-pub(super) fn story(recording: &Recording, turns: &[(ClientId, u64)], lease_us: u64) -> Vec<Event> {
+pub(super) fn story(
+    recording: &Recording,
+    turns: &[(ClientId, u64)],
+    lease_us: u64,
+) -> Vec<Event<Actor>> {
     let is_told = |turn: &&Turn| turns.contains(&(turn.id, turn.answered_us));
     let told: Vec<&Turn> = recording.turns.iter().filter(is_told).collect();
     let mut events = Vec::new();
     for turn in &told {
-        let mut points = points_of(turn);
+        events.extend(events_of(turn));
         let lease_end_us = turn.answered_us + lease_us;
         if turn.release_us > lease_end_us {
-            points.push((lease_end_us, "lease-ends", None, None));
+            events.push(Event::new(actor(turn), lease_end_us, EventKind::LeaseEnds));
         }
-        let happened = points.into_iter().filter(|(at_us, ..)| *at_us > 0);
-        events.extend(happened.map(|(at_us, name, value, fence)| Event {
-            value,
-            fence,
-            ..recording.event(at_us, turn.id, name)
-        }));
     }
+    let mut events: Vec<_> = events.into_iter().map(|event| recording.since_began(event)).collect();
 
     let from_us = told.iter().map(|turn| turn.answered_us).min().unwrap_or(0);
     let until_us = told.iter().map(|turn| turn.release_us.max(turn.released_us)).max();
-    let span = from_us..=until_us.unwrap_or(0);
-    let meanwhile = recording.marks.iter().filter(|mark| span.contains(&mark.at_us));
+    let meanwhile = recording.marks(from_us, until_us.unwrap_or(0));
     let is_theirs = |id: ClientId| told.iter().any(|turn| turn.id == id);
-    let marks = meanwhile.filter(|mark| mark.server.is_some() || is_theirs(mark.id));
-    events.extend(marks.map(|mark| Event {
-        server: mark.server.map(str::to_owned),
-        ..recording.event(mark.at_us, mark.id, mark.event)
-    }));
-    events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
+    events.extend(meanwhile.filter(|it| it.lane.server.is_some() || is_theirs(it.lane.id)));
+    events.sort_by_key(|event| event.at_us);
     events
 }
 
 /// Keeps of the selected events the first and the last `count`.
-fn keep_ends(events: &mut Vec<Event>, is_selected: impl Fn(&Event) -> bool, count: usize) {
+fn keep_ends(
+    events: &mut Vec<Event<Actor>>,
+    is_selected: impl Fn(&Event<Actor>) -> bool,
+    count: usize,
+) {
     let total = events.iter().filter(|event| is_selected(event)).count();
     let mut number = 0;
     events.retain(|event| {
@@ -151,25 +150,39 @@ fn keep_ends(events: &mut Vec<Event>, is_selected: impl Fn(&Event) -> bool, coun
     });
 }
 
-/// Returns time, name, value and fence of each event of a turn.
-fn points_of(turn: &Turn) -> Vec<(u64, &'static str, Option<i64>, Option<i64>)> {
-    let mut points = vec![(turn.asked_us, "ask", None, None)];
-    if turn.outcome != TurnOutcome::Granted {
-        return points;
-    }
+/// Returns the events of a turn.
+fn events_of(turn: &Turn) -> Vec<Event<Actor>> {
+    let event = |at_us, kind| Event::new(actor(turn), at_us, kind);
+    let with_value = |at_us, kind, value| {
+        let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
+        Event { detail, ..event(at_us, kind) }
+    };
+    let with_fence = |at_us, kind| {
+        let detail = Detail { fence: turn.fence, ..Detail::default() };
+        Event { detail, ..event(at_us, kind) }
+    };
 
-    points.push((turn.answered_us, "granted", None, turn.fence));
-    points.push((turn.read_us, "read", Some(turn.value), None));
-    points.push((turn.wrote_us, "write", Some(turn.value - 1), None));
-    if turn.refused {
-        points.push((turn.release_us, "refused", None, turn.fence));
+    let mut events = vec![event(turn.asked_us, EventKind::Wait)];
+    if turn.outcome == TurnOutcome::Granted {
+        events.push(with_fence(turn.answered_us, EventKind::Held));
+        events.push(with_value(turn.read_us, EventKind::Read, turn.value));
+        events.push(with_value(turn.wrote_us, EventKind::Write, turn.value - 1));
+        if turn.refused {
+            events.push(with_fence(turn.release_us, EventKind::Refused));
+        }
+        match turn.release {
+            ReleaseAnswer::Ok => events.push(event(turn.released_us, EventKind::Release)),
+            ReleaseAnswer::Lost => events.push(event(turn.released_us, EventKind::Lost)),
+            ReleaseAnswer::None | ReleaseAnswer::Error | ReleaseAnswer::Cancelled => {}
+        }
     }
-    match turn.release {
-        ReleaseAnswer::Ok => points.push((turn.released_us, "released", None, None)),
-        ReleaseAnswer::Lost => points.push((turn.released_us, "lost", None, None)),
-        ReleaseAnswer::None | ReleaseAnswer::Error | ReleaseAnswer::Cancelled => {}
-    }
-    points
+    // What did not happen has no time.
+    events.retain(|event| event.at_us > 0);
+    events
+}
+
+fn actor(turn: &Turn) -> Actor {
+    Actor { server: None, id: turn.id }
 }
 
 #[cfg(test)]
@@ -187,8 +200,10 @@ mod tests {
         let clients = [0, 1].map(|client| ClientId { worker: 0, client });
         let events = events_between(&recording, 1, 4_000, &clients);
         assert_eq!(events.len(), MAX_NEEDED);
-        let times = |range: std::ops::Range<usize>| events[range].iter().map(|event| event.t_ms);
-        assert!(times(0..100).all(|t_ms| t_ms < 0.3) && times(100..200).all(|t_ms| t_ms > 3.7));
+        let times = |range: std::ops::Range<usize>| events[range].iter().map(|event| event.at_us);
+        assert!(
+            times(0..100).all(|at_us| at_us < 300) && times(100..200).all(|at_us| at_us > 3_700)
+        );
         // Of others, as many as there is room for.
         assert_eq!(events_between(&recording, 1, 100, &clients).len(), MAX_EVENTS);
     }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
+use holdfast_story::EventKind;
 
 use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
 use super::protocol::Turn;
 use super::proxy::Traffic;
-use super::report::{REDIS, REDIS_REPLICA};
+use super::report::Server;
 use super::stage::Stage;
 
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -170,16 +171,16 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
     match stage.fault {
         Fault::RedisFlush => {
             stage.redis.flush().await?;
-            stage.mark_server(REDIS, "flushed", holder.id);
+            stage.mark_server(Server::Redis, EventKind::Flushed, holder.id);
         }
         Fault::ClientKill => {
             stage.redis.close_connections().await?;
-            stage.mark_server(REDIS, "disconnected", holder.id);
+            stage.mark_server(Server::Redis, EventKind::Closed, holder.id);
         }
         Fault::ScriptFlush => stage.redis.flush_scripts().await?,
         Fault::Evict => {
             stage.redis.evict().await?;
-            stage.mark_server(REDIS, "evicted", holder.id);
+            stage.mark_server(Server::Redis, EventKind::Evicted, holder.id);
         }
         _ => replace_server(stage, holder).await?,
     }
@@ -189,7 +190,7 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
 /// Kills the primary, and starts an empty server or promotes the replica.
 async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     let from_us = monotonic_us();
-    stage.mark_server(REDIS, "killed", holder.id);
+    stage.mark_server(Server::Redis, EventKind::Killed, holder.id);
     let outage_ms = stage.plan.args.outage_ms;
     if outage_ms > 0 {
         stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
@@ -198,11 +199,11 @@ async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<(
 
     let socket = if stage.fault == Fault::RedisRestart {
         let socket = stage.redis.restart().await?;
-        stage.mark_server(REDIS, "restarted", holder.id);
+        stage.mark_server(Server::Redis, EventKind::Restarted, holder.id);
         socket
     } else {
         let socket = stage.redis.fail_over().await?;
-        stage.mark_server(REDIS_REPLICA, "promoted", holder.id);
+        stage.mark_server(Server::RedisReplica, EventKind::Promoted, holder.id);
         socket
     };
     stage.redis_links.iter().for_each(|link| link.repoint(&socket));

@@ -14,7 +14,8 @@ use super::events::{Recording, Stall};
 use super::ledger::{INITIAL_STOCK, LedgerRow};
 use super::plan::JudgePlan;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
-use super::report::{Adapter, ClientId};
+use super::report::{Actor, Adapter, ClientId};
+use super::saved_events;
 
 /// Version of the format: that of the first line.
 pub(super) const VERSION: u32 = 1;
@@ -175,12 +176,14 @@ impl HistoryFile {
 
         let mut lines = self.lines_of_clients(plan, recording, &mut run.ledger)?;
         for mark in &recording.marks {
-            let value = match mark.server {
-                Some(server) => json!({ "server": server, "holder": mark.id.to_string() }),
-                None => json!({ "worker": mark.id.worker, "holder": mark.id.to_string() }),
+            let Actor { server, id } = mark.actor;
+            let value = match server {
+                Some(server) => json!({ "server": server, "holder": id.to_string() }),
+                None => json!({ "worker": id.worker, "holder": id.to_string() }),
             };
             let (process, kind) = (Process::Judge(JudgeProcess::Nemesis), LineType::Info);
-            let (f, time) = (mark.event.to_owned(), self.time(mark.at_us));
+            let f = saved_events::name(&mark.kind, server).to_owned();
+            let time = self.time(mark.at_us);
             lines.push(Line { process, kind, f, value, time });
         }
         // At one time, requests before answers: nothing is known of their order.

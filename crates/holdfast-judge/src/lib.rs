@@ -27,6 +27,7 @@ mod proxy;
 mod repeat;
 pub mod report;
 mod run;
+mod saved_events;
 mod server_calls;
 mod servers;
 mod stage;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use holdfast_base::messages::{Language, Message};
+use holdfast_story::{Event, Timeline};
 use serde::{Deserialize, Serialize};
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
@@ -22,10 +23,6 @@ pub struct Judgement {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub options: String,
 }
-
-/// Servers in the events of a violation.
-pub const REDIS: &str = "Redis";
-pub const REDIS_REPLICA: &str = "Redis replica";
 
 /// An adapter's answer to `init`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -220,38 +217,78 @@ pub struct Violation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
     /// The events around it, by time, for a drawing with a lane per client.
-    #[serde(default)]
-    pub events: Vec<Event>,
+    #[serde(default, with = "super::saved_events")]
+    pub events: Vec<Event<Actor>>,
     /// Only what happened in the turns that the text speaks of, for the course.
     #[serde(skip)]
-    pub story: Vec<Event>,
+    pub story: Vec<Event<Actor>>,
 }
 
 impl Violation {
+    /// Returns its events in order of time, with a lane per client and below them one per server,
+    /// and with the writes marked that lost an update.
+    pub fn timeline(&self) -> Timeline {
+        let events = self.events.iter().cloned();
+        let in_lanes = events.map(|event| {
+            let lane = event.lane.lane();
+            event.on(lane)
+        });
+        let mut timeline = Timeline::of(in_lanes.collect(), Actor::to_string);
+        timeline.mark_stale_writes();
+        timeline
+    }
+
     /// Returns the text in a language; `None` if there is no message that this version knows.
     pub fn text_in(&self, language: Language) -> Option<String> {
         self.message.as_ref()?.format(language)
     }
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Event {
-    /// Milliseconds since the fault's work began.
-    pub t_ms: f64,
-    #[serde(flatten)]
+/// Whom an event happened to: a client, or a server while that client held the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Actor {
+    pub server: Option<Server>,
     pub id: ClientId,
-    /// The server to which it happened, while this client held the lock: [`REDIS`] or
-    /// [`REDIS_REPLICA`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<String>,
-    /// `ask`, `granted`, `read`, `write`, `refused`, `released`, `lost`, `paused`, `continued` or
-    /// `killed`, in a story also `lease-ends`; of a server `flushed`, `evicted`,
-    /// `disconnected`, `killed`, `restarted` or `promoted`.
-    pub event: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fence: Option<i64>,
+}
+
+impl Actor {
+    /// Returns itself as a lane of a drawing: a server has one, whoever held the lock.
+    fn lane(self) -> Self {
+        if self.server.is_some() { Self { id: ClientId::default(), ..self } } else { self }
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.server {
+            Some(server) => f.write_str(server.into()),
+            None => self.id.fmt(f),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "&'static str")]
+pub enum Server {
+    Redis,
+    RedisReplica,
+}
+
+impl From<String> for Server {
+    /// A file may name any server.
+    fn from(name: String) -> Self {
+        let replica: &str = Self::RedisReplica.into();
+        if name == replica { Self::RedisReplica } else { Self::Redis }
+    }
+}
+
+impl From<Server> for &'static str {
+    fn from(server: Server) -> Self {
+        match server {
+            Server::Redis => "Redis",
+            Server::RedisReplica => "Redis replica",
+        }
+    }
 }
 
 /// A client of a worker: `w0 c3`.

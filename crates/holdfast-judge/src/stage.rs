@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
+use holdfast_story::EventKind;
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -15,7 +16,7 @@ use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;
-use super::report::{Adapter, ClientId};
+use super::report::{Actor, Adapter, ClientId, Server};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
 use holdfast_services::TempPostgres;
@@ -213,34 +214,30 @@ impl<'a> Stage<'a> {
 
     pub(super) async fn pause(&mut self, holder: ClientId) -> anyhow::Result<()> {
         processes::stop_tree(self.workers[holder.worker as usize].leader).await?;
-        self.mark(holder, "paused");
+        self.mark(holder, EventKind::Paused);
         Ok(())
     }
 
     pub(super) fn resume(&mut self, holder: ClientId) {
-        self.mark(holder, "continued");
+        self.mark(holder, EventKind::Resumed);
         processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
     }
 
-    fn mark(&mut self, id: ClientId, event: &'static str) {
-        self.recording.marks.push(Mark { at_us: monotonic_us(), id, server: None, event });
+    fn mark(&mut self, id: ClientId, kind: EventKind) {
+        let actor = Actor { server: None, id };
+        self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
     }
 
     /// Records what happened to a server while this client held the lock.
-    pub(super) fn mark_server(
-        &mut self,
-        server: &'static str,
-        event: &'static str,
-        holder: ClientId,
-    ) {
-        let mark = Mark { at_us: monotonic_us(), id: holder, server: Some(server), event };
-        self.recording.marks.push(mark);
+    pub(super) fn mark_server(&mut self, server: Server, kind: EventKind, holder: ClientId) {
+        let actor = Actor { server: Some(server), id: holder };
+        self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
     }
 
     /// Kills the worker of the holder, and starts another in its place.
     pub(super) async fn kill(&mut self, mut turn: Turn) -> anyhow::Result<()> {
         let worker = turn.id.worker;
-        self.mark(turn.id, "killed");
+        self.mark(turn.id, EventKind::Killed);
         // At least until here it held the lock.
         turn.release_us = monotonic_us();
         self.workers[worker as usize].kill().await;

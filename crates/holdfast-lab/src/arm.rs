@@ -24,6 +24,7 @@ use holdfast_base::messages::message;
 use holdfast_services::ProcessHandle;
 use holdfast_services::load::{self, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 use holdfast_shop::{Sku, UserId};
+use holdfast_story::EventKind;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 const ARM_TIMEOUT: Duration = Duration::from_secs(60);
@@ -279,8 +280,11 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
 fn began_us(request: &RequestRecord) -> u64 {
     let Some(response) = &request.response else { return request.invoked_us };
     let body = LabResponse::new(Some((response.status, response.body.clone())));
-    let began = body.trace().into_iter().find(|event| matches!(&*event.event, "held" | "read"));
-    began.map_or(response.completed_us, |event| event.t_us)
+    let began = body
+        .trace()
+        .into_iter()
+        .find(|event| matches!(event.kind, EventKind::Held | EventKind::Read));
+    began.map_or(response.completed_us, |event| event.at_us)
 }
 
 /// The contended value of an arm: an item's stock, or an account's balance.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::run::{ArmResult, ForkedVersion, LabRun, Lane};
+use holdfast_story::EventKind;
 
 #[derive(Debug)]
 pub struct ForkPair<'a> {
@@ -29,7 +30,7 @@ impl LabRun {
         let pairs = forks.filter_map(|(arm, fork)| {
             let [one, other, ..] = fork.lanes(&lanes)[..] else { return None };
             let begin_us = one.read_us()?.min(other.read_us()?);
-            let end_us = one.events.last()?.t_us.max(other.events.last()?.t_us);
+            let end_us = one.events.last()?.at_us.max(other.events.last()?.at_us);
             let span_us = end_us.saturating_sub(begin_us);
             Some(ForkPair { arm, fork, lanes: [one, other], span_us })
         });
@@ -46,6 +47,6 @@ impl ForkedVersion {
 
 impl Lane {
     pub fn read_us(&self) -> Option<u64> {
-        self.events.iter().find(|event| event.event == "read").map(|event| event.t_us)
+        self.events.iter().find(|event| event.kind == EventKind::Read).map(|event| event.at_us)
     }
 }

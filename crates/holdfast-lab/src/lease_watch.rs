@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::request::InFlightRequest;
-use super::run::LaneEvent;
 use super::scenario::{POLL_INTERVAL, Scenario, WAIT_TIMEOUT};
 use holdfast_shop::Sku;
+use holdfast_story::{Event, EventKind, Value};
 
 /// A lease whose end moves by more was renewed; less is the time that an answer takes.
 const RENEWED_BY_US: u64 = 20_000;
@@ -43,7 +43,7 @@ impl Scenario {
             }
 
             if lease.due_us > due_us + RENEWED_BY_US {
-                request.lane.happens("renewed");
+                request.lane.happens(EventKind::Renewed);
                 due_us = lease.due_us;
             }
             // The answer that took the least time is the most exact.
@@ -99,7 +99,8 @@ struct Lease {
     due_us: u64,
 }
 
-fn expired(at_us: u64, lease_ms: Option<u64>) -> LaneEvent {
-    let value = lease_ms.and_then(|ms| i64::try_from(ms).ok());
-    LaneEvent { value, ..LaneEvent::new(at_us, "expired") }
+fn expired(at_us: u64, lease_ms: Option<u64>) -> Event<()> {
+    let mut expired = Event::new((), at_us, EventKind::Expired);
+    expired.detail.value = lease_ms.map(Value::Ms);
+    expired
 }

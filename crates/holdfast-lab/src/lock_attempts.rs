@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::run::LaneEvent;
 use super::scenario::Scenario;
 use holdfast_shop::Sku;
+use holdfast_story::{Event, EventKind};
 
 /// An attempt to acquire a lock: a `SET` of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,9 +98,10 @@ impl Scenario {
         for lane in lanes {
             let own = times.get(&lane.replica).map_or(&[][..], Vec::as_slice);
             let again = own.get(1..own.len().saturating_sub(1)).unwrap_or_default();
-            let event = |at_us: &u64| LaneEvent::new(at_us.saturating_sub(self.began_us), "tries");
-            lane.events.extend(again.iter().map(event));
-            lane.events.sort_by_key(|event| event.t_us);
+            let tries =
+                |at_us: &u64| Event::new((), at_us.saturating_sub(self.began_us), EventKind::Tries);
+            lane.events.extend(again.iter().map(tries));
+            lane.events.sort_by_key(|event| event.at_us);
         }
     }
 }

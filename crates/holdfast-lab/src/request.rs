@@ -10,10 +10,11 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::headers::LabHeaders;
-use super::run::{Lane, LaneEvent};
+use super::run::Lane;
 use holdfast_base::messages::Text;
 use holdfast_shop::Sku;
 use holdfast_shop::probe::TraceEvent;
+use holdfast_story::{Detail, Event, EventKind};
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -53,7 +54,7 @@ pub struct InFlightRequest {
     /// Its times are those of the monotonic clock.
     pub(super) lane: Lane,
     /// Its trace up to its last pause, in case that its response is lost.
-    pub(super) seen: Vec<LaneEvent>,
+    pub(super) seen: Vec<Event<()>>,
     pub(super) lease_ms: Option<u64>,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
 }
@@ -63,7 +64,7 @@ impl InFlightRequest {
     pub(super) fn lane_of_pause(self) -> Lane {
         let mut lane = self.lane;
         lane.events.extend(self.seen);
-        lane.events.sort_by_key(|event| event.t_us);
+        lane.events.sort_by_key(|event| event.at_us);
         lane
     }
 
@@ -117,7 +118,7 @@ impl LabResponse {
         self.problem().unwrap_or("nothing")
     }
 
-    pub(super) fn trace(&self) -> Vec<LaneEvent> {
+    pub(super) fn trace(&self) -> Vec<Event<()>> {
         let trace = self.body.get("trace").cloned().unwrap_or_default();
         serde_json::from_value(trace).unwrap_or_default()
     }
@@ -153,17 +154,24 @@ impl Lane {
     }
 
     /// Adds an event that happens now.
-    pub(super) fn happens(&mut self, event: &str) {
-        self.happens_with(event, None, None);
+    pub(super) fn happens(&mut self, kind: EventKind) {
+        self.happens_with(kind, None, None);
     }
 
     /// Adds what happens to a lock now.
-    pub(super) fn happens_to(&mut self, key: &LockKey, event: &str) {
-        self.events.push(LaneEvent { key: key.to_string(), ..LaneEvent::now(event) });
+    pub(super) fn happens_to(&mut self, key: &LockKey, kind: EventKind) {
+        self.events.push(Event { key: key.to_string(), ..happening(kind) });
     }
 
-    pub(super) fn happens_with(&mut self, event: &str, value: Option<i64>, fence: Option<i64>) {
-        self.events.push(LaneEvent { value, fence, ..LaneEvent::now(event) });
+    pub(super) fn happens_with(
+        &mut self,
+        kind: EventKind,
+        number: Option<i64>,
+        fence: Option<i64>,
+    ) {
+        let mut event = happening(kind).with_number(number);
+        event.detail.fence = fence;
+        self.events.push(event);
     }
 
     /// Adds the response, with the trace, and the replica if the trace names it.
@@ -178,36 +186,32 @@ impl Lane {
         // Orders and payments ask for a trace, and a stored response has none.
         let lacks_trace = self.strategy.is_some() && response.body.get("trace").is_none();
         if response.is_success() && lacks_trace {
-            self.events.push(LaneEvent::new(at_us, "replayed"));
+            self.events.push(Event::new((), at_us, EventKind::Replayed));
         }
         self.events.extend(response.trace());
-        self.events.sort_by_key(|event| event.t_us);
+        self.events.sort_by_key(|event| event.at_us);
         self
     }
 
     /// Converts times of the monotonic clock to those since `began_us`.
     pub fn since(mut self, began_us: u64) -> Self {
-        let times = self.events.iter_mut().map(|event| &mut event.t_us);
-        for t_us in times.chain([&mut self.sent_us]).chain(&mut self.answered_us) {
-            *t_us = t_us.saturating_sub(began_us);
+        let times = self.events.iter_mut().map(|event| &mut event.at_us);
+        for at_us in times.chain([&mut self.sent_us]).chain(&mut self.answered_us) {
+            *at_us = at_us.saturating_sub(began_us);
         }
         self
     }
 }
 
-impl From<TraceEvent> for LaneEvent {
-    fn from(traced: TraceEvent) -> Self {
-        let TraceEvent { t_us, event, key, value, fence, .. } = traced;
-        Self { t_us, event: event.into_owned(), key, value, fence }
-    }
+/// Returns an event of a trace.
+pub(super) fn traced(event: TraceEvent) -> Event<()> {
+    let kind = EventKind::named(&event.event);
+    let detail = Detail { fence: event.fence, ..Detail::default() };
+    let traced = Event { key: event.key, detail, ..Event::new((), event.t_us, kind) };
+    traced.with_number(event.value)
 }
 
-impl LaneEvent {
-    pub(super) fn now(event: &str) -> Self {
-        Self::new(monotonic_us(), event)
-    }
-
-    pub(super) fn new(t_us: u64, event: &str) -> Self {
-        Self { t_us, event: event.to_owned(), key: String::new(), value: None, fence: None }
-    }
+/// Returns an event that happens now.
+pub(super) fn happening(kind: EventKind) -> Event<()> {
+    Event::new((), monotonic_us(), kind)
 }

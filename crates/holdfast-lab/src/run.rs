@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use holdfast_base::messages::{Language, Message, Text, message};
 use holdfast_shop::audit::ItemAudit;
+use holdfast_story::Event;
 
 pub const MAX_BUYERS: u32 = 64;
 /// Upper bound of the events of a run over all its lanes: six arms of 24 lanes with 30 events each,
@@ -326,24 +327,26 @@ pub struct Lane {
     pub status: Option<u16>,
     /// Name of the problem type of the response, for example `sold-out`.
     pub problem: Option<String>,
-    pub events: Vec<LaneEvent>,
+    #[schema(value_type = Vec<DescribedEvent>)]
+    pub events: Vec<Event<()>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LaneEvent {
+// Describes an [`Event`] of a lane in the API.
+#[derive(ToSchema)]
+#[schema(as = LaneEvent)]
+#[expect(dead_code, reason = "it is only described")]
+pub(super) struct DescribedEvent {
     /// Time in µs since the run began.
-    pub t_us: u64,
+    t_us: u64,
     /// Name of a probe point (`wait`, `held`, `read`, `write`, `commit`, `committed`, `release`,
     /// …), of what the request found (`lost`, `foreign`, `refused`, …), or of an external event:
     /// `paused`, `expired`, `killed`, `disconnected`, ….
-    pub event: String,
+    event: String,
     /// Lock key that the event concerns, if any.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
-    pub key: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub value: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub fence: Option<i64>,
+    #[schema(required = false)]
+    key: String,
+    value: Option<i64>,
+    fence: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

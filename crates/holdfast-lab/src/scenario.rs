@@ -16,14 +16,15 @@ use tokio::time::{Instant, interval, sleep};
 use uuid::Uuid;
 
 use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster, connect};
-use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
-use super::run::{Evidence, Lane, LaneEvent, MAX_EVENTS, RunProgress, RunRequest, RunResult};
+use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request, traced};
+use super::run::{Evidence, Lane, MAX_EVENTS, RunProgress, RunRequest, RunResult};
 use super::store;
 use holdfast_base::messages::{Text, message};
 use holdfast_services::load;
 use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
 use holdfast_shop::{Sku, Strategy};
+use holdfast_story::{Event, EventKind};
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -137,7 +138,7 @@ impl Scenario {
         })
         .await?;
 
-        request.seen = trace.into_iter().map(LaneEvent::from).collect();
+        request.seen = trace.into_iter().map(traced).collect();
         Ok(())
     }
 
@@ -202,19 +203,19 @@ impl Scenario {
 
     pub async fn pause_replica(&self, request: &mut InFlightRequest) {
         self.cluster.processes.replicas[request.replica].pause().await;
-        request.lane.happens("stopped");
+        request.lane.happens(EventKind::Stopped);
     }
 
     pub async fn resume_replica(&self, request: &mut InFlightRequest) {
         // Noted before, because the replica's next event may follow at once.
-        request.lane.happens("continued");
+        request.lane.happens(EventKind::Continued);
         self.cluster.processes.replicas[request.replica].resume().await;
     }
 
     /// Kills the replica that executes the request, which the supervisor restarts.
     pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         self.cluster.processes.replicas[request.replica].kill().await;
-        request.lane.happens("killed");
+        request.lane.happens(EventKind::Killed);
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
         let is_broken = response.status.is_none();
@@ -259,7 +260,7 @@ impl Scenario {
     pub async fn flush(&self) -> anyhow::Result<()> {
         redis::cmd("FLUSHALL").exec_async(&mut self.redis().await?).await?;
         let mut redis = self.actor("Redis");
-        redis.happens("flushed");
+        redis.happens(EventKind::Flushed);
         self.record_lane(redis);
         Ok(())
     }
@@ -302,7 +303,7 @@ impl Scenario {
     pub async fn disconnect(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         // Before it goes on: its response must find no connection.
         request.response.abort();
-        request.lane.happens("disconnected");
+        request.lane.happens(EventKind::Disconnected);
         self.resume_request(&request).await?;
         self.record_lane(request.lane_of_pause());
         Ok(())
@@ -342,21 +343,21 @@ impl Scenario {
         let port = self.cluster.replicas[replica].port().to_string();
         let label = message!("run-label-the-worker");
         let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
-        let event = LaneEvent::new(paused.since_us, point);
-        lane.events.push(LaneEvent { key: sku.lock_key().to_string(), ..event });
+        let event = Event::new((), paused.since_us, EventKind::named(point));
+        lane.events.push(Event { key: sku.lock_key().to_string(), ..event });
         Ok(PausedWorker { replica, lane })
     }
 
     pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
         self.resume(worker.replica, &worker.lane).await?;
-        worker.lane.happens("resumed");
+        worker.lane.happens(EventKind::Resumed);
         self.record_lane(worker.lane);
         Ok(())
     }
 
     pub async fn kill_worker(&self, mut worker: PausedWorker) {
         self.cluster.processes.replicas[worker.replica].kill().await;
-        worker.lane.happens("killed");
+        worker.lane.happens(EventKind::Killed);
         self.record_lane(worker.lane);
     }
 
@@ -388,9 +389,9 @@ impl Scenario {
         let mut own = outcome.lanes.iter_mut().filter(|lane| lane.request_id == request_id);
         let events = own.next().into_iter().flat_map(|lane| &mut lane.events);
         for event in events {
-            match event.event.as_str() {
-                "paused" => "works".clone_into(&mut event.event),
-                "resumed" => "worked".clone_into(&mut event.event),
+            match event.kind {
+                EventKind::Paused => event.kind = EventKind::Works,
+                EventKind::Resumed => event.kind = EventKind::Worked,
                 _ => {}
             }
         }

@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::lessons::{self, LEASE_MS};
-use super::run::{LabRun, Lane, LaneEvent};
+use super::run::{LabRun, Lane};
 use holdfast_base::messages::{Message, message};
-use holdfast_story::{EventKind, Handle};
+use holdfast_story::{Event, EventKind, Handle};
 
 /// Upper bounds: a run may come from a file that somebody wrote.
 const MAX_LANES: usize = 4;
@@ -19,18 +19,18 @@ const MAX_WAIT_US: u64 = 5_000_000;
 pub const RETRY_MS: u64 = 50;
 
 /// What a request does again; all other events follow from what it meets.
-const STEPS: [&str; 11] = [
-    "wait",
-    "held",
-    "read",
-    "paused",
-    "resumed",
-    "works",
-    "worked",
-    "write",
-    "commit",
-    "committed",
-    "release",
+const STEPS: [EventKind; 11] = [
+    EventKind::Wait,
+    EventKind::Held,
+    EventKind::Read,
+    EventKind::Paused,
+    EventKind::Resumed,
+    EventKind::Works,
+    EventKind::Worked,
+    EventKind::Write,
+    EventKind::Commit,
+    EventKind::Committed,
+    EventKind::Release,
 ];
 
 /// Returns the causes that can be changed in the first scene of a run; none for most lessons.
@@ -89,7 +89,11 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
 
     // Of a request that found its lock free.
     let asks = lanes.iter().filter_map(|lane| {
-        Some(at(lane, "held")?.saturating_sub(at(lane, "wait")?).min(MAX_DURATION_US))
+        Some(
+            at(lane, &EventKind::Held)?
+                .saturating_sub(at(lane, &EventKind::Wait)?)
+                .min(MAX_DURATION_US),
+        )
     });
     let ask_us = asks.min().unwrap_or(0);
     let pause_us = value_us("work_ms").or(value_us("gap_ms"));
@@ -98,7 +102,7 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
         .iter()
         .enumerate()
         .map(|(number, lane)| Client::again(lane, ask_us, pause_us.filter(|_| number == 0)));
-    let stock = lanes[0].events.iter().find(|event| event.event == "read")?.value?;
+    let stock = lanes[0].events.iter().find(|event| event.kind == EventKind::Read)?.number()?;
     let shop = Shop {
         clients: clients.collect(),
         due: BinaryHeap::new(),
@@ -113,17 +117,17 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
 /// Says what became of the orders of a scene: a loss, or, in the lesson about waiting, how late the
 /// last of them got the lock.
 pub fn outcome(run: &LabRun, lanes: &[Lane]) -> Message {
-    let named = |name: &'static str| {
+    let of_kind = |kind: EventKind| {
         let events = lanes.iter().flat_map(|lane| &lane.events);
-        events.filter(move |event| event.event == name)
+        events.filter(move |event| event.kind == kind)
     };
     if run.request.lesson.as_deref() == Some("waiting") {
         return message!("lab-outcome-waited", ms = late_ms(lanes));
     }
 
-    let opening = named("read").filter_map(|event| event.value).max().unwrap_or(0);
-    let left = named("write").max_by_key(|event| event.t_us).and_then(|event| event.value);
-    let (sold, left) = (named("committed").count(), left.unwrap_or(opening));
+    let opening = of_kind(EventKind::Read).filter_map(Event::number).max().unwrap_or(0);
+    let left = of_kind(EventKind::Write).max_by_key(|event| event.at_us).and_then(Event::number);
+    let (sold, left) = (of_kind(EventKind::Committed).count(), left.unwrap_or(opening));
     let is_kept = opening.saturating_sub(left) == i64::try_from(sold).unwrap_or(i64::MAX);
     if is_kept {
         message!("lab-outcome-kept", sold, opening, left)
@@ -134,8 +138,9 @@ pub fn outcome(run: &LabRun, lanes: &[Lane]) -> Message {
 
 /// Returns how long after the first release the last of several requests got the lock.
 pub fn late_ms(lanes: &[Lane]) -> u64 {
-    let released_us = lanes.iter().filter_map(|lane| at(lane, "release")).min().unwrap_or(0);
-    let held_us = lanes.iter().filter_map(|lane| at(lane, "held")).max().unwrap_or(0);
+    let released_us =
+        lanes.iter().filter_map(|lane| at(lane, &EventKind::Release)).min().unwrap_or(0);
+    let held_us = lanes.iter().filter_map(|lane| at(lane, &EventKind::Held)).max().unwrap_or(0);
     held_us.saturating_sub(released_us) / 1_000
 }
 
@@ -153,31 +158,31 @@ fn scene(run: &LabRun) -> Option<Vec<&Lane>> {
     lanes.sort_by_key(|lane| lane.sent_us);
 
     let is_known = (2..=MAX_LANES).contains(&lanes.len())
-        && lanes
-            .iter()
-            .all(|lane| repeated_steps(lane).count() <= MAX_STEPS && at(lane, "read").is_some());
+        && lanes.iter().all(|lane| {
+            repeated_steps(lane).count() <= MAX_STEPS && at(lane, &EventKind::Read).is_some()
+        });
     is_known.then_some(lanes)
 }
 
 /// Returns what a request does again.
-fn repeated_steps(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
-    lane.events.iter().filter(|event| STEPS.contains(&event.event.as_str()))
+fn repeated_steps(lane: &Lane) -> impl Iterator<Item = &Event<()>> {
+    lane.events.iter().filter(|event| STEPS.contains(&event.kind))
 }
 
-fn at(lane: &Lane, name: &str) -> Option<u64> {
-    lane.events.iter().find(|event| event.event == name).map(|event| event.t_us)
+fn at(lane: &Lane, kind: &EventKind) -> Option<u64> {
+    lane.events.iter().find(|event| event.kind == *kind).map(|event| event.at_us)
 }
 
 fn pause_us(lane: &Lane) -> Option<u64> {
-    let spans = [("paused", "resumed"), ("works", "worked")];
-    spans.into_iter().find_map(|(from, to)| Some(at(lane, to)?.saturating_sub(at(lane, from)?)))
+    let spans = [(EventKind::Paused, EventKind::Resumed), (EventKind::Works, EventKind::Worked)];
+    spans.into_iter().find_map(|(from, to)| Some(at(lane, &to)?.saturating_sub(at(lane, &from)?)))
 }
 
 /// A request that is executed again, in the picture.
 struct Client {
     lane: Lane,
     /// What it does, each after a time.
-    steps: Vec<(u64, LaneEvent)>,
+    steps: Vec<(u64, Event<()>)>,
     /// From its last step to its response.
     answer_us: u64,
     next: usize,
@@ -192,11 +197,11 @@ impl Client {
         let mut from_us = recorded.sent_us;
         let mut steps = Vec::new();
         for event in repeated_steps(recorded) {
-            let took_us = event.t_us.saturating_sub(from_us).min(MAX_DURATION_US);
-            from_us = from_us.max(event.t_us);
-            let after_us = match event.event.as_str() {
-                "held" => ask_us,
-                "resumed" => pause_us.unwrap_or(took_us),
+            let took_us = event.at_us.saturating_sub(from_us).min(MAX_DURATION_US);
+            from_us = from_us.max(event.at_us);
+            let after_us = match event.kind {
+                EventKind::Held => ask_us,
+                EventKind::Resumed => pause_us.unwrap_or(took_us),
                 _ => took_us,
             };
             steps.push((after_us, event.clone()));
@@ -213,10 +218,11 @@ impl Client {
         self.steps.get(self.next).map_or(self.answer_us, |(after_us, _)| *after_us)
     }
 
-    fn happens(&mut self, at_us: u64, event: &str, value: Option<i64>) {
+    fn happens(&mut self, at_us: u64, kind: EventKind, number: Option<i64>) {
         let like = self.steps.iter().find(|(_, step)| !step.key.is_empty());
         let key = like.map(|(_, step)| step.key.clone()).unwrap_or_default();
-        self.lane.events.push(LaneEvent { key, value, ..LaneEvent::new(at_us, event) });
+        let event = Event { key, ..Event::new((), at_us, kind) };
+        self.lane.events.push(event.with_number(number));
     }
 }
 
@@ -256,7 +262,7 @@ impl Shop {
         let Some(Holder { client, until_us: Some(until_us) }) = self.holder else { return };
         if until_us <= now_us {
             let lease_ms = self.lease_us.and_then(|us| i64::try_from(us / 1_000).ok());
-            self.clients[client].happens(until_us, "expired", lease_ms);
+            self.clients[client].happens(until_us, EventKind::Expired, lease_ms);
             self.holder = None;
         }
     }
@@ -269,26 +275,26 @@ impl Shop {
             return None;
         };
 
-        let mut event = LaneEvent { t_us: now_us, ..step.clone() };
-        match event.event.as_str() {
-            "wait" => client.asked_us = now_us,
-            "held" if self.holder.is_some() => return self.wait(now_us, number),
-            "held" => {
+        let mut event = Event { at_us: now_us, ..step.clone() };
+        match event.kind {
+            EventKind::Wait => client.asked_us = now_us,
+            EventKind::Held if self.holder.is_some() => return self.wait(now_us, number),
+            EventKind::Held => {
                 let until_us = self.lease_us.map(|lease_us| now_us + lease_us);
                 self.holder = Some(Holder { client: number, until_us });
             }
-            "read" => {
+            EventKind::Read => {
                 client.read = self.stock;
-                event.value = Some(client.read);
+                event = event.with_number(Some(client.read));
             }
-            "write" => event.value = Some(client.read - 1),
-            "committed" => self.stock = client.read - 1,
-            "release" if at(&client.lane, "held").is_some() => {
+            EventKind::Write => event = event.with_number(Some(client.read - 1)),
+            EventKind::Committed => self.stock = client.read - 1,
+            EventKind::Release if at(&client.lane, &EventKind::Held).is_some() => {
                 let is_held = self.holder.as_ref().is_some_and(|holder| holder.client == number);
                 if is_held {
                     self.holder = None;
                 } else {
-                    client.happens(now_us, "lost", None);
+                    client.happens(now_us, EventKind::Lost, None);
                 }
             }
             _ => {}
@@ -310,7 +316,7 @@ impl Shop {
         }
         // The first attempt is not again.
         if client.has_failed {
-            client.happens(now_us, "tries", None);
+            client.happens(now_us, EventKind::Tries, None);
         }
         client.has_failed = true;
         Some(now_us + self.retry_us)
@@ -331,7 +337,8 @@ mod tests {
         for (event, after_us) in steps {
             now_us += after_us;
             let value = (*event == "read").then_some(10);
-            lane.events.push(LaneEvent { value, ..LaneEvent::new(now_us, event) });
+            let event = Event::new((), now_us, EventKind::named(event));
+            lane.events.push(event.with_number(value));
         }
         lane.answered_us = Some(now_us + 500);
         lane
@@ -370,11 +377,11 @@ mod tests {
 
     fn values(lanes: &[Lane], name: &str) -> Vec<i64> {
         let events = lanes.iter().flat_map(|lane| &lane.events);
-        events.filter(|event| event.event == name).filter_map(|event| event.value).collect()
+        events.filter(|event| event.kind.as_str() == name).filter_map(Event::number).collect()
     }
 
     fn names(lane: &Lane) -> Vec<&str> {
-        lane.events.iter().map(|event| event.event.as_str()).collect()
+        lane.events.iter().map(|event| event.kind.as_str()).collect()
     }
 
     #[test]
@@ -386,8 +393,8 @@ mod tests {
         assert_eq!(names(&lanes[0])[..8], of_a);
         assert_eq!(names(&lanes[0])[8..], ["committed", "lost", "release"]);
         assert_eq!(names(&lanes[1]), LOCKED.map(|(name, _)| name));
-        assert!(at(&lanes[0], "write") < at(&lanes[1], "write"));
-        assert!(lanes.iter().all(|lane| lane.events.is_sorted_by_key(|event| event.t_us)));
+        assert!(at(&lanes[0], &EventKind::Write) < at(&lanes[1], &EventKind::Write));
+        assert!(lanes.iter().all(|lane| lane.events.is_sorted_by_key(|event| event.at_us)));
     }
 
     #[test]
@@ -396,7 +403,7 @@ mod tests {
         let lanes = lanes.expect("it has handles");
         assert_eq!((values(&lanes, "read"), values(&lanes, "write")), (vec![10, 9], vec![9, 8]));
         assert!(!names(&lanes[0]).contains(&"lost"));
-        assert!(at(&lanes[0], "release") < at(&lanes[1], "held"));
+        assert!(at(&lanes[0], &EventKind::Release) < at(&lanes[1], &EventKind::Held));
         let pause = picture(&outlived(), |field| (field == "work_ms").then_some(1));
         assert_eq!(values(&pause.expect("it has handles"), "write"), [9, 8]);
     }

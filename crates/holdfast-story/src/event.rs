@@ -1,17 +1,20 @@
-//! One event of a timeline: its kind, what it concerned, and its words.
+//! One event of a timeline: what it concerned, and its words.
 
 use std::fmt;
 
-use strum::{EnumIter, EnumString, IntoStaticStr};
-
+use crate::kind::EventKind;
 use holdfast_base::messages::{Language, Message, is_chinese};
 use holdfast_base::output::{format_cents, grouped};
 
+/// Something that happened to one of several, at a time of their common clock. `L` says to whom: in
+/// a timeline the index of a lane; nothing where a lane has its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    pub lane: usize,
+pub struct Event<L = usize> {
+    pub lane: L,
     pub at_us: u64,
     pub kind: EventKind,
+    /// Key of the lock that it concerns; empty without one.
+    pub key: String,
     pub detail: Detail,
 }
 
@@ -41,6 +44,26 @@ pub enum Value {
     Ms(u64),
 }
 
+impl Value {
+    /// Returns the number of an event with the unit that follows from what happened, and to what.
+    pub fn of(kind: &EventKind, key: &str, number: i64) -> Self {
+        match kind {
+            EventKind::Expired => Self::Ms(number.unsigned_abs()),
+            EventKind::Stale | EventKind::Committed => Self::Units(number),
+            _ if key.starts_with("{user:") => Self::Cents(number),
+            _ => Self::Units(number),
+        }
+    }
+
+    pub fn number(self) -> i64 {
+        match self {
+            Self::Units(number) | Self::Cents(number) => number,
+            Self::Status(status) => status.into(),
+            Self::Ms(ms) => i64::try_from(ms).unwrap_or(i64::MAX),
+        }
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,154 +78,26 @@ impl fmt::Display for Value {
     }
 }
 
-/// A kind of event; its text is its name in a trace, in messages and in the style of a drawing.
-#[derive(Debug, Clone, PartialEq, Eq, EnumIter, EnumString, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-pub enum EventKind {
-    Sent,
-    /// Without a lock, like `End`.
-    Begin,
-    Wait,
-    /// It asked again, and the lock was taken.
-    Tries,
-    /// It did not get the lock.
-    Busy,
-    /// It is about to set the expiry of its lock's key.
-    Expire,
-    Held,
-    /// Its units left the counter in Redis.
-    Deducted,
-    Renewed,
-    /// Its lease is over; Redis has deleted the key.
-    Expired,
-    /// Somebody or something else has deleted the key of its lock.
-    Gone,
-    Read,
-    Write,
-    /// It is about to send one statement that writes and commits.
-    Autocommit,
-    Commit,
-    Committed,
-    Refused,
-    /// Its fence is smaller than the one that the row stores.
-    Stale,
-    /// It is about to delete its lock's key.
-    Delete,
-    Release,
-    /// It deleted the key of another holder's lock.
-    Foreign,
-    /// It is done, and leaves its lock to expire.
-    Left,
-    /// It released its lock, and learned that it had lost it.
-    Lost,
-    /// It deleted its lock's key without looking at it, and there was none.
-    Absent,
-    End,
-    /// It does something that takes long, which a lesson puts in place of a pause.
-    Works,
-    Worked,
-    Paused,
-    Resumed,
-    /// Its process was stopped, unlike `Paused`, which pauses the request at a probe point.
-    Stopped,
-    Continued,
-    Killed,
-    /// The client's connection broke.
-    #[strum(serialize = "hung up", to_string = "disconnected")]
-    Disconnected,
-    /// The response is the stored one of an earlier request with the same key.
-    Replayed,
-    /// Redis lost its keys.
-    Flushed,
-    /// A replica of Redis lost the link to its primary.
-    Cut,
-    Promoted,
-    /// A server that was killed runs again, without its data.
-    Restarted,
-    /// An operator deleted the key.
-    Removed,
-    Answered,
-    Broken,
-    /// An event that this version does not know, by its name.
-    #[strum(default, to_string = "other")]
-    Other(String),
-}
-
-impl EventKind {
-    /// Those that a lesson is about: a legend explains them, and they are labelled first.
-    pub const KEY: [Self; 21] = [
-        Self::Deducted,
-        Self::Delete,
-        Self::Expired,
-        Self::Renewed,
-        Self::Foreign,
-        Self::Gone,
-        Self::Left,
-        Self::Lost,
-        Self::Absent,
-        Self::Refused,
-        Self::Stale,
-        Self::Stopped,
-        Self::Killed,
-        Self::Disconnected,
-        Self::Replayed,
-        Self::Flushed,
-        Self::Cut,
-        Self::Promoted,
-        Self::Removed,
-        Self::Busy,
-        Self::Tries,
-    ];
-
-    /// Returns the kind of an event in a trace. `has_lock` tells whether the request asks for a
-    /// lock, `is_autocommit` whether its write is one statement that commits itself.
-    pub fn of_trace(name: &str, has_lock: bool, is_autocommit: bool) -> Self {
-        match name.parse().unwrap_or_else(|_| Self::Other(name.to_owned())) {
-            Self::Wait if !has_lock => Self::Begin,
-            Self::Release if !has_lock => Self::End,
-            Self::Commit if is_autocommit => Self::Autocommit,
-            kind => kind,
-        }
+impl<L> Event<L> {
+    pub fn new(lane: L, at_us: u64, kind: EventKind) -> Self {
+        Self { lane, at_us, kind, key: String::new(), detail: Detail::default() }
     }
 
-    pub fn name(&self) -> &'static str {
-        self.into()
+    /// Returns the event in another lane.
+    pub fn on<M>(self, lane: M) -> Event<M> {
+        let Self { at_us, kind, key, detail, .. } = self;
+        Event { lane, at_us, kind, key, detail }
     }
 
-    /// Returns the id of a mark's shape (`timeline_marks.svg`), so that color is never the only
-    /// sign.
-    pub fn shape(&self) -> &'static str {
-        match self {
-            Self::Killed | Self::Broken | Self::Busy => "cross",
-            Self::Gone | Self::Absent => Self::Lost.name(),
-            Self::Left | Self::Removed => Self::Release.name(),
-            Self::Stale => Self::Refused.name(),
-            Self::Deducted => Self::Read.name(),
-            Self::Continued | Self::Restarted => Self::Resumed.name(),
-            Self::Cut => Self::Disconnected.name(),
-            Self::Tries | Self::Autocommit => Self::Commit.name(),
-            Self::Sent
-            | Self::Begin
-            | Self::Wait
-            | Self::Expire
-            | Self::End
-            | Self::Works
-            | Self::Worked
-            | Self::Answered
-            | Self::Other(_) => "dot",
-            kind => kind.name(),
-        }
+    #[must_use]
+    pub fn with_number(mut self, number: Option<i64>) -> Self {
+        self.detail.value = number.map(|number| Value::of(&self.kind, &self.key, number));
+        self
     }
 
-    /// Returns what its mark means, in a word or two.
-    pub fn legend(&self, language: Language) -> String {
-        language.text(&format!("swimlane-legend-{}", self.name()))
-    }
-}
-
-impl Event {
-    pub fn without_detail(lane: usize, at_us: u64, kind: EventKind) -> Self {
-        Self { lane, at_us, kind, detail: Detail::default() }
+    /// Returns what was read, written or answered, without its unit.
+    pub fn number(&self) -> Option<i64> {
+        self.detail.value.map(Value::number)
     }
 
     pub fn at(&self) -> String {
@@ -312,44 +207,6 @@ impl Event {
     }
 }
 
-impl EventKind {
-    /// Returns whether nothing that a lane did goes on after an event.
-    pub(crate) fn ends_lane(&self) -> bool {
-        matches!(
-            self,
-            Self::Busy
-                | Self::Release
-                | Self::Foreign
-                | Self::Lost
-                | Self::Absent
-                | Self::End
-                | Self::Killed
-                | Self::Disconnected
-                | Self::Answered
-                | Self::Broken
-        )
-    }
-
-    /// Returns whether a mark of this kind has a label of its own, besides responses.
-    fn has_label(&self) -> bool {
-        let is_step = matches!(
-            self,
-            Self::Held
-                | Self::Read
-                | Self::Write
-                | Self::Committed
-                | Self::Release
-                | Self::Tries
-                | Self::Works
-                | Self::Paused
-                | Self::Resumed
-                | Self::Continued
-                | Self::Restarted
-        );
-        is_step || Self::KEY.contains(self)
-    }
-}
-
 /// Removes the spaces between Chinese characters, which only Latin names need around them.
 fn join_chinese(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -374,12 +231,12 @@ mod tests {
 
     fn event(kind: EventKind) -> Event {
         let detail = Detail { value: Some(Value::Units(9)), fence: Some(2), ..Detail::default() };
-        Event { lane: 0, at_us: 0, kind, detail }
+        Event { detail, ..Event::new(0, 0, kind) }
     }
 
     #[test]
     fn key_is_in_brackets_of_the_language() {
-        let mut event = Event::without_detail(0, 0, EventKind::Held);
+        let mut event = Event::new(0, 0, EventKind::Held);
         event.detail.key = Some("lab-1".to_owned());
         assert_eq!(event.text(Language::English), "has the lock (lab-1)");
         assert_eq!(event.text(Language::Chinese), "获得锁（lab-1）");

@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::TimelineLane;
-use crate::event::{Detail, Event, EventKind};
+use crate::event::{Detail, Event};
+use crate::kind::EventKind;
 
 /// The lanes that have a lock, by its key. A lock admits one, so that is the last one.
-type Holders<'a> = BTreeMap<&'a str, usize>;
+type Holders = BTreeMap<String, usize>;
 
 /// Adds to the events when a lane's lock was gone, and names, in a delete by a client, whose lock
 /// it was. `actors` are lanes without a request, such as Redis.
 pub fn with_gone_locks(
-    events: Vec<(Event, &str)>,
+    events: Vec<Event>,
     lanes: &[TimelineLane],
     actors: &BTreeSet<usize>,
 ) -> Vec<Event> {
@@ -21,19 +22,20 @@ pub fn with_gone_locks(
     let mut left = BTreeSet::new();
     let mut all = Vec::with_capacity(events.len());
 
-    for (mut event, key) in events {
+    for mut event in events {
         let (at_us, lane) = (event.at_us, event.lane);
-        let gone = |victim| Event::without_detail(victim, at_us, EventKind::Gone);
+        let gone = |victim| Event::new(victim, at_us, EventKind::Gone);
         let mut victims = Vec::new();
 
         match event.kind {
             EventKind::Held => {
-                let before = holders.insert(key, lane).filter(|before| left.remove(before));
+                let before =
+                    holders.insert(event.key.clone(), lane).filter(|before| left.remove(before));
                 all.extend(before.map(gone));
             }
             EventKind::Killed if actors.contains(&lane) => victims = take(&mut holders, ""),
             EventKind::Flushed => victims = take(&mut holders, ""),
-            EventKind::Foreign | EventKind::Removed => victims = take(&mut holders, key),
+            EventKind::Foreign | EventKind::Removed => victims = take(&mut holders, &event.key),
             EventKind::Left | EventKind::Killed => drop(left.insert(lane)),
             EventKind::Expired | EventKind::Release | EventKind::Lost | EventKind::Absent => {
                 holders.retain(|_, holder| *holder != lane);
@@ -58,7 +60,7 @@ pub fn with_gone_locks(
 }
 
 /// Removes the holder of a lock; all holders if the key is empty.
-fn take(holders: &mut Holders<'_>, key: &str) -> Vec<usize> {
+fn take(holders: &mut Holders, key: &str) -> Vec<usize> {
     if key.is_empty() {
         return std::mem::take(holders).into_values().collect();
     }

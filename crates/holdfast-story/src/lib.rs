@@ -5,11 +5,14 @@ mod activity;
 mod drawing;
 mod event;
 mod gone;
+mod kind;
+mod saved;
 
 pub use self::activity::{Activity, LaneState, Overlap};
 pub use self::drawing::{Drawing, Handle};
-pub use self::event::{Detail, Event, EventKind, Value, format_ms};
+pub use self::event::{Detail, Event, Value, format_ms};
 pub use self::gone::with_gone_locks;
+pub use self::kind::EventKind;
 
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
@@ -42,6 +45,22 @@ impl TimelineLane {
 }
 
 impl Timeline {
+    /// Returns events by time, with a lane for each of those that they happened to, in their order.
+    pub fn of<L: Ord>(events: Vec<Event<L>>, name: impl Fn(&L) -> String) -> Self {
+        let mut owners: Vec<&L> = events.iter().map(|event| &event.lane).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let place = |event: &Event<L>| owners.partition_point(|owner| **owner < event.lane);
+        let places: Vec<usize> = events.iter().map(place).collect();
+        let lane = |owner: &&L| TimelineLane { name: name(owner), ..TimelineLane::default() };
+        let lanes = owners.iter().map(lane).collect();
+
+        let placed = events.into_iter().zip(places).map(|(event, place)| event.on(place));
+        let mut events: Vec<Event> = placed.collect();
+        events.sort_by_key(|event| event.at_us);
+        Self { lanes, events }
+    }
+
     /// Returns, for each event, the index of the next one in its lane.
     pub fn next_in_lane(&self) -> Vec<Option<usize>> {
         let mut following = vec![None; self.lanes.len()];

@@ -10,9 +10,7 @@ use holdfast_base::output::grouped;
 use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
-use holdfast_story::{
-    Detail, Drawing, Event, EventKind, Timeline, TimelineLane, Value as EventValue,
-};
+use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane};
 
 const PLAY_MS: u64 = 5_200;
 /// A click shows its result within ten seconds: the rest is for the orders and the page.
@@ -80,7 +78,7 @@ impl<'a> RaceView<'a> {
     /// Returns the duration of the race, in microseconds.
     fn span_us(&self) -> u64 {
         let last = self.result.lanes.iter().filter_map(|lane| lane.events.last());
-        last.map(|event| event.t_us).max().unwrap_or(0)
+        last.map(|event| event.at_us).max().unwrap_or(0)
     }
 
     /// Returns the drawing of two orders.
@@ -157,16 +155,9 @@ impl<'a> RaceView<'a> {
         let mut timeline = Timeline::default();
         for (place, lane) in self.result.lanes.iter().enumerate() {
             let is_duplicate = self.is_doubled(lane);
-            let events = self.events(lane).into_iter();
-            timeline.events.extend(events.map(|(at_us, kind, value)| Event {
-                lane: place,
-                at_us,
-                detail: Detail {
-                    value: value.map(EventValue::Units),
-                    is_loss: is_duplicate && kind == EventKind::Write,
-                    ..Detail::default()
-                },
-                kind,
+            timeline.events.extend(self.events(lane).into_iter().map(|mut event| {
+                event.detail.is_loss = is_duplicate && event.kind == EventKind::Write;
+                event.on(place)
             }));
             let (server, outcome) = (server(lane, self.language), outcome(lane, self.language));
             timeline.lanes.push(TimelineLane {
@@ -179,37 +170,42 @@ impl<'a> RaceView<'a> {
         timeline
     }
 
-    /// Returns time, kind and value of the events of a lane that are shown.
-    fn events(&self, lane: &RaceLane) -> Vec<(u64, EventKind, Option<i64>)> {
+    /// Returns the events of a lane that are shown.
+    fn events(&self, lane: &RaceLane) -> Vec<Event<()>> {
         let has_lock = self.race.lock != "none";
         // Then the read acquires it.
         let locks_row = Strategy::named(&self.race.lock).is_some_and(|strategy| {
             matches!(strategy.read, ReadMethod::RowLock | ReadMethod::Advisory)
         });
 
-        let asked_us = lane.at("wait").or(lane.at("sent")).unwrap_or(0);
-        let acquired_us = lane.at("held").or(lane.at("read")).or(lane.at("answered"));
+        let asked_us = lane.at(&EventKind::Wait).or(lane.at(&EventKind::Sent)).unwrap_or(0);
+        let acquired_us = [EventKind::Held, EventKind::Read, EventKind::Answered];
+        let acquired_us = acquired_us.iter().find_map(|kind| lane.at(kind));
         let waited_us = acquired_us.unwrap_or(asked_us).saturating_sub(asked_us);
         let is_wait_shown = has_lock && waited_us as f64 > MIN_WAIT * self.span_us() as f64;
         let mut shown = Vec::new();
         for event in &lane.events {
-            let kind = match event.event.as_str() {
-                "sent" => EventKind::Sent,
-                "wait" if is_wait_shown => EventKind::Wait,
-                "held" => EventKind::Held,
-                "read" => EventKind::Read,
-                "write" if lane.result == SOLD => EventKind::Write,
-                "release" if has_lock => EventKind::Release,
-                "answered" => EventKind::Answered,
-                _ => continue,
+            let is_shown = match event.kind {
+                EventKind::Sent | EventKind::Held | EventKind::Read | EventKind::Answered => true,
+                EventKind::Wait => is_wait_shown,
+                EventKind::Write => lane.result == SOLD,
+                EventKind::Release => has_lock,
+                _ => false,
             };
-            if kind == EventKind::Read && locks_row && lane.event("held").is_none() {
-                shown.push((event.t_us, EventKind::Held, None));
+            if !is_shown {
+                continue;
             }
-            shown.push((event.t_us, kind, event.value));
+
+            let is_lock = event.kind == EventKind::Read && locks_row;
+            if is_lock && lane.event(&EventKind::Held).is_none() {
+                shown.push(Event::new((), event.at_us, EventKind::Held));
+            }
+            // The fences of two servers are not compared here.
+            let detail = Detail { value: event.detail.value, ..Detail::default() };
+            shown.push(Event { detail, ..event.clone() });
         }
         if lane.result == NO_ANSWER {
-            shown.push((self.span_us(), EventKind::Broken, None));
+            shown.push(Event::new((), self.span_us(), EventKind::Broken));
         }
         shown
     }
@@ -242,8 +238,8 @@ impl<'a> RaceView<'a> {
             return Vec::new();
         }
         let time = |lane: &RaceLane| {
-            let last = lane.events.last().map_or(0, |event| event.t_us);
-            lane.at("write").unwrap_or(last)
+            let last = lane.events.last().map_or(0, |event| event.at_us);
+            lane.at(&EventKind::Write).unwrap_or(last)
         };
         let mut lanes: Vec<&RaceLane> = self.result.lanes.iter().collect();
         lanes.sort_by_key(|lane| time(lane));
@@ -262,7 +258,7 @@ impl<'a> RaceView<'a> {
                     false => "refused",
                 },
                 at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
-                left: is_sold.then(|| lane.value_at("write").unwrap_or(0)),
+                left: is_sold.then(|| lane.value_at(&EventKind::Write).unwrap_or(0)),
                 verdict: if is_sold { self.figures(sold) } else { String::new() },
                 is_oversold: sold > self.race.stock,
             }
@@ -341,7 +337,7 @@ impl<'a> RaceView<'a> {
         let doubled = result.doubled();
 
         let lost = if self.is_duel() {
-            let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
+            let read = result.lanes.first().and_then(|lane| lane.value_at(&EventKind::Read));
             let value = read.unwrap_or(race.stock);
             let variables = [("value", value.into()), ("after", (value - 1).into())];
             language.text_with("race-lost", &variables)
@@ -390,7 +386,6 @@ fn outcome(lane: &RaceLane, language: Language) -> String {
 mod tests {
     use super::*;
     use holdfast_lab::race::model::WITHOUT_LOCK;
-    use holdfast_lab::run::LaneEvent;
 
     fn explain(race: &Race, language: Language) -> String {
         RaceView::of(race, language).unwrap().explain()
@@ -398,20 +393,17 @@ mod tests {
 
     /// A race of 200 for 100 units, in which each value was read 25 times.
     fn crowd(lock: &str) -> Race {
-        let recorded = &WITHOUT_LOCK.result.as_ref().unwrap().lanes[0].events[0];
-        let event = |t_us, name: &str, value| LaneEvent {
-            t_us,
-            event: name.to_owned(),
-            value: Some(value),
-            ..recorded.clone()
-        };
+        let event = |at_us, kind, value| Event::new((), at_us, kind).with_number(Some(value));
         let lane = |number: u64| {
             let value = 100 - i64::try_from(number / 25).unwrap();
             RaceLane {
                 buyer: number.to_string(),
                 replica: "8080".to_owned(),
                 result: SOLD.to_owned(),
-                events: vec![event(number, "read", value), event(number + 1, "write", value - 1)],
+                events: vec![
+                    event(number, EventKind::Read, value),
+                    event(number + 1, EventKind::Write, value - 1),
+                ],
             }
         };
         let result = RaceResult {

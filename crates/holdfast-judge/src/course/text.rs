@@ -5,10 +5,11 @@ use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
 use super::tasks::{heading, task, task_text};
 use crate::fault::Fault;
-use crate::report::{Event, Violation};
+use crate::report::{Actor, Violation};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
+use holdfast_story::Event;
 
 /// Hints of each level.
 pub(super) const HINTS: usize = 2;
@@ -241,21 +242,10 @@ fn describe_violation(violation: &Violation, finding: &Finding, language: Langua
     message!("course-violation", fault = finding.fault.name(), found).text(language)
 }
 
-fn describe_event(event: &Event, language: Language) -> String {
-    let what = language.text(&format!("course-event-{}", event.event));
-    let value = event.value.map(|value| format!(" {}", grouped(value.unsigned_abs())));
-    let fence = event.fence.map(|fence| format!(" (fence {fence})"));
-    let who = match &event.server {
-        Some(server) => server.clone(),
-        None => event.id.to_string(),
-    };
-    format!(
-        // Not rounded, as in the sentence above.
-        "{:>8} ms  {who}  {what}{}{}",
-        grouped(event.t_ms as u64),
-        value.unwrap_or_default(),
-        fence.unwrap_or_default()
-    )
+fn describe_event(event: &Event<Actor>, language: Language) -> String {
+    // Not rounded, as in the sentence above.
+    let ms = grouped(event.at_us / 1_000);
+    format!("{ms:>8} ms  {}  {}", event.lane, event.text(language))
 }
 
 fn capitalized(text: &str) -> String {

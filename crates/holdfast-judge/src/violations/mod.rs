@@ -13,6 +13,7 @@ use holdfast_base::message;
 use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
 use holdfast_base::stats;
+use holdfast_story::EventKind;
 
 /// Sentences of each kind.
 const MAX_OF_KIND: usize = 3;
@@ -44,7 +45,8 @@ impl Evidence<'_> {
     ) {
         let mut events = events_between(self.recording, from_us, until_us, of);
         // The write without the fence took effect; the other row's is not in question here.
-        events.retain(|event| kind != ViolationKind::LostUpdate || event.event != "refused");
+        events
+            .retain(|event| kind != ViolationKind::LostUpdate || event.kind != EventKind::Refused);
         self.report.violations.push(Violation {
             kind,
             text: found.english(),
@@ -128,14 +130,14 @@ impl Evidence<'_> {
     /// The refusals were of the row with the fence.
     fn leave_out_refusals(&mut self) {
         let last = self.report.violations.last_mut();
-        last.into_iter().for_each(|it| it.story.retain(|event| event.event != "refused"));
+        last.into_iter().for_each(|it| it.story.retain(|event| event.kind != EventKind::Refused));
     }
 
     /// The values were those of the row without the fence.
     fn leave_out_values(&mut self) {
         let last = self.report.violations.last_mut();
         let story = last.into_iter().flat_map(|violation| &mut violation.story);
-        story.for_each(|event| event.value = None);
+        story.for_each(|event| event.detail.value = None);
     }
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {

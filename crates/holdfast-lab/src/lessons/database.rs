@@ -7,6 +7,7 @@ use super::{
 use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 use holdfast_shop::db::Pool;
+use holdfast_story::EventKind;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
@@ -82,12 +83,12 @@ async fn locked_read(
     let Session { pool, mut lane } = session;
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
-    lane.happens("wait");
+    lane.happens(EventKind::Wait);
 
     let stock = if two_statements {
         let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
         lock.bind(&key).execute(&mut *tx).await?;
-        lane.happens("held");
+        lane.happens(EventKind::Held);
         let read = sqlx::query_scalar("select stock from items where sku = $1");
         read.bind(sku.as_str()).fetch_one(&mut *tx).await?
     } else {
@@ -96,10 +97,10 @@ async fn locked_read(
                from items where sku = $1",
         );
         let (stock, _) = both.bind(sku.as_str()).bind(&key).fetch_one(&mut *tx).await?;
-        lane.happens("held");
+        lane.happens(EventKind::Held);
         stock
     };
-    lane.happens_with("read", Some(stock), None);
+    lane.happens_with(EventKind::Read, Some(stock), None);
     Ok((stock, lane))
 }
 

@@ -3,6 +3,7 @@
 
 use super::{LessonResult, Scenario};
 use holdfast_base::messages::{Message, message};
+use holdfast_story::EventKind;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
@@ -44,7 +45,7 @@ async fn kill_holder_at(
     let mut operator = lab.actor(message!("run-label-operator"));
     let deleted = lab.query_lock::<u32>("DEL", &sku).await? == 1;
     if deleted {
-        operator.happens_to(&sku.lock_key(), "removed");
+        operator.happens_to(&sku.lock_key(), EventKind::Removed);
     }
     lab.record_lane(operator);
     let third = lab.order(message!("run-label-b-after-manual-del"), 1, &sku, strategy).trying();

@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use super::{LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_client, poll};
 use holdfast_base::messages::message;
 use holdfast_services::TempRedis;
+use holdfast_story::EventKind;
 
 /// Shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
@@ -43,23 +44,23 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut new = lab.actor(message!("run-label-redis-replica"));
     // Its primary is now a port at which nobody listens.
     replica_of(&mut replica_there, "127.0.0.1", "1").await?;
-    new.happens("cut");
+    new.happens(EventKind::Cut);
 
-    a.happens("wait");
+    a.happens(EventKind::Wait);
     let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
-    a.happens("held");
+    a.happens(EventKind::Held);
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
 
     primary.kill().await?;
-    old.happens("killed");
+    old.happens(EventKind::Killed);
     replica_of(&mut replica_there, "NO", "ONE").await?;
-    new.happens("promoted");
+    new.happens(EventKind::Promoted);
     lab.say(message!("run-failover-step-4"));
 
-    b.happens("wait");
+    b.happens(EventKind::Wait);
     let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
-    b.happens("held");
+    b.happens(EventKind::Held);
     for lane in [a, b, old, new] {
         lab.record_lane(lane);
     }

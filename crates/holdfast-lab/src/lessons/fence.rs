@@ -9,6 +9,7 @@ use sqlx::PgConnection;
 use super::{Lane, LessonResult, Scenario, wait_until};
 use holdfast_base::messages::{Message, Text, message};
 use holdfast_shop::Sku;
+use holdfast_story::EventKind;
 
 /// A's lease in the scene of the late write.
 const LEASE_MS: i64 = 300;
@@ -51,21 +52,21 @@ async fn late_write(lab: &Scenario) -> anyhow::Result<bool> {
     create_shelf(&mut tx).await?;
 
     let mut a = acquire_and_read(lab, "A", &lock, &mut redis, &mut tx).await?;
-    a.lane.happens("paused");
+    a.lane.happens(EventKind::Paused);
     wait_until("A's lease is over", async || {
         let is_held: bool = redis::cmd("EXISTS").arg(&lock).query_async(&mut redis).await?;
         Ok(!is_held)
     })
     .await?;
-    a.lane.happens_with("expired", Some(LEASE_MS), None);
+    a.lane.happens_with(EventKind::Expired, Some(LEASE_MS), None);
 
     let mut b = acquire_and_read(lab, "B", &lock, &mut redis, &mut tx).await?;
     let is_sold = write(&mut tx, &mut b, None).await?;
     redis::cmd("DEL").arg(&lock).exec_async(&mut redis).await?;
-    b.lane.happens("release");
+    b.lane.happens(EventKind::Release);
     lab.say(message!("run-fence-step-11"));
 
-    a.lane.happens("resumed");
+    a.lane.happens(EventKind::Resumed);
     let is_stored = write(&mut tx, &mut a, None).await?;
     tx.rollback().await?;
     lab.say(message!("run-fence-step-12"));
@@ -85,15 +86,15 @@ async fn acquire_and_read(
     tx: &mut PgConnection,
 ) -> anyhow::Result<Client> {
     let mut lane = lab.actor(name);
-    lane.happens("wait");
+    lane.happens(EventKind::Wait);
     let mut set = redis::cmd("SET");
     set.arg(lock).arg(name).arg("NX").arg("PX").arg(LEASE_MS);
     set.exec_async(redis).await?;
     let fence = redis::cmd("INCR").arg(format!("{lock}:fence")).query_async(redis).await?;
-    lane.happens_with("held", None, Some(fence));
+    lane.happens_with(EventKind::Held, None, Some(fence));
 
     let (stock, _) = read(tx).await?;
-    lane.happens_with("read", Some(stock), Some(fence));
+    lane.happens_with(EventKind::Read, Some(stock), Some(fence));
     Ok(Client { lane, fence, stock })
 }
 
@@ -206,7 +207,7 @@ async fn write_twice(
     let mut clients = Vec::new();
     for (name, fence) in names.into_iter().zip(1..) {
         let (mut lane, (stock, version)) = (lab.actor(name), read(tx).await?);
-        lane.happens_with("read", Some(stock), Some(fence));
+        lane.happens_with(EventKind::Read, Some(stock), Some(fence));
         clients.push((Client { lane, fence, stock }, version));
     }
 
@@ -250,10 +251,10 @@ async fn write(
     if !is_stored {
         let seen: i64 = sqlx::query_scalar("select fence from shelf").fetch_one(tx).await?;
         if seen > *fence {
-            lane.happens_with("stale", Some(seen), Some(*fence));
+            lane.happens_with(EventKind::Stale, Some(seen), Some(*fence));
         }
     }
-    let event = if is_stored { "write" } else { "refused" };
-    lane.happens_with(event, Some(*stock - 1), Some(*fence));
+    let kind = if is_stored { EventKind::Write } else { EventKind::Refused };
+    lane.happens_with(kind, Some(*stock - 1), Some(*fence));
     Ok(is_stored)
 }

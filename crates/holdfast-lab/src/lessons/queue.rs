@@ -13,6 +13,7 @@ use super::{
 };
 use holdfast_base::messages::{Message, message};
 use holdfast_shop::Sku;
+use holdfast_story::EventKind;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
@@ -189,10 +190,10 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     lab.kill_replica(served).await?;
     let mut unanswered = 0;
     for mut waits in line {
-        waits.lane.happens("killed");
+        waits.lane.happens(EventKind::Killed);
         unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
-    renewed.lane.happens("killed");
+    renewed.lane.happens(EventKind::Killed);
 
     let elsewhere = lab.order(message!("run-label-d-other-replica"), 1, &sku, "queue").trying();
     let elsewhere = elsewhere.response().await?;

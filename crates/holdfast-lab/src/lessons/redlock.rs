@@ -10,11 +10,12 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use super::{
-    LESSON_KEY_PREFIX, Lane, LaneEvent, LessonResult, Scenario, acquire, connect, lock_client,
+    LESSON_KEY_PREFIX, Lane, LessonResult, Scenario, acquire, connect, happening, lock_client,
     wait_until,
 };
 use holdfast_base::messages::message;
 use holdfast_services::TempRedis;
+use holdfast_story::EventKind;
 
 const NODES: usize = 5;
 /// Nodes that are killed while a majority is left.
@@ -83,18 +84,19 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            a.happens("wait");
+            a.happens(EventKind::Wait);
             let guards =
                 acquire(&locks, LockKind::Quorum, Wait::Retry, &name, Some(SHORT_LEASE)).await?;
             let guards = guards.context("the lock is busy")?;
-            a.happens("held");
+            a.happens(EventKind::Held);
             let _ = taken.send(());
-            a.happens("paused");
+            a.happens(EventKind::Paused);
             let _ = may_go_on.recv();
-            a.happens("resumed");
+            a.happens(EventKind::Resumed);
 
             let released = guards.release().await;
-            a.happens(if released == Released::Held { "release" } else { "lost" });
+            let is_held = released == Released::Held;
+            a.happens(if is_held { EventKind::Release } else { EventKind::Lost });
             Ok((released, a))
         })
     });
@@ -103,20 +105,20 @@ async fn paused_holder(
     lab.say(message!("run-redlock-step-4"));
     wait_until_expired(urls).await?;
     let lease_ms = i64::try_from(SHORT_LEASE.as_millis())?;
-    let expired = LaneEvent { value: Some(lease_ms), ..LaneEvent::now("expired") };
+    let expired = happening(EventKind::Expired).with_number(Some(lease_ms));
 
-    b.happens("wait");
+    b.happens(EventKind::Wait);
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
-    b.happens("held");
+    b.happens(EventKind::Held);
     lab.say(message!("run-redlock-step-5"));
 
     drop(go_on);
     let (released, mut a) = holder.await??;
     second.release().await;
-    b.happens("release");
+    b.happens(EventKind::Release);
     a.events.push(expired);
-    a.events.sort_by_key(|event| event.t_us);
+    a.events.sort_by_key(|event| event.at_us);
     lab.record_lane(a);
     lab.record_lane(b);
     lab.say(message!("run-redlock-step-6"));

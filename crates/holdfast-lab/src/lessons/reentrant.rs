@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{LessonResult, Scenario, acquire, lock_client};
 use holdfast_base::messages::message;
+use holdfast_story::EventKind;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
@@ -19,22 +20,22 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.scene("nested");
     let mut outer = lab.actor(message!("run-label-a-outer-call"));
     let mut inner = lab.actor(message!("run-label-a-inner-call"));
-    outer.happens("wait");
+    outer.happens(EventKind::Wait);
     let guards = acquire_free(&locks, LockKind::Owner, &key).await?;
-    outer.happens("held");
+    outer.happens(EventKind::Held);
 
     let began = Instant::now();
-    inner.happens("wait");
+    inner.happens(EventKind::Wait);
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let waited = began.elapsed().as_millis();
-    inner.happens(if again.is_none() { "busy" } else { "held" });
+    inner.happens(if again.is_none() { EventKind::Busy } else { EventKind::Held });
 
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
     lab.say(message!("run-reentrant-step-2", waited, holder));
     lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
     guards.release().await;
-    outer.happens("release");
+    outer.happens(EventKind::Release);
     lab.record_lane(outer);
     lab.record_lane(inner);
 

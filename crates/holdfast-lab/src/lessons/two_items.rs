@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{Lane, LessonResult, Scenario, acquire, lock_client, order_of};
 use holdfast_base::messages::{Text, message};
 use holdfast_shop::Sku;
+use holdfast_story::EventKind;
 
 const PAIRS: usize = 12;
 /// Of Postgres, which lock the two rows in opposite order.
@@ -105,10 +106,11 @@ fn is_deadlock(outcome: &Result<(), sqlx::Error>) -> bool {
 
 async fn lock_row(tx: &mut PgConnection, sku: &Sku, lane: &mut Lane) -> Result<(), sqlx::Error> {
     let key = sku.lock_key();
-    lane.happens_to(&key, "wait");
+    lane.happens_to(&key, EventKind::Wait);
     let row = sqlx::query("select from items where sku = $1 for no key update");
     let locked = row.bind(sku.as_str()).execute(tx).await.map(drop);
-    lane.happens_to(&key, if locked.is_ok() { "held" } else { "busy" });
+    let kind = if locked.is_ok() { EventKind::Held } else { EventKind::Busy };
+    lane.happens_to(&key, kind);
     locked
 }
 

@@ -19,13 +19,14 @@ use uuid::Uuid;
 use super::model::RaceRequest;
 use crate::headers::{LabHeaders, PAUSE, WORK_MS};
 use crate::request::{LabResponse, command_headers, format_request, order_of};
-use crate::run::{ArmResult, Lane, LaneEvent, RunResult};
+use crate::run::{ArmResult, Lane, RunResult};
 use holdfast_lock::clock::monotonic_us;
 use holdfast_services::load;
 use holdfast_shop::model::Item;
 use holdfast_shop::probe::PausedRequest;
 use holdfast_shop::store::items;
 use holdfast_shop::{Shop, Sku, audit};
+use holdfast_story::{Event, EventKind};
 
 /// Upper bound of a race, from the first request to the last response.
 pub const RACE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,7 +47,7 @@ const ARRIVALS: Duration = Duration::from_millis(40);
 const CROWD_WORK_MS: u64 = 2;
 /// Number of buyers of which all events are kept; of a crowd, only these.
 const FULL_LANES: usize = 8;
-const CROWD_EVENTS: [&str; 2] = ["read", "write"];
+const CROWD_EVENTS: [EventKind; 2] = [EventKind::Read, EventKind::Write];
 const PRICE_CENTS: i64 = 9_900;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl RunningRace<'_> {
         for order in orders {
             let mut lane = answered(order, self.deadline).await.since(begin_us);
             if usize::from(buyers) > FULL_LANES {
-                lane.events.retain(|event| CROWD_EVENTS.contains(&event.event.as_str()));
+                lane.events.retain(|event| CROWD_EVENTS.contains(&event.kind));
             }
             lanes.push(lane);
         }
@@ -239,20 +240,20 @@ async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
     let mut lane = lane.answered(&response, at_us);
     let shift = clock_shift(&lane.events, lane.sent_us, at_us);
     for event in &mut lane.events {
-        event.t_us = event.t_us.saturating_add_signed(shift);
+        event.at_us = event.at_us.saturating_add_signed(shift);
     }
     lane
 }
 
 /// Returns the correction of a replica's clock. A replica on another machine has a monotonic clock
 /// of its own: its events are moved into the middle between request and response.
-fn clock_shift(trace: &[LaneEvent], sent_us: u64, answered_us: u64) -> i64 {
+fn clock_shift(trace: &[Event<()>], sent_us: u64, answered_us: u64) -> i64 {
     let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return 0 };
-    if first.t_us >= sent_us && last.t_us <= answered_us {
+    if first.at_us >= sent_us && last.at_us <= answered_us {
         return 0;
     }
 
-    let shift = middle(sent_us, answered_us) - middle(first.t_us, last.t_us);
+    let shift = middle(sent_us, answered_us) - middle(first.at_us, last.at_us);
     i64::try_from(shift).unwrap_or(0)
 }
 
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn foreign_clock_is_moved_between_request_and_response() {
-        let event = |t_us| LaneEvent::new(t_us, "read");
+        let event = |at_us| Event::new((), at_us, EventKind::Read);
         assert_eq!(clock_shift(&[event(110), event(190)], 100, 200), 0);
         assert_eq!(clock_shift(&[event(5_000), event(5_020)], 100, 200), 150 - 5_010);
         assert_eq!(clock_shift(&[], 100, 200), 0);

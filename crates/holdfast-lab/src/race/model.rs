@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::run::{LabRun, LabRunState, Lane, LaneEvent, RunRequest};
+use crate::run::{DescribedEvent, LabRun, LabRunState, Lane, RunRequest};
 use holdfast_base::messages::{Message, message};
 use holdfast_shop::Strategy;
+use holdfast_story::{Event, EventKind};
 
 pub const MAX_RACE_BUYERS: u16 = 200;
 const MAX_RACE_STOCK: i64 = 1_000;
@@ -108,7 +109,8 @@ pub struct RaceLane {
     /// `sold`, `sold-out`, `no-answer` within the time of the race, or another problem type.
     pub result: String,
     /// The trace, from `sent` to `answered`, which are the buyer's own.
-    pub events: Vec<LaneEvent>,
+    #[schema(value_type = Vec<DescribedEvent>)]
+    pub events: Vec<Event<()>>,
 }
 
 /// Two recorded races, which a page without scripts shows: responses of `GET /api/race/{id}`, which
@@ -160,9 +162,9 @@ impl RaceResult {
     pub fn doubled_lanes(&self) -> impl Iterator<Item = &RaceLane> {
         let mut sold: Vec<&RaceLane> =
             self.lanes.iter().filter(|lane| lane.result == SOLD).collect();
-        sold.sort_by_key(|lane| lane.at("write"));
+        sold.sort_by_key(|lane| lane.at(&EventKind::Write));
         let mut used = BTreeSet::new();
-        sold.into_iter().filter(move |lane| !used.insert(lane.value_at("read")))
+        sold.into_iter().filter(move |lane| !used.insert(lane.value_at(&EventKind::Read)))
     }
 }
 
@@ -173,10 +175,9 @@ impl RaceLane {
             _ => lane.problem.as_deref().unwrap_or(NO_ANSWER),
         };
 
-        let mut events = vec![LaneEvent::new(lane.sent_us, "sent")];
-        events
-            .extend(lane.events.into_iter().map(|event| LaneEvent { key: String::new(), ..event }));
-        events.extend(lane.answered_us.map(|t_us| LaneEvent::new(t_us, "answered")));
+        let mut events = vec![Event::new((), lane.sent_us, EventKind::Sent)];
+        events.extend(lane.events.into_iter().map(|event| Event { key: String::new(), ..event }));
+        events.extend(lane.answered_us.map(|at_us| Event::new((), at_us, EventKind::Answered)));
 
         Self {
             buyer: lane.label.english(),
@@ -186,16 +187,16 @@ impl RaceLane {
         }
     }
 
-    pub fn event(&self, name: &str) -> Option<&LaneEvent> {
-        self.events.iter().find(|event| event.event == name)
+    pub fn event(&self, kind: &EventKind) -> Option<&Event<()>> {
+        self.events.iter().find(|event| event.kind == *kind)
     }
 
-    pub fn at(&self, name: &str) -> Option<u64> {
-        self.event(name).map(|event| event.t_us)
+    pub fn at(&self, kind: &EventKind) -> Option<u64> {
+        self.event(kind).map(|event| event.at_us)
     }
 
-    pub fn value_at(&self, name: &str) -> Option<i64> {
-        self.event(name).and_then(|event| event.value)
+    pub fn value_at(&self, kind: &EventKind) -> Option<i64> {
+        self.event(kind).and_then(Event::number)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::statement::statement;
-use crate::run::{Lane, LaneEvent};
+use crate::run::Lane;
 use holdfast_base::messages::Language;
 use holdfast_shop::Strategy;
 use holdfast_shop::probe::Point;
@@ -20,20 +20,17 @@ pub struct TracedRequest<'a> {
     pub strategy: Option<&'a Strategy>,
 }
 
-/// An event with the key of the lock that it concerns.
-type Keyed<'a> = (Event, &'a str);
-
 /// Returns the timeline of requests, with what follows from their events.
 pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeline {
-    let events: Vec<&LaneEvent> =
+    let events: Vec<&Event<()>> =
         requests.iter().flat_map(|request| &request.lane.events).collect();
-    let has_lock = events.iter().any(|event| event.event == Point::Held.name());
+    let has_lock = events.iter().any(|event| event.kind == EventKind::Held);
     let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
     keys.remove("");
     let shared = shared_keys(requests);
 
     let mut lanes = Vec::with_capacity(requests.len());
-    let mut keyed: Vec<Keyed<'_>> = Vec::new();
+    let mut all: Vec<Event> = Vec::new();
     for (place, request) in requests.iter().enumerate() {
         lanes.push(TimelineLane {
             name: request.lane.label.text(language),
@@ -43,18 +40,18 @@ pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeli
         let own = request.lane.idempotency_key;
         let key = shared.iter().find(|(shared, _)| Some(*shared) == own);
         let key = key.map(|(_, name)| name.as_str());
-        keyed.extend(request.events(place, has_lock, keys.len() > 1, key));
+        all.extend(request.events(place, has_lock, keys.len() > 1, key));
     }
 
-    keyed.sort_by_key(|(event, _)| event.at_us);
-    let first_us = keyed.first().map_or(0, |(event, _)| event.at_us);
-    for (event, _) in &mut keyed {
+    all.sort_by_key(|event| event.at_us);
+    let first_us = all.first().map_or(0, |event| event.at_us);
+    for event in &mut all {
         event.at_us -= first_us;
     }
 
     let actors: BTreeSet<usize> =
         (0..requests.len()).filter(|place| requests[*place].lane.is_actor()).collect();
-    let events = with_gone_locks(keyed, &lanes, &actors);
+    let events = with_gone_locks(all, &lanes, &actors);
     let mut timeline = Timeline { lanes, events };
     // The losses of a load are known from its ledger.
     if requests.iter().all(|request| request.lane.arm.is_none()) {
@@ -63,7 +60,7 @@ pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeli
     timeline
 }
 
-impl<'a> TracedRequest<'a> {
+impl TracedRequest<'_> {
     /// `shared_key` names its idempotency key if another request has it too.
     fn events(
         &self,
@@ -71,37 +68,37 @@ impl<'a> TracedRequest<'a> {
         has_lock: bool,
         names_keys: bool,
         shared_key: Option<&str>,
-    ) -> Vec<Keyed<'a>> {
+    ) -> Vec<Event> {
         let lane = self.lane;
-        let mut events: Vec<Keyed<'a>> = Vec::with_capacity(lane.events.len() + 2);
+        let mut events: Vec<Event> = Vec::with_capacity(lane.events.len() + 2);
         if !lane.is_actor() {
-            events.push((Event::without_detail(place, lane.sent_us, EventKind::Sent), ""));
+            events.push(Event::new(place, lane.sent_us, EventKind::Sent));
         }
 
         let is_autocommit = commits_before_write(&lane.events);
-        let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
+        let is_read = lane.events.iter().any(|event| event.kind == EventKind::Read);
         let counts = self.strategy.is_some_and(Strategy::counts_in_redis);
         for traced in &lane.events {
             let may_wait = has_lock || !is_read && !counts;
-            let kind = self.kind(&traced.event, may_wait, is_autocommit);
+            let kind = self.kind(&traced.kind, may_wait, is_autocommit);
             // What became of the lock has been said.
-            if kind == EventKind::Release && events.last().is_some_and(|last| is_end(&last.0)) {
+            if kind == EventKind::Release && events.last().is_some_and(is_end) {
                 continue;
             }
             let detail = self.detail(traced, &kind, names_keys);
-            events.push((Event { lane: place, at_us: traced.t_us, kind, detail }, &traced.key));
+            events.push(Event { kind, detail, ..traced.clone().on(place) });
         }
 
-        events.extend(self.response(place).map(|event| (event, "")));
-        for (event, _) in &mut events {
+        events.extend(self.response(place));
+        for event in &mut events {
             event.detail.shared_key = shared_key.map(str::to_owned);
         }
         measure_pauses(&mut events);
         events
     }
 
-    fn kind(&self, name: &str, has_lock: bool, is_autocommit: bool) -> EventKind {
-        let kind = EventKind::of_trace(name, has_lock, is_autocommit);
+    fn kind(&self, traced: &EventKind, has_lock: bool, is_autocommit: bool) -> EventKind {
+        let kind = traced.in_request(has_lock, is_autocommit);
         let compares = self.strategy.is_none_or(|it| !DELETES_BLINDLY.contains(&it.name));
         if kind == EventKind::Lost && !compares { EventKind::Absent } else { kind }
     }
@@ -115,37 +112,27 @@ impl<'a> TracedRequest<'a> {
                 problem: lane.problem.clone(),
                 ..Detail::default()
             };
-            return Some(Event { lane: place, at_us, kind: EventKind::Answered, detail });
+            return Some(Event { detail, ..Event::new(place, at_us, EventKind::Answered) });
         }
 
-        let is_explained = lane.events.iter().any(|event| {
-            let kind = EventKind::of_trace(&event.event, true, false);
-            matches!(kind, EventKind::Killed | EventKind::Disconnected)
-        });
-        let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
-        let broken = Event::without_detail(place, last_us, EventKind::Broken);
+        let is_explained = lane
+            .events
+            .iter()
+            .any(|event| matches!(event.kind, EventKind::Killed | EventKind::Disconnected));
+        let last_us = lane.events.last().map_or(lane.sent_us, |event| event.at_us);
+        let broken = Event::new(place, last_us, EventKind::Broken);
         (!lane.is_actor() && !is_explained).then_some(broken)
     }
 
-    fn detail(&self, traced: &LaneEvent, kind: &EventKind, names_key: bool) -> Detail {
-        let is_money = traced.key.starts_with("{user:");
-        let value = traced.value.map(|value| match kind {
-            EventKind::Expired => Value::Ms(value.unsigned_abs()),
-            EventKind::Stale | EventKind::Committed => Value::Units(value),
-            _ if is_money => Value::Cents(value),
-            _ => Value::Units(value),
-        });
-
+    fn detail(&self, traced: &Event<()>, kind: &EventKind, names_key: bool) -> Detail {
         let point = match kind {
             EventKind::Foreign | EventKind::Lost | EventKind::Absent => Some(Point::Release),
-            _ => Point::named(&traced.event),
+            _ => Point::named(traced.kind.as_str()),
         };
         let mut detail = Detail {
-            value,
-            fence: traced.fence,
             key: (names_key && !traced.key.is_empty()).then(|| short_key(&traced.key)),
             is_loss: self.is_duplicate && point == Some(Point::Write),
-            ..Detail::default()
+            ..traced.detail.clone()
         };
         if let (Some(strategy), Some(point)) = (self.strategy, point) {
             detail.statement = statement(strategy, point, &detail);
@@ -164,14 +151,14 @@ fn is_end(event: &Event) -> bool {
 }
 
 /// Adds to the events of a lane how long it was paused, or worked, if it went on.
-fn measure_pauses(events: &mut [Keyed<'_>]) {
+fn measure_pauses(events: &mut [Event]) {
     for index in 0..events.len() {
         let (pauses, rest) = events.split_at_mut(index + 1);
-        let Some((pause, _)) = pauses.last_mut() else { continue };
+        let Some(pause) = pauses.last_mut() else { continue };
         if matches!(pause.kind, EventKind::Paused | EventKind::Works) {
             let is_end = |kind| matches!(kind, &EventKind::Resumed | &EventKind::Worked);
-            let end = rest.iter().find(|(event, _)| is_end(&event.kind));
-            let length_us = end.map(|(end, _)| end.at_us.saturating_sub(pause.at_us));
+            let end = rest.iter().find(|event| is_end(&event.kind));
+            let length_us = end.map(|end| end.at_us.saturating_sub(pause.at_us));
             pause.detail.value = length_us.map(|us| Value::Ms(us.saturating_add(500) / 1_000));
         }
     }
@@ -194,10 +181,10 @@ fn shared_keys(requests: &[TracedRequest<'_>]) -> Vec<(Uuid, String)> {
 }
 
 /// Returns whether the write commits itself: it then passes the point of the commit before.
-fn commits_before_write(events: &[LaneEvent]) -> bool {
-    let points = events.iter().filter_map(|event| Point::named(&event.event));
-    let mut points = points.filter(|point| matches!(point, Point::Write | Point::Commit));
-    points.next() == Some(Point::Commit)
+fn commits_before_write(events: &[Event<()>]) -> bool {
+    let mut kinds = events.iter().map(|event| &event.kind);
+    let first = kinds.find(|kind| matches!(kind, EventKind::Write | EventKind::Commit));
+    first == Some(&EventKind::Commit)
 }
 
 /// Shortens a key to its kind and its name's last five characters: `sku …d6061`.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 
 use crate::Timeline;
-use crate::event::EventKind;
+use crate::kind::EventKind;
 
 pub use overlaps::Overlap;
 

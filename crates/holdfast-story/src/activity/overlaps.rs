@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Timeline;
-use crate::event::{Event, EventKind, Value};
+use crate::event::{Event, Value};
+use crate::kind::EventKind;
 
 /// A time in which several lanes worked on one value.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::{Detail, Event, TimelineLane, Value};
 
 fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
     let detail = Detail { value: value.map(Value::Units), ..Detail::default() };
-    Event { lane, at_us, kind, detail }
+    Event { detail, ..Event::new(lane, at_us, kind) }
 }
 
 fn timeline(events: Vec<Event>) -> Timeline {

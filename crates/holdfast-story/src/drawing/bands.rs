@@ -95,7 +95,7 @@ mod tests {
 
     fn read(lane: usize, value: i64) -> Event {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-        Event { lane, at_us: 0, kind: EventKind::Read, detail }
+        Event { detail, ..Event::new(lane, 0, EventKind::Read) }
     }
 
     /// Each band tells who read what, and no text covers another one in its row.

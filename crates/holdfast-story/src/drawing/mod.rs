@@ -18,7 +18,8 @@ use self::bands::BandText;
 use self::labels::{Label, WIDTHS, Wanted};
 use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, ROW_HEIGHT, SCROLLED, SMALL, Size};
 use crate::activity::{Activity, LaneState, Overlap};
-use crate::event::{Event, EventKind};
+use crate::event::Event;
+use crate::kind::EventKind;
 use crate::{Timeline, TimelineLane};
 use holdfast_base::messages::Language;
 

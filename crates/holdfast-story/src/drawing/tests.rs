@@ -6,7 +6,7 @@ use strum::IntoEnumIterator as _;
 
 fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
     let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-    Event { lane, at_us, kind, detail }
+    Event { detail, ..Event::new(lane, at_us, kind) }
 }
 
 /// Turns of eight clients, with a minute between the tenth and the eleventh event.

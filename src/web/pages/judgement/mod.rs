@@ -5,7 +5,6 @@
 //! from the file of a visitor: it is shown as text. Tests: `tests/pages/judged.rs`.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 
 use askama::Template;
 use time::OffsetDateTime;
@@ -18,11 +17,9 @@ use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use holdfast_judge::columns::Column;
 use holdfast_judge::course::{self, CheckHead, CheckResult};
-use holdfast_judge::report::{
-    self, ClientId, FaultReport, Judgement, REDIS, REDIS_REPLICA, Violation, ViolationKind,
-};
+use holdfast_judge::report::{FaultReport, Judgement, Violation, ViolationKind};
 use holdfast_judge::verdict::Statement;
-use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane, Value};
+use holdfast_story::Drawing;
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -155,7 +152,7 @@ impl<'a> JudgementView<'a> {
         }
         self.drawn.set(drawn);
 
-        let mut timeline = timeline(&violation.events);
+        let mut timeline = violation.timeline();
         let overlaps = timeline.overlaps(violation.kind == ViolationKind::Overlap);
         timeline.put_involved_lanes_first(&overlaps);
         let drawing = Drawing::scrolled(timeline, overlaps, self.language);
@@ -173,60 +170,13 @@ pub fn about(fault: &FaultReport, language: Language) -> Option<String> {
     fault.fault().map(|fault| fault.about(language))
 }
 
-/// Returns events in order of time, with a lane per client and below them one per server, and with
-/// the writes marked that lost an update.
-fn timeline(events: &[report::Event]) -> Timeline {
-    // A file may name any server.
-    let owner = |event: &report::Event| match event.server.as_deref() {
-        None => (None, event.id),
-        Some(REDIS_REPLICA) => (Some(REDIS_REPLICA), ClientId::default()),
-        Some(_) => (Some(REDIS), ClientId::default()),
-    };
-
-    let owners: BTreeSet<_> = events.iter().map(owner).collect();
-    let owners: Vec<_> = owners.into_iter().collect();
-    let lane = |(server, client): &(Option<&str>, ClientId)| TimelineLane {
-        name: server.map_or_else(|| client.to_string(), str::to_owned),
-        ..Default::default()
-    };
-
-    let event = |event: &report::Event| Event {
-        lane: owners.partition_point(|it| *it < owner(event)),
-        at_us: (event.t_ms * 1_000.0).round() as u64,
-        kind: event_kind(&event.event),
-        detail: Detail {
-            value: event.value.map(Value::Units),
-            fence: event.fence,
-            ..Detail::default()
-        },
-    };
-
-    let mut timeline = Timeline {
-        lanes: owners.iter().map(lane).collect(),
-        events: events.iter().map(event).collect(),
-    };
-
-    timeline.events.sort_by_key(|event| event.at_us);
-    timeline.mark_stale_writes();
-    timeline
-}
-
-/// Returns the kind of an event that the judge names in the words of its protocol.
-fn event_kind(name: &str) -> EventKind {
-    match name {
-        "ask" => EventKind::Wait,
-        "granted" => EventKind::Held,
-        "released" => EventKind::Release,
-        "continued" => EventKind::Resumed,
-        other => other.parse().unwrap_or_else(|_| EventKind::Other(other.to_owned())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use holdfast_base::message;
     use holdfast_base::messages::Message;
     use holdfast_judge::fault::Fault;
+    use holdfast_judge::report::Repeats;
+    use holdfast_story::EventKind;
 
     use super::*;
 
@@ -302,7 +252,7 @@ mod tests {
     fn repeated_fault_shows_its_runs() {
         let mut judgement = judgement();
         let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
-        let repeats = report::Repeats { runs: 10, lost: 9, lost_with_fence: 0, seed: 12 };
+        let repeats = Repeats { runs: 10, lost: 9, lost_with_fence: 0, seed: 12 };
         pause.repeats = Some(repeats);
         let page = render(&judgement, Language::English);
         let pause = row(&page, "safety-title", "pause");
@@ -311,7 +261,7 @@ mod tests {
         // The run that is shown lost an update with the fence only.
         let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
         pause.lost_updates = 0;
-        pause.repeats = Some(report::Repeats { lost_with_fence: 1, ..repeats });
+        pause.repeats = Some(Repeats { lost_with_fence: 1, ..repeats });
         let page = render(&judgement, Language::English);
         assert!(page.contains("Loses updates under 3 of 9 faults"), "{page}");
         assert!(page.contains("updates are still lost under pause<"), "{page}");
@@ -412,34 +362,12 @@ mod tests {
             for violation in &mut fault.violations {
                 violation.kind = ViolationKind::Other(attack.to_owned());
                 attack.clone_into(&mut violation.text);
-                violation.events.iter_mut().for_each(|event| event.event = attack.to_owned());
+                let events = violation.events.iter_mut();
+                events.for_each(|event| event.kind = EventKind::named(attack));
             }
         }
         let page = render(&judgement, Language::English);
         assert!(!page.contains("<script") && !page.contains("alert(1)</"), "{page}");
         assert_eq!(page.matches("</style>").count(), 1);
-    }
-
-    #[test]
-    fn servers_have_lanes_of_their_own() {
-        let event = |t_ms: f64, server: Option<&str>, event: &str| report::Event {
-            t_ms,
-            id: ClientId { worker: 0, client: 3 },
-            server: server.map(str::to_owned),
-            event: event.to_owned(),
-            value: None,
-            fence: None,
-        };
-        let events = [
-            event(1.0, None, "granted"),
-            event(2.0, Some(REDIS), "killed"),
-            event(3.0, Some(REDIS_REPLICA), "promoted"),
-            event(4.0, Some("<b>another</b>"), "flushed"),
-        ];
-        let timeline = timeline(&events);
-        let lanes: Vec<&str> = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
-        assert_eq!(lanes, ["w0 c3", "Redis", "Redis replica"]);
-        let of: Vec<usize> = timeline.events.iter().map(|event| event.lane).collect();
-        assert_eq!(of, [0, 1, 2, 1]);
     }
 }

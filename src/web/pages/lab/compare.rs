@@ -7,10 +7,10 @@ use super::views;
 use crate::web::pages::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::Lesson;
-use holdfast_lab::run::{ArmResult, LabRun, Lane, LaneEvent};
+use holdfast_lab::run::{ArmResult, LabRun, Lane};
 use holdfast_lab::timeline::{TracedRequest, timeline_of};
 use holdfast_shop::Strategy;
-use holdfast_story::Drawing;
+use holdfast_story::{Drawing, Event, EventKind, Value};
 
 /// Id of the scene that compares.
 const SCENE: &str = "compare";
@@ -20,12 +20,13 @@ const MAX_ORDERS: i64 = 10_000;
 /// Turns may overlap where nothing makes them wait; then they take several lanes.
 const MAX_LANES: usize = 3;
 /// What is drawn of a turn, in the order of a trace.
-const DRAWN: [&str; 5] = ["held", "read", "write", "committed", "release"];
+const DRAWN: [EventKind; 5] =
+    [EventKind::Held, EventKind::Read, EventKind::Write, EventKind::Committed, EventKind::Release];
 
 /// What was done under one lock, with one commit.
 struct Turn<'a> {
     lanes: Vec<&'a Lane>,
-    events: Vec<LaneEvent>,
+    events: Vec<Event<()>>,
 }
 
 pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
@@ -71,7 +72,7 @@ fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<Turn<'a>> {
         let same = turns.iter_mut().find(|turn| {
             let first = turn.lanes[0];
             let it = self::committed(first);
-            first.replica == lane.replica && it.is_some_and(|it| it.t_us == committed.t_us)
+            first.replica == lane.replica && it.is_some_and(|it| it.at_us == committed.at_us)
         });
         match same {
             Some(turn) => turn.lanes.push(lane),
@@ -85,8 +86,8 @@ fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<Turn<'a>> {
     turns
 }
 
-fn committed(lane: &Lane) -> Option<&LaneEvent> {
-    lane.events.iter().find(|event| event.event == "committed")
+fn committed(lane: &Lane) -> Option<&Event<()>> {
+    lane.events.iter().find(|event| event.kind == EventKind::Committed)
 }
 
 impl Turn<'_> {
@@ -97,12 +98,12 @@ impl Turn<'_> {
 
     /// A file may be anybody's, so the number is bounded.
     fn told_orders(&self) -> Option<i64> {
-        let orders = committed(self.lanes[0])?.value?;
+        let orders = committed(self.lanes[0])?.number()?;
         Some(orders.clamp(1, MAX_ORDERS))
     }
 
     fn began_us(&self) -> u64 {
-        self.events.first().map_or(u64::MAX, |event| event.t_us)
+        self.events.first().map_or(u64::MAX, |event| event.at_us)
     }
 
     fn into_lane(self, arm: &ArmResult, language: Language) -> Lane {
@@ -124,23 +125,26 @@ impl Turn<'_> {
     /// Makes one request of the orders, all of which take the same: it reads what the first one
     /// reads, and writes what the last one leaves.
     fn merge(&mut self) {
-        let value = |lane: &Lane, name: &str| {
-            lane.events.iter().find(|event| event.event == name).and_then(|event| event.value)
+        let value = |lane: &Lane, kind: EventKind| {
+            lane.events.iter().find(|event| event.kind == kind).and_then(Event::number)
         };
-        self.lanes.sort_by_key(|lane| std::cmp::Reverse(value(lane, "write")));
+        self.lanes.sort_by_key(|lane| std::cmp::Reverse(value(lane, EventKind::Write)));
         let first = self.lanes[0];
-        let left = value(first, "read").zip(value(first, "write")).map(|(read, written)| {
+        let left = value(first, EventKind::Read).zip(value(first, EventKind::Write));
+        let left = left.map(|(read, written)| {
             read.saturating_sub(read.saturating_sub(written).saturating_mul(self.orders()))
         });
 
         // The keys and fences of two strategies are not compared.
-        let drawn = first.events.iter().filter(|event| DRAWN.contains(&event.event.as_str()));
-        let plain =
-            drawn.map(|event| LaneEvent { key: String::new(), fence: None, ..event.clone() });
-        self.events = plain.collect();
-        let write = self.events.iter_mut().find(|event| event.event == "write");
+        let drawn = first.events.iter().filter(|event| DRAWN.contains(&event.kind));
+        self.events = drawn.cloned().collect();
+        for event in &mut self.events {
+            event.key.clear();
+            event.detail.fence = None;
+        }
+        let write = self.events.iter_mut().find(|event| event.kind == EventKind::Write);
         if let Some(write) = write {
-            write.value = left;
+            write.detail.value = left.map(Value::Units);
         }
     }
 }
@@ -161,7 +165,7 @@ impl DrawnArm {
         for turn in turns {
             let orders = turn.orders();
             let is_free = |lane: &&mut Lane| {
-                lane.events.last().is_none_or(|last| last.t_us <= turn.began_us())
+                lane.events.last().is_none_or(|last| last.at_us <= turn.began_us())
             };
 
             if let Some(lane) = drawn.lanes.iter_mut().find(is_free) {

@@ -260,7 +260,7 @@ impl<'a> Group<'a> {
 }
 
 fn end(lane: &Lane) -> u64 {
-    let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+    let last = lane.events.last().map_or(lane.sent_us, |event| event.at_us);
     lane.answered_us.unwrap_or(last).max(last)
 }
 
