@@ -214,11 +214,12 @@ pub struct ConnectionPhase {
 #[derive(Debug)]
 pub struct RequestInProgress(Rc<ConnectionPhase>);
 
-/// The phase of a new connection: its first head is due.
+/// The phase of a new connection. Clients keep some in reserve: one that never sends anything is
+/// closed silently, as an idle one is. A response that nobody asked for would be an error to them.
 impl Default for ConnectionPhase {
     fn default() -> Self {
         let since = Cell::new(Instant::now());
-        Self { phase: Cell::new(Phase::Head), since, send_by: Cell::default() }
+        Self { phase: Cell::new(Phase::Idle), since, send_by: Cell::default() }
     }
 }
 

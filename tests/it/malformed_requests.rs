@@ -109,9 +109,11 @@ async fn idle_connection_is_closed_silently() {
         let mut connection = send_raw(&shop, 0, &format!("{HEALTH}GET /heal")).await;
         read_to_end(&mut connection).await
     };
-    let (idle, early) = futures_util::join!(idle, early);
+    let unused = async { read_to_end(&mut send_raw(&shop, 0, "").await).await };
+    let (idle, early, unused) = futures_util::join!(idle, early, unused);
     for responses in [idle, early] {
         assert_eq!(responses.matches("HTTP/1.1 ").count(), 1, "{responses}");
     }
+    assert_eq!(unused, "");
     assert!(began.elapsed() < MAX_HEAD_TIME, "{:?}", began.elapsed());
 }
