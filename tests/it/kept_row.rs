@@ -202,6 +202,9 @@ async fn settings_changed_by_hand_hold_for_the_next_order() {
             let by_hand: bool =
                 sqlx::query_scalar(by_hand).bind(&sku).fetch_one(&shop.pool).await.unwrap();
             assert_eq!(by_hand, reply.status == 201, "{change}: {reply}");
+            if change.contains("price_cents") {
+                assert_eq!(reply.body["lines"][0]["unit_price_cents"], 25_000, "{reply}");
+            }
             if unread(&shop, "refused").await > refused {
                 break;
             }
