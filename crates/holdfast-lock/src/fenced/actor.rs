@@ -113,8 +113,8 @@ impl KeyActor {
                 let response = self.raise_fence(&id, floor).await;
                 let _ = responder.send(response);
             }
-            Message::Granted { id, grant } => self.handle_grant(&id, grant).await,
-            Message::RemoteWaiter => {
+            Message::Granted { id, grant, .. } => self.handle_grant(&id, grant).await,
+            Message::RemoteWaiter { .. } => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
                         monotonic_us(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::protocol::Grant;
+use super::shared::HintPlace;
 use crate::clock;
 #[cfg(test)]
 use crate::seeded::{Bug, is_seeded};
@@ -210,9 +211,12 @@ pub(super) enum Message {
     Granted {
         id: String,
         grant: Grant,
+        _place: HintPlace,
     },
     /// Another process waits for the lock that this process holds.
-    RemoteWaiter,
+    RemoteWaiter {
+        _place: HintPlace,
+    },
     /// A waiter may have left.
     WaiterLeft,
     /// The locks are closed: what is held is released under its guard.

@@ -1,9 +1,10 @@
 //! Subscription to this process's channel, on which scripts of other processes publish.
 //!
-//! Every message is a hint: a lost message costs one poll. In a Cluster, a plain channel reaches
+//! Every message is a hint: a lost message costs one poll. Those that find no place in the inboxes,
+//! or are too long to be a script's, are dropped. In a Cluster, a plain channel reaches
 //! all nodes, so that the keys that others wait for get sharded ones.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::guard::Message;
@@ -17,6 +18,9 @@ use crate::time::sleep;
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause before reconnecting: without messages, waiters poll.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Longest id of an acquisition; those of [`KeyActor::new_id`](super::actor::KeyActor::new_id) have
+/// about half as many.
+const MAX_ID_BYTES: usize = 128;
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
@@ -59,12 +63,11 @@ async fn receive(
             Err(error) => return tracing::debug!(%error, "the channel of grants broke"),
         };
         let Some(shared) = shared.upgrade() else { return };
-        if let Some((key, message)) = parse(&payload) {
+        if let Some(key) = pass_on(&payload, &shared) {
             // The next one need not reach all nodes.
             if let Some(channel) = sharded_channel(channel, key) {
                 sharded.subscribe(&channel);
             }
-            shared.notify(key, message);
         }
     }
 }
@@ -72,22 +75,80 @@ async fn receive(
 async fn pass_on_sharded_messages(mut receiver: MessageReceiver, shared: &Weak<Shared>) {
     while let Some(payload) = receiver.recv().await {
         let Some(shared) = shared.upgrade() else { return };
-        if let Some((key, message)) = parse(&payload) {
-            shared.notify(key, message);
-        }
+        pass_on(&payload, &shared);
     }
+}
+
+/// Passes a message that a script published to the actor of its key. Returns the key, or `None` for
+/// anything else.
+fn pass_on<'a>(payload: &'a str, shared: &Shared) -> Option<&'a str> {
+    let (key, hint) = parse(payload)?;
+    let place = Arc::clone(&shared.hint_places).try_acquire_owned();
+
+    if let Ok(place) = place {
+        let message = match hint {
+            Hint::RemoteWaiter => Message::RemoteWaiter { _place: place },
+            Hint::Granted { id, grant } => {
+                Message::Granted { id: id.to_owned(), grant, _place: place }
+            }
+        };
+        shared.notify(key, message);
+    }
+    Some(key)
+}
+
+enum Hint<'a> {
+    RemoteWaiter,
+    Granted { id: &'a str, grant: Grant },
 }
 
 /// Parses a message that a script published. Returns its key, which comes last because it may
 /// contain spaces, and the message.
-fn parse(payload: &str) -> Option<(&str, Message)> {
+fn parse(payload: &str) -> Option<(&str, Hint<'_>)> {
     let (word, rest) = payload.split_once(' ')?;
     if word == "waiting" {
-        return Some((rest, Message::RemoteWaiter));
+        return Some((rest, Hint::RemoteWaiter));
     }
+
     let [id, fence, remote_waiters, key] = *rest.splitn(4, ' ').collect::<Vec<_>>() else {
         return None;
     };
+    let is_grant = word == "granted" && id.len() <= MAX_ID_BYTES;
     let grant = Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" };
-    (word == "granted").then(|| (key, Message::Granted { id: id.to_owned(), grant }))
+    is_grant.then_some((key, Hint::Granted { id, grant }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::super::FencedLocks;
+    use super::super::shared::MAX_WAITING_HINTS;
+    use super::*;
+    use crate::Settings;
+    use crate::lease::Leases;
+    use crate::process::Process;
+
+    #[tokio::test]
+    async fn flood_of_messages_fills_no_inbox() {
+        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
+        let locks =
+            FencedLocks::new(redis, &Settings::default(), &Process::new(None), Leases::new(None));
+        let shared = &locks.0;
+        // An actor that waits for Redis reads none of its messages.
+        let (sender, mut inbox) = mpsc::unbounded_channel();
+        shared.actors.lock().insert("key".to_owned(), sender);
+
+        for _ in 0..MAX_WAITING_HINTS {
+            pass_on("waiting key", shared);
+            pass_on("granted id 7 0 key", shared);
+        }
+        let long_id = "x".repeat(MAX_ID_BYTES + 1);
+        assert_eq!(pass_on(&format!("granted {long_id} 7 0 key"), shared), None);
+        assert_eq!(inbox.len(), MAX_WAITING_HINTS);
+
+        while inbox.try_recv().is_ok() {}
+        assert_eq!(pass_on("granted id 8 0 key", shared), Some("key"));
+        assert!(matches!(inbox.try_recv(), Ok(Message::Granted { .. })));
+    }
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{Leases, all_of};
@@ -45,7 +45,7 @@ use protocol::Protocol;
 pub use protocol::Timing;
 #[cfg(test)]
 pub(crate) use protocol::script_of;
-use shared::Shared;
+use shared::{MAX_WAITING_HINTS, Shared};
 
 /// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
 /// may be in one already.
@@ -69,6 +69,7 @@ impl FencedLocks {
             leases,
             process: process.id(),
             actors: Mutex::default(),
+            hint_places: Arc::new(Semaphore::new(MAX_WAITING_HINTS)),
             listener: OnceLock::new(),
         });
 

@@ -1,16 +1,23 @@
 //! What the fenced locks of one process share.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::guard::Message;
 use super::protocol::{Protocol, Timing};
 use crate::lease::Leases;
 use crate::observer::Event;
+
+/// Most messages of Redis that wait in the inboxes of this process: anyone who may publish there can
+/// send as many as they like, and an actor that waits for Redis reads none.
+pub(super) const MAX_WAITING_HINTS: usize = 4_096;
+
+/// The place that a message of Redis has in an inbox, until its actor has handled it.
+pub(super) type HintPlace = OwnedSemaphorePermit;
 
 /// The state that the actors and the listener share.
 #[derive(Debug)]
@@ -21,6 +28,8 @@ pub(super) struct Shared {
     /// Begins the ids of this process and names its channel. New with every start.
     pub(super) process: String,
     pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
+    /// The free places for messages of Redis in all inboxes together.
+    pub(super) hint_places: Arc<Semaphore>,
     /// The task that receives the messages of the process's channel.
     pub(super) listener: OnceLock<AbortOnDropHandle<()>>,
 }

@@ -1,4 +1,7 @@
-//! What the searches of admins find: every text that contains what was typed, in whatever case.
+//! What the searches of admins find: every text that contains what was typed, in whatever case and
+//! normal form.
+
+use unicode_normalization::UnicodeNormalization as _;
 
 /// Longest text that is searched for: that of a name.
 const MAX_LENGTH: usize = 200;
@@ -14,8 +17,15 @@ pub fn containing(part: &str) -> Option<String> {
         return None;
     }
 
+    // A name is stored as it was typed: `é` may be one character in it, or two.
+    let composed = in_both_cases(part.trim().nfc());
+    let decomposed = in_both_cases(part.trim().nfd());
+    Some(if composed == decomposed { composed } else { format!("{composed}|{decomposed}") })
+}
+
+fn in_both_cases(part: impl Iterator<Item = char>) -> String {
     let mut pattern = String::new();
-    for letter in part.trim().chars() {
+    for letter in part {
         match (only(letter.to_lowercase()), only(letter.to_uppercase())) {
             (Some(lower), Some(upper)) if lower != upper => {
                 pattern.extend(['[', lower, upper, ']']);
@@ -26,7 +36,7 @@ pub fn containing(part: &str) -> Option<String> {
             _ => pattern.push(letter),
         }
     }
-    Some(pattern)
+    pattern
 }
 
 fn only(mut letters: impl ExactSizeIterator<Item = char>) -> Option<char> {
@@ -38,10 +48,11 @@ mod tests {
     use super::containing;
 
     #[test]
-    fn pattern_has_each_letter_in_both_cases_and_no_operators() {
+    fn pattern_has_each_letter_in_both_cases_and_forms_and_no_operators() {
         for (part, pattern) in [
             (" Tea ", "[tT][eE][aA]"),
-            ("É1", "[éÉ]1"),
+            ("É1", "[éÉ]1|[eE]\u{301}1"),
+            ("E\u{301}1", "[éÉ]1|[eE]\u{301}1"),
             ("50 %_.*(", r"50\ \%\_\.\*\("),
             ("ß锁", "ß锁"),
             ("", ""),
