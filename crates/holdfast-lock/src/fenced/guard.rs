@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::protocol::Grant;
-use super::shared::HintPlace;
 use crate::clock;
 #[cfg(test)]
 use crate::seeded::{Bug, is_seeded};
@@ -190,6 +189,9 @@ pub(super) struct Waiter {
     pub ttl: Duration,
     pub max_hold: Option<Duration>,
 }
+
+/// The place that a message of Redis has in an inbox, until its actor has handled it.
+type HintPlace = OwnedSemaphorePermit;
 
 #[derive(Debug)]
 pub(super) enum Message {

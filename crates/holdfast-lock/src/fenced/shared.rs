@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::guard::Message;
@@ -12,12 +12,9 @@ use super::protocol::{Protocol, Timing};
 use crate::lease::Leases;
 use crate::observer::Event;
 
-/// Most messages of Redis that wait in the inboxes of this process: anyone who may publish there can
-/// send as many as they like, and an actor that waits for Redis reads none.
+/// Most messages of Redis that wait in the inboxes of this process: anyone who may publish there
+/// can send as many as they like, and an actor that waits for Redis reads none.
 pub(super) const MAX_WAITING_HINTS: usize = 4_096;
-
-/// The place that a message of Redis has in an inbox, until its actor has handled it.
-pub(super) type HintPlace = OwnedSemaphorePermit;
 
 /// The state that the actors and the listener share.
 #[derive(Debug)]
