@@ -282,6 +282,11 @@ impl PauseBoard {
         paused.collect()
     }
 
+    /// Returns the point at which a request is paused, and since when.
+    pub fn paused_at(&self, request_id: Uuid) -> Option<(Point, u64)> {
+        self.entries.lock().get(&request_id).map(|entry| (entry.point, entry.since_us))
+    }
+
     /// Resumes a request that has been paused since `since_us`, or since any time for `None`.
     /// Returns `false` if it is not paused, or since another time: at another point.
     #[must_use]

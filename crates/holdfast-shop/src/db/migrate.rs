@@ -28,6 +28,11 @@ pub async fn migrate(url: &str) -> Result<(), Error> {
     Ok(closed?)
 }
 
+/// Returns the text of each migration, in their order.
+pub fn migration_texts() -> impl Iterator<Item = &'static str> {
+    MIGRATIONS.iter().map(|migration| migration.sql.as_str())
+}
+
 fn convert_error(error: MigrateError) -> Error {
     match &error {
         MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => Error::OtherBuild,

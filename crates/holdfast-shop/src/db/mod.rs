@@ -23,7 +23,7 @@ pub use connect::{check_reachable, connect, connect_to_any, pool};
 pub use connection::{Connection, Transaction};
 pub use error::Error;
 pub use error_class::{ErrorClass, classify, violates};
-pub use migrate::migrate;
+pub use migrate::{migrate, migration_texts};
 pub use pool::Pool;
 pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family, message_key};
 pub use sequences::{check_sequences, sequence_queries};

@@ -59,13 +59,14 @@ pub async fn latest_stock_entries(
     before: Option<i64>,
     limit: i64,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    entries!(
-        shop,
-        "stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
+    let entries = sqlx::query_file_as!(
+        LedgerEntry,
+        "src/query/latest_stock_entries.sql",
         sku.as_str(),
         before.unwrap_or(i64::MAX),
         limit,
-    )
+    );
+    Ok(entries.fetch_all(&mut *shop.connection().await?).await?)
 }
 
 /// Returns a user's latest entries before `before`, newest first.

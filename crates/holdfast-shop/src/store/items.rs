@@ -129,11 +129,8 @@ pub async fn insert(
     kind: ItemKind,
     request_id: Uuid,
 ) -> Result<bool, Error> {
-    let inserted = sqlx::query!(
-        "insert into items (sku, name, price_cents, stock, opening, kind, limit_per_user,
-                            description, name_zh)
-         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint, $7::text,
-                 $8::text)",
+    let inserted = sqlx::query_file!(
+        "src/store/insert_item.sql",
         item.sku.as_str(),
         item.name,
         item.price_cents,
@@ -151,15 +148,9 @@ pub async fn insert(
     };
 
     // Version 0, below that of any change: the row starts at version 1.
-    sqlx::query!(
-        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
-         values ($1, 0, $2::bigint, $2, 0, 'opening', $3)",
-        item.sku.as_str(),
-        item.stock,
-        request_id,
-    )
-    .execute(tx)
-    .await?;
+    sqlx::query_file!("src/store/open_ledger.sql", item.sku.as_str(), item.stock, request_id,)
+        .execute(tx)
+        .await?;
 
     Ok(true)
 }

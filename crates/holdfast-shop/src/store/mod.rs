@@ -19,6 +19,7 @@ pub mod place;
 pub mod purge;
 mod purge_lab;
 pub mod read;
+pub mod shared;
 pub mod transition;
 pub mod units;
 
