@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod flags;
 pub mod glossary;
 pub mod log_limit;
+mod message_parts;
 pub mod messages;
 pub mod metrics;
 pub mod output;

@@ -11,12 +11,13 @@ use fluent_bundle::concurrent::FluentBundle;
 use fluent_bundle::{FluentArgs, FluentResource};
 use serde::{Deserialize, Serialize};
 
+pub use crate::message_parts::MessagePart;
 pub use fluent_bundle::FluentValue;
 
 macro_rules! catalogue {
     ($($file:literal),*) => {
-        const ENGLISH: &[&str] = &[$(include_str!(concat!("../../../locales/en/", $file, ".ftl"))),*];
-        const CHINESE: &[&str] = &[$(include_str!(concat!("../../../locales/zh/", $file, ".ftl"))),*];
+        pub(crate) const ENGLISH: &[&str] = &[$(include_str!(concat!("../../../locales/en/", $file, ".ftl"))),*];
+        pub(crate) const CHINESE: &[&str] = &[$(include_str!(concat!("../../../locales/zh/", $file, ".ftl"))),*];
     };
 }
 
