@@ -82,6 +82,7 @@ mod reports;
 mod request_ids;
 mod restore;
 mod scheduler;
+mod scheduler_ends;
 mod sequences;
 mod sessions;
 mod shutdown;

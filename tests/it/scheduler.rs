@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use holdfast_lab::progress::Visitor;
 use holdfast_lab::scheduler_game::{
-    Game, GameError, GameRules, GameView, Games, Level, MAX_TRANSACTIONS, NoRoom, Player, Refusal,
-    playable_named,
+    Game, GameError, GameRules, GameState, Games, Level, MAX_TRANSACTIONS, NoRoom, OrderResult,
+    Player, Refusal, Waits, playable_named,
 };
 use holdfast_shop::UserId;
 use holdfast_shop::probe::{PauseBoard, Point};
@@ -49,8 +49,8 @@ impl TestGame {
         Self { scheduler, game, shop }
     }
 
-    async fn view(&self) -> GameView {
-        self.scheduler.view(&self.game).await.unwrap()
+    async fn state(&self) -> GameState {
+        self.scheduler.state(&self.game).await.unwrap()
     }
 
     /// Steps the requests in this order, each as soon as it can be; `X` ends the lease.
@@ -71,18 +71,18 @@ impl TestGame {
     }
 
     async fn paused_at(&self, who: usize) -> Option<Point> {
-        self.view().await.positions[who].held
+        self.state().await.orders[who].at
     }
 
     /// Steps all requests in turn until each has a response.
-    async fn finish(&self) -> GameView {
+    async fn finish(&self) -> GameState {
         loop {
-            let view = self.view().await;
-            if view.positions.iter().all(|position| position.result.is_some()) {
-                return view;
+            let state = self.state().await;
+            if state.orders.iter().all(|order| order.result.is_some()) {
+                return state;
             }
-            for position in view.positions {
-                let _ = self.scheduler.step(&self.game, position.name, None).await.unwrap();
+            for order in state.orders {
+                let _ = self.scheduler.step(&self.game, order.name, None).await.unwrap();
             }
         }
     }
@@ -93,13 +93,13 @@ async fn six_steps_oversell_without_a_lock() {
     let game = TestGame::begin("none", 2).await;
     assert_eq!(game.paused_at(0).await, Some(Point::Wait));
     game.run_script("ABAAB").await;
-    let view = game.view().await;
-    assert_eq!((view.audit.sold, view.audit.oversold), (1, 0), "five steps are not enough");
+    let state = game.state().await;
+    assert_eq!((state.audit.sold, state.audit.oversold), (1, 0), "five steps are not enough");
     game.run_script("B").await;
-    let view = game.view().await;
-    assert_eq!((view.audit.sold, view.audit.oversold), (2, 1));
-    assert_eq!(view.audit.forks.len(), 1);
-    assert_eq!(view.steps.len(), 6);
+    let state = game.state().await;
+    assert_eq!((state.audit.sold, state.audit.oversold), (2, 1));
+    assert_eq!(state.audit.forks, 1);
+    assert_eq!(state.steps.len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,9 +112,9 @@ async fn second_order_waits_under_a_lock() {
         assert_eq!(game.paused_at(0).await, Some(Point::Read), "{strategy}");
         game.run_script("B").await;
         assert_eq!(game.paused_at(1).await, None, "{strategy}: B waits");
-        let view = game.finish().await;
-        assert_eq!((view.audit.sold, view.audit.oversold), (1, 0), "{strategy}");
-        assert!(view.audit.ok, "{strategy}");
+        let state = game.finish().await;
+        assert_eq!((state.audit.sold, state.audit.oversold), (1, 0), "{strategy}");
+        assert!(state.audit.adds_up(), "{strategy}");
     }
 }
 
@@ -127,23 +127,35 @@ async fn levels_are_solved_in_best_steps() {
         let game = TestGame::with_rules(level.rules().unwrap()).await;
         let (before, last) = script.split_at(script.len() - 1);
         game.run_script(before).await;
-        assert_eq!(game.view().await.reached_at, None, "{level:?}: {:?}", game.view().await.steps);
+        let state = game.state().await;
+        assert_eq!(state.reached_at, None, "{level:?}: {:?}", state.steps);
         game.run_script(last).await;
-        let view = game.view().await;
-        assert_eq!(view.reached_at, Some(level.best_steps()), "{level:?}: {:?}", view.steps);
-        assert_eq!(level.stars(script.len()), 3);
+        let state = game.state().await;
+        assert_eq!(state.reached_at, Some(level.best_steps()), "{level:?}: {:?}", state.steps);
+        assert_eq!(state.stars, 3);
         // Only the server of a lost lock keeps another order waiting, for as long as it believes.
         if let Some(ended) = script.find('X') {
-            let next = &view.steps[ended + 1];
-            assert!(next.at.is_some() != next.waits_for_ended_lease, "{level:?}: {next:?}");
+            let next = &state.steps[ended + 1];
+            let expected = [None, Some(Waits::EndedLease)];
+            assert!(expected.contains(&next.waits_for), "{level:?}: {next:?}");
         }
-        let view = game.finish().await;
+        let state = game.finish().await;
         let oversells = matches!(level, Level::Oversell | Level::UselessLock);
-        assert_eq!(view.audit.oversold, i64::from(oversells), "{level:?}");
-        assert_eq!(view.reached_at, Some(level.best_steps()), "later steps do not count");
-        let newest_first = view.entries.is_sorted_by(|one, other| one.seq > other.seq);
-        assert!(newest_first, "{:?}", view.entries);
+        assert_eq!(state.audit.oversold, i64::from(oversells), "{level:?}");
+        assert_eq!(state.reached_at, Some(level.best_steps()), "later steps do not count");
+        let newest_first = state.entries.is_sorted_by(|one, other| one.seq > other.seq);
+        assert!(newest_first, "{:?}", state.entries);
     }
+}
+
+/// The order that lost its lock has read nothing yet: no write was rejected.
+#[tokio::test(flavor = "multi_thread")]
+async fn stale_read_does_not_reach_the_goal_of_the_fence() {
+    let game = TestGame::with_rules(Level::Fence.rules().unwrap()).await;
+    game.run_script("AXBBBBAA").await;
+    let state = game.state().await;
+    assert_eq!(state.orders[0].result, Some(OrderResult::Stale));
+    assert_eq!((state.orders[0].rejection, state.reached_at), (None, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,9 +164,9 @@ async fn ended_lease_breaks_owner_but_not_fenced() {
         let game = TestGame::begin(strategy, 2).await;
         game.run_script("AABX").await;
         until("B has the lock", async || game.paused_at(1).await == Some(Point::Held)).await;
-        let view = game.finish().await;
-        assert_eq!(view.audit.oversold, oversold, "{strategy}: {:?}", view.steps);
-        assert_eq!(view.audit.sold, 1 + oversold, "{strategy}");
+        let state = game.finish().await;
+        assert_eq!(state.audit.oversold, oversold, "{strategy}: {:?}", state.steps);
+        assert_eq!(state.audit.sold, 1 + oversold, "{strategy}");
     }
 }
 
@@ -162,17 +174,15 @@ async fn ended_lease_breaks_owner_but_not_fenced() {
 async fn undo_replays_all_steps_but_last() {
     let game = TestGame::begin("owner", 2).await;
     game.run_script("AABXBA").await;
-    let (view, held) = (game.view().await, |view: &GameView| {
-        view.positions.iter().map(|order| (order.held, order.last_read())).collect::<Vec<_>>()
-    });
+    let before = game.state().await;
     game.run_script("A").await;
     let again = game.scheduler.undo(&game.game).await.unwrap();
     assert_ne!(again.id, game.game.id);
     assert_ne!(again.sku, game.game.sku, "the orders are new ones");
     assert!(game.scheduler.game(game.game.id).is_none());
-    let replayed = game.scheduler.view(&again).await.unwrap();
-    assert_eq!(held(&replayed), held(&view));
-    assert_eq!(replayed.steps.len(), view.steps.len());
+    let replayed = game.scheduler.state(&again).await.unwrap();
+    assert_eq!(replayed.orders, before.orders);
+    assert_eq!(replayed.steps, before.steps);
     assert!(game.scheduler.undo(&game.game).await.is_err(), "a second click undoes nothing more");
     assert!(game.scheduler.game(again.id).is_some());
 }
@@ -181,9 +191,7 @@ async fn undo_replays_all_steps_but_last() {
 async fn game_stays_if_undo_fails() {
     let game = TestGame::begin("owner", 2).await;
     game.run_script("AABA").await;
-    let held =
-        async || game.view().await.positions.iter().map(|order| order.held).collect::<Vec<_>>();
-    let before = held().await;
+    let before = game.state().await.orders;
     // The new game cannot create its item.
     let mut blocker = game.shop.pool.begin().await.unwrap();
     sqlx::query("lock table items in share mode").execute(&mut *blocker).await.unwrap();
@@ -192,10 +200,10 @@ async fn game_stays_if_undo_fails() {
     assert!(matches!(rejected, GameError::Refused(Refusal::NotReplayed)), "{rejected:?}");
     assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
     assert!(game.scheduler.game(game.game.id).is_some());
-    assert_eq!(held().await, before);
+    assert_eq!(game.state().await.orders, before);
     blocker.rollback().await.unwrap();
     let again = game.scheduler.undo(&game.game).await.unwrap();
-    assert_eq!(game.scheduler.view(&again).await.unwrap().steps.len(), 3);
+    assert_eq!(game.scheduler.state(&again).await.unwrap().steps.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,26 +214,27 @@ async fn steps_of_a_game_are_bounded() {
     assert!(matches!(rejected, Err(GameError::Refused(Refusal::TooManySteps))), "{rejected:?}");
     let rejected = game.scheduler.step(&game.game, 'A', None).await;
     assert!(matches!(rejected, Err(GameError::Refused(Refusal::TooManySteps))), "{rejected:?}");
-    assert_eq!(game.view().await.steps.len(), 100);
+    assert_eq!(game.state().await.steps.len(), 100);
     // Even the longest game can be undone in time.
     let again = game.scheduler.undo(&game.game).await.unwrap();
-    assert_eq!(game.scheduler.view(&again).await.unwrap().steps.len(), 99);
+    assert_eq!(game.scheduler.state(&again).await.unwrap().steps.len(), 99);
 
     let game = TestGame::begin("owner", 2).await;
     let steps = game.finish().await.steps.len();
     let rejected = game.scheduler.expire_lease(&game.game).await;
     assert!(matches!(rejected, Err(GameError::Refused(Refusal::Over))), "{rejected:?}");
-    assert_eq!(game.view().await.steps.len(), steps);
+    assert_eq!(game.state().await.steps.len(), steps);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_click_is_one_step() {
     let game = TestGame::begin("none", 2).await;
-    let since = game.view().await.positions[0].since_us;
+    let since = game.scheduler.pauses(&game.game).get(&'A').copied();
+    assert!(since.is_some());
     assert!(game.scheduler.step(&game.game, 'A', since).await.unwrap());
     assert!(!game.scheduler.step(&game.game, 'A', since).await.unwrap());
     assert_eq!(game.paused_at(0).await, Some(Point::Read));
-    assert_eq!(game.view().await.steps.len(), 1);
+    assert_eq!(game.state().await.steps.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +246,7 @@ async fn new_game_ends_the_previous_one() {
     assert_ne!(again.id, game.game.id);
     assert!(game.scheduler.game(game.game.id).is_none());
     until("the first game is over", async || {
-        game.view().await.positions.iter().all(|position| position.result.is_some())
+        game.state().await.orders.iter().all(|order| order.result.is_some())
     })
     .await;
 }
@@ -270,8 +279,8 @@ async fn thirty_games_hold_no_connection() {
         for who in if game.rules.has_lock() { "AA".chars() } else { "AB".chars() } {
             assert!(games.step(game, who, None).await.unwrap());
         }
-        let view = games.view(game).await.unwrap();
-        assert_eq!(view.positions[0].held, Some(Point::Read), "{}", game.rules.strategy.name);
+        let state = games.state(game).await.unwrap();
+        assert_eq!(state.orders[0].at, Some(Point::Read), "{}", game.rules.strategy.name);
     }
     let transactions = "select count(*) from pg_stat_activity
                          where datname = current_database() and state like 'idle in transaction%'";
@@ -311,7 +320,7 @@ async fn thirty_games_step_and_undo_at_once() {
     println!("{:?}", undone.iter().map(|(_, took)| took).max());
     for ((player, game, steps), (again, _)) in played.iter().zip(undone) {
         let again = again.unwrap();
-        assert_eq!(games.view(&again).await.unwrap().steps.len(), steps - 1);
+        assert_eq!(games.state(&again).await.unwrap().steps.len(), steps - 1);
         let listed: Vec<_> = games.of(player.visitor).iter().map(|game| game.id).collect();
         assert_eq!(listed, [again.id], "in place of {}", game.id);
     }
@@ -326,8 +335,8 @@ async fn transaction_survives_ten_seconds_of_pause() {
                  where datname = current_database() and state = 'idle in transaction'
                    and now() - state_change > interval '10.5 s'";
     until("A was paused for long", async || game.shop.number(idle).await == 1).await;
-    let view = game.finish().await;
-    assert_eq!((view.audit.sold, view.audit.oversold), (1, 0), "{:?}", view.positions);
+    let state = game.finish().await;
+    assert_eq!((state.audit.sold, state.audit.oversold), (1, 0), "{:?}", state.orders);
 }
 
 #[tokio::test(flavor = "multi_thread")]

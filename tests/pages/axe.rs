@@ -127,7 +127,7 @@ fn states_of_participant() -> Vec<PageState> {
         ),
         state("scheduler", "admin", "/lab/scheduler"),
         state("scheduler game", "admin", "/lab/scheduler")
-            .after("document.querySelector('button[value=fence]').click()", "[name='who']"),
+            .after("document.querySelector('button[value=fence]').click()", "#step-A"),
         state("scheduler with an open game", "admin", "/lab/scheduler").after("", ".open-games"),
     ]
 }

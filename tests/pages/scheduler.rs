@@ -1,5 +1,5 @@
-//! The game *You are the scheduler*: without a session, by keyboard and touch, and without
-//! JavaScript.
+//! The game *You are the scheduler*: the states that its script gets, without a session and with
+//! one, and its page, by keyboard and touch.
 
 use std::collections::BTreeSet;
 
@@ -16,89 +16,85 @@ fn duplicate_ids(page: &Page) -> Vec<String> {
     ids.filter(|id| !seen.insert(*id)).map(str::to_owned).collect()
 }
 
-/// Plays a level with forms; returns the path of the game and its page after the last step.
-async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Page) {
+/// Sends a form as the page's script does; returns the status and the state of the game.
+async fn act(visitor: &Visitor, path: &str, form: &str) -> (u16, Value) {
+    let request = visitor.http.post(format!("{}{path}", visitor.base));
+    let request = request.header("Content-Type", "application/x-www-form-urlencoded");
+    let request = request.header("Accept", "application/json").body(form.to_owned());
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+/// Plays a level; returns the path of the game and its state after the last step.
+async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Value) {
     let csrf = visitor.get("/lab/scheduler").await.csrf();
-    let begun = visitor.post("/lab/scheduler", &format!("level={level}&csrf={csrf}")).await;
-    assert_eq!(begun.status, 303, "{}", begun.words());
-    let path = begun.location;
+    let form = format!("level={level}&csrf={csrf}");
+    let (status, mut state) = act(visitor, "/lab/scheduler", &form).await;
+    assert_eq!(status, 200, "{state}");
+    let path = format!("/lab/scheduler/{}", state["id"].as_str().unwrap());
     for step in script.chars() {
         let who = if step == 'X' { "expire".to_owned() } else { step.to_string() };
-        let page = visitor.get(&path).await;
-        // The pause of this order, as its own form names it.
-        let form = page.text.split("name=\"since\" value=\"").skip(1);
-        let pause = form.filter(|form| form.contains(&format!("id=\"step-{who}\""))).last();
-        let since = pause.and_then(|form| form.split('"').next()).unwrap_or_default();
+        let since = state["pauses"][&who].as_u64().map_or_else(String::new, |at| at.to_string());
         let form = format!("who={who}&since={since}&csrf={csrf}");
-        assert_eq!(visitor.post(&format!("{path}/steps"), &form).await.location, path);
+        let (status, next) = act(visitor, &format!("{path}/steps"), &form).await;
+        assert_eq!((status, &next["refusal"]), (200, &Value::Null), "{next}");
+        state = next;
     }
-    let page = visitor.get(&path).await;
-    (path, page)
+    (path, state)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn visitor_plays_without_javascript() {
+async fn script_gets_the_state_after_each_action() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     let choice = visitor.get("/lab/scheduler").await;
     assert!(choice.words().contains("1. Sell one unit twice"), "{}", choice.words());
-    let (path, page) = play(&visitor, "oversell", "ABAABB").await;
-    let words = page.words();
-    for shown in
-        ["Goal reached in 6 steps", "★★★", "1 unit sold twice", "B: write and commit ★ goal"]
-    {
-        assert!(words.contains(shown), "{shown}: {words}");
-    }
-    assert_eq!(page.text.matches("<li class=\"reached\">").count(), 1);
+    assert!(choice.words().contains("Without JavaScript you cannot play"), "{}", choice.words());
+
+    let (path, state) = play(&visitor, "oversell", "ABAABB").await;
+    assert_eq!((&state["reached_at"], &state["stars"]), (&json!(6), &json!(3)), "{state}");
+    assert_eq!((&state["audit"]["sold"], &state["audit"]["oversold"]), (&json!(2), &json!(1)));
+    let page = visitor.get(&path).await;
+    assert!(page.words().contains("Sell one unit twice There is no lock."), "{}", page.words());
     assert_eq!(duplicate_ids(&page), [""; 0]);
-    let seqs: Vec<i64> = page
-        .text
-        .split("class=\"seq\">#")
-        .skip(1)
-        .map(|rest| rest.split('<').next().unwrap().parse().unwrap())
-        .collect();
-    assert!(seqs.len() == 3 && seqs.is_sorted_by(|one, other| one > other), "{seqs:?}");
+
+    // A second click on the same button.
+    let since = state["pauses"]["A"].as_u64().unwrap();
+    let again = format!("who=A&since={since}");
+    let (_, stepped) = act(&visitor, &format!("{path}/steps"), &again).await;
+    let (_, repeated) = act(&visitor, &format!("{path}/steps"), &again).await;
+    assert_eq!((steps(&stepped), steps(&repeated)), (7, 7), "{repeated}");
+    let (_, undone) = act(&visitor, &format!("{path}/steps"), "who=undo").await;
+    assert_eq!(steps(&undone), 6, "{undone}");
+    assert_eq!(visitor.get(&path).await.status, 404, "another game is in its place");
 
     // Whoever has lost the lock is not told.
-    let words = play(&visitor, "useless-lock", "AAXB").await.1.words();
-    for shown in ["Order A believes it has the lock", "Order B has the lock"] {
-        assert!(words.contains(shown), "{shown}: {words}");
-    }
+    let (_, state) = play(&visitor, "useless-lock", "AAXB").await;
+    assert_eq!(
+        (&state["orders"][0]["lock"], &state["orders"][1]["lock"]),
+        (&json!("lost"), &json!("held"))
+    );
 
-    // The same steps where each write requires the version that was read.
-    let words = play(&visitor, "version", "ABAABBB").await.1.words();
-    for shown in [
-        "Goal reached in 6 steps",
-        "B: write and commit → rejected: the row has another version; it reads again, and stock is 0",
-        "-- nothing in stock: sold out",
-        "B: find it sold out",
-    ] {
-        assert!(words.contains(shown), "{shown}: {words}");
+    let path = format!("/lab/scheduler/{}", undone["id"].as_str().unwrap());
+    let mut state = undone;
+    while let Some(order) =
+        state["orders"].as_array().unwrap().iter().find(|it| !it["at"].is_null())
+    {
+        let form = format!("who={}", order["name"].as_str().unwrap());
+        state = act(&visitor, &format!("{path}/steps"), &form).await.1;
     }
-
-    // Steps behind the goal do not change the number of steps in which it was reached.
-    let undone = visitor.post(&format!("{path}/steps"), "who=undo").await;
-    assert_ne!(undone.location, path);
-    assert_eq!(visitor.get(&path).await.status, 404);
-    let words = visitor.get(&undone.location).await.words();
-    assert!(words.contains("5 steps taken"), "{words}");
-    // A rejected step is explained on the page of the game.
-    let path = undone.location;
-    loop {
-        let page = visitor.get(&path).await;
-        let Some((form, _)) = page.text.split_once("id=\"step-") else { break };
-        let since = form.rsplit("name=\"since\" value=\"").next().unwrap();
-        let since = since.split('"').next().unwrap();
-        let who = &page.text[form.len() + "id=\"step-".len()..][..1];
-        visitor.post(&format!("{path}/steps"), &format!("who={who}&since={since}")).await;
-    }
-    let rejected = visitor.post(&format!("{path}/steps"), "who=expire").await;
-    assert_eq!(rejected.status, 409);
-    assert!(rejected.words().contains("there are no more steps"), "{}", rejected.words());
-    assert!(rejected.text.contains("id=\"game\""));
+    let (status, refused) = act(&visitor, &format!("{path}/steps"), "who=expire").await;
+    assert_eq!((status, &refused["refusal"]), (409, &json!("over")), "{refused}");
+    assert_eq!(refused["steps"], state["steps"]);
+    let (status, problem) = act(&visitor, &format!("{path}/steps"), "who=nobody").await;
+    assert_eq!(status, 422, "{problem}");
     let foreign = visitor.form_request("/lab/scheduler", "level=fence");
     let foreign = foreign.header("Sec-Fetch-Site", "cross-site").send().await.unwrap();
     assert_eq!(foreign.status(), 403);
+}
+
+fn steps(state: &Value) -> usize {
+    state["steps"].as_array().unwrap().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,6 +156,88 @@ async fn scheduler_requires_lab_mode_and_local_visitor() {
     assert_eq!(shop.number("select count(*) from items where kind = 'lab'").await, 0);
 }
 
+/// Presses keys in a game after `taken` steps, each once its button is there: an order that waits
+/// for the lock has none until it gets it.
+async fn press(browser: &Browser, keys: &str, taken: usize) {
+    for (at, key) in keys.char_indices() {
+        let button = match key {
+            'x' => "#expire".to_owned(),
+            order => format!("#step-{}", order.to_ascii_uppercase()),
+        };
+        browser.find(&button).await;
+        browser.find("#game").await.send_keys(key.to_string()).await.unwrap();
+        let steps = format!(".taken-steps li:nth-child({}):last-child", taken + at + 1);
+        browser.find(&steps).await;
+    }
+}
+
+/// Returns the texts of the elements that match.
+async fn texts(browser: &Browser, css: &str) -> Vec<String> {
+    let script = "return [...document.querySelectorAll(arguments[0])].map(
+                      (it) => it.textContent.replace(/\\s+/g, ' ').trim())";
+    browser.driver.execute(script, vec![json!(css)]).await.unwrap().convert().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_shows_steps_books_and_ledger() {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/lab/scheduler").await;
+    browser.click("button[value=oversell]").await;
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    press(&browser, "abaabb", 0).await;
+    browser.until_text("#goal-title", "Goal reached in 6 steps").await;
+    assert_eq!(texts(&browser, "#game .stars").await, ["★★★"]);
+    let books = "stock at the start 1 · sold 2 · in stock 0 · 1 unit sold twice";
+    browser.until_text(".goal .books", books).await;
+    assert_eq!(texts(&browser, ".taken-steps .reached").await, ["B: write and commit ★ goal"]);
+    let taken = texts(&browser, ".taken-steps li").await;
+    assert_eq!(taken[0], "A: read the stock → stock is 1");
+    assert_eq!(texts(&browser, ".chain").await, ["1 −1 → 0", "1 −1 → 0", "0 +1 → 1"]);
+    assert_eq!(texts(&browser, ".forked .violation").await.len(), 2);
+    let seqs = texts(&browser, ".seq").await;
+    let seqs: Vec<i64> = seqs.iter().map(|seq| seq[1..].parse().unwrap()).collect();
+    assert!(seqs.is_sorted_by(|one, other| one > other), "{seqs:?}");
+
+    // The same steps where each write requires the version that was read.
+    browser.click("#next").await;
+    browser.until_text("h1", "Let the version decide").await;
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    press(&browser, "abaabbb", 0).await;
+    let rejected = "write rejected: the row has version 2";
+    let taken = texts(&browser, ".taken-steps li").await;
+    assert_eq!(
+        taken[5],
+        format!("B: write and commit → {rejected}; it reads again, and stock is 0 ★ goal")
+    );
+    assert_eq!(taken[6], "B: find it sold out");
+    assert_eq!(texts(&browser, ".rejected").await, [format!("✗ {rejected}")]);
+    let code = texts(&browser, "[aria-labelledby=order-B] .code pre").await;
+    assert!(code.contains(&"-- nothing in stock: sold out".to_owned()), "{code:?}");
+
+    browser.click("#next").await;
+    browser.until_text("h1", "Make the lock useless").await;
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    press(&browser, "aaxb", 0).await;
+    browser.until_text("[aria-labelledby=order-B] .chip", "has the lock").await;
+    browser.until_text("[aria-labelledby=order-A] .chip", "believes it has the lock").await;
+
+    // A free game of three starts again as one.
+    browser.go("/lab/scheduler").await;
+    browser.click(".free summary").await;
+    browser.click("[value=row-lock]").await;
+    browser.click("[name=orders][value='3']").await;
+    browser.click(".free button").await;
+    browser.until_text("h1", "Free game").await;
+    press(&browser, "ab", 0).await;
+    browser.until_text(".result.waiting", "Waiting for Postgres").await;
+    browser.find("#game").await.send_keys("r").await.unwrap();
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    assert_eq!(texts(&browser, ".game-order").await.len(), 3);
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn levels_are_played_by_keyboard_on_one_page() {
     let shop = Shop::start(1).await;
@@ -175,24 +253,14 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     }
     // A page load would lose it.
     browser.driver.execute("window.mark = 'kept'", vec![]).await.unwrap();
-    let press = async |keys: &str, taken: usize| {
-        for (at, key) in keys.char_indices() {
-            // An order that waits for the lock has no button until it gets it.
-            let button = if key == 'x' { "expire".to_owned() } else { format!("step-{key}") };
-            let button = button.replace("-a", "-A").replace("-b", "-B");
-            browser.find(&format!("#{button}")).await;
-            browser.find("#game").await.send_keys(key.to_string()).await.unwrap();
-            browser.until_text("#goal-title", &format!("{} step", taken + at + 1)).await;
-        }
-    };
-    press("aab", 0).await;
+    press(&browser, "aab", 0).await;
     browser.until_text(".result.waiting", "Waiting for the lock.").await;
     browser.until_text("#game article .chip", "has the lock").await;
     let first = browser.until_path("/lab/scheduler/").await;
     browser.find("#game").await.send_keys("u").await.unwrap();
     browser.until_text("#goal-title", "2 steps taken").await;
     assert_ne!(browser.until_path("/lab/scheduler/").await, first);
-    press("xbbbbaaa", 2).await;
+    press(&browser, "xbbbbaaa", 2).await;
     browser.until_text("#goal-title", "Goal reached in 10 steps").await;
     browser.until_text(".result", "stale write rejected").await;
     let mark = browser.driver.execute("return window.mark", vec![]).await.unwrap();
@@ -210,7 +278,7 @@ async fn levels_are_played_by_keyboard_on_one_page() {
 
     browser.click("button[value=fence]").await;
     browser.until_text("#goal-title", "Choose who goes first").await;
-    press("ab", 0).await;
+    press(&browser, "ab", 0).await;
     let first = browser.until_path("/lab/scheduler/").await;
     // The game of the undo cannot create its item.
     let mut blocker = shop.pool.begin().await.unwrap();
@@ -220,6 +288,6 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     browser.until_text("#goal-title", "2 steps taken").await;
     assert_eq!(browser.until_path("/lab/scheduler/").await, first);
     blocker.rollback().await.unwrap();
-    press("a", 2).await;
+    press(&browser, "a", 2).await;
     browser.close().await;
 }

@@ -93,10 +93,14 @@ fn languages_have_equal_messages() {
 
 #[test]
 fn every_message_is_used() {
-    let program = program();
-    // A literal that is a whole id, or one with parts to fill in: `"lesson-{name}-title"`.
-    let literal = Regex::new(r#""([a-z][a-z0-9]*(?:-(?:[a-z0-9]+|\{[a-z_.]*\}))+)""#).unwrap();
-    let part = Regex::new(r"\{[a-z_.]*\}").unwrap();
+    let mut program = program();
+    sources("static", &mut program);
+    // A literal that is a whole id, or one with parts to fill in: `"lesson-{name}-title"`, and in
+    // a script `${name}` between backticks.
+    let part = r"\$?\{[a-zA-Z_.]*\}";
+    let literal = format!(r#"["`]([a-z][a-z0-9]*(?:-(?:[a-z0-9]+|{part}))+)["`]"#);
+    let literal = Regex::new(&literal).unwrap();
+    let part = Regex::new(part).unwrap();
     let (mut whole, mut patterns) = (BTreeSet::new(), Vec::new());
     for found in literal.captures_iter(&program) {
         let text = &found[1];
@@ -117,7 +121,11 @@ fn every_message_is_used() {
 fn every_used_message_exists() {
     let english = catalogue("en");
     let call = Regex::new(r#"(?s)(?:\btext(?:_with)?|\bmessage!)\(\s*"([a-z0-9-]+)""#).unwrap();
-    let program = program();
+    let mut program = program();
+    // The scripts that name messages by their whole ids.
+    for script in ["static/scheduler.js", "static/scheduler-postgres.js"] {
+        program.push_str(&fs::read_to_string(script).unwrap());
+    }
     let missing = call.captures_iter(&program).map(|found| found[1].to_owned());
     // `form.text("next")` reads a field of a form, whose names have no hyphen.
     let missing = missing.filter(|id| id.contains('-') && !english.contains_key(id));

@@ -132,7 +132,7 @@ fn timeout_page(error: Error, bare: Option<(Layout, String)>) -> Error {
     InternalError::from_response(error, page).into()
 }
 
-fn accepts_html(request: &HttpRequest) -> bool {
+pub(super) fn accepts_html(request: &HttpRequest) -> bool {
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
         && !is_under(request.path(), &PROGRAM_PATHS)

@@ -6,6 +6,7 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::web::{HttpResult, Problem, ProblemType};
@@ -17,6 +18,15 @@ pub(super) fn html(status: StatusCode, page: &impl Template) -> HttpResult {
         Problem::undrawn_page()
     })?;
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
+}
+
+/// Formats data for a script as JSON that cannot end the script element that it is in.
+pub(super) fn script_data(data: &impl Serialize) -> Result<String, Problem> {
+    let json = serde_json::to_string(data).map_err(|error| {
+        tracing::error!(%error, "data for a script can't be written");
+        Problem::undrawn_page()
+    })?;
+    Ok(json.replace('<', "\\u003c"))
 }
 
 /// Returns the source with which a content security policy admits an inline style or script.

@@ -1,34 +1,37 @@
 //! You are the scheduler: the visitor steps real orders from probe point to probe point.
 //!
-//! Every action is a form; a script sends the forms without loading a page. Knowing the id of a
+//! A script draws the state of a game, which these routes return as JSON, and takes its steps; on
+//! the site, which has no server, a Postgres in the browser returns the same. Knowing the id of a
 //! game is the permission to play it. Tests: `tests/pages/scheduler.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::error_pages::accepts_html;
 use super::layout::Layout;
-use super::respond::{html, set_cookie};
+use super::respond::{html, script_data, set_cookie};
 use super::visitor::{visitor, visitor_of_form};
 use crate::web::middleware::lab_access::{Action, check_run_form};
 use crate::web::middleware::{FormFields, LabReader, Query};
+use crate::web::page_place::render;
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State, app_state, see_other};
 use holdfast_base::messages::{Language, message};
 use holdfast_lab::progress;
 use holdfast_lab::scheduler_game::{
-    Game, GameError, GameRules, GameStep, GameView, Level, NoRoom, OrderPosition, OrderResult,
-    Player, Refusal, playable, playable_named,
+    Game, GameCatalogue, GameError, GameRules, GameState, Level, NoRoom, Player, Refusal, playable,
+    playable_named,
 };
-use holdfast_lab::timeline::statement;
-use holdfast_lock::fenced::FENCES_PER_GRANT;
-use holdfast_shop::model::LedgerEntry;
-use holdfast_shop::probe::Point;
-use holdfast_story::{Detail, Value};
+
+/// The texts that the script fills in.
+const TEXTS: [&str; 3] = ["scheduler-", "shop-ledger-", "shop-reason-"];
+const TEXTS_OF_SITE: [&str; 4] = [TEXTS[0], TEXTS[1], TEXTS[2], "site-scheduler-"];
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]
@@ -50,9 +53,13 @@ impl SchedulerStartPage {
         Some(self.layout.text_with(message, &[("games", self.games.len().into())]))
     }
 
+    fn title(&self, game: &Game) -> String {
+        level_text(level_name(game), "title", self.layout.language)
+    }
+
     fn summary(&self, game: &Game) -> String {
-        let minutes = game.left().as_secs().div_ceil(60);
-        let variables = [("steps", game.steps_taken().into()), ("minutes", minutes.into())];
+        let variables =
+            [("steps", game.steps_taken().into()), ("minutes", minutes_left(game).into())];
         self.layout.text_with("scheduler-open-game", &variables)
     }
 }
@@ -61,134 +68,113 @@ impl SchedulerStartPage {
 #[template(path = "scheduler.html")]
 struct SchedulerPage {
     layout: Layout,
-    refusal: Option<String>,
-    game: Arc<Game>,
-    view: GameView,
+    id: Uuid,
+    stage: GameStage,
 }
 
-impl SchedulerPage {
-    fn keys(&self) -> String {
-        let rules = &self.game.rules;
-        let leases = if rules.has_lock() { "yes" } else { "no" };
-        let variables = [("orders", rules.orders.into()), ("leases", leases.into())];
-        self.layout.text_with("scheduler-keys", &variables)
-    }
+/// The site's page: the levels, to play and to watch.
+#[derive(Debug, Template)]
+#[template(path = "site/scheduler.html")]
+struct RecordedSchedulerPage {
+    layout: Layout,
+    size: String,
+    stage: GameStage,
+}
 
-    fn is_over(&self) -> bool {
-        self.view.positions.iter().all(|order| order.result.is_some())
-    }
+/// Where a game is drawn.
+#[derive(Debug)]
+struct GameStage {
+    language: Language,
+    /// The title and the goal of the game that is there already.
+    begun: Option<[String; 2]>,
+    /// The folder of the files that the site's script loads.
+    assets: Option<String>,
+    /// For the script, as JSON that is safe within a script element.
+    data: String,
+}
 
-    /// Returns whether an order is in progress, but not paused: it waits for another one.
-    fn is_waiting(&self) -> bool {
-        self.view.positions.iter().any(|order| order.result.is_none() && order.held.is_none())
-    }
+/// What the shop's script gets with its page.
+#[derive(Debug, Serialize)]
+struct PageData<'a> {
+    #[serde(flatten)]
+    catalogue: GameCatalogue,
+    csrf: &'a str,
+    state: ServedState,
+}
 
-    fn stars(&self) -> usize {
-        match (self.game.rules.level, self.view.reached_at) {
-            (Some(level), Some(steps)) => level.stars(steps),
-            _ => 0,
-        }
-    }
+/// The state of a game, and what belongs to this server.
+#[derive(Debug, Serialize)]
+struct ServedState {
+    #[serde(flatten)]
+    state: GameState,
+    id: Uuid,
+    /// The start of each pause by its order: a step names the one that it ends.
+    pauses: BTreeMap<char, u64>,
+    minutes_left: u64,
+    /// Why the last action changed nothing.
+    refusal: Option<Refusal>,
+}
 
-    fn is_forked(&self, entry: &LedgerEntry) -> bool {
-        self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
-    }
-
-    fn waits_for(&self, order: &OrderPosition) -> String {
-        let asks = self.game.rules.has_lock() && order.event(Point::Held).is_none();
-        self.layout.text(if asks { "scheduler-waits-lock" } else { "scheduler-waits-row" })
-    }
-
-    fn next(&self, order: &OrderPosition, point: &Point) -> String {
-        self.layout.text(next_message(self.game.rules, *point, order.last_read()))
-    }
-
-    /// Returns how many fences a lease reserves, if the ledger shows any.
-    fn fences_per_lease(&self) -> Option<i64> {
-        let mut fences = self.view.entries.iter().filter_map(|entry| entry.fence);
-        fences.next().map(|_| FENCES_PER_GRANT)
-    }
-
-    fn is_goal(&self, number: &usize) -> bool {
-        self.view.reached_at == Some(*number)
-    }
-
-    fn step(&self, step: &GameStep) -> String {
-        let language = self.layout.language;
-        let (Some(who), Some(from)) = (step.who, step.from) else {
-            return language.text("scheduler-step-expired");
-        };
-
-        let after = match (&step.result, step.at, step.read) {
-            (Some(result), ..) => Some(result_text(result, language)),
-            (None, Some(Point::Read), Some(read)) => {
-                let saw =
-                    if step.is_conflict { "scheduler-step-conflict" } else { "scheduler-saw" };
-                Some(language.text_with(saw, &[("value", read.to_string().into())]))
-            }
-            (None, None, _) if step.waits_for_ended_lease => {
-                Some(language.text("scheduler-step-waits-notice"))
-            }
-            (None, None, _) => Some(language.text("scheduler-step-waits")),
-            _ => None,
-        };
-
-        let did = language.text(next_message(self.game.rules, from, step.read));
-        let variables = [("order", who.to_string().into()), ("did", did.into())];
-        let step = language.text_with("scheduler-step", &variables);
-        after.map_or(step.clone(), |after| format!("{step} → {after}"))
-    }
-
-    fn last_step(&self) -> String {
-        self.view.steps.last().map_or_else(String::new, |step| self.step(step))
+impl ServedState {
+    async fn of(state: &AppState, game: &Game, refusal: Option<Refusal>) -> Result<Self, Problem> {
+        Ok(Self {
+            state: state.games.state(game).await?,
+            id: game.id,
+            pauses: state.games.pauses(game),
+            minutes_left: minutes_left(game),
+            refusal,
+        })
     }
 }
 
-fn level_text(game: &Game, part: &str, language: Language) -> String {
-    let level = game.rules.level.map_or("free", Level::name);
+/// Sizes of the files that the site's page loads on demand, in bytes.
+#[derive(Debug)]
+pub struct FileSizes {
+    /// Of PGlite's files beside its scripts, by their names: the page shows how much is here.
+    pub of_pglite: BTreeMap<String, u64>,
+    /// Of all that playing loads, as it is and compressed.
+    pub played: u64,
+    pub played_compressed: u64,
+    pub recordings: u64,
+}
+
+/// What the site's script gets with its page.
+#[derive(Debug, Serialize)]
+struct SitePageData<'a> {
+    #[serde(flatten)]
+    catalogue: GameCatalogue,
+    bytes: &'a BTreeMap<String, u64>,
+}
+
+/// Returns the page of the site. `assets` leads from it to the folder of the site's assets.
+pub fn site_page(layout: Layout, assets: &str, sizes: &FileSizes) -> Result<String, Problem> {
+    let language = layout.language;
+    let catalogue = GameCatalogue::new(language, &TEXTS_OF_SITE);
+    let data = script_data(&SitePageData { catalogue, bytes: &sizes.of_pglite })?;
+
+    let rounded = |bytes: u64, unit: u64| (bytes + unit / 2) / unit;
+    let variables = [
+        ("mb", rounded(sizes.played, 1_000_000).into()),
+        ("packed", rounded(sizes.played_compressed, 1_000_000).into()),
+        ("kb", rounded(sizes.recordings, 1_000).into()),
+    ];
+    let size = layout.text_with("site-scheduler-size", &variables);
+
+    let stage = GameStage { language, begun: None, assets: Some(assets.to_owned()), data };
+    render(&RecordedSchedulerPage { layout, size, stage })
+}
+
+fn minutes_left(game: &Game) -> u64 {
+    game.left().as_secs().div_ceil(60)
+}
+
+fn level_text(level: &str, part: &str, language: Language) -> String {
     language.text(&format!("scheduler-level-{level}-{part}"))
 }
 
-fn result_text(result: &OrderResult, language: Language) -> String {
-    match result {
-        OrderResult::Sold { before, after } => language.text_with(
-            "scheduler-result-sold",
-            &[("before", before.to_string().into()), ("after", after.to_string().into())],
-        ),
-        OrderResult::SoldOut => language.text("scheduler-result-sold-out"),
-        OrderResult::LockTimeout => language.text("scheduler-result-timeout"),
-        OrderResult::StaleWrite => language.text("scheduler-result-stale"),
-        OrderResult::Failed(why) => {
-            language.text_with("scheduler-result-failed", &[("why", why.as_str().into())])
-        }
-    }
-}
-
-/// Returns what an order does next at a point, where it has last read this.
-fn next_message(rules: GameRules, point: Point, read: Option<i64>) -> &'static str {
-    let autocommit = rules.is_autocommit();
-    match point {
-        Point::Read if is_sold_out(read) => "scheduler-next-sold-out",
-        Point::Wait if rules.has_lock() => "scheduler-next-lock",
-        Point::Wait | Point::Held => "scheduler-next-read",
-        Point::Read if autocommit => "scheduler-next-compute",
-        Point::Commit if autocommit => "scheduler-next-write-commit",
-        Point::Write if autocommit => "scheduler-next-acknowledge",
-        Point::Read => "scheduler-next-write",
-        Point::Write => "scheduler-next-prepare",
-        Point::Commit => "scheduler-next-commit",
-        Point::Committed if rules.has_lock() => "scheduler-next-unlock",
-        Point::Committed => "scheduler-next-finish",
-        // No playable strategy passes the last ones.
-        Point::Release | Point::Claimed | Point::Expire | Point::Delete | Point::Deducted => {
-            "scheduler-next-respond"
-        }
-    }
-}
-
-/// An order that finds nothing in stock writes nothing.
-fn is_sold_out(read: Option<i64>) -> bool {
-    read.is_some_and(|read| read < 1)
+/// Returns the name of the level that is played, or of the free game.
+fn level_name(game: &Game) -> &'static str {
+    game.rules.level.map_or("free", Level::name)
 }
 
 #[derive(Debug, Deserialize)]
@@ -215,6 +201,7 @@ async fn start_page(
     html(status, &SchedulerStartPage { layout, previous, no_room, games })
 }
 
+/// Begins a game: a form leads to its page, a script gets its state.
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let rules = rules(&form)?;
@@ -230,7 +217,10 @@ pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -
         Err(error) => return Err(problem(error)),
     };
 
-    let mut response = see_other(&game_address(&game));
+    let mut response = match accepts_html(&request) {
+        true => see_other(&format!("/lab/scheduler/{}", game.id)),
+        false => json(&ServedState::of(&state, &game, None).await?),
+    };
     if let Some(cookie) = cookie {
         set_cookie(&mut response, &cookie)?;
     }
@@ -249,10 +239,6 @@ pub async fn end(
         state.games.end_game(game.id);
     }
     Ok(see_other("/lab/scheduler"))
-}
-
-fn game_address(game: &Game) -> String {
-    format!("/lab/scheduler/{}", game.id)
 }
 
 fn rules(form: &FormFields) -> Result<GameRules, Problem> {
@@ -275,38 +261,31 @@ fn rules(form: &FormFields) -> Result<GameRules, Problem> {
     Ok(GameRules { strategy, orders, level: None })
 }
 
+/// Shows a game: a page for a person, its state for the script.
 pub async fn show(
     state: State,
     request: HttpRequest,
     _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    page(&state, &request, find_game(&state, &id)?, None).await
-}
-
-async fn page(
-    state: &AppState,
-    request: &HttpRequest,
-    game: Arc<Game>,
-    refusal: Option<Refusal>,
-) -> HttpResult {
-    let view = state.games.view(&game).await?;
-    let layout = Layout::of(request).await?;
-    let status = if refusal.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
-    let refusal = refusal.map(|refusal| layout.text(refusal_message(refusal)));
-    html(status, &SchedulerPage { layout, refusal, game, view })
-}
-
-fn refusal_message(refusal: Refusal) -> &'static str {
-    match refusal {
-        Refusal::Over => "scheduler-refused-over",
-        Refusal::TooManySteps => "scheduler-refused-steps",
-        Refusal::NotReplayed => "scheduler-refused-undo",
+    let game = find_game(&state, &id)?;
+    let served = ServedState::of(&state, &game, None).await?;
+    if !accepts_html(&request) {
+        return Ok(json(&served));
     }
+
+    let layout = Layout::of(&request).await?;
+    let language = layout.language;
+    let catalogue = GameCatalogue::new(language, &TEXTS);
+    let data = script_data(&PageData { catalogue, csrf: layout.csrf(), state: served })?;
+
+    let begun = ["title", "goal"].map(|part| level_text(level_name(&game), part, language));
+    let stage = GameStage { language, begun: Some(begun), assets: None, data };
+    html(StatusCode::OK, &SchedulerPage { layout, id: game.id, stage })
 }
 
 /// Acts in a game: `who` is the letter of the order that takes a step, `expire` to end the lease in
-/// Redis, or `undo`. A refusal is shown above the game.
+/// Redis, or `undo`. Returns the state after it; with `409`, the reason why nothing has changed.
 pub async fn step(
     state: State,
     request: HttpRequest,
@@ -321,7 +300,7 @@ pub async fn step(
     let next = match (who, letters.next(), letters.next()) {
         ("expire", ..) => state.games.expire_lease(&game).await.map(|()| Arc::clone(&game)),
         ("undo", ..) => state.games.undo(&game).await,
-        // An order that is no longer paused was stepped by another click: the page shows it.
+        // An order that is no longer paused was stepped by another click: the state shows it.
         (_, Some(name), None) => {
             let since = form.text("since").parse().ok();
             state.games.step(&game, name, since).await.map(|_| Arc::clone(&game))
@@ -332,11 +311,18 @@ pub async fn step(
     match next {
         Ok(next) => {
             store_stars(&state, &request, &next).await?;
-            Ok(see_other(&game_address(&next)))
+            Ok(json(&ServedState::of(&state, &next, None).await?))
         }
-        Err(GameError::Refused(refusal)) => page(&state, &request, game, Some(refusal)).await,
+        Err(GameError::Refused(refusal)) => {
+            let served = ServedState::of(&state, &game, Some(refusal)).await?;
+            Ok(HttpResponse::Conflict().json(served))
+        }
         Err(error) => Err(problem(error)),
     }
+}
+
+fn json(state: &ServedState) -> HttpResponse {
+    HttpResponse::Ok().json(state)
 }
 
 fn problem(error: GameError) -> Problem {
@@ -366,97 +352,4 @@ async fn store_stars(state: &AppState, request: &HttpRequest, game: &Game) -> Re
 fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {
     let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id));
     game.ok_or_else(|| Problem::missing(message!("problem-missing-game-page")))
-}
-
-/// What a step of an order sends to Redis and Postgres, and where the order is.
-#[derive(Debug)]
-struct CodeSegment {
-    code: String,
-    /// What the step saw or wrote, once it was taken.
-    observed: Option<String>,
-    is_passed: bool,
-    /// True if the order is paused before this step.
-    is_next: bool,
-    /// `lock`, `read`, `write` or `plain`; the color of the segment.
-    kind: &'static str,
-}
-
-/// Returns the steps of an order: each begins at a point, and ends at the next one.
-fn code_segments(rules: GameRules, order: &OrderPosition, language: Language) -> Vec<CodeSegment> {
-    let points = rules.points();
-    let next = |at: usize| points.get(at + 1).copied();
-    points
-        .iter()
-        .enumerate()
-        .map(|(at, from)| {
-            let to = next(at);
-            let is_next = order.held == Some(*from);
-            let reached = to.and_then(|to| order.event(to));
-            CodeSegment {
-                code: code(rules, order, (*from, to), language),
-                observed: to.and_then(|to| observed(order, to, language)),
-                is_passed: reached.is_some() || to.is_none() && order.result.is_some(),
-                is_next,
-                kind: kind(rules, to),
-            }
-        })
-        .collect()
-}
-
-fn kind(rules: GameRules, to: Option<Point>) -> &'static str {
-    match to {
-        Some(Point::Held | Point::Release) if rules.has_lock() => "lock",
-        Some(Point::Read) => "read",
-        Some(Point::Write) => "write",
-        _ => "plain",
-    }
-}
-
-fn code(
-    rules: GameRules,
-    order: &OrderPosition,
-    (from, to): (Point, Option<Point>),
-    language: Language,
-) -> String {
-    let comment = |message: &str| format!("-- {}", language.text(message));
-    let sent = to.and_then(|to| sent(rules, order, to));
-
-    match (sent, from, to) {
-        (_, Point::Read, _) if is_sold_out(order.last_read()) => comment("scheduler-code-sold-out"),
-        // Under autocommit, the value is computed before the statement is sent.
-        (_, Point::Read, Some(Point::Commit)) => match order.last_read() {
-            Some(read) => format!("-- {read} − 1 = {}", read - 1),
-            None => comment("scheduler-code-compute"),
-        },
-        (_, Point::Write, Some(Point::Commit)) => comment("scheduler-code-uncommitted"),
-        (Some(statement), ..) => statement,
-        (None, Point::Write, _) => comment("scheduler-code-acknowledged"),
-        (None, Point::Committed, _) => comment("scheduler-code-finish"),
-        _ => comment("scheduler-code-respond"),
-    }
-}
-
-/// Returns the statement whose effect the order has had at the point `to`.
-fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
-    // `commit` is sent between these two points, except under autocommit.
-    let event = match to {
-        Point::Committed if !rules.is_autocommit() => Point::Commit,
-        Point::Committed => return None,
-        to => to,
-    };
-    let value = order.last_read().map(|read| read - 1);
-    let value = value.filter(|value| to == Point::Write && *value >= 0);
-    let fence = order.event(Point::Held).and_then(|event| event.fence);
-    let detail = Detail { value: value.map(Value::Units), fence, ..Detail::default() };
-    statement(rules.strategy, event, &detail)
-}
-
-fn observed(order: &OrderPosition, to: Point, language: Language) -> Option<String> {
-    let event = order.event(to)?;
-    let (message, value) = match (to, event.value, event.fence) {
-        (Point::Read, Some(value), _) => ("scheduler-saw", value),
-        (Point::Held, _, Some(fence)) => ("scheduler-fence", fence),
-        _ => return None,
-    };
-    Some(language.text_with(message, &[("value", value.to_string().into())]))
 }

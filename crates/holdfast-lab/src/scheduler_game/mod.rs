@@ -9,43 +9,51 @@
 //! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
 
 mod game;
+mod observer;
+mod position;
 mod rules;
+mod stages;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::progress::Visitor;
 use holdfast_base::messages::message;
-use holdfast_shop::audit;
 use holdfast_shop::budget::Budget;
 use holdfast_shop::db::ErrorClass;
 use holdfast_shop::model::{Item, RequestedLine};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use holdfast_shop::query::ledger;
 use holdfast_shop::store::items;
 use holdfast_shop::users::{self, LAB_NAME_PREFIX};
 use holdfast_shop::{
     Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
 };
 
-pub use game::{
-    Game, GameError, GameStep, GameView, NoRoom, OrderPosition, OrderResult, Player, Refusal,
-};
-use game::{GameOrder, SharedOrderResult, has_lost_lock, order_result};
+pub use game::{Game, GameError, NoRoom, Player, Refusal};
+use game::{GameOrder, GameStep, SharedOrderResult};
+use observer::GameObserver;
 use rules::RejectedWrites;
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
+use stages::next_action;
+pub use stages::{GameCatalogue, NextAction};
+pub use state::{
+    EntryState, GameState, LockBelief, OrderResult, OrderState, RejectedWrite, StepState, Waits,
+};
 
-const STEP_TIMEOUT: Duration = Duration::from_millis(400);
+/// In which an order reaches its next point, unless it waits for another one.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// After which an order that may wait for another one counts as waiting.
+const WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 /// In which other orders react to a step, for example to a released lock.
 const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
 /// Shorter than the time limit of a request.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
-const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Per replica: two classes.
 const MAX_GAMES: usize = 64;
 const MAX_GAMES_PER_PLAYER: usize = 4;
@@ -59,7 +67,6 @@ pub const CONNECTIONS_OF_CLASS: u32 = MAX_TRANSACTIONS_OF_CLASS + REPLAY_CONNECT
 /// For the transactions of a replay.
 const REPLAY_CONNECTIONS: u32 = 3;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-const MAX_ENTRIES: i64 = 20;
 
 #[derive(Debug)]
 pub struct Games {
@@ -112,7 +119,7 @@ impl Games {
             game
         };
 
-        self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
+        self.observe(&game).wait_until_all_settled(STEP_TIMEOUT).await;
         Ok(game)
     }
 
@@ -183,7 +190,6 @@ impl Games {
             id: Uuid::new_v4(),
             rules,
             sku: sku.clone(),
-            stock,
             player: player.clone(),
             begun: Instant::now(),
             last_used: Mutex::new(Instant::now()),
@@ -221,29 +227,38 @@ impl Games {
         let Some(order) = game.orders.iter().find(|order| order.name == who) else {
             return Ok(false);
         };
-        let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
+        let observer = self.observe(game);
+        let Some((from, since)) = observer.paused_at(order) else { return Ok(false) };
         game.check_step()?;
-        let conflicts = self.position(order).conflicts();
+
+        let before = observer.points();
+        let rejected_writes = observer.position(order).rejected_writes();
+        let timeout = if observer.may_wait(order, from) { WAIT_TIMEOUT } else { STEP_TIMEOUT };
         if !self.board.resume(order.probe.request_id, Some(since_us.unwrap_or(since))) {
             return Ok(false);
         }
+        observer.wait_until_settled(order, Some(since), timeout).await;
+        observer.wait_until_all_settled(REACTION_TIMEOUT).await;
 
-        self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
-        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
-
-        let position = self.position(order);
-        let waits = position.held.is_none() && position.result.is_none();
-        let step = GameStep {
-            who: Some(who),
-            from: Some(from),
-            at: position.held,
-            read: position.last_read(),
-            is_conflict: position.conflicts() > conflicts,
-            waits_for_ended_lease: waits && self.have_all_holders_lost(game),
-            result: position.result,
-            ..GameStep::default()
+        let position = observer.position(order);
+        let rejection = match position.rejected_writes() > rejected_writes {
+            true => observer.row().await?,
+            false => None,
         };
-        self.finish_step(game, step).await?;
+        let waits_for = match position.waits_for(game.rules) {
+            Some(Waits::Lock) if observer.have_all_holders_lost() => Some(Waits::EndedLease),
+            waits_for => waits_for,
+        };
+        let read = position.last_read();
+        let shown = StepState {
+            who,
+            did: Some(next_action(game.rules.strategy, from, read)),
+            saw: read.filter(|_| position.at == Some(Point::Read)),
+            waits_for,
+            rejection,
+            result: position.result,
+        };
+        self.finish_step(game, GameStep { shown, lost_by: Vec::new(), before }).await?;
         Ok(true)
     }
 
@@ -252,22 +267,12 @@ impl Games {
         let _turn = game.turn.lock().await;
         game.check_step()?;
 
-        let lost_by = self.holders(game);
+        let observer = self.observe(game);
+        let (before, lost_by) = (observer.points(), observer.holders());
         self.delete_lock(game).await?;
-        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
-        Ok(self.finish_step(game, GameStep { lost_by, ..GameStep::default() }).await?)
-    }
-
-    /// Returns the orders that have the lock, or believe it.
-    fn holders(&self, game: &Game) -> Vec<char> {
-        let holders = self.positions(game).into_iter().filter(OrderPosition::believes_it_has_lock);
-        holders.map(|order| order.name).collect()
-    }
-
-    fn have_all_holders_lost(&self, game: &Game) -> bool {
-        let holders = self.holders(game);
-        let steps = game.steps.lock();
-        !holders.is_empty() && holders.iter().all(|order| has_lost_lock(&steps, *order))
+        observer.wait_until_all_settled(REACTION_TIMEOUT).await;
+        let step = GameStep { shown: StepState::expiry(), lost_by, before };
+        Ok(self.finish_step(game, step).await?)
     }
 
     async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
@@ -282,9 +287,9 @@ impl Games {
         *game.last_used.lock() = Instant::now();
 
         let mut steps = game.steps.lock().clone();
-        steps.pop();
+        let undone = steps.pop();
         // If it is not completed, dropping the new game releases its orders.
-        let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps)).await {
+        let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps, undone)).await {
             // A row that stays locked keeps the new game from its item.
             Err(_)
             | Ok(Err(GameError::Failed(Failure::Error(Error::Postgres(
@@ -304,61 +309,64 @@ impl Games {
         Ok(again)
     }
 
-    async fn replay_all(&self, game: &Game, steps: Vec<GameStep>) -> Result<Arc<Game>, GameError> {
+    /// Repeats steps in a new game, until its orders are where they were before the undone one.
+    async fn replay_all(
+        &self,
+        game: &Game,
+        steps: Vec<GameStep>,
+        undone: Option<GameStep>,
+    ) -> Result<Arc<Game>, GameError> {
         let _turn = match game.rules.transactions() {
             0 => None,
             _ => Some(self.undo_turn.lock().await),
         };
         let again = self.start(&game.player, game.rules).await?;
-        self.wait_until_all_settled(&again, STEP_TIMEOUT).await;
+        let observer = self.observe(&again);
+        observer.wait_until_all_settled(STEP_TIMEOUT).await;
         for step in steps {
             self.replay(&again, step).await?;
+        }
+        if let Some(undone) = undone {
+            observer.wait_until_paused_at(&undone.before).await;
         }
         Ok(again)
     }
 
     async fn replay(&self, game: &Game, step: GameStep) -> Result<(), GameError> {
-        match game.orders.iter().find(|order| Some(order.name) == step.who) {
+        let observer = self.observe(game);
+        // An order that waited for a lock had it when the visitor went on.
+        observer.wait_until_paused_at(&step.before).await;
+
+        match game.orders.iter().find(|order| order.name == step.shown.who) {
             Some(order) => {
-                self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
-                let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
+                let (_, since) = observer.paused_at(order).ok_or(Refusal::NotReplayed)?;
                 let _ = self.board.resume(order.probe.request_id, Some(since));
                 // An order that waits does not settle: it gets as long as it needs to ask.
-                let waits = step.at.is_none() && step.result.is_none();
+                let waits = step.shown.waits_for.is_some();
                 let timeout = if waits { REACTION_TIMEOUT } else { UNDO_TIMEOUT };
-                self.wait_until_settled(order, Some(since), timeout).await;
+                observer.wait_until_settled(order, Some(since), timeout).await;
             }
             None => self.delete_lock(game).await?,
-        }
-
-        // An order that waited for a lock may have it earlier than in the first game.
-        while !self.are_paused_at(game, &step.all) {
-            sleep(POLL_INTERVAL).await;
         }
         Ok(self.finish_step(game, step).await?)
     }
 
-    /// Returns whether each order is paused at its point, if it has one.
-    fn are_paused_at(&self, game: &Game, points: &[Option<Point>]) -> bool {
-        let positions = self.positions(game);
-        positions.iter().zip(points).all(|(now, point)| point.is_none() || now.held == *point)
-    }
-
     async fn finish_step(&self, game: &Game, step: GameStep) -> Result<(), Error> {
-        let positions = self.positions(game);
-        let all = positions.iter().map(|position| position.held).collect();
         let steps = {
             let mut steps = game.steps.lock();
-            steps.push(GameStep { all, ..step });
+            steps.push(step);
             steps.len()
         };
         *game.last_used.lock() = Instant::now();
 
-        let rejected = RejectedWrites {
-            by_version: positions.iter().any(|order| order.conflicts() > 0),
-            by_fence: positions.iter().any(|order| order.result == Some(OrderResult::StaleWrite)),
-        };
-        let is_reached = game.rules.is_reached(&self.audit(game).await?, rejected);
+        let observer = self.observe(game);
+        let mut rejected = RejectedWrites::default();
+        for order in observer.orders().iter().filter(|order| order.rejection.is_some()) {
+            rejected.any = true;
+            rejected.stale |= order.result == Some(OrderResult::Stale);
+        }
+        let is_reached = game.rules.is_reached(&observer.audit().await?, rejected);
+
         let mut reached_at = game.reached_at.lock();
         if is_reached && reached_at.is_none() {
             *reached_at = Some(steps);
@@ -366,21 +374,19 @@ impl Games {
         Ok(())
     }
 
-    pub async fn view(&self, game: &Game) -> Result<GameView, Error> {
+    /// Returns the state of a game, which counts as its use.
+    pub async fn state(&self, game: &Game) -> Result<GameState, Error> {
         *game.last_used.lock() = Instant::now();
-        Ok(GameView {
-            positions: self.positions(game),
-            audit: self.audit(game).await?,
-            entries: ledger::latest_stock_entries(&self.shop, &game.sku, None, MAX_ENTRIES).await?,
-            steps: game.steps.lock().clone(),
-            reached_at: *game.reached_at.lock(),
-            left: game.left(),
-        })
+        self.observe(game).state().await
     }
 
-    async fn audit(&self, game: &Game) -> Result<audit::ItemAudit, Error> {
-        let audit = audit::check_item(&self.shop.pool, &game.sku).await?;
-        audit.ok_or_else(|| Error::Bug("the game's item has gone".to_owned()))
+    /// Returns the start of each pause by its order: it identifies the pause in [`Games::step`].
+    pub fn pauses(&self, game: &Game) -> BTreeMap<char, u64> {
+        self.observe(game).pauses()
+    }
+
+    fn observe<'a>(&'a self, game: &'a Game) -> GameObserver<'a> {
+        GameObserver { game, shop: &self.shop, board: &self.board }
     }
 
     fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
@@ -440,46 +446,6 @@ impl Games {
         };
         self.end(|game| Some(game.id) == idle);
         idle.is_some()
-    }
-
-    fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
-        let paused = self.board.paused(None);
-        let paused = paused.iter().find(|paused| paused.request_id == order.probe.request_id)?;
-        Some((paused.point, paused.since_us))
-    }
-
-    async fn wait_until_all_settled(&self, game: &Game, timeout: Duration) {
-        for order in &game.orders {
-            self.wait_until_settled(order, None, timeout).await;
-        }
-    }
-
-    /// Waits until the order ends or is paused by another pause than `since`, up to `timeout`.
-    async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>, timeout: Duration) {
-        let end = Instant::now() + timeout;
-        while Instant::now() < end && !order.is_over() {
-            match self.paused_at(order) {
-                Some((_, since_us)) if Some(since_us) != since => return,
-                _ => sleep(POLL_INTERVAL).await,
-            }
-        }
-    }
-
-    fn positions(&self, game: &Game) -> Vec<OrderPosition> {
-        game.orders.iter().map(|order| self.position(order)).collect()
-    }
-
-    fn position(&self, order: &GameOrder) -> OrderPosition {
-        let result = order.result.lock();
-        let events = order.probe.events.lock().clone();
-        let (held, since_us) = self.paused_at(order).unzip();
-        OrderPosition {
-            name: order.name,
-            held,
-            since_us,
-            result: result.as_ref().map(order_result),
-            events,
-        }
     }
 }
 

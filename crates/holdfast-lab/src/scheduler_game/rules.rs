@@ -4,11 +4,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr};
 
 use holdfast_shop::Strategy;
-use holdfast_shop::audit::ItemAudit;
+use holdfast_shop::audit::ItemSummary;
 use holdfast_shop::locks::Lock;
 use holdfast_shop::probe::Point;
 use holdfast_shop::strategy::{Isolation, ReadMethod};
@@ -48,7 +48,8 @@ pub struct GameRules {
     pub level: Option<Level>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Level {
     /// Sell the last unit twice without a lock.
@@ -61,29 +62,32 @@ pub enum Level {
     Fence,
 }
 
+/// What writes of a game Postgres has rejected.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RejectedWrites {
+    pub any: bool,
+    /// One of an order that had lost its lock.
+    pub stale: bool,
+}
+
 /// The contents of `levels.json`.
-#[derive(Debug, Default, Deserialize)]
-struct Description {
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Levels {
     /// Number of steps beyond the best that still give two stars.
     two_stars_within: usize,
     levels: Vec<LevelDescription>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct LevelDescription {
     name: String,
     strategy: String,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the site's page"))]
-    guard: GuardDescription,
     orders: usize,
     goal: Goal,
     solution: String,
-    /// Of each order: where it is paused.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the site's page"))]
-    points: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Goal {
     /// More units are sold than there were.
@@ -94,28 +98,16 @@ enum Goal {
     StaleWrite,
 }
 
-/// What a write compares with the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum GuardDescription {
-    None,
-    Version,
-    VersionAndFence,
-}
-
-/// What Postgres has rejected writes of a game by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RejectedWrites {
-    pub by_version: bool,
-    pub by_fence: bool,
-}
-
-static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
+static LEVELS: LazyLock<Levels> = LazyLock::new(|| {
     serde_json::from_str(include_str!("levels.json")).unwrap_or_else(|error| {
         tracing::error!(%error, "the levels of the scheduler game can't be read");
-        Description::default()
+        Levels::default()
     })
 });
+
+pub(super) fn levels() -> &'static Levels {
+    &LEVELS
+}
 
 impl Level {
     pub const ALL: [Self; 4] = [Self::Oversell, Self::Version, Self::UselessLock, Self::Fence];
@@ -128,19 +120,18 @@ impl Level {
         self.into()
     }
 
-    pub fn next(self) -> Option<Self> {
-        let at = Self::ALL.iter().position(|level| *level == self)?;
-        Self::ALL.get(at + 1).copied()
-    }
-
     fn description(self) -> Option<&'static LevelDescription> {
-        DESCRIPTION.levels.iter().find(|level| level.name == self.name())
+        LEVELS.levels.iter().find(|level| level.name == self.name())
     }
 
     pub fn rules(self) -> Option<GameRules> {
         let level = self.description()?;
         let strategy = playable_named(&level.strategy)?;
         Some(GameRules { strategy, orders: level.orders, level: Some(self) })
+    }
+
+    pub fn has_lock(self) -> bool {
+        self.rules().is_some_and(GameRules::has_lock)
     }
 
     /// The fewest steps that reach the goal: the letter of an order, or X to end the lease.
@@ -155,7 +146,7 @@ impl Level {
     pub fn stars(self, steps: usize) -> usize {
         match steps.saturating_sub(self.best_steps()) {
             0 => 3,
-            more if more <= DESCRIPTION.two_stars_within => 2,
+            more if more <= LEVELS.two_stars_within => 2,
             _ => 1,
         }
     }
@@ -164,7 +155,7 @@ impl Level {
 impl GameRules {
     /// Returns whether the write commits itself: the commit is then before the write.
     pub fn is_autocommit(self) -> bool {
-        self.strategy.transaction == Isolation::Autocommit
+        is_autocommit(self.strategy)
     }
 
     pub(super) fn transactions(self) -> usize {
@@ -175,59 +166,51 @@ impl GameRules {
         self.strategy.lock.is_some()
     }
 
-    pub fn points(self) -> Vec<Point> {
-        let write = match self.is_autocommit() {
-            true => [Point::Commit, Point::Write],
-            false => [Point::Write, Point::Commit],
-        };
-        let mut points = vec![Point::Wait];
-        points.extend(self.has_lock().then_some(Point::Held));
-        points.push(Point::Read);
-        points.extend(write);
-        points.extend([Point::Committed, Point::Release]);
-        points
-    }
-
     /// As long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
         let is_renewed = self.strategy.lock == Some(Lock::Fenced);
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    pub(super) fn is_reached(self, audit: &ItemAudit, rejected: RejectedWrites) -> bool {
+    pub(super) fn is_reached(self, audit: &ItemSummary, rejected: RejectedWrites) -> bool {
         let goal = self.level.and_then(Level::description).map_or(Goal::Oversold, |it| it.goal);
-        let is_sound = audit.ok && audit.sold == 1;
+        let is_sold_once = audit.adds_up() && audit.sold == 1;
         match goal {
             Goal::Oversold => audit.oversold > 0,
-            Goal::Conflict => is_sound && rejected.by_version,
-            Goal::StaleWrite => is_sound && rejected.by_fence,
+            Goal::Conflict => is_sold_once && rejected.any,
+            Goal::StaleWrite => is_sold_once && rejected.stale,
         }
     }
 }
 
+pub(super) fn is_autocommit(strategy: &Strategy) -> bool {
+    strategy.transaction == Isolation::Autocommit
+}
+
+/// Returns the points that an order passes under a strategy, in their order.
+pub(super) fn points(strategy: &Strategy) -> Vec<Point> {
+    let write = match is_autocommit(strategy) {
+        true => [Point::Commit, Point::Write],
+        false => [Point::Write, Point::Commit],
+    };
+
+    let mut points = vec![Point::Wait];
+    points.extend(strategy.lock.map(|_| Point::Held));
+    points.push(Point::Read);
+    points.extend(write);
+    points.extend([Point::Committed, Point::Release]);
+    points
+}
+
 #[cfg(test)]
 mod tests {
-    use holdfast_shop::strategy::WriteGuard;
-
     use super::*;
 
     #[test]
-    fn every_level_is_described_with_the_points_of_its_strategy() {
-        let described: Vec<&str> = DESCRIPTION.levels.iter().map(|it| it.name.as_str()).collect();
+    fn every_level_is_described() {
+        let described: Vec<&str> = LEVELS.levels.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(described, Level::ALL.map(Level::name));
-
-        for level in &DESCRIPTION.levels {
-            let rules = Level::named(&level.name).and_then(Level::rules).unwrap();
-            let points: Vec<&str> = rules.points().into_iter().map(Point::name).collect();
-            assert_eq!(level.points, points, "{}", level.name);
-
-            let guard = match rules.strategy.guard {
-                WriteGuard::None => GuardDescription::None,
-                WriteGuard::Version => GuardDescription::Version,
-                WriteGuard::VersionAndFence => GuardDescription::VersionAndFence,
-            };
-            assert_eq!(level.guard, guard, "{}", level.name);
-        }
+        assert!(Level::ALL.iter().all(|level| level.rules().is_some()));
     }
 
     #[test]
