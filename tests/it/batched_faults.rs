@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::Observer;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::query;
 use holdfast_testkit::{Call, Shop, fresh_key, services, until};
 
@@ -82,7 +82,7 @@ async fn unknown_batch_outcome_is_resolved() {
 
 /// The batch requests more than the stock. Its response is lost, or its write arrives late.
 async fn resolve_batch_outcome(is_written: bool) {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
@@ -117,7 +117,7 @@ async fn resolve_batch_outcome(is_written: bool) {
         responses.push(response.body);
     }
     if !is_written {
-        postgres.deliver().await;
+        postgres.deliver().await.unwrap();
         assert_eq!(shop.number("select count(*) from orders").await, 0);
         return;
     }
@@ -136,7 +136,7 @@ async fn resolve_batch_outcome(is_written: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_write_after_resolution_changes_nothing() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
@@ -150,7 +150,7 @@ async fn late_write_after_resolution_changes_nothing() {
         postgres.delay_next_statement();
         sent.fails(503, "unavailable").await;
         // The response says that nothing was done, and this must stay true.
-        postgres.deliver().await;
+        postgres.deliver().await.unwrap();
         assert_eq!(shop.number("select count(*) from orders").await, orders, "{strategy}");
         let again = order().await;
         assert!(!again.is_replayed(), "{strategy}");
@@ -164,7 +164,7 @@ async fn late_write_after_resolution_changes_nothing() {
 /// The connection of a write that waits for its row is lost, and the write commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn resolution_waits_for_running_write() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(25, 100).await;
@@ -185,7 +185,7 @@ async fn resolution_waits_for_running_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unversioned_write_keeps_lock_until_it_expires() {
     for (strategy, kept) in [("owner", 1), ("fenced", 0)] {
-        let postgres = Proxy::to_postgres().await;
+        let postgres = proxy::to_postgres().await;
         let shop = shop_behind(Some(&postgres), None).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(25).await;
@@ -202,7 +202,7 @@ async fn unversioned_write_keeps_lock_until_it_expires() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_outcome_is_unknown_without_postgres() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
@@ -222,7 +222,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
         let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{body}");
     }
-    postgres.restore();
+    postgres.set(Traffic::Forwarded);
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     // The idempotency lock is left to expire, as the write may be in flight; then the key succeeds.
     for key in &keys {

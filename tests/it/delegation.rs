@@ -10,7 +10,7 @@ use futures_util::future::{Either, join_all, select};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::Observer;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::{self, Topology};
 use holdfast_testkit::{Call, Reply, Shop, User, fresh_key, until};
 
@@ -175,15 +175,15 @@ async fn duplicate_without_an_answer_is_a_replay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn holder_without_redis_executes_no_command_twice() {
-    let redis = Proxy::to_redis().await;
+    let redis = proxy::to_redis().await;
     let mut shop = Shop::without_replicas().await;
     let url = format!("redis://127.0.0.1:{}", redis.port);
     shop.add_replica(&[("REDIS_URL", url.as_str())]);
     shop.add_replica(&[]);
     let cut = async || {
-        redis.freeze();
+        redis.set(Traffic::Withheld);
         until_others_are_sold(&shop).await;
-        redis.thaw();
+        redis.set(Traffic::Forwarded);
     };
     check_fault(&shop, 1, cut).await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy;
 use holdfast_testkit::{BUSY_MACHINE, Shop, until};
 
 use crate::outages::shop_behind;
@@ -25,7 +25,7 @@ fn healthcheck(shop: &Shop) -> (Option<i32>, String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn healthcheck_follows_readiness() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let mut shop = shop_behind(Some(&postgres), None).await;
     let (code, line, error) = healthcheck(&shop);
     assert_eq!((code, error.as_str()), (Some(0), ""), "{line}");

@@ -9,7 +9,7 @@ use holdfast_shop::jobs::runs::{self, JobRun, RunState};
 use holdfast_shop::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
 use holdfast_shop::probe::Probe;
 use holdfast_shop::{Error, Shop as Domain};
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -267,7 +267,7 @@ static RETURNS: Job = job("returns", |_| {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_result_is_written_after_outage() {
     let shop = shop_with_effects().await;
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let a = replica_over(&shop, "a", &RETURNS, &url);
     a.poll().await;
@@ -277,7 +277,7 @@ async fn run_result_is_written_after_outage() {
     // The failing poll takes as long as the first attempt to write.
     a.poll().await;
     assert_eq!(run_of(&shop, &RETURNS, DUE).await.unwrap().state, RunState::Running);
-    postgres.restore();
+    postgres.set(Traffic::Forwarded);
     let done = until_is(&shop, &RETURNS, RunState::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
     // The scheduler still works.

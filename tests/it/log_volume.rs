@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Proxy};
 use holdfast_testkit::{Replica, Shop};
 
 /// Requests that fail during an outage.
@@ -34,7 +34,7 @@ async fn lines_of_outage(cut: &Proxy, variable: &str, url: &str, shop: &mut Shop
 #[tokio::test(flavor = "multi_thread")]
 async fn outages_write_few_lines() {
     let mut shop = Shop::start(1).await;
-    let (redis, postgres) = (Proxy::to_redis().await, Proxy::to_postgres().await);
+    let (redis, postgres) = (proxy::to_redis().await, proxy::to_postgres().await);
     let database = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let outages = [
         (&redis, "REDIS_URL", format!("redis://127.0.0.1:{}", redis.port)),

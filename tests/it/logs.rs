@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy;
 use holdfast_testkit::{Replica, Shop, services, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn span_field<'l>(line: &'l Value, span: &str, field: &str) -> Option<&'l str> {
 async fn json_lines_carry_request_id() {
     let mut shop = Shop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let database = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     // The filter hides lines below a warning, and must not hide the spans.

@@ -1,7 +1,7 @@
 //! Unpaid orders that a replica has begun to expire and cannot: the other replica takes over.
 
 use futures_util::{StreamExt as _, stream};
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy;
 use holdfast_testkit::{Shop, until};
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::order_expiry::JOBS_ON;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_without_postgres_is_replaced() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let mut shop = Shop::without_replicas().await;
     shop.add_replica(&[JOBS_ON]);
     let through = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);

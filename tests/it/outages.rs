@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Proxy, Traffic};
 use holdfast_testkit::{BUSY_MACHINE, Call, Reply, Shop, fresh_key, until};
 
 /// "Within two seconds"; otherwise a request takes eight.
@@ -44,7 +44,7 @@ pub async fn send_in_time(request: Call) -> Reply {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_outage_rejects_writes_and_serves_reads() {
-    let redis = Proxy::to_redis().await;
+    let redis = proxy::to_redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
@@ -62,14 +62,14 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     until_reported(&shop, 200, "ok", "away").await;
     // A strategy without Redis still works.
     alice.orders(&sku, 1).lock("row-lock").ok().await;
-    redis.restore();
+    redis.set(Traffic::Forwarded);
     until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_outage_rejects_all_requests() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     alice.orders("deadbolt", 1).ok().await;
@@ -82,7 +82,7 @@ async fn postgres_outage_rejects_all_requests() {
     send_in_time(shop.anonymous().get("/api/items")).await.fails(503, "unavailable");
     until_reported(&shop, 503, "away", "ok").await;
     assert_eq!(shop.anonymous().get("/healthz").await.status, 200);
-    postgres.restore();
+    postgres.set(Traffic::Forwarded);
     until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }

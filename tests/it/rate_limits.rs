@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::{command_calls, query};
 use holdfast_testkit::{Reply, Shop, User, assert_has, fresh_key, services, until};
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ async fn lab_mode_turns_limits_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_enforces_limit_without_redis() {
-    let redis = Proxy::to_redis().await;
+    let redis = proxy::to_redis().await;
     let at = format!("redis://127.0.0.1:{}", redis.port);
     let limits = [
         ("HOLDFAST_LIMIT_ADDRESS", "20/h:20"),
@@ -199,7 +199,7 @@ async fn replica_enforces_limit_without_redis() {
     assert_eq!(passed, 19);
     let is_degraded = async || value(&metrics(&shop, 0).await, "holdfast_rate_limit_degraded");
     assert_eq!(is_degraded().await, Some(1.0));
-    redis.restore();
+    redis.set(Traffic::Forwarded);
     until("limits are shared again", async || {
         // Redis is used again for the next client.
         items("1.2.3.5").await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::command_calls;
 use holdfast_testkit::{Reply, Shop, until};
 use serde_json::Value;
@@ -41,7 +41,7 @@ async fn readiness_probes_share_one_check() {
 /// Probes that disconnect do not block others, and a cached result is used only briefly.
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_follows_redis_under_flood() {
-    let redis = Proxy::to_redis().await;
+    let redis = proxy::to_redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let ready = || shop.anonymous().get("/readyz");
     let over = AtomicBool::new(false);
@@ -62,7 +62,7 @@ async fn readiness_follows_redis_under_flood() {
             })
             .await;
             assert_eq!(redis_state(send_in_time(ready()).await).await, "away");
-            redis.restore();
+            redis.set(Traffic::Forwarded);
             until("the recovery is reported", async || {
                 redis_state(send_in_time(ready()).await).await == "ok"
             })

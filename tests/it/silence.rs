@@ -8,7 +8,7 @@ use holdfast_shop::Error;
 use holdfast_shop::db;
 use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
 use holdfast_shop::probe::Probe;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Proxy, Traffic};
 use holdfast_testkit::{BUSY_MACHINE, LEASE, Shop, id_of, until};
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
@@ -26,7 +26,7 @@ fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
 /// More requests than connections: those that wait for one are not rejected as overload.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_postgres_is_unavailable_in_time() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let mut items = vec!["deadbolt".to_owned()];
@@ -38,7 +38,7 @@ async fn silent_postgres_is_unavailable_in_time() {
     for response in join_all((0..40).map(|_| read().send())).await {
         assert_eq!(response.status, 200);
     }
-    postgres.freeze();
+    postgres.set(Traffic::Withheld);
     let orders = items.iter().flat_map(|sku| (0..4).map(move |_| sku));
     let orders = orders.map(|sku| send_in_time(alice.orders(sku, 1)));
     let direct = (0..4).map(|n| {
@@ -52,7 +52,7 @@ async fn silent_postgres_is_unavailable_in_time() {
         response.fails(503, "unavailable");
     }
     assert_eq!(send_in_time(shop.anonymous().get("/readyz")).await.status, 503);
-    postgres.thaw();
+    postgres.set(Traffic::Forwarded);
     until("service is back", async || alice.orders("deadbolt", 1).await.status == 201).await;
     shop.assert_sound().await;
 }
@@ -61,26 +61,26 @@ async fn silent_postgres_is_unavailable_in_time() {
 /// the timeout of the write (3.3 s) and then for a connection (1.5 s).
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_write_is_given_up_early() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let sent = alice.orders("deadbolt", 1).pause("commit:300").send();
     shop.until_one_is_paused(&admin, "commit").await;
-    postgres.freeze();
+    postgres.set(Traffic::Withheld);
     let began = Instant::now();
     let response = sent.await;
     let elapsed = began.elapsed();
     let rejected = response.fails(503, "unavailable");
     assert_eq!(rejected["outcome"], "unknown");
     assert!(elapsed < Duration::from_millis(3_300 + 1_500), "{elapsed:?}");
-    postgres.thaw();
+    postgres.set(Traffic::Forwarded);
     shop.assert_sound().await;
 }
 
 /// A firewall that drops connections: each costs its next user 300 ms.
 #[tokio::test(flavor = "multi_thread")]
 async fn forgotten_idle_connections_are_replaced() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let read = || shop.anonymous().get("/api/items");
@@ -110,14 +110,14 @@ async fn forgotten_idle_connections_are_replaced() {
 /// The caller gives up while `begin` is in flight. The next caller's statements are autocommitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_begin_leaves_no_transaction() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = Shop::without_replicas().await;
     let pool = db::pool(&url_behind(&postgres, &shop), 1).unwrap();
     drop(pool.acquire().await.unwrap());
     postgres.delay_next_statement();
     let cancelled = timeout(Duration::from_millis(100), pool.begin()).await;
     assert!(cancelled.is_err(), "`begin` is in flight");
-    postgres.deliver().await;
+    postgres.deliver().await.unwrap();
     let mut connection = pool.acquire().await.unwrap();
     // In the simple protocol, an autocommitted transaction begins with its statement.
     let row = connection.fetch_one("select now() <> statement_timestamp()").await.unwrap();
@@ -173,7 +173,7 @@ async fn offer_in_time(to: &Scheduler, job: &'static Job) -> Result<RunOutcome, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_claim_ends_in_time() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = Shop::without_replicas().await;
     let a = replica_over(&shop, "a", &CLAIMED, &url_behind(&postgres, &shop));
     postgres.delay_next_statement();
@@ -193,7 +193,7 @@ static RECORDED: Job = job("recorded", |_| {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_record_is_written_again() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = Shop::without_replicas().await;
     let a = replica_over(&shop, "a", &RECORDED, &url_behind(&postgres, &shop));
     assert!(BEFORE_RECORD.set(postgres).is_ok());
@@ -206,7 +206,7 @@ async fn silent_record_is_written_again() {
 /// waits for the end of the request's time.
 #[tokio::test(flavor = "multi_thread")]
 async fn read_does_not_wait_for_a_silent_connection() {
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 1).ok().await;
@@ -222,6 +222,6 @@ async fn read_does_not_wait_for_a_silent_connection() {
             "{path}: {:?}",
             began.elapsed()
         );
-        postgres.deliver().await;
+        postgres.deliver().await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy;
 use holdfast_testkit::tls::TlsServers;
 use holdfast_testkit::topology::{self, Topology, certificates, free_ports};
 use holdfast_testkit::{Replica, Shop, until};
@@ -122,7 +122,7 @@ async fn unusable_postgres_certificates_are_named() {
     certificates().write(folder.path());
     let file = |name: &str| folder.path().join(name).with_extension("pem").display().to_string();
     let [chain, key, other_key] = ["client", "client-key", "server-key"].map(file);
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let url = |parameters: &str| {
         format!("postgres://holdfast@localhost:{}/holdfast?{parameters}", postgres.port)
     };
@@ -268,7 +268,7 @@ async fn shop_sells_over_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn remote_plain_text_is_reported() {
-    let [postgres, redis] = [Proxy::to_postgres().await, Proxy::to_redis().await];
+    let [postgres, redis] = [proxy::to_postgres().await, proxy::to_redis().await];
     let shop = Shop::without_replicas().await;
     let folder = tempfile::tempdir().unwrap();
     let log_of = |host: &str| {

@@ -13,7 +13,7 @@ use holdfast_shop::store::changed_rows::ChangedRows;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::store::{BatchWrite, CommandWrite, WriteResult, purge_lab_item, units};
 use holdfast_shop::{IdempotencyKey, OrderId, RequestOptions, Sku, Strategy, UserId, engine};
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, id_of, until};
 use serde_json::{Value, json};
 use sqlx::{Executor as _, PgConnection};
@@ -248,7 +248,7 @@ async fn purge_waits_for_order_of_units() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_lost_commit_is_unknown() {
     for (point, outcome) in [("read", Value::Null), ("commit", json!("unknown"))] {
-        let postgres = Proxy::to_postgres().await;
+        let postgres = proxy::to_postgres().await;
         let shop = shop_behind(Some(&postgres), None).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = item_in_units(&shop, 5).await;
@@ -258,7 +258,7 @@ async fn only_a_lost_commit_is_unknown() {
         postgres.cut().await;
         let body = sent.fails(503, "unavailable").await;
         assert_eq!(body["outcome"], outcome, "{point}: {body}");
-        postgres.restore();
+        postgres.set(Traffic::Forwarded);
         until("the same key succeeds", async || {
             order(&alice, &sku, 2).key(&key).await.status == 201
         })

@@ -7,7 +7,7 @@ use holdfast_lab::lessons::LESSONS;
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store::{self, MAX_QUEUED_RUNS};
 use holdfast_testkit::Shop;
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy;
 use uuid::Uuid;
 
 use crate::browser::Browser;
@@ -109,7 +109,7 @@ async fn class_presses_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_counts_without_a_run() {
-    let redis = Proxy::to_redis().await;
+    let redis = proxy::to_redis().await;
     let mut shop = class_shop().await;
     let url = format!("redis://127.0.0.1:{}", redis.port);
     shop.add_replica(&[("HOLDFAST_LAB", "class"), ("REDIS_URL", &url)]);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::proxy::Proxy;
+use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::{BUSY_MACHINE, Shop, until};
 
 use crate::visitor::{Page, Visitor};
@@ -283,7 +283,7 @@ async fn broken_ledger_chain_is_marked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_report_postgres_outage_within_two_seconds() {
     const MAX_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
-    let postgres = Proxy::to_postgres().await;
+    let postgres = proxy::to_postgres().await;
     let mut shop = Shop::without_replicas().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[("DATABASE_URL", &url)]);
@@ -306,7 +306,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
     let page = Visitor::new(&shop).get("/problems/unavailable").await;
     assert!(started.elapsed() < MAX_TIME, "{:?}", started.elapsed());
     assert_eq!(page.status, 200, "this page needs no Postgres");
-    postgres.restore();
+    postgres.set(Traffic::Forwarded);
     until("the shop is back", async || alice.get("/account").await.status == 200).await;
 }
 

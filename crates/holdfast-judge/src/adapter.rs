@@ -19,10 +19,10 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
+use super::failure::{FailureKind, JudgeFailure};
 use super::protocol::{AdapterAnswer, AdapterCall, AdapterOp, AdapterRequest, WorkerSetup};
 use super::server_calls::ServerCalls;
 
-pub(super) const NOT_ANSWERED: &str = "the adapter has not answered";
 const MAX_LINE_BYTES: u64 = 64 << 10;
 const QUOTED_CHARS: usize = 200;
 const STDERR_LINES: usize = 12;
@@ -63,7 +63,7 @@ pub(super) struct AdapterProcess {
 #[derive(Debug, Clone)]
 struct Failure {
     last_words: Arc<Mutex<VecDeque<String>>>,
-    failures: mpsc::UnboundedSender<String>,
+    failures: mpsc::UnboundedSender<JudgeFailure>,
 }
 
 impl Failure {
@@ -71,14 +71,10 @@ impl Failure {
         self.last_words.lock().iter().cloned().collect()
     }
 
-    async fn report(&self, why: String) {
+    async fn report(&self, failure: JudgeFailure) {
         // For its stderr to arrive.
         sleep(EXIT_TIMEOUT / 10).await;
-        let last_words = self.last_words();
-        let _ = self.failures.send(match last_words.as_slice() {
-            [] => format!("{why}. Its stderr is empty"),
-            lines => format!("{why}. The end of its stderr:\n  {}", lines.join("\n  ")),
-        });
+        let _ = self.failures.send(failure.with_last_words(self.last_words()));
     }
 }
 
@@ -87,7 +83,7 @@ impl AdapterProcess {
     /// judgement can't go on.
     pub(super) fn start(
         setup: &WorkerSetup,
-        failures: mpsc::UnboundedSender<String>,
+        failures: mpsc::UnboundedSender<JudgeFailure>,
     ) -> Result<Self, String> {
         let (program, arguments) =
             setup.args.command.split_first().ok_or("no command was given")?;
@@ -135,7 +131,7 @@ impl AdapterProcess {
                 _ = child.wait() => timeout(EXIT_TIMEOUT / 10, reading).await.unwrap_or(None),
             };
             let why = match why {
-                Some(why) => why,
+                Some(why) => JudgeFailure::other(why),
                 None => describe_exit(&mut child).await,
             };
             // One that printed something else still runs.
@@ -200,8 +196,11 @@ impl AdapterProcess {
             Ok(Err(_)) => {}
             Err(_) => {
                 let seconds = limit.as_secs_f64();
-                let why = format!("{NOT_ANSWERED} request {id}, `{operation}`, within {seconds} s");
-                self.failure.report(why).await;
+                let why = format!(
+                    "the adapter has not answered request {id}, `{operation}`, within {seconds} s"
+                );
+                let kind = FailureKind::NotAnswered { operation: operation.to_owned() };
+                self.failure.report(JudgeFailure::new(kind, why)).await;
             }
         }
         // Whatever was returned here would be judged.
@@ -299,11 +298,14 @@ async fn read_answers(
     }
 }
 
-async fn describe_exit(child: &mut Child) -> String {
+async fn describe_exit(child: &mut Child) -> JudgeFailure {
     match timeout(EXIT_TIMEOUT, child.wait()).await {
-        Ok(Ok(status)) => format!("the adapter exited ({status})"),
-        Ok(Err(error)) => format!("the adapter exited ({error})"),
-        Err(_) => "the adapter closed its stdout".to_owned(),
+        Ok(Ok(status)) => {
+            let kind = FailureKind::Exited { code: status.code() };
+            JudgeFailure::new(kind, format!("the adapter exited ({status})"))
+        }
+        Ok(Err(error)) => JudgeFailure::other(format!("the adapter exited ({error})")),
+        Err(_) => JudgeFailure::other("the adapter closed its stdout"),
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
+use holdfast_services::Traffic;
 use holdfast_story::EventKind;
 
 use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
 use super::protocol::Turn;
-use super::proxy::Traffic;
 use super::report::Server;
 use super::stage::Stage;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::JudgeArgs;
+use super::failure::JudgeFailure;
 use super::report::{Adapter, ClientId};
 
 #[derive(Debug, Serialize)]
@@ -146,9 +147,7 @@ pub(super) enum WorkerReport {
         /// The end of the adapter's stderr.
         last_words: Vec<String>,
     },
-    Failed {
-        why: String,
-    },
+    Failed(JudgeFailure),
 }
 
 /// One turn of a client: from its request for the lock to the release. Times are microseconds of

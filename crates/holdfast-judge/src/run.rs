@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
@@ -15,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
 use super::events::Recording;
+use super::failure::{FailureKind, JudgeFailure};
 use super::fault::Fault;
 use super::faults;
 use super::history::{self, Header, HistoryFile};
@@ -34,8 +35,6 @@ const IDLE_PERIOD: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The work takes at most so many times its length until there are enough turns.
 const MAX_PROLONGATION: u32 = 5;
-/// Why there is no judgement: without a grant there is nothing to judge.
-pub(super) const NO_GRANT: &str = "no client got the lock";
 /// Characters of an error that a report quotes.
 const MAX_WHY: usize = 500;
 /// Work after a fault, in TTLs: long enough to see that a lock is blocked.
@@ -354,11 +353,18 @@ impl Judge<'_> {
     ) -> anyhow::Result<FaultReport> {
         let holds = holds::holds(recording);
         if fault == Fault::Undisturbed && holds.is_empty() {
-            let why = match &recording.last_error {
-                Some(error) => format!("the adapter's last error was: {error}"),
-                None => "the adapter answered busy or timeout to each request".to_owned(),
+            let (kind, why) = match &recording.last_error {
+                Some(error) => {
+                    (FailureKind::Other, format!("the adapter's last error was: {error}"))
+                }
+                None => (
+                    FailureKind::NoGrant,
+                    "the adapter answered busy or timeout to each request".to_owned(),
+                ),
             };
-            bail!("{NO_GRANT}; {why}");
+            // Without a grant there is nothing to judge.
+            let why = format!("no client got the lock; {why}");
+            return Err(JudgeFailure::new(kind, why).into());
         }
 
         let count =

@@ -9,8 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, cmd};
 use tokio::time::{Instant, sleep};
 
-use super::proxy::{Proxy, Traffic};
-use holdfast_services::TempRedis;
+use holdfast_services::{Proxy, TempRedis, Traffic};
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 /// Of the judge's own commands.

@@ -15,11 +15,10 @@ use super::fault::Fault;
 use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
-use super::proxy::Proxy;
 use super::report::{Actor, Adapter, ClientId, Server};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
-use holdfast_services::TempPostgres;
+use holdfast_services::{Proxy, TempPostgres};
 
 /// Time for a worker to start, besides that of its adapter.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -151,8 +150,9 @@ impl<'a> Stage<'a> {
                 self.ready += 1;
                 self.adapter.get_or_insert_with(|| adapter.clone());
             }
-            Some(WorkerReport::Failed { why }) if self.is_current(&message) => {
-                bail!("worker {}: {why}", message.worker)
+            Some(WorkerReport::Failed(failure)) if self.is_current(&message) => {
+                let failure = anyhow::Error::new(failure.clone());
+                return Err(failure.context(format!("worker {}", message.worker)));
             }
             None if self.is_current(&message) => bail!("worker {} has ended", message.worker),
             _ => {}

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::adapter::AdapterProcess;
+use super::failure::JudgeFailure;
 use super::ledger::Ledger;
 use super::plan::ADAPTER_START;
 use super::processes::{adopt_orphans, end_orphans};
@@ -43,7 +44,7 @@ struct WorkerState {
     hold: Mutex<HoldState>,
     /// The reason of the last answer *error*.
     last_error: Mutex<Option<String>>,
-    failures: mpsc::UnboundedSender<String>,
+    failures: mpsc::UnboundedSender<JudgeFailure>,
 }
 
 impl WorkerState {
@@ -99,7 +100,7 @@ pub async fn run_worker() -> anyhow::Result<()> {
     let setup: WorkerSetup =
         serde_json::from_str(&first).context("`judge-worker` is started by `holdfast judge`")?;
     if let Err(why) = serve(setup, &mut lines).await {
-        report(&WorkerReport::Failed { why: format!("{why:#}") });
+        report(&WorkerReport::Failed(why.into()));
 
         while lines.recv().await.is_some() {}
     }
@@ -121,7 +122,7 @@ async fn serve(
     let adapter = AdapterProcess::start(&setup, failures.clone()).map_err(anyhow::Error::msg)?;
     let introduced = tokio::select! {
         introduced = introduce(&adapter, &setup) => introduced?,
-        Some(why) = failed.recv() => bail!(why),
+        Some(why) = failed.recv() => return Err(why.into()),
         None = orders.recv() => return Ok(()),
     };
 
@@ -148,7 +149,7 @@ async fn serve(
     loop {
         let line = tokio::select! {
             line = orders.recv() => line,
-            Some(why) = failed.recv() => bail!(why),
+            Some(why) = failed.recv() => return Err(why.into()),
             Some(ended) = clients.join_next() => {
                 ended.context("a client of the worker panicked")?;
                 if clients.is_empty() {
@@ -231,7 +232,7 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
         let turn = match take_turn(&state, turn, &mut ledger, cancelled).await {
             Ok(turn) => turn,
             Err(error) => {
-                let _ = state.failures.send(format!("{error:#}"));
+                let _ = state.failures.send(error.into());
                 return std::future::pending().await;
             }
         };

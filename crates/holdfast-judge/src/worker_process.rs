@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
+use super::failure::JudgeFailure;
 use super::processes::{signal_group, signal_tree, stop_tree};
 use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
 use holdfast_services::tied_command;
@@ -94,8 +95,9 @@ async fn read_reports(
 ) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let report = serde_json::from_str(&line).unwrap_or_else(|error| WorkerReport::Failed {
-            why: format!("a worker printed {line:?}: {error}"),
+        let report = serde_json::from_str(&line).unwrap_or_else(|error| {
+            let why = format!("a worker printed {line:?}: {error}");
+            WorkerReport::Failed(JudgeFailure::other(why))
         });
         if messages.send(WorkerMessage { worker, process, report: Some(report) }).is_err() {
             return;

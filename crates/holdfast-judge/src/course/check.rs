@@ -12,11 +12,10 @@ use tokio::time::timeout;
 
 use super::folder::{Check, CourseFolder, Language, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
-use crate::adapter::NOT_ANSWERED;
 use crate::args::JudgeArgs;
+use crate::failure::{FailureKind, JudgeFailure};
 use crate::plan::ADAPTER_START;
 use crate::report::Judgement;
-use crate::run::NO_GRANT;
 use holdfast_base::message;
 use holdfast_base::messages::{Language as Edition, Message};
 use holdfast_base::signals;
@@ -191,32 +190,24 @@ fn missing_crate(said: &str) -> Option<String> {
 /// Says in the words of the course what the judge could not judge.
 fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
     let edition = Edition::of_environment();
-    let text = format!("{error:#}");
-    if let Some(said) = said_by_helper(&text) {
-        return anyhow!(said);
-    }
-    if text.contains(NO_GRANT) && !text.contains("last error") {
-        return anyhow!(edition.text("course-empty"));
-    }
-    if text.contains(NOT_ANSWERED) {
-        let (id, limit_s) = match &text {
-            text if text.contains("`init`") => {
-                ("course-endless-load", ADAPTER_START.as_secs() + limit_s)
-            }
-            text if text.contains("`release`") => ("course-endless-release", limit_s),
-            _ => ("course-endless", limit_s),
-        };
-        return anyhow!(Message::new(id).with("seconds", limit_s).text(edition));
-    }
-    error
-}
+    let Some(failure) = error.downcast_ref::<JudgeFailure>() else { return error };
 
-/// Returns the lines with which the learner's helper has ended the check, without what the judge
-/// says about its exit.
-fn said_by_helper(text: &str) -> Option<String> {
-    let (_, said) = text.split_once("(exit status: 3). The end of its stderr:\n")?;
-    let mut lines: Vec<&str> = said.lines().map(|it| it.strip_prefix("  ").unwrap_or(it)).collect();
-    // Several clients find the same mistake.
-    lines.dedup();
-    Some(lines.join("\n"))
+    match &failure.kind {
+        FailureKind::Exited { code: Some(SAID_BY_HELPER) } => {
+            let mut lines = failure.last_words.clone().unwrap_or_default();
+            // Several clients find the same mistake.
+            lines.dedup();
+            anyhow!(lines.join("\n"))
+        }
+        FailureKind::NoGrant => anyhow!(edition.text("course-empty")),
+        FailureKind::NotAnswered { operation } => {
+            let (id, limit_s) = match operation.as_str() {
+                "init" => ("course-endless-load", ADAPTER_START.as_secs() + limit_s),
+                "release" => ("course-endless-release", limit_s),
+                _ => ("course-endless", limit_s),
+            };
+            anyhow!(Message::new(id).with("seconds", limit_s).text(edition))
+        }
+        FailureKind::Exited { .. } | FailureKind::Other => error,
+    }
 }

@@ -1,0 +1,300 @@
+//! A TCP proxy on 127.0.0.1 to a unix socket, whose link can be slow, silent, cut or moved: for the
+//! faults of the judge and of tests. On a link to Postgres, a response can be lost and a statement
+//! delayed.
+
+mod statements;
+
+use std::future::pending;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use self::statements::{Connection, Passing, Requests, Responses, Statements};
+
+const CHUNK_BYTES: usize = 64 << 10;
+/// Pause after a connection that could not be accepted.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Time for the response to a delayed statement.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Proxy {
+    pub port: u16,
+    link: watch::Sender<Link>,
+    open: Arc<Mutex<OpenConnections>>,
+    statements: Arc<Statements>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Link {
+    target: PathBuf,
+    delay: Duration,
+    traffic: Traffic,
+    /// Connections of an earlier epoch are closed.
+    epoch: u64,
+    /// The server does not learn that a client is cut off, and its statement runs on.
+    keeps_server: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// Also what was withheld.
+    Forwarded,
+    /// Forwarded later, as by a network that drops packets. No connection is closed.
+    Withheld,
+    /// Withheld on the connections that are older, as by a firewall that forgets them.
+    WithheldOnOlder(Instant),
+    /// All connections are closed, new ones at once, as at the port of a dead server.
+    Refused,
+}
+
+impl Traffic {
+    fn is_forwarded(self, opened: Instant) -> bool {
+        match self {
+            Self::Forwarded => true,
+            Self::WithheldOnOlder(since) => opened >= since,
+            Self::Withheld | Self::Refused => false,
+        }
+    }
+}
+
+/// The connections of an epoch, which end together.
+#[derive(Debug)]
+struct OpenConnections {
+    /// Each connection has a clone, so that the receiver ends with the last of them.
+    token: mpsc::Sender<()>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl OpenConnections {
+    fn new() -> Self {
+        let (token, ended) = mpsc::channel(1);
+        Self { token, ended }
+    }
+}
+
+impl Proxy {
+    pub async fn start(target: &Path) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let (link, links) = watch::channel(Link {
+            target: target.to_owned(),
+            delay: Duration::ZERO,
+            traffic: Traffic::Forwarded,
+            epoch: 0,
+            keeps_server: false,
+        });
+        let open = Arc::new(Mutex::new(OpenConnections::new()));
+        let statements = Arc::<Statements>::default();
+
+        let (admitted, seen) = (Arc::clone(&open), Arc::clone(&statements));
+        let accepting = tokio::spawn(async move {
+            loop {
+                let Ok((client, _)) = listener.accept().await else {
+                    // No file descriptor is free: connections that end free some.
+                    sleep(RETRY_DELAY).await;
+                    continue;
+                };
+
+                // With the lock, so that an epoch ends with all its connections.
+                let admitted = admitted.lock();
+                if links.borrow().traffic != Traffic::Refused {
+                    let _ = client.set_nodelay(true);
+                    let token = admitted.token.clone();
+                    tokio::spawn(carry(client, links.clone(), Arc::clone(&seen), token));
+                }
+            }
+        });
+        Ok(Self { port, link, open, statements, accepting })
+    }
+
+    /// Delays what is received from now on, in each direction.
+    pub fn delay(&self, delay: Duration) {
+        self.link.send_modify(|link| link.delay = delay);
+    }
+
+    pub fn set(&self, traffic: Traffic) {
+        if traffic == Traffic::Refused {
+            self.end_epoch(|link| link.traffic = traffic);
+        } else {
+            self.link.send_modify(|link| link.traffic = traffic);
+        }
+    }
+
+    /// Closes all connections and forwards new ones to another socket.
+    pub fn repoint(&self, target: &Path) {
+        self.end_epoch(|link| {
+            link.target = target.to_owned();
+            link.traffic = Traffic::Forwarded;
+        });
+    }
+
+    /// Closes all connections and lets no new one in. Nothing is forwarded any more when it returns.
+    pub async fn cut(&self) {
+        let mut open = self.end_epoch(|link| link.traffic = Traffic::Refused);
+        open.recv().await;
+    }
+
+    /// Closes the clients' connections, and lets new ones in. The server does not learn of it.
+    pub async fn cut_clients(&self) {
+        let mut open = self.end_epoch(|link| link.keeps_server = true);
+        open.recv().await;
+    }
+
+    /// Withholds what the open connections send; new ones work.
+    pub fn freeze_open_connections(&self) {
+        self.set(Traffic::WithheldOnOlder(Instant::now()));
+    }
+
+    /// Closes the open connections. Returns what ends with the last of them.
+    fn end_epoch(&self, change: impl FnOnce(&mut Link)) -> mpsc::Receiver<()> {
+        let mut open = self.open.lock();
+        let old = std::mem::replace(&mut *open, OpenConnections::new());
+        self.link.send_modify(|link| {
+            change(link);
+            link.epoch += 1;
+        });
+        old.ended
+    }
+
+    /// Drops the response to the next executed statement and closes its connection instead. The
+    /// statement has been executed by then. (Earlier responses may still be in flight.)
+    pub fn drop_next_response(&self) {
+        self.statements.drop_next_response();
+    }
+
+    /// Delays the next executed statement, or `begin`, until [`Self::deliver`].
+    pub fn delay_next_statement(&self) {
+        self.statements.delay_next();
+    }
+
+    /// Delivers the delayed statement, and waits for the response of the server. The client may
+    /// have disconnected.
+    ///
+    /// # Errors
+    /// If there is no response within [`RESPONSE_TIMEOUT`].
+    pub async fn deliver(&self) -> Result<(), Elapsed> {
+        timeout(RESPONSE_TIMEOUT, self.statements.deliver()).await
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Forwards one connection until it is closed on either side, or by the proxy.
+async fn carry(
+    client: TcpStream,
+    links: watch::Receiver<Link>,
+    statements: Arc<Statements>,
+    token: mpsc::Sender<()>,
+) {
+    let epoch = links.borrow().epoch;
+    let mut epochs = links.clone();
+    // An error means that the proxy was dropped.
+    let ended = async move {
+        let _ = epochs.wait_for(|link| link.epoch != epoch).await;
+    };
+    tokio::pin!(ended);
+
+    let link = OpenLink { links: links.clone(), opened: Instant::now() };
+    let connecting = async {
+        let target = link.wait_forwarded().await?;
+        UnixStream::connect(target).await.ok()
+    };
+    let server = tokio::select! {
+        server = connecting => server,
+        () = &mut ended => None,
+    };
+    let Some(server) = server else { return };
+
+    let (from_client, to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let connection = Connection::new(statements);
+    tokio::select! {
+        () = link.forward(from_client, &mut to_server, Requests(&connection)) => {}
+        () = link.forward(&mut from_server, to_client, Responses(&connection)) => {}
+        () = &mut ended => {}
+    }
+
+    if links.borrow().keeps_server {
+        drop(token);
+        let _ = from_server.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+/// The link as one connection has it.
+struct OpenLink {
+    links: watch::Receiver<Link>,
+    opened: Instant,
+}
+
+impl OpenLink {
+    /// Waits until the link forwards, and returns its target; `None` if the proxy was dropped.
+    async fn wait_forwarded(&self) -> Option<PathBuf> {
+        let mut links = self.links.clone();
+        let link = links.wait_for(|link| link.traffic.is_forwarded(self.opened)).await.ok()?;
+        Some(link.target.clone())
+    }
+
+    /// Copies one direction; a delay postpones each chunk and reduces no throughput.
+    async fn forward(
+        &self,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+        passing: impl Passing,
+    ) {
+        let (queue, mut queued) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+
+        let reading = async {
+            loop {
+                let mut chunk = vec![0; CHUNK_BYTES];
+                let Ok(length @ 1..) = from.read(&mut chunk).await else { break };
+                chunk.truncate(length);
+                let due = Instant::now() + self.links.borrow().delay;
+                if queue.send((due, chunk)).is_err() {
+                    break;
+                }
+            }
+            drop(queue);
+        };
+
+        let writing = async {
+            while let Some((due, chunk)) = queued.recv().await {
+                // The timer's ticks of a millisecond would slow down a link without a delay.
+                if due > Instant::now() {
+                    sleep_until(due).await;
+                }
+                if !passing.before(&chunk).await
+                    || self.wait_forwarded().await.is_none()
+                    || to.write_all(&chunk).await.is_err()
+                {
+                    break;
+                }
+                passing.after().await;
+            }
+        };
+
+        // What was read is still written.
+        let reading_to_end = async {
+            reading.await;
+            pending::<()>().await;
+        };
+        tokio::select! {
+            () = writing => {}
+            () = reading_to_end => {}
+        }
+    }
+}
