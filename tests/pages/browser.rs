@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use holdfast_testkit::ports::free_ports;
-use holdfast_testkit::until;
+use holdfast_testkit::{CONDITION_TIMEOUT, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 /// One browser at a time: two of them on two cores are slower than one after the other. That of
 /// `axe` runs beside them.
@@ -159,14 +160,16 @@ impl Browser {
         let contains = |content: String| {
             content.split_whitespace().collect::<Vec<_>>().join(" ").contains(text)
         };
-        until(&format!("{css} reads {text:?}"), async || {
+        let read = async || {
             // The element may vanish between two pages.
-            match self.driver.find(By::Css(css)).await {
-                Ok(element) => element.text().await.is_ok_and(contains),
-                Err(_) => false,
-            }
-        })
-        .await;
+            let element = self.driver.find(By::Css(css)).await.ok()?;
+            element.text().await.ok()
+        };
+        let expected = format!("{css} reads {text:?}");
+        let waiting = until(&expected, async || read().await.is_some_and(contains));
+        // Within the time of the condition, to say what is there instead.
+        let reads = timeout(CONDITION_TIMEOUT.mul_f64(0.9), waiting).await.is_ok();
+        assert!(reads, "{css} reads {:?} instead of {text:?}", read().await);
     }
 
     /// Waits until the browser's path begins with `path`; returns the whole path.

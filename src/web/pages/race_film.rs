@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_base::output::grouped;
+use holdfast_lab::race::execute::timeout_of;
 use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
@@ -64,11 +65,19 @@ pub(super) struct RaceView<'a> {
     race: &'a Race,
     pub result: &'a RaceResult,
     language: Language,
+    /// How long the playback takes.
+    play_ms: u64,
 }
 
 impl<'a> RaceView<'a> {
     pub fn of(race: &'a Race, language: Language) -> Option<Self> {
-        race.result.as_ref().map(|result| Self { race, result, language })
+        race.result.as_ref().map(|result| Self { race, result, language, play_ms: PLAY_MS })
+    }
+
+    /// Plays the race at another pace.
+    #[must_use]
+    pub fn played_in(self, play_ms: u64) -> Self {
+        Self { play_ms, ..self }
     }
 
     fn is_duel(&self) -> bool {
@@ -88,7 +97,7 @@ impl<'a> RaceView<'a> {
 
     /// Returns what the script needs to play the race.
     pub fn film(&self) -> Value {
-        let Self { race, result, language } = *self;
+        let Self { race, result, language, play_ms } = *self;
         let duel =
             self.is_duel().then(|| TimelineView::from(Drawing::small(self.timeline(), language)));
         let servers: Vec<String> =
@@ -102,8 +111,9 @@ impl<'a> RaceView<'a> {
             (true, _) => "race-entries",
         };
         let mut film = json!({
-            "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
-            "playMs": PLAY_MS, "isLost": result.doubled() > 0, "isOversold": self.is_oversold(),
+            "id": race.id, "lock": race.lock, "buyers": race.buyers, "stock": race.stock,
+            "left": result.left,
+            "playMs": play_ms, "isLost": result.doubled() > 0, "isOversold": self.is_oversold(),
             "proof": self.proof(duel.as_ref()),
             "servers": servers, "announced": language.text_with("race-announced", &said),
             "verdict": verdict, "caption": caption, "entries": language.text(entries),
@@ -142,7 +152,7 @@ impl<'a> RaceView<'a> {
             _ => (String::new(), String::new()),
         };
         json!({
-            "kind": event.kind.name(), "lane": event.lane, "at": at, "value": value,
+            "kind": event.kind.name(), "lane": event.lane, "at": rounded(at), "value": value,
             "isSold": is_sold, "status": status, "caption": caption,
         })
     }
@@ -257,7 +267,7 @@ impl<'a> RaceView<'a> {
                     true => "sold",
                     false => "refused",
                 },
-                at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
+                at: rounded(time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART),
                 left: is_sold.then(|| lane.value_at(&EventKind::Write).unwrap_or(0)),
                 verdict: if is_sold { self.figures(sold) } else { String::new() },
                 is_oversold: sold > self.race.stock,
@@ -290,7 +300,7 @@ impl<'a> RaceView<'a> {
         // The last label needs room behind its event, at which the playback ends.
 
         let end = duel.place(duel.timeline.events.len().saturating_sub(1));
-        let factor = (PLAY_MS as f64 * end / ms as f64).round().max(1.0);
+        let factor = (self.play_ms as f64 * end / ms as f64).round().max(1.0);
         let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
         let scale = language.text_with("race-scale", &scale);
 
@@ -314,7 +324,9 @@ impl<'a> RaceView<'a> {
         let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
 
         if unanswered > 0 {
-            language.text_with("race-no-answer", &[("count", unanswered.into())])
+            let seconds = timeout_of(self.race.buyers).as_secs();
+            let figures = [("count", unanswered.into()), ("seconds", seconds.into())];
+            language.text_with("race-no-answer", &figures)
         } else if result.doubled() > 0 {
             self.explain_loss()
         } else if let Some(other) = other {
@@ -333,7 +345,7 @@ impl<'a> RaceView<'a> {
 
     /// Explains lost updates: what the lock did not do, what was lost, and what is left of it.
     fn explain_loss(&self) -> String {
-        let Self { race, result, language } = *self;
+        let Self { race, result, language, .. } = *self;
         let doubled = result.doubled();
 
         let lost = if self.is_duel() {
@@ -358,6 +370,11 @@ impl<'a> RaceView<'a> {
         let figures = [("left", result.left.into()), ("sold", result.sold.into())];
         sentences(language, lost, &language.text_with("race-crowd-left", &figures))
     }
+}
+
+/// Rounds a place in the playback to what can be seen.
+fn rounded(at: f64) -> f64 {
+    (at * 10_000.0).round() / 10_000.0
 }
 
 /// Joins two sentences; a Chinese full stop needs no space.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::execute::{
-    MAX_QUEUED, MAX_RUNNING, Peer, RACE_TIMEOUT, RunningRace, TOTAL_TIMEOUT, create_item,
+    MAX_QUEUED, MAX_RUNNING, Peer, RunningRace, TOTAL_TIMEOUT, create_item, timeout_of,
 };
 use super::model::RaceRequest;
 use crate::cluster::begin_sessions;
@@ -157,7 +157,7 @@ impl RaceRunner {
         let sku = create_item(&self.shop, request.stock).await?;
         start(&self.shop.pool, id, &sku).await?;
 
-        let deadline = Instant::now() + RACE_TIMEOUT;
+        let deadline = Instant::now() + timeout_of(request.buyers);
         let race = RunningRace { peers, tokens: &tokens, sku: &sku, request, deadline };
         let result = race.execute(&self.shop).await?;
         Ok((result, sku))
