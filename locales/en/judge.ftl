@@ -16,6 +16,15 @@ judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
 judge-list-fenced = { $name }, the store checks its fence
 judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓: none. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
+judge-search = Search
+judge-search-about = a lock, a language, a store
+judge-search-found = { $count ->
+    [one] 1 lock
+   *[other] { $count } locks
+}
+judge-search-none = None of the judged locks has “{ $words }” in its name, language or store.
+judge-search-rows = { $locks } in { $rows } rows: ↳ is the lock above with its fence
+judge-columns-title = What the columns mean
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement

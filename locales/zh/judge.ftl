@@ -15,6 +15,14 @@ judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = { $name }，并由存储检查令牌
 judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
+judge-search = 搜索
+judge-search-about = 锁、语言、存储
+judge-search-found = { $count ->
+   *[other] { $count } 个锁
+}
+judge-search-none = 评测过的锁里，没有一个的名称、语言或存储含有“{ $words }”。
+judge-search-rows = { $locks }，共 { $rows } 行：↳ 是上一行的锁，并检查它的栅栏令牌
+judge-columns-title = 各列的含义
 judge-own-title = 评测你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
 judge-file-label = 评测文件

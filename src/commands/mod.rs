@@ -12,6 +12,7 @@ mod judge;
 mod lesson;
 mod migrate;
 mod serve;
+mod site;
 mod up;
 mod user;
 
@@ -21,6 +22,7 @@ use self::audit::AuditArgs;
 use self::healthcheck::HealthcheckArgs;
 use self::lesson::LessonArgs;
 use self::migrate::MigrateArgs;
+use self::site::SiteArgs;
 use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
@@ -58,6 +60,8 @@ pub enum CliCommand {
     /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
     /// 1 if one was, 2 if it could not be judged
     Judge(Box<JudgeOptions>),
+    /// Make the site: a static folder with recorded races and runs, which needs no server
+    Site(SiteArgs),
     /// Write docs/JUDGED.md from the judgements in docs/judged
     #[command(hide = true)]
     Judged(JudgedArgs),
@@ -90,6 +94,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge::run(&options).await,
         CliCommand::Judged(options) => write_judged(&options)?,
+        CliCommand::Site(options) => Box::pin(site::site(options)).await?,
         CliCommand::Course(command) => return course::course(command).await,
         CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
     }

@@ -22,6 +22,7 @@ mod client_stream;
 mod offload;
 mod page_place;
 pub mod server;
+pub mod site;
 
 use actix_web::http::header::LOCATION;
 use actix_web::web::{self, ServiceConfig};

@@ -15,6 +15,7 @@ mod lessons;
 mod load;
 mod price;
 mod runs;
+mod site;
 mod up;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};

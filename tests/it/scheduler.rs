@@ -109,7 +109,8 @@ async fn second_order_waits_under_a_lock() {
         // A up to its read; B until it waits.
         let reads = if strategy == "row-lock" { "A" } else { "AA" };
         game.run_script(reads).await;
-        assert_eq!(game.paused_at(0).await, Some(Point::Read), "{strategy}");
+        let has_read = async || game.paused_at(0).await == Some(Point::Read);
+        until(&format!("{strategy}: A has read"), has_read).await;
         game.run_script("B").await;
         assert_eq!(game.paused_at(1).await, None, "{strategy}: B waits");
         let state = game.finish().await;

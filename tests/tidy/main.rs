@@ -254,8 +254,8 @@ fn every_file_has_header_and_bounded_length() {
 }
 
 /// Folders that are not compiled into the shop.
-const NOT_COMPILED: [&str; 10] =
-    ["deploy", "dist", "docs", "judge", "load", "script", "site", "target", "tests", "wheel"];
+const NOT_COMPILED: [&str; 9] =
+    ["deploy", "dist", "docs", "judge", "load", "script", "target", "tests", "wheel"];
 
 #[test]
 fn image_is_built_from_every_source_folder() {

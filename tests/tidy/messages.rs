@@ -1,4 +1,4 @@
-//! The catalogue, `locales/` and that of the site: the same messages with the same variables in
+//! The catalogue, `locales/`: the same messages with the same variables in
 //! every language, each of them used, and none missing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,7 @@ type Catalogue = BTreeMap<String, BTreeSet<String>>;
 fn catalogue(language: &str) -> Catalogue {
     let mut catalogue = Catalogue::new();
     let files = fs::read_dir(Path::new("locales").join(language)).unwrap();
-    let files = files.map(|file| file.unwrap().path());
-    let of_site = Path::new("site/locales").join(language).with_extension("ftl");
-    for path in files.chain([of_site]) {
+    for path in files.map(|file| file.unwrap().path()) {
         let parsed = parse(fs::read_to_string(&path).unwrap());
         let resource =
             parsed.unwrap_or_else(|(_, errors)| panic!("{}: {errors:?}", path.display()));
@@ -74,7 +72,6 @@ fn program() -> String {
     sources("src", &mut text);
     sources("crates", &mut text);
     sources("templates", &mut text);
-    sources("site", &mut text);
     text
 }
 
@@ -205,9 +202,8 @@ fn chinese_texts_have_one_word_per_thing() {
 fn chinese_lines_with(patterns: &[&str], documents: &[&str]) -> Vec<String> {
     let wanted = Regex::new(&patterns.join("|")).unwrap();
     let messages = fs::read_dir("locales/zh").unwrap().map(|file| file.unwrap().path());
-    let others = ["site/locales/zh.ftl"].iter().chain(documents);
     let mut found = Vec::new();
-    for file in messages.chain(others.map(PathBuf::from)) {
+    for file in messages.chain(documents.iter().map(PathBuf::from)) {
         let text = fs::read_to_string(file).unwrap();
         found.extend(text.lines().filter(|line| wanted.is_match(line)).map(str::to_owned));
     }

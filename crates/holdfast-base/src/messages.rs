@@ -23,7 +23,7 @@ macro_rules! catalogue {
 
 catalogue! {
     "admin", "choose", "class", "common", "course", "glossary", "goods", "judge", "keeper", "lab",
-    "lessons", "problems", "race", "reasons", "runs", "scheduler", "shop", "strategies",
+    "lessons", "problems", "race", "reasons", "runs", "scheduler", "shop", "site", "strategies",
     "swimlane", "terminal"
 }
 

@@ -47,6 +47,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("inter-4.0-regular.woff2", FONT, "fonts/inter-4.0-regular.woff2"),
         asset!("inter-4.0-semibold.woff2", FONT, "fonts/inter-4.0-semibold.woff2"),
         asset!("judged.css", CSS),
+        asset!("judged.js", JAVASCRIPT),
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
         asset!("postgres-worker.js", JAVASCRIPT),
@@ -55,15 +56,18 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("race-preview-once-zh.png", PNG, "race-preview/once-zh.png"),
         asset!("race-preview-twice-en.png", PNG, "race-preview/twice-en.png"),
         asset!("race-preview-twice-zh.png", PNG, "race-preview/twice-zh.png"),
+        asset!("race-choices.js", JAVASCRIPT),
         asset!("race.css", CSS),
         asset!("race.js", JAVASCRIPT),
         asset!("scheduler-postgres.js", JAVASCRIPT),
         asset!("scheduler.css", CSS),
         asset!("scheduler.js", JAVASCRIPT),
+        asset!("site.css", CSS),
         asset!("swimlane.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),
         asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),
         asset!("uplot.js", JAVASCRIPT, "vendor/uPlot-1.6.32.iife.min.js"),
+        asset!("which-lock.js", JAVASCRIPT),
     ]
 });
 
@@ -77,6 +81,11 @@ fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset 
 /// Returns an asset's address with its hash; empty if the name is unknown.
 pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
+}
+
+/// Returns the names and contents of all assets.
+pub(in crate::web) fn all() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    ASSETS.iter().map(|asset| (asset.name, asset.bytes))
 }
 
 pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {

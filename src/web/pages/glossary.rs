@@ -6,7 +6,8 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::web::HttpResult;
+use crate::web::page_place::render;
+use crate::web::{HttpResult, Problem};
 use holdfast_base::glossary::{self, Entry};
 
 #[derive(Debug, Template)]
@@ -17,6 +18,13 @@ struct GlossaryPage {
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &GlossaryPage { entries: glossary::entries(layout.language), layout })
+    html(StatusCode::OK, &page(Layout::of(&request).await?))
+}
+
+pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
+    render(&page(layout))
+}
+
+fn page(layout: Layout) -> GlossaryPage {
+    GlossaryPage { entries: glossary::entries(layout.language), layout }
 }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::format::format_relative;
 use super::kept_basket::Basket;
+use super::links::Links;
 use super::respond::{html, set_cookie};
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller, lab_access};
 use crate::web::{HttpResult, Problem, app_state, see_other};
@@ -26,7 +27,7 @@ use holdfast_shop::audit::StockConservation;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::next_return::NextReturn;
 use holdfast_shop::sessions::Caller;
-use holdfast_shop::strategy::Strategy;
+use holdfast_shop::strategy::{STRATEGIES, Strategy};
 use holdfast_shop::{Error, Shop};
 
 /// Pages of the administration.
@@ -59,6 +60,8 @@ pub struct Layout {
     pub path: String,
     /// True for a page of the lab on a projector (`?present`): large text, only the content.
     pub is_presented: bool,
+    /// Where its links lead.
+    pub links: Links,
     /// On a projector: the newest run of the class, if the page is not about it.
     pub class_run: Option<ClassRun>,
 }
@@ -122,8 +125,29 @@ impl Layout {
             basket_units: Basket::of_cookie(request).units(),
             path: shown_path(request),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
+            links: Links::Server,
             class_run: None,
         })
+    }
+
+    /// Returns the layout of a page of the site, which needs no server: `path` is that of the
+    /// shop's page, `file` that of the site's.
+    pub fn without_server(language: Language, path: &str, file: &str) -> Self {
+        Self {
+            language,
+            replica: String::new(),
+            // No page of the site names it.
+            strategy: &STRATEGIES[0],
+            books: None,
+            caller: None,
+            lab: true,
+            class: false,
+            basket_units: 0,
+            path: path.to_owned(),
+            is_presented: false,
+            links: Links::Static { file: file.to_owned(), language },
+            class_run: None,
+        }
     }
 
     /// Returns the name of a demo user whose password is known, for a visitor without a session who

@@ -13,7 +13,7 @@ use super::layout::{Layout, language_of};
 use super::race_entries::RaceEntries;
 use super::race_film::{self, RaceCell, RaceView};
 use super::race_picture;
-use super::respond::html;
+use super::respond::{html, script_json};
 use super::timeline::TimelineView;
 use crate::web::api::race::{find_race, run_race};
 use crate::web::middleware::{FormFields, Query};
@@ -27,6 +27,19 @@ use holdfast_lab::run::LabRunState;
 
 const DEFAULT_LOCK: &str = "fenced";
 const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
+/// On the site: the locks that can be chosen beside none, and the numbers of buyers.
+const RECORDED_LOCKS: [&str; 2] = ["fenced", "local"];
+pub const RECORDED_BUYERS: [u16; 2] = [2, 40];
+/// Two recorded races and a tap between them are over within ten seconds.
+const RECORDED_PLAY_MS: u64 = 3_800;
+/// What the site's first page leads to: address, title and sentence.
+const WAYS: [(&str, &str, &str); 5] = [
+    ("/lab/scheduler", "lab-scheduler-title", "site-scheduler-about"),
+    ("/lab/judged", "judge-title", "site-judged-about"),
+    ("/lab/lessons", "site-lessons-title", "site-lessons-about"),
+    ("/lab/course", "course-title", "site-course-about"),
+    ("/docs", "site-docs-title", "site-docs-about"),
+];
 
 #[derive(Debug, Template)]
 #[template(path = "race.html")]
@@ -34,7 +47,27 @@ struct RacePage {
     layout: Layout,
     stage: RaceStage,
     demo_user: Option<String>,
-    recorded: [(Option<TimelineView>, &'static str); 2],
+    recorded: RecordedDrawings,
+    preview: RacePreview,
+}
+
+/// The site's first page.
+#[derive(Debug, Template)]
+#[template(path = "site/index.html")]
+struct RecordedRacePage {
+    layout: Layout,
+    stage: RaceStage,
+    recorded: RecordedDrawings,
+    preview: RacePreview,
+}
+
+/// The race alone, for a frame of another page.
+#[derive(Debug, Template)]
+#[template(path = "site/embedded_race.html")]
+struct EmbeddedRacePage {
+    layout: Layout,
+    stage: RaceStage,
+    recorded: RecordedDrawings,
     preview: RacePreview,
 }
 
@@ -81,29 +114,44 @@ impl RacePreview {
         language: Language,
         is_sold_twice: bool,
     ) -> Self {
+        let preview = Self::of(language, is_sold_twice);
+        let image = own_address(state, request, assets::address(&preview.image));
+        Self { image, ..preview }
+    }
+
+    /// Returns the preview, with the name of its picture as the address.
+    fn of(language: Language, is_sold_twice: bool) -> Self {
         let [title, why] = match is_sold_twice {
             true => ["race-preview-twice", "race-preview-twice-why"],
             false => ["race-preview-once", "race-preview-once-why"],
         };
-        let file = format!("{title}-{}.png", language.tag());
-        let image = own_address(state, request, assets::address(&file));
-
         let texts =
             [("verdict", language.text(title).into()), ("caption", language.text(why).into())];
+        let image = format!("{title}-{}.png", language.tag());
         Self { image, text: language.text_with("race-announced", &texts) }
     }
+}
+
+/// The drawings of a race without the lock and of one with it, each with its caption.
+type RecordedDrawings = [(Option<TimelineView>, &'static str); 2];
+
+fn recorded_drawings(language: Language) -> RecordedDrawings {
+    let drawing = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
+    [(drawing(&WITHOUT_LOCK), "race-recorded-off"), (drawing(&WITH_LOCK), "race-recorded-on")]
 }
 
 /// The phones, the shelf and the controls, which both pages have.
 #[derive(Debug)]
 struct RaceStage {
     language: Language,
-    phones: [(char, String); 2],
+    phones: Vec<(char, String)>,
     lock: String,
     buyers: u16,
     /// Texts and race for the script, as JSON that is safe within a script element.
     texts: String,
     race: String,
+    /// On the site, the recorded races that can be chosen, as JSON; empty where orders are sent.
+    films: String,
 }
 
 impl RaceStage {
@@ -112,13 +160,36 @@ impl RaceStage {
         let [a, b] = state.races.servers();
         Self {
             language,
-            phones: [('A', a), ('B', b)],
+            phones: vec![('A', a), ('B', b)],
             lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
             texts: script_json(&race_film::script_texts(language)),
             race: view.map_or_else(String::new, |view| script_json(&view.film())),
+            films: String::new(),
         }
+    }
+
+    /// Returns the stage on which recorded races play.
+    fn recorded(language: Language, races: &[Race]) -> Self {
+        let views = races.iter().filter_map(|race| RaceView::of(race, language));
+        let films = views.map(|view| view.played_in(RECORDED_PLAY_MS).film()).collect();
+        let lanes = races.first().and_then(|race| race.result.as_ref()).map(|it| it.lanes.iter());
+        let servers = lanes.into_iter().flatten().map(|lane| lane.replica.clone());
+        Self {
+            language,
+            phones: ['A', 'B'].into_iter().zip(servers).collect(),
+            lock: "none".to_owned(),
+            buyers: 2,
+            texts: script_json(&race_film::script_texts(language)),
+            race: String::new(),
+            films: script_json(&films),
+        }
+    }
+
+    /// Returns the numbers of buyers that were recorded, with their words.
+    fn recorded_crowds(&self) -> [(u16, String); 2] {
+        RECORDED_BUYERS.map(|buyers| (buyers, self.crowd_of(buyers)))
     }
 
     fn is_on(&self) -> bool {
@@ -139,10 +210,14 @@ impl RaceStage {
     }
 
     fn crowd(&self) -> String {
-        if self.buyers == 2 {
+        self.crowd_of(self.buyers)
+    }
+
+    fn crowd_of(&self, buyers: u16) -> String {
+        if buyers == 2 {
             return self.language.text("race-crowd-two");
         }
-        let figures = [("buyers", self.buyers.into()), ("stock", self.stock().into())];
+        let figures = [("buyers", buyers.into()), ("stock", stock_for(buyers).into())];
         self.language.text_with("race-crowd", &figures)
     }
 
@@ -163,19 +238,50 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
 
     let layout = Layout::of(&request).await?;
     let language = layout.language;
-    let picture = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
-
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
         demo_user: layout.demo_user(&request, "/shop").await,
-        recorded: [
-            (picture(&WITHOUT_LOCK), "race-recorded-off"),
-            (picture(&WITH_LOCK), "race-recorded-on"),
-        ],
+        recorded: recorded_drawings(language),
         preview: RacePreview::new(&state, &request, language, true),
         layout,
     };
     html(StatusCode::OK, &page)
+}
+
+/// Renders the site's first page, with recorded races.
+pub(in crate::web) fn site_page(
+    layout: Layout,
+    races: &[Race],
+    url: &str,
+) -> Result<String, Problem> {
+    let (stage, recorded, preview) = recorded_parts(&layout, races, url);
+    render(&RecordedRacePage { stage, recorded, preview, layout })
+}
+
+/// Renders the race alone, for a frame.
+pub(in crate::web) fn embedded_page(
+    layout: Layout,
+    races: &[Race],
+    url: &str,
+) -> Result<String, Problem> {
+    let (stage, recorded, preview) = recorded_parts(&layout, races, url);
+    render(&EmbeddedRacePage { stage, recorded, preview, layout })
+}
+
+fn recorded_parts(
+    layout: &Layout,
+    races: &[Race],
+    url: &str,
+) -> (RaceStage, RecordedDrawings, RacePreview) {
+    let language = layout.language;
+    let mut preview = RacePreview::of(language, true);
+    // Without an address of its own, a preview of the site has no picture anyway.
+    preview.image = if url.is_empty() {
+        layout.links.asset(&preview.image)
+    } else {
+        format!("{url}assets/{}", preview.image)
+    };
+    (RaceStage::recorded(language, races), recorded_drawings(language), preview)
 }
 
 pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -281,9 +387,4 @@ pub async fn picture(state: State, request: HttpRequest, id: Path<String>) -> Ht
 
 pub(super) fn no_result(race: &Race) -> Problem {
     Problem::missing(message!("problem-no-result", race = race.id))
-}
-
-/// Formats JSON that cannot end the script element that it is in.
-fn script_json(value: &serde_json::Value) -> String {
-    value.to_string().replace('<', "\\u003c")
 }

@@ -7,6 +7,7 @@ use askama::Template;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::web::{HttpResult, Problem, ProblemType};
@@ -20,13 +21,18 @@ pub(super) fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
 }
 
-/// Formats data for a script as JSON that cannot end the script element that it is in.
+/// Formats data for a script, as [`script_json`].
 pub(super) fn script_data(data: &impl Serialize) -> Result<String, Problem> {
-    let json = serde_json::to_string(data).map_err(|error| {
+    let value = serde_json::to_value(data).map_err(|error| {
         tracing::error!(%error, "data for a script can't be written");
         Problem::undrawn_page()
     })?;
-    Ok(json.replace('<', "\\u003c"))
+    Ok(script_json(&value))
+}
+
+/// Formats JSON that cannot end the script element that it is in.
+pub(super) fn script_json(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c")
 }
 
 /// Returns the source with which a content security policy admits an inline style or script.

@@ -146,8 +146,8 @@ struct SitePageData<'a> {
     bytes: &'a BTreeMap<String, u64>,
 }
 
-/// Returns the page of the site. `assets` leads from it to the folder of the site's assets.
-pub fn site_page(layout: Layout, assets: &str, sizes: &FileSizes) -> Result<String, Problem> {
+/// Renders the page of the site.
+pub fn site_page(layout: Layout, sizes: &FileSizes) -> Result<String, Problem> {
     let language = layout.language;
     let catalogue = GameCatalogue::new(language, &TEXTS_OF_SITE);
     let data = script_data(&SitePageData { catalogue, bytes: &sizes.of_pglite })?;
@@ -160,7 +160,7 @@ pub fn site_page(layout: Layout, assets: &str, sizes: &FileSizes) -> Result<Stri
     ];
     let size = layout.text_with("site-scheduler-size", &variables);
 
-    let stage = GameStage { language, begun: None, assets: Some(assets.to_owned()), data };
+    let stage = GameStage { language, begun: None, assets: Some(layout.links.asset("")), data };
     render(&RecordedSchedulerPage { layout, size, stage })
 }
 

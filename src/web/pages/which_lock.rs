@@ -9,8 +9,9 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::web::HttpResult;
 use crate::web::middleware::Query;
+use crate::web::page_place::render;
+use crate::web::{HttpResult, Problem};
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons;
 
@@ -62,6 +63,13 @@ const CHOICES: &[Choice] = choices! {
 impl Choice {
     fn answer_to(&self, question: &str) -> Option<&'static str> {
         self.needs.iter().find(|(name, _)| *name == question).map(|(_, answer)| *answer)
+    }
+
+    /// Returns the answers that lead to it, for the site's script.
+    fn needs(&self) -> String {
+        let needs: Vec<String> =
+            self.needs.iter().map(|(name, answer)| format!("{name}={answer}")).collect();
+        needs.join(" ")
     }
 
     fn text(&self, language: Language) -> String {
@@ -127,6 +135,11 @@ impl Answers {
 pub async fn show(request: HttpRequest, query: Query<BTreeMap<String, String>>) -> HttpResult {
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &WhichLockPage { layout, answers: Answers(query.read()?) })
+}
+
+/// Renders the page of the site, whose script shows the answer.
+pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
+    render(&WhichLockPage { layout, answers: Answers::default() })
 }
 
 #[cfg(test)]

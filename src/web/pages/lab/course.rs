@@ -4,10 +4,11 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
 
-use crate::web::HttpResult;
 use crate::web::middleware::LabReader;
+use crate::web::page_place::render;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
+use crate::web::{HttpResult, Problem};
 use holdfast_base::messages::message;
 use holdfast_judge::course::LAST_LEVEL;
 
@@ -26,7 +27,14 @@ struct LevelView {
 }
 
 pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
-    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &page(Layout::of(&request).await?))
+}
+
+pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
+    render(&page(layout))
+}
+
+fn page(layout: Layout) -> CoursePage {
     let levels = (1..=LAST_LEVEL).map(|level| {
         let part = |part: &str| layout.text(&format!("course-{level}-{part}"));
         let title = part("title");
@@ -36,5 +44,5 @@ pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
             task: part("task"),
         }
     });
-    html(StatusCode::OK, &CoursePage { levels: levels.collect(), layout })
+    CoursePage { levels: levels.collect(), layout }
 }

@@ -29,48 +29,49 @@ use holdfast_judge::verdict::{Cell, Row};
 const MAX_DRAWN_EVENTS: usize = 3_000;
 
 macro_rules! judged_files {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../docs/judged/", $name, ".json")))),*]
+    ($($name:literal: $words:literal),* $(,)?) => {
+        &[$(($name, $words, include_str!(concat!("../../../../docs/judged/", $name, ".json")))),*]
     };
 }
 
-/// The judgements that come with the program, by the name of their file. A test finds files that
+/// The judgements that come with the program, by the name of their file, with the words by which
+/// the search finds them beside it: language, store, and the client below. A test finds files that
 /// are not listed.
-const FILES: &[(&str, &str)] = judged_files![
-    "advisory-lock",
-    "aioredlock",
-    "async-redis-lock",
-    "curator",
-    "distkit",
-    "etcdctl",
-    "flock",
-    "holdfast-lock-fenced",
-    "holdfast-lock-owner",
-    "holdfast-lock-redlock",
-    "holdfast-lock-watchdog",
-    "kazoo",
-    "mariadb",
-    "node-redlock",
-    "portalocker",
-    "pottery",
-    "python-redis-lock",
-    "redis-lock",
-    "redis-py",
-    "redis-semaphore",
-    "redlock-py",
-    "rslock",
-    "sesamecare-redlock",
-    "simple-redis-mutex",
-    "sqlx-advisory",
-    "symfony-lock",
+const FILES: &[(&str, &str, &str)] = judged_files![
+    "advisory-lock": "javascript postgres",
+    "aioredlock": "python aioredis redis",
+    "async-redis-lock": "rust redis",
+    "curator": "java zookeeper",
+    "distkit": "rust redis",
+    "etcdctl": "etcd",
+    "flock": "util-linux linux kernel",
+    "holdfast-lock-fenced": "holdfast rust redis",
+    "holdfast-lock-owner": "holdfast rust redis",
+    "holdfast-lock-redlock": "holdfast rust redis redlock",
+    "holdfast-lock-watchdog": "holdfast rust redis",
+    "kazoo": "python zookeeper",
+    "mariadb": "mysql python pymysql",
+    "node-redlock": "javascript ioredis redis redlock",
+    "portalocker": "python redis-py redis",
+    "pottery": "python redis redlock",
+    "python-redis-lock": "python redis",
+    "redis-lock": "javascript node-redis redis",
+    "redis-py": "python redis",
+    "redis-semaphore": "javascript ioredis redis",
+    "redlock-py": "python redis-py redis redlock",
+    "rslock": "rust redis redlock",
+    "sesamecare-redlock": "javascript ioredis redis redlock",
+    "simple-redis-mutex": "javascript node-redis redis",
+    "sqlx-advisory": "rust postgres",
+    "symfony-lock": "php phpredis redis",
 ];
 
 static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
-    let parse = |(name, json): &(&'static str, &str)| {
+    let parse = |(name, words, json): &(&'static str, &'static str, &str)| {
         let judgement = serde_json::from_str(json).inspect_err(|error| {
             tracing::error!(%error, name, "a judgement can't be read");
         });
-        Some(JudgedLock { name, judgement: judgement.ok()? })
+        Some(JudgedLock { name, words, judgement: judgement.ok()? })
     };
     FILES.iter().filter_map(parse).collect()
 });
@@ -78,6 +79,7 @@ static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
 #[derive(Debug)]
 struct JudgedLock {
     name: &'static str,
+    words: &'static str,
     judgement: Judgement,
 }
 
@@ -87,6 +89,11 @@ impl JudgedLock {
     fn cell(&self, fault: &Fault, row: &Row) -> Cell {
         let report = self.judgement.report(fault.name());
         report.map_or(Cell::NotRun, |report| self.judgement.cell(report, *row))
+    }
+
+    /// Returns the words by which the search finds it, its name first.
+    fn words(&self) -> String {
+        format!("{} {}", self.name, self.words)
     }
 
     fn date(&self) -> &str {
@@ -151,6 +158,20 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     }
 }
 
+/// Renders the site's list.
+pub(in crate::web) fn site_list(layout: Layout) -> Result<String, Problem> {
+    render(&JudgedPage { layout, locks: &JUDGED, errors: FormErrors::default() })
+}
+
+/// Renders the site's page of each judgement; `layout` returns that of a name.
+pub(in crate::web) fn site_pages(
+    layout: impl Fn(&str) -> Layout,
+) -> impl Iterator<Item = (&'static str, Result<String, Problem>)> {
+    JUDGED.iter().map(move |judged| {
+        (judged.name, judgement_page(layout(judged.name), &judged.judgement, false))
+    })
+}
+
 /// Draws the page of a judgement, to be called off the workers.
 fn judgement_page(
     layout: Layout,
@@ -182,7 +203,7 @@ mod tests {
     const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
 
     fn judged(name: &'static str) -> JudgedLock {
-        JudgedLock { name, judgement: serde_json::from_str(FIXTURE).unwrap() }
+        JudgedLock { name, words: "", judgement: serde_json::from_str(FIXTURE).unwrap() }
     }
 
     #[test]
@@ -203,7 +224,7 @@ mod tests {
 
     #[test]
     fn sentences_of_judged_locks_are_in_each_language() {
-        for JudgedLock { name, judgement } in JUDGED.iter() {
+        for JudgedLock { name, judgement, .. } in JUDGED.iter() {
             for fault in &judgement.faults {
                 let why_not = fault.why_not.iter().map(|why| (why, &fault.why_not_message));
                 let found = fault.violations.iter().map(|it| (&it.text, &it.message));

@@ -2,7 +2,7 @@
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
 mod compare;
-mod course;
+pub mod course;
 mod hand_in;
 pub mod index;
 pub mod judged;

@@ -21,6 +21,7 @@ use crate::web::offload::offload;
 use crate::web::page_place::{PagePlace, render_within};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
+use crate::web::pages::links::RECORDED_LESSONS;
 use crate::web::pages::respond::{hash_source, without_fonts};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_lab::lessons::{self, Lesson};
@@ -53,6 +54,13 @@ impl SavedRun {
         self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
     }
 
+    /// Returns the next lesson of the site.
+    fn next_recorded(&self) -> Option<&'static Lesson> {
+        let mut names = RECORDED_LESSONS.iter();
+        names.find(|name| self.lesson.is_some_and(|lesson| lesson.name == **name))?;
+        lessons::named(names.next()?)
+    }
+
     fn policy(&self) -> String {
         let (style, script) = (hash_source(&self.style), hash_source(SCRIPT));
         format!("default-src 'none'; style-src {style}; script-src {script}")
@@ -80,7 +88,7 @@ pub async fn save(
 
 /// Draws the file of a run, to be called off the workers; without drawings if it could not be
 /// opened again with them.
-fn draw(layout: Layout, run: LabRun) -> Result<String, Problem> {
+pub(in crate::web) fn draw(layout: Layout, run: LabRun) -> Result<String, Problem> {
     let json = serde_json::to_string(&run);
     let json = json.map_err(|error| Error::Bug(format!("no JSON of a run: {error}")))?;
     let (lesson, language) =

@@ -1,4 +1,4 @@
-# The site that runs without a server (site/). The program does not contain these texts.
+# The site that runs without a server (`holdfast site`).
 site-lead = Holdfast is a web shop that never oversells, and a lab in which you switch off its lock.
 site-lead-none = These orders are real, recorded without the lock. Watch, then switch it on.
 site-lead-fenced = These orders are real, recorded with the lock on. Switch it off to compare.
@@ -30,15 +30,6 @@ site-docs-lead = The documents of the repository. Most are in English; the cours
 site-docs-english = This document is in English only.
 site-docs-clone = Commands such as script/…, judge/…, load/… and cargo are run in a clone of Holdfast’s repository; holdfast is the installed program.
 site-not-translated = English
-site-search = Search
-site-search-about = a lock, a language, a store
-site-search-found = { $count ->
-    [one] 1 lock
-   *[other] { $count } locks
-}
-site-search-none = None of the judged locks has “{ $words }” in its name, language or store.
-site-search-rows = { $locks } in { $rows } rows: ↳ is the lock above with its fence
-site-columns-title = What the columns mean
 site-in-the-lab = { $lesson } (in the shop’s lab)
 site-judged-own = Your lock is not here? Judge it yourself
 site-nav-course = Course

@@ -30,14 +30,6 @@ site-docs-lead = 仓库里的文档。多数是英文；课程和课堂有中文
 site-docs-english = 这份文档只有英文版。
 site-docs-clone = 像 script/…、judge/…、load/… 和 cargo 这样的命令，在 Holdfast 仓库的克隆里运行；holdfast 是安装好的程序。
 site-not-translated = 英文
-site-search = 搜索
-site-search-about = 锁、语言、存储
-site-search-found = { $count ->
-   *[other] { $count } 个锁
-}
-site-search-none = 评测过的锁里，没有一个的名称、语言或存储含有“{ $words }”。
-site-search-rows = { $locks }，共 { $rows } 行：↳ 是上一行的锁，并检查它的栅栏令牌
-site-columns-title = 各列的含义
 site-in-the-lab = { $lesson }（在商店的实验室里）
 site-judged-own = 你的锁不在这里？自己评测它
 site-nav-course = 课程
