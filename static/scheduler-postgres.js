@@ -420,14 +420,18 @@ class PostgresWorker {
       if (error === undefined) resolve(result);
       else reject(new Error(error));
     });
-    // Its file is missing, or not allowed.
+    // Its file is missing or not allowed, or it has ended.
     this.worker.addEventListener("error", (event) => {
       event.preventDefault();
-      for (const { reject } of this.calls.values()) reject(new Error(event.message || script));
+      this.failure = Object.assign(new Error(event.message || script), { isFatal: true });
+      for (const { reject } of this.calls.values()) reject(this.failure);
+      this.calls.clear();
+      this.end();
     });
   }
 
   call(name, ...values) {
+    if (this.failure) return Promise.reject(this.failure);
     this.lastId += 1;
     const id = this.lastId;
     return new Promise((resolve, reject) => {

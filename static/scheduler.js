@@ -231,13 +231,20 @@ function showLevels() {
 // ---- The shop's server ----
 
 class ServerEnd {
-  begin(choice) {
-    return this.send("/lab/scheduler", { ...choice, previous: this.id });
+  async begin(choice) {
+    const fields = { csrf: data.csrf, ...choice, previous: this.id };
+    try {
+      return await this.send("/lab/scheduler", fields);
+    } catch (error) {
+      if (error.status !== 409) throw error;
+      // There is no room for another game: the page that a form gets says why.
+      return sendForm("/lab/scheduler", fields);
+    }
   }
 
   // Names the pause that it ends: a second click is not a second step.
   step(who) {
-    return this.act({ who, since: this.pauses[who] });
+    return this.act({ who, since: this.pauses[who] ?? 0 });
   }
 
   expire() {
@@ -262,9 +269,10 @@ class ServerEnd {
 
   async request(path, options) {
     const response = await fetch(path, { ...options, headers: { Accept: "application/json" } });
-    // A conflict is the state with the reason why it has not changed.
-    if (!response.ok && response.status !== 409) throw new Error(`${path}: ${response.status}`);
-    return response.json();
+    // A conflict of a step is the state with the reason why it has not changed.
+    const isState = response.headers.get("content-type")?.startsWith("application/json");
+    if (isState && (response.ok || response.status === 409)) return response.json();
+    throw Object.assign(new Error(`${path}: ${response.status}`), { status: response.status });
   }
 
   // Goes on from a state. An undo replays its steps in another game, which has another address.
@@ -275,6 +283,15 @@ class ServerEnd {
     history.replaceState(null, "", this.address);
     byId("all-levels").href = `/lab/scheduler?previous=${id}`;
   }
+}
+
+// Leaves the page by a form.
+function sendForm(action, fields) {
+  const inputs = Object.entries(fields).map(([name, value]) => make("input", { type: "hidden", name, value }));
+  const form = make("form", { method: "post", action }, inputs);
+  document.body.append(form);
+  form.submit();
+  return new Promise(() => {});
 }
 
 // ---- A game ----
@@ -291,10 +308,12 @@ function show(state) {
   const isFirst = shown === null;
   shown = state;
   end.keep?.(state);
-  const focused = document.activeElement?.id;
+  const { activeElement: focused } = document;
+  const isElsewhere = focused && focused !== document.body && !game.contains(focused);
   game.replaceChildren(...draw(state));
-  const target = byId(focused);
-  (target && !target.disabled ? target : game).focus({ preventScroll: true });
+  const target = byId(focused?.id);
+  // A state that comes by itself leaves the focus where it is.
+  if (isFirst || !isElsewhere) (target && !target.disabled ? target : game).focus({ preventScroll: true });
 
   const words = state.steps.length ? `${stepWords(state.steps.at(-1))} ${heading(state)}` : "";
   if (!isFirst && words !== announced) byId("announce").textContent = words;
@@ -319,8 +338,10 @@ async function look() {
     const state = await end.look();
     // What the visitor has done since is newer.
     if (shown === before && !isBusy) show(state);
-  } catch {
-    lookLater();
+  } catch (error) {
+    // The game is over, or another one has taken its place: its page says so.
+    if (error.status === 404) location.reload();
+    else lookLater();
   }
 }
 
@@ -342,6 +363,7 @@ async function act(action) {
 }
 
 function fail(error) {
+  if (error.isFatal) loading = null;
   if (isSite) say("site-scheduler-broken", { why: error.message });
   // The page of the game says what is the matter.
   else location.reload();

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::web::site::{self, RECORDED_BUYERS, RECORDED_LESSONS, Recordings, Sources};
+use crate::web::site::{
+    self, NewSite, RECORDED_BUYERS, RECORDED_LESSONS, RECORDED_LOCKS, Recordings, Sources,
+};
 use holdfast_base::output::print_progress;
 use holdfast_base::signals;
 use holdfast_lab::race::model::Race;
@@ -19,8 +21,6 @@ use holdfast_lab::scheduler_game::Level;
 use holdfast_lab::{lessons, terminal};
 use holdfast_services::{RunningUp, TempShop, load};
 
-/// The locks of the recorded races: the first is shown at first.
-const LOCKS: [&str; 3] = ["none", "fenced", "local"];
 /// Races until one shows what its lock does: without one, two orders may miss each other.
 const ATTEMPTS: u32 = 5;
 const RACE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,7 +33,8 @@ const ENDED_LEASE: &str = "X";
 #[command(
     after_help = "The site has two languages, needs no server, and works under any path and from \
     the file system. What it shows of orders is recorded in a temporary shop on 127.0.0.1.\n\n\
-    An earlier site in OUT is replaced once the new one is complete; other files are never touched."
+    An earlier site in OUT is replaced once the new one is complete. A folder with other files is\n\
+    refused."
 )]
 pub struct SiteArgs {
     /// Folder of the site
@@ -66,7 +67,7 @@ fn parse_url(url: &str) -> Result<String, String> {
 
 pub async fn site(options: SiteArgs) -> anyhow::Result<()> {
     // Before a minute of recording.
-    site::check_replaceable(&options.out)?;
+    let new = NewSite::create(&options.out)?;
     let sources = Sources { repository: options.sources, pglite: options.pglite, url: options.url };
     site::check_sources(&sources)?;
 
@@ -83,7 +84,7 @@ pub async fn site(options: SiteArgs) -> anyhow::Result<()> {
     };
     shop.stop().await;
 
-    site::write(&options.out, &sources, &recordings?)?;
+    new.write(&sources, &recordings?)?;
     print_progress(&format!("made the site: {}", options.out.display()));
     Ok(())
 }
@@ -93,7 +94,8 @@ async fn record(shop: &RunningUp) -> anyhow::Result<Recordings> {
     race(shop, "none", 2).await?;
 
     let mut races = Vec::new();
-    for lock in LOCKS {
+    // The first is shown at first.
+    for lock in ["none"].into_iter().chain(RECORDED_LOCKS) {
         for buyers in RECORDED_BUYERS {
             races.push(telling_race(shop, lock, buyers).await?);
         }

@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::share_machine;
 
+/// The first page of an earlier site.
+const EARLIER: &str = "<meta name=\"generator\" content=\"holdfast site\">";
+
 /// Runs `holdfast site`; returns whether it was successful, and its stderr.
 fn site(arguments: &[&str], out: &Path) -> (bool, String) {
     let run = Command::new(program()).arg("site").arg(out).args(arguments).output().unwrap();
@@ -30,8 +33,15 @@ fn folder_with_other_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("index.html"), "<p>another site</p>").unwrap();
     let (is_made, why) = site(&[], folder.path());
-    assert!(!is_made && why.contains("files that are not of a site of Holdfast"), "{why}");
+    assert!(!is_made && why.contains("has index.html, which is not of a site"), "{why}");
     assert_eq!(names(folder.path()), ["index.html"]);
+
+    // A site that its owner has put into a repository.
+    fs::write(folder.path().join("index.html"), EARLIER).unwrap();
+    fs::create_dir(folder.path().join(".git")).unwrap();
+    let (is_made, why) = site(&[], folder.path());
+    assert!(!is_made && why.contains("has .git, which is not of a site"), "{why}");
+    assert_eq!(names(folder.path()), [".git", "index.html"]);
 
     let (is_made, why) = site(&[], &folder.path().join("index.html"));
     assert!(!is_made && why.contains("is not a folder"), "{why}");
@@ -59,8 +69,7 @@ fn interrupted_site_leaves_the_earlier_one() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("site");
     fs::create_dir(&out).unwrap();
-    let earlier = "<meta name=\"generator\" content=\"holdfast site\">";
-    fs::write(out.join("index.html"), earlier).unwrap();
+    fs::write(out.join("index.html"), EARLIER).unwrap();
 
     let mut making =
         Command::new(program()).arg("site").arg(&out).stderr(Stdio::piped()).spawn().unwrap();
@@ -73,5 +82,5 @@ fn interrupted_site_leaves_the_earlier_one() {
     let shop = started.split("temporary shop in ").nth(1).unwrap().trim_end_matches(" …");
     assert!(!Path::new(shop).exists(), "{shop} is left");
     assert_eq!(names(folder.path()), ["site"]);
-    assert_eq!(fs::read_to_string(out.join("index.html")).unwrap(), earlier);
+    assert_eq!(fs::read_to_string(out.join("index.html")).unwrap(), EARLIER);
 }

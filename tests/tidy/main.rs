@@ -118,6 +118,25 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
+/// The statements that stand in files of their own.
+fn statement_files() -> Vec<(PathBuf, String)> {
+    let mut folders = source_folders();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "sql") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(found.len() > 5, "the statements in files were not found");
+    found
+}
+
 fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
 }
@@ -205,7 +224,7 @@ fn commands_are_synchronous() {
 #[test]
 fn only_the_store_writes_shop_tables() {
     let mut needed = BTreeSet::new();
-    for (path, text) in sources() {
+    for (path, text) in sources().into_iter().chain(statement_files()) {
         let (file, code) = (relative(&path), code(&text));
         if file.starts_with("crates/holdfast-shop/src/store/") {
             continue;

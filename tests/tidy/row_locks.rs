@@ -1,33 +1,14 @@
 //! Statements lock several rows in one order: otherwise two of them deadlock.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use crate::{code, relative, root, sources};
-
-/// The statements that stand in files of their own.
-fn statement_files(folder: &Path) -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(statement_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "sql") {
-            let text = fs::read_to_string(&path).unwrap();
-            found.push((path, text));
-        }
-    }
-    found
-}
+use crate::{code, relative, sources, statement_files};
 
 #[test]
 fn statements_lock_rows_in_order() {
     let mut ordered = 0;
     // This file shows statements in parts, and does not execute them.
     let shown = "crates/holdfast-lab/src/timeline/statement.rs";
-    let files = statement_files(&root().join("crates"));
     let sources = sources().into_iter().filter(|(path, _)| !path.ends_with(shown));
-    for (path, text) in sources.chain(files) {
+    for (path, text) in sources.chain(statement_files()) {
         let code = code(&text);
         let locks =
             code.match_indices(" for update").chain(code.match_indices(" for no key update"));

@@ -28,7 +28,7 @@ use holdfast_lab::run::LabRunState;
 const DEFAULT_LOCK: &str = "fenced";
 const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
 /// On the site: the locks that can be chosen beside none, and the numbers of buyers.
-const RECORDED_LOCKS: [&str; 2] = ["fenced", "local"];
+pub const RECORDED_LOCKS: [&str; 2] = ["fenced", "local"];
 pub const RECORDED_BUYERS: [u16; 2] = [2, 40];
 /// Two recorded races and a tap between them are over within ten seconds.
 const RECORDED_PLAY_MS: u64 = 3_800;

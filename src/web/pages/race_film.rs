@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_base::output::grouped;
-use holdfast_lab::race::execute::timeout_of;
 use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
@@ -324,9 +323,7 @@ impl<'a> RaceView<'a> {
         let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
 
         if unanswered > 0 {
-            let seconds = timeout_of(self.race.buyers).as_secs();
-            let figures = [("count", unanswered.into()), ("seconds", seconds.into())];
-            language.text_with("race-no-answer", &figures)
+            language.text_with("race-no-answer", &[("count", unanswered.into())])
         } else if result.doubled() > 0 {
             self.explain_loss()
         } else if let Some(other) = other {

@@ -117,10 +117,12 @@ struct ServedState {
 
 impl ServedState {
     async fn of(state: &AppState, game: &Game, refusal: Option<Refusal>) -> Result<Self, Problem> {
+        // Before the state: a step that names an older pause than the shown one ends none.
+        let pauses = state.games.pauses(game);
         Ok(Self {
             state: state.games.state(game).await?,
             id: game.id,
-            pauses: state.games.pauses(game),
+            pauses,
             minutes_left: minutes_left(game),
             refusal,
         })
@@ -302,7 +304,11 @@ pub async fn step(
         ("undo", ..) => state.games.undo(&game).await,
         // An order that is no longer paused was stepped by another click: the state shows it.
         (_, Some(name), None) => {
-            let since = form.text("since").parse().ok();
+            let since = match form.text("since") {
+                "" => None,
+                // No pause begins at what is no time: then nothing is stepped.
+                since => Some(since.parse().unwrap_or_default()),
+            };
             state.games.step(&game, name, since).await.map(|_| Arc::clone(&game))
         }
         _ => return Err(Problem::field("who", message!("problem-who-steps"))),

@@ -1,5 +1,5 @@
 //! Who a visitor of the lab is: a signed-in user, or a browser with a cookie, so that the lab works
-//! without signing in and without JavaScript.
+//! without signing in and, but for the scheduler, without JavaScript.
 
 use actix_web::HttpRequest;
 use actix_web::cookie::Cookie;

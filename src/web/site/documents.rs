@@ -84,7 +84,7 @@ fn read(docs: &Path, name: &'static str, language: Language) -> anyhow::Result<D
         format!("no document {}: name the repository's folder with --sources", file.display())
     })?;
 
-    let page = PageOf { name, language };
+    let page = PageOf { name, language, is_translated };
     let mut events: Vec<Event<'_>> = Parser::new_ext(&text, Options::ENABLE_TABLES).collect();
     let has_commands_of_clone = events.iter().any(is_command_of_clone);
     let title = give_anchors(&mut events);
@@ -145,6 +145,7 @@ fn anchor(heading: &str) -> String {
 struct PageOf {
     name: &'static str,
     language: Language,
+    is_translated: bool,
 }
 
 impl PageOf {
@@ -194,8 +195,9 @@ impl PageOf {
         let name = name.strip_suffix(".zh").unwrap_or(name);
         let known = NAMES.iter().find(|known| **known == name)?;
         // Its translation, or what it is a translation of.
-        let is_other_edition =
-            *known == self.name && is_chinese == (self.language == Language::English);
+        let is_other_edition = *known == self.name
+            && is_chinese == (self.language == Language::English)
+            && (is_chinese || self.is_translated);
         let edition = match self.language {
             _ if !is_other_edition => "",
             Language::English => "../zh/docs/",
@@ -237,13 +239,15 @@ mod tests {
 
     #[test]
     fn links_lead_to_pages_of_the_site() {
-        let english = PageOf { name: "COURSE", language: Language::English };
-        let chinese = PageOf { name: "COURSE", language: Language::Chinese };
+        let english = PageOf { name: "COURSE", language: Language::English, is_translated: false };
+        let chinese = PageOf { name: "COURSE", language: Language::Chinese, is_translated: true };
+        let foreign = PageOf { name: "FENCES", language: Language::Chinese, is_translated: false };
         for (page, link, expected) in [
             (&english, "JUDGE.md#the-work", Some("judge.html#the-work")),
             (&english, "COURSE.zh.md", Some("../zh/docs/course.html")),
             (&chinese, "COURSE.md", Some("../../docs/course.html")),
             (&chinese, "TEACHING.zh.md", Some("teaching.html")),
+            (&foreign, "FENCES.md#here", Some("fences.html#here")),
             (&english, "judged/redis-py.json", Some("../judged/redis-py.html")),
             (&english, "JUDGED.md#redis-py", Some("../judged.html")),
             (&english, "#here", Some("#here")),

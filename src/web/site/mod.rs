@@ -12,11 +12,12 @@ mod scheduler;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use askama::Template;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use self::documents::{DocumentPage, DocumentsPage};
 use self::folder::Folder;
@@ -25,14 +26,15 @@ use super::page_place::render;
 use super::pages::lab::{course, judged, saved_run};
 use super::pages::layout::Layout;
 use super::pages::links::{file_of, folder_of};
-use super::pages::{glossary, race, scheduler_game, which_lock};
+use super::pages::scheduler_game::{self, FileSizes};
+use super::pages::{glossary, race, which_lock};
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::race::model::Race;
 use holdfast_lab::run::LabRun;
 
 pub use super::pages::links::RECORDED_LESSONS;
-pub use super::pages::race::RECORDED_BUYERS;
+pub use super::pages::race::{RECORDED_BUYERS, RECORDED_LOCKS};
 
 /// Marks the pages of the site, and so a folder that a later site may replace.
 pub const GENERATOR: &str = "holdfast site";
@@ -49,35 +51,71 @@ pub struct Recordings {
     pub games: BTreeMap<&'static str, Vec<Value>>,
 }
 
-/// Writes the site into a folder that does not exist, or in which an earlier one lies.
-///
-/// It is made beside that folder and then takes its place: what fails or is interrupted leaves the
-/// site that was there.
-///
-/// # Errors
-/// If the folder has other files, a source is missing, or a file cannot be written.
-pub fn write(out: &Path, sources: &Sources, recordings: &Recordings) -> anyhow::Result<()> {
-    check_replaceable(out)?;
-    let name = out.file_name().context("the site needs a folder of its own")?;
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).with_context(|| format!("can't create {}", parent.display()))?;
-    let prefix = format!(".{}-", name.to_string_lossy());
-    let new = tempfile::Builder::new().prefix(&prefix).permissions(readable()).tempdir_in(parent);
-    let new = new.with_context(|| format!("can't write in {}", parent.display()))?;
+/// The folder in which a site is made: beside that of the site, with which it then changes places.
+#[derive(Debug)]
+pub struct NewSite {
+    /// The folder of the site, without symbolic links.
+    out: PathBuf,
+    new: TempDir,
+}
 
-    let folder = Folder::new(new.path());
-    assets::write(&folder, sources)?;
-    scheduler::write_scripts(&folder, &recordings.games)?;
-    for language in Language::ALL {
-        Edition { language, folder: &folder, sources }.write(recordings)?;
+impl NewSite {
+    /// Creates the folder.
+    ///
+    /// # Errors
+    /// If the site's folder has files that are not of a site, or nothing can be created beside it.
+    pub fn create(out: &Path) -> anyhow::Result<Self> {
+        check_replaceable(out)?;
+        // A link to a folder stays.
+        let out = if out.exists() { fs::canonicalize(out)? } else { out.to_owned() };
+        let name = out.file_name().context("the site needs a folder of its own")?;
+        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).with_context(|| format!("can't create {}", parent.display()))?;
+
+        let prefix = format!(".{}-", name.to_string_lossy());
+        let mut folder = tempfile::Builder::new();
+        let new = folder.prefix(&prefix).permissions(readable()).tempdir_in(parent);
+        let new = new.with_context(|| format!("can't write in {}", parent.display()))?;
+        Ok(Self { out, new })
     }
 
-    if out.exists() {
-        fs::remove_dir_all(out).with_context(|| format!("can't empty {}", out.display()))?;
+    /// Writes the site, which takes the place of an earlier one once it is complete.
+    ///
+    /// What fails or is interrupted leaves the site that was there: at its place, or, between two
+    /// renames, in a hidden folder beside it.
+    ///
+    /// # Errors
+    /// If a source is missing, or a file cannot be written.
+    pub fn write(self, sources: &Sources, recordings: &Recordings) -> anyhow::Result<()> {
+        let folder = Folder::new(self.new.path());
+        assets::write(&folder, sources)?;
+        scheduler::write_scripts(&folder, &recordings.games)?;
+        let sizes = scheduler::sizes(folder.path())?;
+        for language in Language::ALL {
+            Edition { language, folder: &folder, sources, sizes: &sizes }.write(recordings)?;
+        }
+        self.take_place()
     }
-    let rename = fs::rename(new.path(), out);
-    rename.with_context(|| format!("can't move the site to {}", out.display()))
+
+    fn take_place(self) -> anyhow::Result<()> {
+        let Self { out, new } = self;
+        let moved = |from: &Path, to: &Path| {
+            let renamed = fs::rename(from, to);
+            renamed.with_context(|| format!("can't move {} to {}", from.display(), to.display()))
+        };
+        if !out.exists() {
+            return moved(new.path(), &out);
+        }
+
+        let old = new.path().with_extension("old");
+        moved(&out, &old)?;
+        if let Err(error) = moved(new.path(), &out) {
+            moved(&old, &out)?;
+            return Err(error);
+        }
+        fs::remove_dir_all(&old).with_context(|| format!("can't remove {}", old.display()))
+    }
 }
 
 /// Returns the permissions of a folder that a web server of another user reads.
@@ -97,23 +135,46 @@ pub fn check_sources(sources: &Sources) -> anyhow::Result<()> {
     }
 }
 
-/// Checks that nothing but an earlier site is lost when a folder is replaced.
-///
-/// # Errors
-/// If it is no folder, or has files that are not of a site.
-pub fn check_replaceable(folder: &Path) -> anyhow::Result<()> {
-    let Ok(mut files) = fs::read_dir(folder) else {
-        ensure!(!folder.exists(), "{} is not a folder that can be read", folder.display());
+/// What a site has in its folder, and nothing else.
+const TOP_LEVEL: [&str; 12] = [
+    "assets",
+    "course.html",
+    "docs",
+    "index.html",
+    "judged",
+    "judged.html",
+    "lessons",
+    "lessons.html",
+    "race.html",
+    "scheduler.html",
+    "which-lock.html",
+    "zh",
+];
+
+/// Checks that nothing but an earlier site is lost when a folder is replaced: a folder of a host
+/// may also have a `CNAME`, or a `.git`.
+fn check_replaceable(folder: &Path) -> anyhow::Result<()> {
+    let Ok(files) = fs::read_dir(folder) else {
+        // Also a link that leads nowhere.
+        let is_new = fs::symlink_metadata(folder).is_err();
+        ensure!(is_new, "{} is not a folder that can be read", folder.display());
         return Ok(());
     };
 
     let mark = format!("name=\"generator\" content=\"{GENERATOR}\"");
     let first_page = fs::read_to_string(folder.join("index.html")).unwrap_or_default();
-    ensure!(
-        files.next().is_none() || first_page.contains(&mark),
-        "{} has files that are not of a site of Holdfast: name another folder, or empty it",
-        folder.display()
-    );
+    let is_site = first_page.contains(&mark);
+    for file in files {
+        let name = file?.file_name();
+        let is_of_site = is_site && TOP_LEVEL.iter().any(|known| name == *known);
+        ensure!(
+            is_of_site,
+            "{} has {}, which is not of a site of this program: name another folder, or take it \
+             away",
+            folder.display(),
+            name.display()
+        );
+    }
     Ok(())
 }
 
@@ -122,6 +183,8 @@ struct Edition<'a> {
     language: Language,
     folder: &'a Folder,
     sources: &'a Sources,
+    /// Of what the scheduler loads.
+    sizes: &'a FileSizes,
 }
 
 impl Edition<'_> {
@@ -138,9 +201,7 @@ impl Edition<'_> {
 
         self.write_lessons(&recordings.lessons)?;
         self.write_documents()?;
-        self.add("/lab/scheduler", |layout| {
-            anyhow::Ok(scheduler_game::site_page(layout, &scheduler::sizes(self.folder.path())?)?)
-        })?;
+        self.add("/lab/scheduler", |layout| scheduler_game::site_page(layout, self.sizes))?;
 
         let layout = Layout::without_server(self.language, "/", "race.html");
         let embedded = race::embedded_page(layout, &recordings.races, &self.sources.url)?;

@@ -197,7 +197,8 @@ fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
             let mut lines = failure.last_words.clone().unwrap_or_default();
             // Several clients find the same mistake.
             lines.dedup();
-            anyhow!(lines.join("\n"))
+            // A lock may exit with this code, too, and say nothing.
+            if lines.is_empty() { error } else { anyhow!(lines.join("\n")) }
         }
         FailureKind::NoGrant => anyhow!(edition.text("course-empty")),
         FailureKind::NotAnswered { operation } => {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::execute::{
-    MAX_QUEUED, MAX_RUNNING, Peer, RunningRace, TOTAL_TIMEOUT, create_item, timeout_of,
+    CROWD_END, MAX_QUEUED, MAX_RUNNING, Peer, RACE_TIMEOUT, RunningRace, TOTAL_TIMEOUT, create_item,
 };
 use super::model::RaceRequest;
 use crate::cluster::begin_sessions;
@@ -153,11 +153,15 @@ impl RaceRunner {
         peers: &[Peer],
         request: &RaceRequest,
     ) -> anyhow::Result<(RunResult, Sku)> {
+        let began = Instant::now();
         let tokens = self.tokens(usize::from(request.buyers)).await?;
         let sku = create_item(&self.shop, request.stock).await?;
         start(&self.shop.pool, id, &sku).await?;
 
-        let deadline = Instant::now() + timeout_of(request.buyers);
+        let mut deadline = Instant::now() + RACE_TIMEOUT;
+        if request.buyers > 2 {
+            deadline = deadline.max(began + CROWD_END);
+        }
         let race = RunningRace { peers, tokens: &tokens, sku: &sku, request, deadline };
         let result = race.execute(&self.shop).await?;
         Ok((result, sku))

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::statements::{Connection, Passing, Requests, Responses, Statements};
 
-const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 /// Pause after a connection that could not be accepted.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time for the response to a delayed statement.
@@ -106,12 +106,17 @@ impl Proxy {
                     continue;
                 };
 
-                // With the lock, so that an epoch ends with all its connections.
+                // Under the lock, so that an epoch ends with all its connections.
                 let admitted = admitted.lock();
-                if links.borrow().traffic != Traffic::Refused {
+                let (epoch, traffic) = {
+                    let link = links.borrow();
+                    (link.epoch, link.traffic)
+                };
+                if traffic != Traffic::Refused {
                     let _ = client.set_nodelay(true);
                     let token = admitted.token.clone();
-                    tokio::spawn(carry(client, links.clone(), Arc::clone(&seen), token));
+                    let link = OpenLink { links: links.clone(), epoch, opened: Instant::now() };
+                    tokio::spawn(carry(client, link, Arc::clone(&seen), token));
                 }
             }
         });
@@ -139,7 +144,8 @@ impl Proxy {
         });
     }
 
-    /// Closes all connections and lets no new one in. Nothing is forwarded any more when it returns.
+    /// Closes all connections and lets no new one in. Nothing is forwarded any more when it
+    /// returns.
     pub async fn cut(&self) {
         let mut open = self.end_epoch(|link| link.traffic = Traffic::Refused);
         open.recv().await;
@@ -197,19 +203,13 @@ impl Drop for Proxy {
 /// Forwards one connection until it is closed on either side, or by the proxy.
 async fn carry(
     client: TcpStream,
-    links: watch::Receiver<Link>,
+    link: OpenLink,
     statements: Arc<Statements>,
     token: mpsc::Sender<()>,
 ) {
-    let epoch = links.borrow().epoch;
-    let mut epochs = links.clone();
-    // An error means that the proxy was dropped.
-    let ended = async move {
-        let _ = epochs.wait_for(|link| link.epoch != epoch).await;
-    };
+    let ended = link.wait_closed();
     tokio::pin!(ended);
 
-    let link = OpenLink { links: links.clone(), opened: Instant::now() };
     let connecting = async {
         let target = link.wait_forwarded().await?;
         UnixStream::connect(target).await.ok()
@@ -229,7 +229,7 @@ async fn carry(
         () = &mut ended => {}
     }
 
-    if links.borrow().keeps_server {
+    if link.links.borrow().keeps_server {
         drop(token);
         let _ = from_server.read_to_end(&mut Vec::new()).await;
     }
@@ -238,10 +238,18 @@ async fn carry(
 /// The link as one connection has it.
 struct OpenLink {
     links: watch::Receiver<Link>,
+    /// That in which it was accepted.
+    epoch: u64,
     opened: Instant,
 }
 
 impl OpenLink {
+    /// Waits until the proxy closes the connection, or is dropped.
+    async fn wait_closed(&self) {
+        let mut links = self.links.clone();
+        let _ = links.wait_for(|link| link.epoch != self.epoch).await;
+    }
+
     /// Waits until the link forwards, and returns its target; `None` if the proxy was dropped.
     async fn wait_forwarded(&self) -> Option<PathBuf> {
         let mut links = self.links.clone();
@@ -258,13 +266,11 @@ impl OpenLink {
     ) {
         let (queue, mut queued) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
 
+        let mut buffer = vec![0; CHUNK_BYTES];
         let reading = async {
-            loop {
-                let mut chunk = vec![0; CHUNK_BYTES];
-                let Ok(length @ 1..) = from.read(&mut chunk).await else { break };
-                chunk.truncate(length);
+            while let Ok(length @ 1..) = from.read(&mut buffer).await {
                 let due = Instant::now() + self.links.borrow().delay;
-                if queue.send((due, chunk)).is_err() {
+                if queue.send((due, buffer[..length].to_vec())).is_err() {
                     break;
                 }
             }

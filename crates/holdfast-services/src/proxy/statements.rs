@@ -50,12 +50,19 @@ pub(super) struct Connection {
     statements: Arc<Statements>,
     /// The delayed statement was sent, and has no response yet.
     is_delivering: AtomicBool,
+    /// The chunk that is being forwarded was delayed.
+    was_held: AtomicBool,
     responded: Notify,
 }
 
 impl Connection {
     pub fn new(statements: Arc<Statements>) -> Self {
-        Self { statements, is_delivering: AtomicBool::new(false), responded: Notify::new() }
+        Self {
+            statements,
+            is_delivering: AtomicBool::new(false),
+            was_held: AtomicBool::new(false),
+            responded: Notify::new(),
+        }
     }
 }
 
@@ -63,7 +70,7 @@ pub(super) struct Requests<'a>(pub &'a Connection);
 
 impl Passing for Requests<'_> {
     async fn before(&self, chunk: &[u8]) -> bool {
-        let Connection { statements, is_delivering, .. } = self.0;
+        let Connection { statements, is_delivering, was_held, .. } = self.0;
         let is_executed = is_executed(chunk);
         if is_executed && statements.armed.swap(false, Ordering::SeqCst) {
             statements.swallow.store(true, Ordering::SeqCst);
@@ -73,13 +80,14 @@ impl Passing for Requests<'_> {
         if (is_executed || begins) && statements.hold.swap(false, Ordering::SeqCst) {
             statements.deliver.notified().await;
             is_delivering.store(true, Ordering::SeqCst);
+            was_held.store(true, Ordering::SeqCst);
         }
         true
     }
 
     /// The connection stays until the delayed statement has its response: its client may be gone.
     async fn after(&self) {
-        if self.0.is_delivering.load(Ordering::SeqCst) {
+        if self.0.was_held.swap(false, Ordering::SeqCst) {
             self.0.responded.notified().await;
         }
     }
@@ -89,7 +97,7 @@ pub(super) struct Responses<'a>(pub &'a Connection);
 
 impl Passing for Responses<'_> {
     async fn before(&self, _: &[u8]) -> bool {
-        let Connection { statements, is_delivering, responded } = self.0;
+        let Connection { statements, is_delivering, responded, .. } = self.0;
         if is_delivering.swap(false, Ordering::SeqCst) {
             statements.delivered.notify_one();
             responded.notify_one();
