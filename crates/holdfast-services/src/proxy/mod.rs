@@ -20,7 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::statements::{Connection, Passing, Requests, Responses, Statements};
 
-const CHUNK_BYTES: usize = 16 << 10;
+/// A statement that is delayed is a chunk, also that of a full batch.
+const CHUNK_BYTES: usize = 64 << 10;
 /// Pause after a connection that could not be accepted.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time for the response to a delayed statement.
