@@ -38,7 +38,7 @@ pub(super) const MAX_QUEUED: usize = 64;
 /// With the creation of its item and buyers, and its audit.
 pub(super) const TOTAL_TIMEOUT: Duration = RACE_TIMEOUT.saturating_add(Duration::from_secs(4));
 /// When the orders of a crowd end at the latest, after the begin of the race: its audit follows.
-pub(super) const CROWD_END: Duration = TOTAL_TIMEOUT.saturating_sub(Duration::from_secs(2));
+pub(super) const CROWD_END: Duration = TOTAL_TIMEOUT.saturating_sub(Duration::from_secs(1));
 const MAX_PAUSE_MS: u64 = 1_500;
 /// Time to wait for a read: of the first buyer, or of the second without protection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
