@@ -238,6 +238,30 @@ async fn page_shows_steps_books_and_ledger() {
     browser.close().await;
 }
 
+/// The game was ended in another tab, and others hold every transaction meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn game_that_has_no_room_says_why() {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/lab/scheduler").await;
+    browser.click(".free summary").await;
+    browser.click("[value=row-lock]").await;
+    browser.click(".free button").await;
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    let game = browser.until_path("/lab/scheduler/").await;
+
+    let other = Visitor::new(&shop);
+    assert_eq!(other.post(&format!("{game}/end"), "").await.status, 303);
+    for _ in 0..2 {
+        let begun = other.post("/lab/scheduler", "strategy=row-lock&orders=3").await;
+        assert_eq!(begun.status, 303, "{}", begun.words());
+    }
+
+    browser.find("#game").await.send_keys("r").await.unwrap();
+    browser.until_text("[role=alert]", "choose another lock").await;
+    browser.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn levels_are_played_by_keyboard_on_one_page() {
     let shop = Shop::start(1).await;

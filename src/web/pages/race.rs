@@ -56,16 +56,8 @@ struct RacePage {
 #[template(path = "site/index.html")]
 struct RecordedRacePage {
     layout: Layout,
-    stage: RaceStage,
-    recorded: RecordedDrawings,
-    preview: RacePreview,
-}
-
-/// The race alone, for a frame of another page.
-#[derive(Debug, Template)]
-#[template(path = "site/embedded_race.html")]
-struct EmbeddedRacePage {
-    layout: Layout,
+    /// True for the race alone, in a frame of another page.
+    is_embedded: bool,
     stage: RaceStage,
     recorded: RecordedDrawings,
     preview: RacePreview,
@@ -248,31 +240,13 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     html(StatusCode::OK, &page)
 }
 
-/// Renders the site's first page, with recorded races.
+/// Renders the site's first page with recorded races, or the race alone, for a frame.
 pub(in crate::web) fn site_page(
     layout: Layout,
     races: &[Race],
     url: &str,
+    is_embedded: bool,
 ) -> Result<String, Problem> {
-    let (stage, recorded, preview) = recorded_parts(&layout, races, url);
-    render(&RecordedRacePage { stage, recorded, preview, layout })
-}
-
-/// Renders the race alone, for a frame.
-pub(in crate::web) fn embedded_page(
-    layout: Layout,
-    races: &[Race],
-    url: &str,
-) -> Result<String, Problem> {
-    let (stage, recorded, preview) = recorded_parts(&layout, races, url);
-    render(&EmbeddedRacePage { stage, recorded, preview, layout })
-}
-
-fn recorded_parts(
-    layout: &Layout,
-    races: &[Race],
-    url: &str,
-) -> (RaceStage, RecordedDrawings, RacePreview) {
     let language = layout.language;
     let mut preview = RacePreview::of(language, true);
     // Without an address of its own, a preview of the site has no picture anyway.
@@ -281,7 +255,14 @@ fn recorded_parts(
     } else {
         format!("{url}assets/{}", preview.image)
     };
-    (RaceStage::recorded(language, races), recorded_drawings(language), preview)
+
+    render(&RecordedRacePage {
+        stage: RaceStage::recorded(language, races),
+        recorded: recorded_drawings(language),
+        preview,
+        is_embedded,
+        layout,
+    })
 }
 
 pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {

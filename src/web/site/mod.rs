@@ -204,10 +204,10 @@ impl Edition<'_> {
         self.add("/lab/scheduler", |layout| scheduler_game::site_page(layout, self.sizes))?;
 
         let layout = Layout::without_server(self.language, "/", "race.html");
-        let embedded = race::embedded_page(layout, &recordings.races, &self.sources.url)?;
+        let embedded = race::site_page(layout, &recordings.races, &self.sources.url, true)?;
         self.write_page("race.html", &embedded)?;
         // Last: a folder that has it is complete.
-        self.add("/", |layout| race::site_page(layout, &recordings.races, &self.sources.url))
+        self.add("/", |layout| race::site_page(layout, &recordings.races, &self.sources.url, false))
     }
 
     fn write_lessons(&self, runs: &[LabRun]) -> anyhow::Result<()> {

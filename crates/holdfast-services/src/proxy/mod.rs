@@ -305,3 +305,35 @@ impl OpenLink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tokio::net::UnixListener;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Before the connection's own task has run: the cut must not pass it by.
+    #[tokio::test]
+    async fn connection_that_was_just_accepted_is_cut() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let _server = UnixListener::bind(&socket).expect("a socket");
+        let proxy = Proxy::start(&socket).await.expect("a proxy");
+
+        let mut client =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).await.expect("it is open");
+        // Until the proxy has accepted it: there is a token beside the proxy's own.
+        while proxy.open.lock().token.strong_count() < 2 {
+            yield_now().await;
+        }
+        timeout(RESPONSE_TIMEOUT, proxy.cut()).await.expect("the connection ends");
+
+        let read = client.read(&mut [0]).await;
+        let is_closed = matches!(read, Ok(0))
+            || read.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset);
+        assert!(is_closed);
+    }
+}
