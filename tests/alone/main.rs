@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
+#[path = "../pages/axe_core.rs"]
+mod axe_core;
 mod bench;
 mod bench_servers;
 #[path = "../pages/browser.rs"]

@@ -1,13 +1,13 @@
 //! Every page in every state, examined by axe-core: no violation of any impact at three widths, nor
 //! in the dark scheme. A new page gets its line in [`states`].
 
-use std::process::Command;
 use std::time::Instant;
 
 use holdfast_testkit::{Shop, id_of, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
+use crate::axe_core::{self, axe};
 use crate::browser::Browser;
 use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
@@ -16,13 +16,6 @@ const WIDTHS: [u32; 3] = [320, 768, 1920];
 /// Of the dark scheme: what is shown between these widths is shown at one of them, and no color
 /// depends on the width.
 const DARK_WIDTHS: [u32; 2] = [320, 1920];
-
-/// Runs axe-core with every rule; `only` restricts it to one.
-const RUN: &str = "const [only, done] = arguments;
-    const options = only ? { runOnly: [only] } : { rules: { 'target-size': { enabled: true } } };
-    axe.run(document, { ...options, resultTypes: ['violations'] }).then((found) => done(
-        found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
-    ));";
 
 /// Opens the file of a judgement.
 const OPEN_JUDGEMENT: &str = concat!(
@@ -260,14 +253,6 @@ fn states_of_keeper(orders: &Orders) -> Vec<PageState> {
     ]
 }
 
-/// Returns the path of axe.min.js, which is installed if it is missing.
-pub fn axe() -> String {
-    let output = Command::new("script/axe").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let path = String::from_utf8(output.stdout).unwrap();
-    std::fs::read_to_string(path.trim()).unwrap()
-}
-
 /// Returns the violations: of all rules in the light scheme, and of the contrast, which alone
 /// depends on it, in the dark one. Contrast takes most of the time, and no color depends on the
 /// language.
@@ -282,8 +267,7 @@ pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<St
             let metrics =
                 json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
             browser.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
-            let run = browser.driver.execute_async(RUN, vec![rule.clone()]).await.unwrap();
-            let rules: Vec<String> = run.convert().unwrap();
+            let rules = axe_core::violations(browser, rule.clone()).await;
             found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
         }
     }

@@ -10,8 +10,8 @@ use holdfast_testkit::ports::free_ports;
 use holdfast_testkit::{CONDITION_TIMEOUT, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
+use thirtyfour::{ChromeCapabilities, PageLoadStrategy};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
@@ -57,34 +57,44 @@ impl Browser {
     /// page of the first is loading.
     pub async fn open_with(base: &str, javascript: bool, strategy: PageLoadStrategy) -> Self {
         let permit = ONE_AT_A_TIME.lock().await;
-        Self::launch(base, javascript, strategy, Some(permit)).await
+        let mut capabilities = DesiredCapabilities::chrome();
+        capabilities.set_page_load_strategy(strategy).unwrap();
+        Self::launch(base, javascript, capabilities, Some(permit)).await
     }
 
     /// Opens a browser that waits for no other test's, for a test whose page computes for minutes:
     /// it keeps one core busy, and those of the others wait for most of their time.
     pub async fn open_for_minutes(base: &str) -> Self {
-        Self::launch(base, true, PageLoadStrategy::Normal, None).await
+        Self::launch(base, true, DesiredCapabilities::chrome(), None).await
+    }
+
+    /// Opens a browser that can tell what it requests ([`Self::requests`]).
+    pub async fn open_logged(base: &str) -> Self {
+        let permit = ONE_AT_A_TIME.lock().await;
+        let mut capabilities = DesiredCapabilities::chrome();
+        capabilities.set("goog:loggingPrefs", json!({ "performance": "ALL" })).unwrap();
+        let network = json!({ "enableNetwork": true, "enablePage": false });
+        capabilities.add_experimental_option("perfLoggingPrefs", network).unwrap();
+        Self::launch(base, true, capabilities, Some(permit)).await
     }
 
     /// Opens another browser at the same site, beside this one.
     pub async fn beside(&self) -> Self {
-        Self::launch(&self.base, true, PageLoadStrategy::Normal, None).await
+        Self::launch(&self.base, true, DesiredCapabilities::chrome(), None).await
     }
 
     async fn launch(
         base: &str,
         javascript: bool,
-        strategy: PageLoadStrategy,
+        mut capabilities: ChromeCapabilities,
         permit: Option<MutexGuard<'static, ()>>,
     ) -> Self {
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (server, port) = start_driver();
-        let mut capabilities = DesiredCapabilities::chrome();
         for flag in FLAGS {
             capabilities.add_arg(flag).unwrap();
         }
         capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
-        capabilities.set_page_load_strategy(strategy).unwrap();
         if javascript && Path::new(SHELL).exists() {
             capabilities.set_binary(&shell_with_page(profile.path())).unwrap();
         }
@@ -129,16 +139,34 @@ impl Browser {
         }
     }
 
-    /// Sends a DevTools command that WebDriver does not have.
-    pub async fn devtools(&self, command: &str, params: Value) {
+    /// Sends a DevTools command that WebDriver does not have, and returns its result.
+    pub async fn devtools(&self, command: &str, params: Value) -> Value {
         let command = json!({ "cmd": command, "params": params });
-        self.call_driver("goog/cdp/execute", &command).await;
+        self.call_driver("goog/cdp/execute", &command).await
     }
 
     /// Returns the console errors since the last call.
     pub async fn console_errors(&self) -> Vec<Value> {
-        let log = self.call_driver("se/log", &json!({ "type": "browser" })).await;
-        log["value"].as_array().unwrap().clone()
+        self.log("browser").await
+    }
+
+    /// Returns the addresses that pages, not their workers, requested since the last call.
+    pub async fn requests(&self) -> Vec<String> {
+        let mut addresses = Vec::new();
+        for entry in self.log("performance").await {
+            let entry: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
+            let message = &entry["message"];
+            if message["method"] == "Network.requestWillBeSent" {
+                let address = &message["params"]["request"]["url"];
+                addresses.push(address.as_str().unwrap().to_owned());
+            }
+        }
+        addresses
+    }
+
+    async fn log(&self, kind: &str) -> Vec<Value> {
+        let log = self.call_driver("se/log", &json!({ "type": kind })).await;
+        log.as_array().unwrap().clone()
     }
 
     async fn call_driver(&self, path: &str, body: &Value) -> Value {
@@ -146,7 +174,8 @@ impl Browser {
         let url = format!("http://127.0.0.1:{}/session/{session}/{path}", self.port);
         let sent = reqwest::Client::new().post(&url).json(body).send().await.unwrap();
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
-        sent.json().await.unwrap()
+        let mut answer: Value = sent.json().await.unwrap();
+        answer["value"].take()
     }
 
     pub async fn fill(&self, css: &str, text: &str) {
@@ -170,6 +199,22 @@ impl Browser {
         // Within the time of the condition, to say what is there instead.
         let reads = timeout(CONDITION_TIMEOUT.mul_f64(0.9), waiting).await.is_ok();
         assert!(reads, "{css} reads {:?} instead of {text:?}", read().await);
+    }
+
+    /// Waits until each chart of a judgement is scrolled to the update that was lost.
+    pub async fn until_charts_show_their_loss(&self) {
+        let shown = "return [...document.querySelectorAll('.static-lanes .timeline:has(.loss)')]
+            .map((chart) => {
+                const edges = (part) => part.getBoundingClientRect();
+                const [box, loss] = [chart, chart.querySelector('.loss .mark')].map(edges);
+                return box.left <= loss.left && loss.right <= box.right;
+            })";
+        until("each chart shows its loss", async || {
+            let shown = self.driver.execute(shown, vec![]).await.unwrap();
+            let shown: Vec<bool> = shown.convert().unwrap();
+            !shown.is_empty() && !shown.contains(&false)
+        })
+        .await;
     }
 
     /// Waits until the browser's path begins with `path`; returns the whole path.

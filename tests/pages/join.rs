@@ -11,7 +11,8 @@ use holdfast_testkit::Shop;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::axe::{axe, violations};
+use crate::axe::violations;
+use crate::axe_core::axe;
 use crate::browser::Browser;
 use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};

@@ -81,18 +81,7 @@ async fn visitors_read_judged_locks() {
 async fn charts_open_at_their_loss(shop: &Shop) {
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("{PATH}/redis-py")).await;
-    let shown = "return [...document.querySelectorAll('.static-lanes .timeline:has(.loss)')]
-        .map((chart) => {
-            const edges = (part) => part.getBoundingClientRect();
-            const [box, loss] = [chart, chart.querySelector('.loss .mark')].map(edges);
-            return box.left <= loss.left && loss.right <= box.right;
-        })";
-    until("each chart shows its loss", async || {
-        let shown = browser.driver.execute(shown, vec![]).await.unwrap();
-        let shown: Vec<bool> = shown.convert().unwrap();
-        !shown.is_empty() && !shown.contains(&false)
-    })
-    .await;
+    browser.until_charts_show_their_loss().await;
     browser.close().await;
 }
 

@@ -4,6 +4,7 @@
 
 mod account_basket;
 mod axe;
+mod axe_core;
 mod browser;
 mod chinese;
 mod class;

@@ -7,7 +7,8 @@ use holdfast_testkit::{Shop, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
-use crate::axe::{axe, violations};
+use crate::axe::violations;
+use crate::axe_core::axe;
 use crate::browser::Browser;
 use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::Visitor;

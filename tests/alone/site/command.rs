@@ -1,5 +1,4 @@
-//! `holdfast site`: what it refuses, and that an interrupted one changes nothing. What a browser
-//! sees of the site is tested by `script/test-site`.
+//! What `holdfast site` refuses, and that an interrupted one changes nothing.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -9,10 +8,8 @@ use std::process::{Command, Stdio};
 use holdfast_testkit::program;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::EARLIER;
 use crate::share_machine;
-
-/// The first page of an earlier site.
-const EARLIER: &str = "<meta name=\"generator\" content=\"holdfast site\">";
 
 /// Runs `holdfast site`; returns whether it was successful, and its stderr.
 fn site(arguments: &[&str], out: &Path) -> (bool, String) {
