@@ -10,8 +10,8 @@ use holdfast_testkit::ports::free_ports;
 use holdfast_testkit::{CONDITION_TIMEOUT, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use thirtyfour::ChromeCapabilities;
 use thirtyfour::prelude::*;
-use thirtyfour::{ChromeCapabilities, PageLoadStrategy};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
@@ -50,15 +50,12 @@ pub struct Browser {
 
 impl Browser {
     pub async fn open(base: &str, javascript: bool) -> Self {
-        Self::open_with(base, javascript, PageLoadStrategy::Normal).await
+        Self::open_with(base, javascript, DesiredCapabilities::chrome()).await
     }
 
-    /// Opens a browser with a page load strategy. With `None`, a second click can be sent while the
-    /// page of the first is loading.
-    pub async fn open_with(base: &str, javascript: bool, strategy: PageLoadStrategy) -> Self {
+    /// Opens a browser with capabilities of the test's own.
+    pub async fn open_with(base: &str, javascript: bool, capabilities: ChromeCapabilities) -> Self {
         let permit = ONE_AT_A_TIME.lock().await;
-        let mut capabilities = DesiredCapabilities::chrome();
-        capabilities.set_page_load_strategy(strategy).unwrap();
         Self::launch(base, javascript, capabilities, Some(permit)).await
     }
 
@@ -66,16 +63,6 @@ impl Browser {
     /// it keeps one core busy, and those of the others wait for most of their time.
     pub async fn open_for_minutes(base: &str) -> Self {
         Self::launch(base, true, DesiredCapabilities::chrome(), None).await
-    }
-
-    /// Opens a browser that can tell what it requests ([`Self::requests`]).
-    pub async fn open_logged(base: &str) -> Self {
-        let permit = ONE_AT_A_TIME.lock().await;
-        let mut capabilities = DesiredCapabilities::chrome();
-        capabilities.set("goog:loggingPrefs", json!({ "performance": "ALL" })).unwrap();
-        let network = json!({ "enableNetwork": true, "enablePage": false });
-        capabilities.add_experimental_option("perfLoggingPrefs", network).unwrap();
-        Self::launch(base, true, capabilities, Some(permit)).await
     }
 
     /// Opens another browser at the same site, beside this one.
@@ -150,21 +137,8 @@ impl Browser {
         self.log("browser").await
     }
 
-    /// Returns the addresses that pages, not their workers, requested since the last call.
-    pub async fn requests(&self) -> Vec<String> {
-        let mut addresses = Vec::new();
-        for entry in self.log("performance").await {
-            let entry: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
-            let message = &entry["message"];
-            if message["method"] == "Network.requestWillBeSent" {
-                let address = &message["params"]["request"]["url"];
-                addresses.push(address.as_str().unwrap().to_owned());
-            }
-        }
-        addresses
-    }
-
-    async fn log(&self, kind: &str) -> Vec<Value> {
+    /// Returns the entries of one of the driver's logs since the last call.
+    pub async fn log(&self, kind: &str) -> Vec<Value> {
         let log = self.call_driver("se/log", &json!({ "type": kind })).await;
         log.as_array().unwrap().clone()
     }

@@ -2,7 +2,6 @@
 
 use holdfast_testkit::{Shop, User};
 use serde_json::{Value, json};
-use thirtyfour::PageLoadStrategy;
 
 use crate::browser::Browser;
 use crate::visitor::{Page, Visitor};
@@ -67,7 +66,7 @@ async fn raised_price_is_shown_before_it_is_accepted() {
 async fn new_price_is_accepted_with_one_click() {
     let (shop, admin, _, _) = shop_with_basket().await;
     let base = &shop.replicas[0].base_url;
-    let browser = Browser::open_with(base, false, PageLoadStrategy::Normal).await;
+    let browser = Browser::open(base, false).await;
     browser.go("/sign-in?next=/basket").await;
     browser.sign_in("alice").await;
     browser.until_text(".sums", "$3.00").await;

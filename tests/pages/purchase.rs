@@ -2,8 +2,8 @@
 
 use holdfast_testkit::{Shop, until};
 use serde_json::json;
-use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
+use thirtyfour::{ChromeCapabilities, PageLoadStrategy};
 
 use crate::browser::Browser;
 use crate::visitor::Visitor;
@@ -59,8 +59,8 @@ async fn purchase_works_without_javascript() {
     check_purchase(false).await;
 }
 
-async fn open_basket(shop: &Shop, javascript: bool, strategy: PageLoadStrategy) -> Browser {
-    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, strategy).await;
+async fn open_basket(shop: &Shop, javascript: bool, capabilities: ChromeCapabilities) -> Browser {
+    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, capabilities).await;
     browser.go("/sign-in").await;
     browser.sign_in("alice").await;
     browser.until_text("#item-deadbolt .stock", "40").await;
@@ -71,7 +71,9 @@ async fn open_basket(shop: &Shop, javascript: bool, strategy: PageLoadStrategy) 
 
 async fn check_double_click(javascript: bool) {
     let shop = Shop::start(1).await;
-    let browser = open_basket(&shop, javascript, PageLoadStrategy::None).await;
+    let mut capabilities = DesiredCapabilities::chrome();
+    capabilities.set_page_load_strategy(PageLoadStrategy::None).unwrap();
+    let browser = open_basket(&shop, javascript, capabilities).await;
     let button = browser.center("#place").await;
     // The item's row is locked, so that the first order is in flight when the second click sends
     // the form again.
@@ -103,7 +105,7 @@ async fn double_click_without_javascript_makes_one_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_and_back_make_one_order() {
     let shop = Shop::start(1).await;
-    let browser = open_basket(&shop, true, PageLoadStrategy::Normal).await;
+    let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     browser.click("#place").await;
     let order = browser.until_path("/orders/").await;
     browser.driver.refresh().await.unwrap();
@@ -141,7 +143,7 @@ async fn stock_and_totals_update_live() {
 async fn expired_hold_removes_pay_despite_browser_clock() {
     // The first replica runs no jobs: orders expire only after the second one starts.
     let mut shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
-    let browser = open_basket(&shop, true, PageLoadStrategy::Normal).await;
+    let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
     let script = json!({ "source": an_hour_slow });
     browser.devtools("Page.addScriptToEvaluateOnNewDocument", script).await;
@@ -209,7 +211,7 @@ async fn tabs_to(browser: &Browser, css: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn purchase_by_keyboard_needs_few_tabs() {
     let shop = Shop::start(1).await;
-    let browser = open_basket(&shop, true, PageLoadStrategy::Normal).await;
+    let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     browser.go("/shop").await;
     let press = async |key: Key| {
         browser.driver.action_chain().send_keys(key).perform().await.unwrap();

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use thirtyfour::prelude::*;
+use thirtyfour::{CapabilitiesHelper as _, ChromiumLikeCapabilities as _, DesiredCapabilities};
 
 use super::host::{Host, SUB_PATH};
 use super::site;
@@ -30,7 +30,7 @@ impl Visit {
         let folder = site().await;
         let host = Host::start(folder);
         let visit = Self {
-            browser: Browser::open_logged(&host.address).await,
+            browser: open_browser(&host.address).await,
             host,
             folder,
             axe: axe(),
@@ -135,9 +135,17 @@ impl Visit {
         assert!(found.is_empty(), "{path}, {width} px:\n{}", found.join("\n"));
     }
 
-    /// Returns the addresses that were requested since the last call.
+    /// Returns the addresses that pages, not their workers, requested since the last call.
     pub async fn requests(&self) -> Vec<String> {
-        let requests = self.browser.requests().await;
+        let mut requests = Vec::new();
+        for entry in self.browser.log("performance").await {
+            let entry: Value = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
+            let message = &entry["message"];
+            if message["method"] == "Network.requestWillBeSent" {
+                let address = &message["params"]["request"]["url"];
+                requests.push(address.as_str().unwrap().to_owned());
+            }
+        }
         self.requested.borrow_mut().extend(requests.iter().cloned());
         requests
     }
@@ -155,4 +163,13 @@ impl Visit {
         assert!(others.is_empty(), "{others:?}");
         self.browser.close().await;
     }
+}
+
+/// Opens a browser that logs what it requests.
+async fn open_browser(base: &str) -> Browser {
+    let mut capabilities = DesiredCapabilities::chrome();
+    capabilities.set("goog:loggingPrefs", json!({ "performance": "ALL" })).unwrap();
+    let network = json!({ "enableNetwork": true, "enablePage": false });
+    capabilities.add_experimental_option("perfLoggingPrefs", network).unwrap();
+    Browser::open_with(base, true, capabilities).await
 }
