@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 
 use holdfast_testkit::ports::free_ports;
 use holdfast_testkit::{CONDITION_TIMEOUT, until};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use thirtyfour::ChromeCapabilities;
 use thirtyfour::prelude::*;
@@ -22,7 +21,6 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 /// Chromium without windows, a package of its own: it starts in half the time. It ignores the
 /// preference that turns scripts off.
 const SHELL: &str = "/usr/bin/chromium-headless-shell";
-const DRIVERS: [&str; 2] = ["chromedriver", "/usr/lib/chromium-browser/chromedriver"];
 const FLAGS: [&str; 11] = [
     "--headless",
     // Chromium's sandbox does not work as root and in most containers.
@@ -42,10 +40,15 @@ const FLAGS: [&str; 11] = [
 pub struct Browser {
     pub driver: WebDriver,
     base: String,
-    server: Child,
-    port: u16,
-    profile: tempfile::TempDir,
+    processes: Processes,
     _permit: Option<MutexGuard<'static, ()>>,
+}
+
+/// The driver and its browser, which end with this value or with this process, and the profile,
+/// which is removed then.
+struct Processes {
+    shell: Child,
+    port: u16,
 }
 
 impl Browser {
@@ -77,26 +80,27 @@ impl Browser {
         permit: Option<MutexGuard<'static, ()>>,
     ) -> Self {
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
-        let (server, port) = start_driver();
+        let profile = profile.keep();
+        let processes = Processes::start(&profile);
         for flag in FLAGS {
             capabilities.add_arg(flag).unwrap();
         }
-        capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        capabilities.add_arg(&format!("--user-data-dir={}", profile.display())).unwrap();
         if javascript && Path::new(SHELL).exists() {
-            capabilities.set_binary(&shell_with_page(profile.path())).unwrap();
+            capabilities.set_binary(&shell_with_page(&profile)).unwrap();
         }
         if !javascript {
             let prefs = json!({ "profile.managed_default_content_settings.javascript": 2 });
             capabilities.add_experimental_option("prefs", prefs).unwrap();
         }
-        let driver =
-            WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await.unwrap();
+        let address = format!("http://127.0.0.1:{}", processes.port);
+        let driver = WebDriver::new(address, capabilities).await.unwrap();
         let page = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
         driver.goto(page).await.unwrap();
         let title = if javascript { "on" } else { "off" };
         until("scripts are on or off", async || driver.title().await.is_ok_and(|t| t == title))
             .await;
-        Self { driver, base: base.to_owned(), server, port, profile, _permit: permit }
+        Self { driver, base: base.to_owned(), processes, _permit: permit }
     }
 
     pub async fn go(&self, path: &str) {
@@ -145,7 +149,7 @@ impl Browser {
 
     async fn call_driver(&self, path: &str, body: &Value) -> Value {
         let session = self.driver.session_id().to_string();
-        let url = format!("http://127.0.0.1:{}/session/{session}/{path}", self.port);
+        let url = format!("http://127.0.0.1:{}/session/{session}/{path}", self.processes.port);
         let sent = reqwest::Client::new().post(&url).json(body).send().await.unwrap();
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
         let mut answer: Value = sent.json().await.unwrap();
@@ -215,23 +219,6 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
-    /// Ends the driver and every process of this profile, by its id: a failed test closed nothing.
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-        let profile = self.profile.path().display().to_string();
-        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
-            let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-            let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            if String::from_utf8_lossy(&arguments).contains(&profile) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
-    }
-}
-
 /// Returns a program that starts [`SHELL`] with a page, which the driver waits for, and cannot ask
 /// it for.
 fn shell_with_page(folder: &Path) -> String {
@@ -241,26 +228,51 @@ fn shell_with_page(folder: &Path) -> String {
     program.display().to_string()
 }
 
-/// Starts the driver on a free port, and returns both. With `--port=0`, the driver would choose a
-/// free port of ::1 and fail if another test uses it on 127.0.0.1.
-fn start_driver() -> (Child, u16) {
-    let port = free_ports(1);
-    let mut server = DRIVERS
-        .iter()
-        .find_map(|program| {
-            let mut command = Command::new(program);
-            command.arg(format!("--port={port}")).stdin(Stdio::null());
-            command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().ok()
-        })
-        .expect("chromedriver is not installed; script/bootstrap says how to get it");
-    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut output = String::new();
-    let started = lines.by_ref().any(|line| {
-        output += &line;
-        line.contains("started successfully")
-    });
-    assert!(started, "chromedriver did not start: {output}");
-    // The driver would block on a full pipe, so the rest is read and discarded.
-    std::thread::spawn(move || lines.for_each(drop));
-    (server, port)
+/// Starts a driver, and ends it when standard input closes, which a shell sees also if this process
+/// is killed. The driver leaves its browser running, whose processes name the profile.
+const RUN_DRIVER: &str = "profile=$1; trap : INT TERM HUP
+    PATH=$PATH:/usr/lib/chromium-browser
+    chromedriver --port=$2 </dev/null & driver=$!
+    exec >&-
+    read -r _; kill $driver; wait $driver 2>/dev/null
+    for found in $(grep -las -- \"[-]-user-data-dir=$profile\" /proc/[0-9]*/cmdline); do
+        found=${found%/cmdline}
+        kill -KILL \"${found#/proc/}\"
+    done
+    rm -rf \"$profile\"";
+
+impl Processes {
+    /// Starts a driver on a free port. With `--port=0`, it would choose a free port of ::1 and fail
+    /// if another test uses it on 127.0.0.1.
+    fn start(profile: &Path) -> Self {
+        let port = free_ports(1);
+        let mut shell = Command::new("sh")
+            .args(["-c", RUN_DRIVER, "sh"])
+            .arg(profile)
+            .arg(port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+
+        let stdout = BufReader::new(shell.stdout.take().unwrap());
+        let processes = Self { shell, port };
+        let mut lines = stdout.lines().map_while(Result::ok);
+        let mut output = String::new();
+        let started = lines.by_ref().any(|line| {
+            output += &line;
+            line.contains("started successfully")
+        });
+        assert!(started, "no chromedriver (script/bootstrap --tests): {output}");
+        // The driver would block on a full pipe, so the rest is read and discarded.
+        std::thread::spawn(move || lines.for_each(drop));
+        processes
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
 }

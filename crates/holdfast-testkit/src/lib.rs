@@ -351,8 +351,13 @@ fn redis_settings(env: &[(&str, &str)]) -> Vec<(&'static str, String)> {
 }
 
 /// Polls until `condition` holds; fails after [`CONDITION_TIMEOUT`].
-pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
-    let deadline = Instant::now() + CONDITION_TIMEOUT;
+pub async fn until<F: AsyncFnMut() -> bool>(what: &str, condition: F) {
+    until_within(CONDITION_TIMEOUT, what, condition).await;
+}
+
+/// [`until`] with a time of its own.
+pub async fn until_within<F: AsyncFnMut() -> bool>(time: Duration, what: &str, mut condition: F) {
+    let deadline = Instant::now() + time;
     while !condition().await {
         assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;

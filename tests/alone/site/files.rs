@@ -13,6 +13,7 @@ use regex::Regex;
 
 use super::site;
 use super::visit::Visit;
+use crate::share_machine;
 
 /// What a page refers to, and the places in it.
 struct Links {
@@ -71,9 +72,10 @@ fn is_page(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "html")
 }
 
-#[tokio::test]
-async fn every_internal_link_leads_somewhere() {
-    let folder = site().await;
+#[test]
+fn every_internal_link_leads_somewhere() {
+    let _machine = share_machine();
+    let folder = site();
     let pages: BTreeMap<PathBuf, Links> = files(folder)
         .into_iter()
         .filter(|file| is_page(file))
@@ -120,9 +122,10 @@ fn rounded(size: usize, unit: usize) -> usize {
 }
 
 /// Before anything is loaded, and they are those of the files.
-#[tokio::test]
-async fn sizes_are_said() {
-    let folder = site().await;
+#[test]
+fn sizes_are_said() {
+    let _machine = share_machine();
+    let folder = site();
     let assets = folder.join("assets");
     let mut played = files(&assets.join("pglite"));
     played.retain(|file| !file.ends_with("LICENSE"));
@@ -167,16 +170,18 @@ async fn every_file_is_for_something() {
     visit.open("index.html").await;
     visit.open("zh/judged/redis-py.html").await;
     visit.open("scheduler.html").await;
-    visit.click("[data-watch=oversell]").await;
-    visit.click("[data-play=oversell]").await;
+    visit.watch("oversell").await;
+    visit.play("oversell").await;
     visit.until("a game", "return !!document.querySelector('#step-A')", &[]).await;
 
     let folder = visit.folder;
     let all: BTreeSet<PathBuf> =
         files(folder).into_iter().filter(|file| !file.ends_with("LICENSE")).collect();
     let is_preview = |file: &&PathBuf| {
+        let name = file.file_name().unwrap().to_string_lossy();
         file.starts_with(folder.join("assets"))
-            && file.file_name().unwrap().to_string_lossy().starts_with("race-preview-")
+            && name.starts_with("race-preview-")
+            && name.ends_with(".png")
     };
     let mut queue = vec![folder.join("index.html")];
     // Pages that show a link to the site load them.

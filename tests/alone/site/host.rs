@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::body::SizedStream;
+use actix_web::dev::ServerHandle;
 use actix_web::http::header::CONTENT_SECURITY_POLICY;
 use actix_web::web::Bytes;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
@@ -31,6 +32,7 @@ pub struct Host {
     /// `http://` and the address, without a path.
     pub address: String,
     state: Arc<State>,
+    server: ServerHandle,
 }
 
 struct State {
@@ -57,8 +59,14 @@ impl Host {
             .client_disconnect_timeout(Duration::ZERO);
         let server = server.bind(("127.0.0.1", 0)).unwrap();
         let address = format!("http://{}", server.addrs()[0]);
-        tokio::spawn(server.run());
-        Self { address, state }
+        let server = server.run();
+        let handle = server.handle();
+        tokio::spawn(server);
+        Self { address, state, server: handle }
+    }
+
+    pub async fn stop(&self) {
+        self.server.stop(false).await;
     }
 
     pub fn let_rest_follow(&self) {

@@ -47,11 +47,11 @@ fn chips(level: Level) -> Value {
 }
 
 impl Visit {
-    async fn play(&self, level: &str) {
+    pub async fn play(&self, level: &str) {
         self.click(&format!("[data-play={level}]")).await;
     }
 
-    async fn watch(&self, level: &str) {
+    pub async fn watch(&self, level: &str) {
         self.click(&format!("[data-watch={level}]")).await;
         self.until("the recording", HAS_RECORDING, &[]).await;
     }
@@ -119,8 +119,8 @@ async fn levels_are_played_on_postgres() {
     let visit = Visit::begin().await;
     visit.prefer("dark", "reduce").await;
     visit.browser.go(&format!("{SLOW}scheduler.html")).await;
-    let is_loaded = |requests: Vec<String>| requests.iter().any(|it| it.contains("pglite"));
-    assert!(!is_loaded(visit.requests().await), "PGlite is loaded before a game");
+    let requests = visit.requests().await;
+    assert!(!requests.iter().any(|it| it.contains("pglite")), "loaded before a game");
     visit.slow_line_is_bearable().await;
 
     for level in Level::ALL {
@@ -155,7 +155,8 @@ async fn levels_are_played_on_postgres() {
     visit.has_steps(1).await;
     visit.click("#undo").await;
     visit.until("no step", &another, &[]).await;
-    assert!(is_loaded(visit.requests().await), "PGlite is not loaded");
+    let requests = visit.requests().await;
+    assert!(requests.iter().any(|it| it.ends_with("pglite.wasm")), "{requests:?}");
     visit.examine("scheduler.html").await;
     visit.end().await;
 }
@@ -190,6 +191,7 @@ async fn recording_plays_from_the_file_system() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recording_plays_without_webassembly() {
     let visit = Visit::begin().await;
+    visit.size(1280).await;
     visit.browser.go(&format!("{STRICT}zh/scheduler.html")).await;
     visit.play("oversell").await;
     visit.recording_plays(Level::Oversell, &["Postgres", "WebAssembly"]).await;

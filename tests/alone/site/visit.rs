@@ -2,7 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
 
+use holdfast_testkit::until_within;
 use serde_json::{Value, json};
 use thirtyfour::{CapabilitiesHelper as _, ChromiumLikeCapabilities as _, DesiredCapabilities};
 
@@ -10,32 +13,37 @@ use super::host::{Host, SUB_PATH};
 use super::site;
 use crate::axe_core::{axe, violations};
 use crate::browser::Browser;
+use crate::{SharedMachine, share_machine};
 
 /// What a browser asks without a host.
 const LOCAL: [&str; 5] = ["file:", "data:", "blob:", "chrome:", "about:"];
+
+/// A Postgres is compiled in the browser, in what other tests leave of the machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Visit {
     pub browser: Browser,
     pub host: Host,
     pub folder: &'static Path,
-    axe: String,
     width: Cell<usize>,
     /// The addresses that were requested since the begin.
     requested: RefCell<Vec<String>>,
+    _machine: SharedMachine,
 }
 
 impl Visit {
     /// Begins at 390 px, in light colours, of somebody who wants no motion.
     pub async fn begin() -> Self {
-        let folder = site().await;
+        let machine = share_machine();
+        let folder = site();
         let host = Host::start(folder);
         let visit = Self {
             browser: open_browser(&host.address).await,
             host,
             folder,
-            axe: axe(),
             width: Cell::default(),
             requested: RefCell::default(),
+            _machine: machine,
         };
         visit.prefer("light", "reduce").await;
         visit.size(390).await;
@@ -49,8 +57,8 @@ impl Visit {
 
     /// Opens a page of the site from the file system.
     pub async fn open_file(&self, path: &str) {
-        let address = format!("file://{}", self.folder.join(path).display());
-        self.browser.driver.goto(address).await.unwrap();
+        let address = reqwest::Url::from_file_path(self.folder.join(path)).unwrap();
+        self.browser.driver.goto(address.as_str()).await.unwrap();
     }
 
     /// Returns what the script does.
@@ -59,15 +67,9 @@ impl Visit {
         run.unwrap_or_else(|error| panic!("{script}: {error}")).json().clone()
     }
 
-    /// Waits until the script returns something that is not empty, and returns it.
-    pub async fn until(&self, what: &str, script: &str, values: &[Value]) -> Value {
-        let mut found = Value::Null;
-        holdfast_testkit::until(what, async || {
-            found = self.run(script, values).await;
-            !matches!(found, Value::Null | Value::Bool(false))
-        })
-        .await;
-        found
+    /// Waits until the script returns true.
+    pub async fn until(&self, what: &str, script: &str, values: &[Value]) {
+        until_within(TIMEOUT, what, async || self.run(script, values).await == true).await;
     }
 
     /// Returns the value of an expression, also on a page whose scripts are off.
@@ -127,10 +129,13 @@ impl Visit {
     /// Asserts that the page as it is violates no rule of accessibility, and is not wider than the
     /// screen.
     pub async fn examine(&self, path: &str) {
-        let fits = "return document.documentElement.scrollWidth <= innerWidth";
+        static AXE: LazyLock<String> = LazyLock::new(axe);
         let width = self.width.get();
-        assert_eq!(self.run(fits, &[]).await, true, "{path} is wider than {width} px");
-        self.run(&self.axe, &[]).await;
+        // On a phone, the window grows with what is too wide.
+        let fits = "return document.documentElement.scrollWidth <= arguments[0]";
+        let fits = self.run(fits, &[json!(width)]).await;
+        assert_eq!(fits, true, "{path} is wider than {width} px");
+        self.run(&AXE, &[]).await;
         let found = violations(&self.browser, Value::Null).await;
         assert!(found.is_empty(), "{path}, {width} px:\n{}", found.join("\n"));
     }
@@ -158,10 +163,12 @@ impl Visit {
                 || LOCAL.iter().any(|scheme| address.starts_with(scheme))
         };
         let requested = self.requested.take();
-        assert!(requested.len() > 1, "no request was seen");
+        let is_of_site = |address: &String| is_own(address) && !address.starts_with("data:");
+        assert!(requested.iter().any(is_of_site), "no request was seen");
         let others: Vec<_> = requested.iter().filter(|address| !is_own(address)).collect();
         assert!(others.is_empty(), "{others:?}");
         self.browser.close().await;
+        self.host.stop().await;
     }
 }
 
