@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, Shop, fresh_key, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, Shop, fresh_key, id_of, until};
 use serde_json::json;
 
 #[tokio::test]
@@ -256,4 +256,57 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
     }
     assert_eq!(shop.stock("deadbolt").await, 42);
     shop.assert_sound().await;
+}
+
+/// What earlier builds have answered.
+const STORED: &str = r#"{"stored":true}"#;
+
+/// Stores the record of a key as earlier builds did, for `content`, their text of the parsed
+/// request.
+async fn store_key(
+    shop: &Shop,
+    user: &str,
+    (method, path): (&str, &str),
+    key: &str,
+    content: &str,
+) {
+    let store = "insert into idempotency
+               (id, user_id, method, path, key, fingerprint, status, body)
+        select encode(substring(sha256(convert_to(
+                   id || ' ' || $2 || ' ' || $3 || ' ' || $4, 'UTF8')) from 1 for 16), 'hex')::uuid,
+               id, $2, $3, $4, sha256(convert_to($5, 'UTF8')), 200, convert_to($6, 'UTF8')
+          from users where name = $1";
+    let store = sqlx::query(store).bind(user).bind(method).bind(path).bind(key).bind(content);
+    let stored = store.bind(STORED).execute(&shop.pool).await.unwrap();
+    assert_eq!(stored.rows_affected(), 1);
+}
+
+#[tokio::test]
+async fn keys_of_earlier_builds_replay() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let order = id_of(&alice.orders("deadbolt", 1).ok().await);
+    let of_order = |action: &str| format!("/api/orders/{order}/{action}");
+    let end_sessions = "/api/admin/users/alice/end-sessions";
+
+    for (user, path, call, content) in [
+        ("alice", of_order("pay"), alice.pays(&order), ""),
+        ("alice", of_order("cancel"), alice.cancels(&order), ""),
+        ("alice", of_order("refund"), alice.refunds(&order), ""),
+        ("alice", "/api/me/top-ups".to_owned(), alice.tops_up(7), "7"),
+        (
+            "admin",
+            "/api/items/deadbolt/stock".to_owned(),
+            admin.restocks("deadbolt", 3),
+            "3 restock",
+        ),
+        ("admin", end_sessions.to_owned(), admin.post(end_sessions), ""),
+    ] {
+        let key = fresh_key();
+        store_key(&shop, user, ("POST", &path), &key, content).await;
+        let reply = call.key(&key).await;
+        assert!(reply.status == 200 && reply.is_replayed(), "{path}: {}", reply.text());
+        assert_eq!(reply.text(), STORED, "{path}");
+    }
+    assert_eq!(shop.stock("deadbolt").await, 39);
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use holdfast_shop::idempotency::{IdempotencyRequest, Operation};
 use holdfast_shop::{IdempotencyKey, UserId};
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::{Replica, Shop, User, fresh_key, until};
@@ -140,7 +140,7 @@ async fn rejected_duplicates_still_get_replays() {
     let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
     let domain = shop.in_process("batched");
     let request = |key: IdempotencyKey| {
-        let request = IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), "");
+        let request = IdempotencyRequest::new(UserId(user), Operation::PlaceOrder, Some(key), "");
         IdempotencyRequest { fingerprint, ..request }
     };
     let lookups = (0..4_000).map(|n| {

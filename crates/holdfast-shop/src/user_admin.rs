@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::failure::{Execution, Failure, Rejection, StoredResponse};
-use super::idempotency::IdempotencyRequest;
+use super::idempotency::{IdempotencyRequest, Operation};
 use super::model::{AdminAction, AdminEntry};
 use super::query::users::{UserAccount, account};
 use super::store::admin;
@@ -30,9 +30,9 @@ pub struct UserCommand {
 }
 
 impl UserCommand {
-    fn request(&self, method: &'static str, action: &str, content: &str) -> IdempotencyRequest {
-        let path = format!("/api/admin/users/{}{action}", self.name);
-        IdempotencyRequest::new(self.admin, method, path, Some(self.key.clone()), content)
+    fn request(&self, operation: fn(String) -> Operation, content: &str) -> IdempotencyRequest {
+        let operation = operation(self.name.clone());
+        IdempotencyRequest::new(self.admin, operation, Some(self.key.clone()), content)
     }
 }
 
@@ -42,7 +42,8 @@ pub async fn set_disabled(
     command: &UserCommand,
     disabled: bool,
 ) -> Result<Execution, Failure> {
-    let request = command.request("PATCH", "", if disabled { "disable" } else { "enable" });
+    let request =
+        command.request(Operation::DisableUser, if disabled { "disable" } else { "enable" });
     let action = if disabled { AdminAction::DisableUser } else { AdminAction::EnableUser };
 
     execute(shop, command, &request, action, async |tx| match disabled {
@@ -53,7 +54,7 @@ pub async fn set_disabled(
 }
 
 pub async fn end_sessions(shop: &Shop, command: &UserCommand) -> Result<Execution, Failure> {
-    let request = command.request("POST", "/end-sessions", "");
+    let request = command.request(Operation::EndSessions, "");
     execute(shop, command, &request, AdminAction::EndSessions, async |tx| {
         Ok(sessions::end_all(tx, command.user, None).await?)
     })
@@ -71,7 +72,7 @@ pub async fn reset_password(
 
     // The key record must not depend on the password: its fingerprint is a fast hash, from which a
     // short one could be guessed.
-    let request = command.request("POST", "/password", "");
+    let request = command.request(Operation::SetPassword, "");
     execute(shop, command, &request, AdminAction::SetPassword, async |tx| {
         users::set_password_in(tx, &command.name, &hash).await.map(drop)
     })

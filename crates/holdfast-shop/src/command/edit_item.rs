@@ -15,7 +15,7 @@ use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
 use super::{Command, MAX_AMOUNT, ReadSet, is_line, line_rule, range};
 use crate::failure::{InvalidField, Rejection};
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::model::{AdminAction, AdminEntry, Item};
 use crate::{IdempotencyKey, Sku, UserId};
 use holdfast_base::messages::message;
@@ -178,9 +178,9 @@ impl EditItem {
         key: IdempotencyKey,
     ) -> Result<Self, Rejection> {
         Rejection::first_of(set.invalid())?;
-        let path = format!("/api/items/{sku}");
+        let operation = Operation::EditItem(sku.clone());
         let content = format!("{set:?} {was:?}");
-        let idempotency = IdempotencyRequest::new(admin, "PATCH", path, Some(key), &content);
+        let idempotency = IdempotencyRequest::new(admin, operation, Some(key), &content);
         Ok(Self { idempotency, sku, set, was })
     }
 
@@ -192,9 +192,9 @@ impl EditItem {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Rejection> {
         Rejection::first_of(invalid_limit(limit))?;
-        let path = format!("/api/items/{sku}/limit");
+        let operation = Operation::SetLimit(sku.clone());
         let content = format!("{limit:?}");
-        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
+        let idempotency = IdempotencyRequest::new(admin, operation, key, &content);
         let set = ItemFields { limit_per_user: Some(limit), ..ItemFields::default() };
         Ok(Self { idempotency, sku, set, was: ItemFields::default() })
     }

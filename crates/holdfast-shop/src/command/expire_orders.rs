@@ -11,7 +11,7 @@ use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ReadSet};
 use crate::failure::Rejection;
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::locks::Priority;
 use crate::model::OrderStatus;
 use crate::{OrderId, Sku, UserId};
@@ -28,10 +28,9 @@ impl ExpireOrders {
     pub fn new(mut orders: Vec<(OrderId, Vec<(Sku, i64)>)>) -> Self {
         orders.sort();
         orders.dedup_by_key(|(order, _)| *order);
-        Self {
-            idempotency: IdempotencyRequest::post(UserId(Uuid::nil()), "/expiry", None, ""),
-            orders,
-        }
+        let nobody = UserId(Uuid::nil());
+        let idempotency = IdempotencyRequest::new(nobody, Operation::ExpireOrders, None, "");
+        Self { idempotency, orders }
     }
 }
 

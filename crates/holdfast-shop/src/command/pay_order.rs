@@ -6,7 +6,7 @@ use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ConditionalUpdate, ReadSet};
 use crate::failure::Rejection;
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::model::{Order, OrderStatus, PaidOrder, ValueChange};
 use crate::{IdempotencyKey, UserId};
 
@@ -20,8 +20,9 @@ pub struct PayOrder {
 
 impl PayOrder {
     pub fn new(user: UserId, account: UserId, order: Order, key: IdempotencyKey) -> Self {
-        let path = format!("/api/orders/{}/pay", order.id);
-        Self { idempotency: IdempotencyRequest::post(user, path, Some(key), ""), account, order }
+        let operation = Operation::PayOrder(order.id);
+        let idempotency = IdempotencyRequest::new(user, operation, Some(key), "");
+        Self { idempotency, account, order }
     }
 }
 

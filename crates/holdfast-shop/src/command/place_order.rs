@@ -15,7 +15,7 @@ use super::changes::{Changes, CommandResponse, NewOrder};
 use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, SingleOrder, range};
 use crate::failure::Rejection;
-use crate::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
 use crate::{IdempotencyKey, OrderId, Sku, UserId};
 use holdfast_base::messages::message;
@@ -67,7 +67,8 @@ impl PlaceOrder {
         for (sku, quantity) in &lines {
             let _ = writeln!(content, "{sku} {quantity}");
         }
-        let mut idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
+        let mut idempotency =
+            IdempotencyRequest::new(user, Operation::PlaceOrder, Some(key), &content);
         let order = OrderId(Uuid::now_v7());
         idempotency.new_order = Some(order);
         Ok(Self { idempotency, order, lines, expected_total_cents, payment_window })

@@ -8,7 +8,7 @@ use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet, is_line, line_rule};
 use crate::failure::{InvalidField, Rejection};
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::locks::Priority;
 use crate::{IdempotencyKey, Sku, UserId};
 use holdfast_base::messages::{Language, message};
@@ -104,9 +104,9 @@ impl Restock {
     ) -> Result<Self, Rejection> {
         Rejection::first_of(what.invalid())?;
         let (delta, reason) = (what.delta, what.reason.trim());
-        let path = format!("/api/items/{sku}/stock");
+        let operation = Operation::Restock(sku.clone());
         let content = format!("{delta} {reason}");
-        let idempotency = IdempotencyRequest::post(admin, path, Some(key), &content);
+        let idempotency = IdempotencyRequest::new(admin, operation, Some(key), &content);
         Ok(Self { idempotency, sku, delta, reason: reason.to_owned() })
     }
 }

@@ -10,7 +10,7 @@ use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
 use super::{Command, ConditionalUpdate, ReadSet, is_line, line_rule};
 use crate::failure::Rejection;
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::locks::Priority;
 use crate::model::{AdminAction, AdminEntry, Order, OrderStatus, ReturnedOrder, ValueChange};
 use crate::{IdempotencyKey, UserId};
@@ -46,12 +46,15 @@ impl ReturnOrder {
         refund_to: Option<UserId>,
         key: Option<IdempotencyKey>,
     ) -> Self {
-        let path = format!("/api/orders/{}/{}", order.id, name(refund_to));
+        let operation = match refund_to {
+            None => Operation::CancelOrder(order.id),
+            Some(_) => Operation::RefundOrder(order.id),
+        };
         let (sender, content) = match &by {
             ReturnedBy::Customer(user) => (*user, ""),
             ReturnedBy::Admin(admin, reason) => (*admin, reason.as_str()),
         };
-        let idempotency = IdempotencyRequest::post(sender, path, key, content);
+        let idempotency = IdempotencyRequest::new(sender, operation, key, content);
         Self { idempotency, by, refund_to, order }
     }
 

@@ -4,7 +4,7 @@ use super::changes::{Changes, CommandResponse};
 use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet, range};
 use crate::failure::Rejection;
-use crate::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::locks::Priority;
 use crate::{IdempotencyKey, UserId};
 use holdfast_base::messages::message;
@@ -21,7 +21,7 @@ impl TopUp {
             return Err(Rejection::invalid("amount_cents", range(1, MAX_AMOUNT)));
         }
         let content = amount_cents.to_string();
-        let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), &content);
+        let idempotency = IdempotencyRequest::new(user, Operation::TopUp, Some(key), &content);
         Ok(Self { idempotency, amount_cents })
     }
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use sqlx::PgConnection;
 
 use crate::failure::Error;
-use crate::idempotency::{ORDERS_PATH, record_id};
+use crate::idempotency::Operation;
 use crate::model::{ItemNames, Order, OrderLine, OrderStatus, ValueChange};
 use crate::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
@@ -119,7 +119,7 @@ pub async fn order_placed_with(
 ) -> Result<Option<OrderId>, Error> {
     let id = sqlx::query_scalar!(
         r#"select order_id as "order_id: OrderId" from idempotency where id = $1"#,
-        record_id(user, "POST", ORDERS_PATH, key),
+        Operation::PlaceOrder.record_id(user, key),
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;

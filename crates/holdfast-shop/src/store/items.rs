@@ -11,7 +11,7 @@ use crate::command::edit_item::ItemFields;
 use crate::command::{MAX_AMOUNT, range};
 use crate::db;
 use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
-use crate::idempotency::IdempotencyRequest;
+use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::model::{AdminAction, AdminEntry, Item, ItemKind};
 use crate::{IdempotencyKey, Shop, Sku, UserId};
 use holdfast_base::messages::message;
@@ -46,7 +46,8 @@ pub async fn create(
     Rejection::first_of(is_labs.then(|| ("sku".into(), message!("problem-sku-of-lab"))))?;
     check(&item)?;
 
-    let request = IdempotencyRequest::post(admin, "/api/items", key, &format!("{item:?}"));
+    let content = format!("{item:?}");
+    let request = IdempotencyRequest::new(admin, Operation::CreateItem, key, &content);
     let entry = AdminEntry {
         action: AdminAction::CreateItem,
         subject: item.sku.to_string(),

@@ -121,7 +121,7 @@ async fn is_in_use(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Resul
 
 async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<()> {
     let ConnectedItems { skus, orders } = found;
-    // The id of a key record, as `idempotency::record_id` computes it.
+    // The id of a key record, as `Operation::record_id` computes it.
     sqlx::query!(
         "delete from idempotency where id in (
              select encode(substring(sha256(convert_to(

@@ -5,6 +5,8 @@
 //! items, accounts; each step waits for the previous one. Orders come first because a payment and a
 //! cancellation of one order share no other row.
 
+use std::borrow::Cow;
+
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -208,8 +210,8 @@ pub async fn transition(
         top_up.and_then(|write| write.changes.top_up_cents),
         &column(&writes, |write| write.idempotency.id),
         &column(&writes, |write| write.idempotency.user.0),
-        &column(&writes, |write| write.idempotency.method) as &[&str],
-        &column(&writes, |write| write.idempotency.path.as_str()) as &[&str],
+        &column(&writes, |write| write.idempotency.operation.method()) as &[&str],
+        &column(&writes, |write| write.idempotency.operation.path()) as &[Cow<str>],
         &column(&writes, |write| write.idempotency.key.as_str()) as &[&str],
         &column(&writes, |write| write.idempotency.fingerprint.as_slice()) as &[&[u8]],
         &column(&writes, |write| i16::try_from(write.response.status).unwrap_or(200)),
