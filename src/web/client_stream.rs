@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::middleware::connections::CountedConnection;
-use super::middleware::request_context::respond_without_request;
+use super::middleware::request_notes::respond_without_request;
 use super::problems::{Problem, ProblemType};
 use super::state::State;
 use holdfast_base::messages::message;

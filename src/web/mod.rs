@@ -31,7 +31,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use holdfast_base::metrics::MetricDefinition;
 
 use api::health;
-use middleware::{body, connections, request_context};
+use middleware::{body, connections, request_notes};
 pub use problems::{HttpResult, Problem, ProblemType};
 pub(crate) use routes::see_other;
 pub use state::{AppState, MAX_EVENT_STREAMS, State, app_state};
@@ -48,7 +48,7 @@ pub fn configure(config: &mut ServiceConfig) {
 
 /// The metrics that the server and its endpoints record.
 pub(crate) fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
-    [connections::METRICS, request_context::METRICS, health::METRICS, readiness::METRICS]
+    [connections::METRICS, request_notes::METRICS, health::METRICS, readiness::METRICS]
         .into_iter()
         .flatten()
 }

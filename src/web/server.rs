@@ -21,7 +21,7 @@ use super::configure;
 use super::middleware::admission::{check_host, enforce_rate_limits};
 use super::middleware::connections::ConnectionLimit;
 use super::middleware::read_body::{close_unread, read_body};
-use super::middleware::request_context::request_context;
+use super::middleware::request_notes::request_notes;
 use super::pages::error_pages::render_problems;
 use super::state::State;
 
@@ -50,7 +50,7 @@ pub fn start(
             .wrap(from_fn(read_body))
             .wrap(from_fn(enforce_rate_limits))
             .wrap(from_fn(check_host))
-            .wrap(from_fn(request_context))
+            .wrap(from_fn(request_notes))
             .wrap(from_fn(render_problems))
             .wrap(from_fn(close_unread))
             .configure(configure);

@@ -9,7 +9,7 @@ use holdfast_lock::inspect::HeldLock;
 use holdfast_shop::engine;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestOptions, Shop as Domain, UserId};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestContext, Shop as Domain, UserId};
 use holdfast_testkit::cut::Cut;
 use holdfast_testkit::{Shop, until};
 use serde_json::json;
@@ -37,17 +37,17 @@ impl ShopInProcess {
         Self { shop, domain, user, lines }
     }
 
-    fn options(&self) -> RequestOptions {
-        RequestOptions::new(&self.domain, Uuid::new_v4())
+    fn context(&self) -> RequestContext {
+        RequestContext::new(&self.domain, Uuid::new_v4())
     }
 
     async fn place(
         &self,
-        options: &RequestOptions,
+        context: &RequestContext,
         key: &IdempotencyKey,
     ) -> Result<Execution, Failure> {
         let (domain, lines) = (&self.domain, &self.lines);
-        engine::place_order(domain, options, self.user, key.clone(), lines, None).await
+        engine::place_order(domain, context, self.user, key.clone(), lines, None).await
     }
 
     /// Waits until commands whose caller has disconnected have ended.
@@ -79,7 +79,7 @@ impl ShopInProcess {
         if placed == 0 {
             self.wait_for_key(key).await;
         }
-        let executed = self.place(&self.options(), key).await.unwrap();
+        let executed = self.place(&self.context(), key).await.unwrap();
         assert_eq!(i64::from(executed.replayed), placed, "replayed if it was placed");
         let order: Order = executed.response.read().unwrap();
         let recorded = sqlx::query_scalar("select id from orders where token = $1");
@@ -117,7 +117,7 @@ async fn dropped_future_places_order_at_most_once() {
         for cut in Cut::all() {
             let key = IdempotencyKey::generate();
             keys += 1;
-            let placing = async { shop.place(&shop.options(), &key).await };
+            let placing = async { shop.place(&shop.context(), &key).await };
             let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
             shop.assert_retry_is_consistent(&key).await;
             if complete {
@@ -149,18 +149,18 @@ async fn caller_lost_at_any_probe_point_is_safe() {
                 continue;
             }
             let key = IdempotencyKey::generate();
-            let mut options = shop.options();
+            let context = shop.context();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(RequestProbe {
                 record: true,
-                pause: Some(Pause { at: Some(point), length, until: options.deadline }),
-                ..RequestProbe::new("here", options.request_id, &PauseBoard::default())
+                pause: Some(Pause { at: Some(point), length, until: context.deadline }),
+                ..RequestProbe::new("here", context.request_id, &PauseBoard::default())
             });
-            options.probe = Probe::Lab(watch.clone());
+            let context = context.probed(Probe::Lab(watch.clone()));
             let is_reached =
                 async || watch.events.lock().iter().any(|event| event.event == point.name());
             tokio::select! {
-                _ = shop.place(&options, &key) => panic!("{strategy} {point:?}: it was not paused"),
+                _ = shop.place(&context, &key) => panic!("{strategy} {point:?}: it was not paused"),
                 () = until("it reaches the point", is_reached) => {}
             }
             shop.wait_for_commands().await;

@@ -4,7 +4,7 @@
 use holdfast_shop::command::edit_item::ItemFields;
 use holdfast_shop::model::Item;
 use holdfast_shop::strategy::STRATEGIES;
-use holdfast_shop::{Failure, IdempotencyKey, Rejection, RequestOptions, Sku, UserId, engine};
+use holdfast_shop::{Failure, IdempotencyKey, Rejection, RequestContext, Sku, UserId, engine};
 use holdfast_testkit::{Shop, User, assert_has, fresh_key};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -161,10 +161,10 @@ async fn item_is_edited_under_every_strategy() {
         .filter(|it| !["redlock", "expire-only"].contains(&it.name) && !it.is_for_units());
     for strategy in strategies.clone() {
         let domain = shop.in_process(strategy.name);
-        let options = RequestOptions::new(&domain, Uuid::now_v7());
+        let context = RequestContext::new(&domain, Uuid::now_v7());
         let key = || IdempotencyKey::try_from(fresh_key()).unwrap();
         let edit = async |set: ItemFields, was: ItemFields| {
-            engine::edit_item(&domain, &options, admin, sku.clone(), set, was, key()).await
+            engine::edit_item(&domain, &context, admin, sku.clone(), set, was, key()).await
         };
         let price =
             |price_cents| ItemFields { price_cents: Some(price_cents), ..Default::default() };

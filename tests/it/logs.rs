@@ -30,7 +30,7 @@ async fn json_lines_carry_request_id() {
     // The filter hides lines below a warning, and must not hide the spans.
     let env = [
         ("DATABASE_URL", database.as_str()),
-        ("HOLDFAST_LOG", "holdfast=warn,holdfast::web::middleware::request_context=debug"),
+        ("HOLDFAST_LOG", "holdfast=warn,holdfast::web::middleware::request_notes=debug"),
         ("HOLDFAST_LOG_FORMAT", "json"),
     ];
     shop.add_replica_with(start, &env);

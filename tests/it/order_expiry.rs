@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::purge::{PurgeLimits, purge};
-use holdfast_shop::{OrderId, RequestOptions, Strategy, engine};
+use holdfast_shop::{OrderId, RequestContext, Strategy, engine};
 use holdfast_testkit::topology::query;
 use holdfast_testkit::{Shop, assert_has, id_of, services, until};
 use serde_json::json;
@@ -94,7 +94,7 @@ async fn orders_of_many_items_expire_after_flush() {
     }
     query::<String>(&redis.url, "FLUSHALL").unwrap();
     let here = shop.in_process_with_redis("batched", &redis.url);
-    let conditions = RequestOptions::new(&here, Uuid::new_v4());
+    let conditions = RequestContext::new(&here, Uuid::new_v4());
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
     // One that was paid after it was found to be due.
     let paid = id_of(&alice.orders("key-ring", 1).ok().await);

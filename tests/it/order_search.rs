@@ -1,7 +1,7 @@
 //! The search of all users' orders, for admins.
 
 use holdfast_shop::query::order_search::{self, IdPart, MAX_SCANNED, OrderSearch, UserPart};
-use holdfast_shop::{OrderId, RequestOptions, UserId, engine};
+use holdfast_shop::{OrderId, RequestContext, UserId, engine};
 use holdfast_testkit::{Shop, User, id_of};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
@@ -106,7 +106,7 @@ async fn orders_that_were_not_paid_in_time_are_found() {
     let here = shop.in_process("batched");
     let lines = vec![("bike-chain".to_owned().try_into().unwrap(), 1)];
     let order = (OrderId(expired.parse().unwrap()), lines);
-    let conditions = RequestOptions::new(&here, Uuid::new_v4());
+    let conditions = RequestContext::new(&here, Uuid::new_v4());
     engine::expire_orders(&here, &conditions, vec![order]).await.unwrap();
 
     assert_eq!(found(&admin, "status=expired").await, [expired.clone(), due.clone()]);

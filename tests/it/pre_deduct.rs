@@ -4,7 +4,7 @@
 use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::engine;
 use holdfast_shop::store::deducted::settle;
-use holdfast_shop::{OrderId, RequestOptions, Sku, UserId};
+use holdfast_shop::{OrderId, RequestContext, Sku, UserId};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::topology::{free_ports, query};
@@ -145,10 +145,10 @@ async fn flushed_redis_oversells_until_reconciled() {
 
     // Without time to cancel one, it says what is left to do.
     let here = lab.shop.in_process_with_redis("batched", &redis.url);
-    let mut options = RequestOptions::new(&here, Uuid::now_v7());
-    options.deadline = Instant::now();
+    let mut context = RequestContext::new(&here, Uuid::now_v7());
+    context.deadline = Instant::now();
     let sku = Sku::try_from(lab.sku.clone()).unwrap();
-    let partial = engine::reconcile(&here, &options, &sku).await.unwrap();
+    let partial = engine::reconcile(&here, &context, &sku).await.unwrap();
     assert_eq!((partial.unsettled, partial.cancelled), (3, vec![]));
 
     // The newest is paid between the read of its status and its cancellation.
@@ -273,9 +273,9 @@ async fn removed_units_leave_the_counter_first() {
     let order = OrderId(id_of(&placed[1]).parse().unwrap());
     let buyer = sqlx::query_scalar("select user_id from orders where id = $1").bind(order.0);
     let buyer = UserId(buyer.fetch_one(&lab.shop.pool).await.unwrap());
-    let options = RequestOptions::new(&here, Uuid::now_v7());
+    let context = RequestContext::new(&here, Uuid::now_v7());
     let customer = ReturnedBy::Customer(buyer);
-    engine::cancel_order(&here, &options, customer, order, None).await.unwrap();
+    engine::cancel_order(&here, &context, customer, order, None).await.unwrap();
     assert_has(&lab.audit(0).await, json!({ "stock": 2, "counter": 0, "undersold": 2 }));
     assert_has(&lab.reconcile(0).await, json!({ "undersold": 2, "counter": 2 }));
     assert_eq!(lab.sell_out(0).await.len(), 2);

@@ -12,7 +12,7 @@ use holdfast_shop::model::RequestedLine;
 use holdfast_shop::store::changed_rows::ChangedRows;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::store::{BatchWrite, CommandWrite, WriteResult, purge_lab_item, units};
-use holdfast_shop::{IdempotencyKey, OrderId, RequestOptions, Sku, Strategy, UserId, engine};
+use holdfast_shop::{IdempotencyKey, OrderId, RequestContext, Sku, Strategy, UserId, engine};
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, id_of, until};
 use serde_json::{Value, json};
@@ -211,8 +211,8 @@ async fn orders_that_expired_before_a_failure_are_reported() {
 
     let here = shop.in_process("batched");
     let expire = async || {
-        let options = RequestOptions::new(&here, Uuid::now_v7());
-        engine::expire_orders(&here, &options, due.clone()).await
+        let context = RequestContext::new(&here, Uuid::now_v7());
+        engine::expire_orders(&here, &context, due.clone()).await
     };
     assert_eq!(expire().await.unwrap(), expected);
     tx.rollback().await.unwrap();

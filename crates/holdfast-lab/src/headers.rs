@@ -12,7 +12,8 @@ use uuid::Uuid;
 use holdfast_base::messages::{Message, message};
 use holdfast_shop::locks::{DEFAULT_CAPACITY as MAX_PLACES, Priority, QueueOptions, WhenFull};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use holdfast_shop::{RequestOptions, Shop, Strategy, UserId};
+use holdfast_shop::sessions::Caller;
+use holdfast_shop::{LabOptions, RequestContext, Shop, Strategy, UserId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabHeader {
@@ -103,36 +104,42 @@ impl LabHeaders {
         self.value(header).map(|text| header.number(text, range)).transpose()
     }
 
-    pub fn options(
+    /// Returns the context of a request with these headers. Without an admin who sets them, they
+    /// apply to lab items only.
+    pub fn context(
         &self,
         shop: &Shop,
         replica: &str,
         board: &PauseBoard,
         request_id: Uuid,
-        owner: Option<UserId>,
-    ) -> Result<RequestOptions, LabHeaderError> {
-        let mut options = RequestOptions::new(shop, request_id);
+        caller: Option<&Caller>,
+    ) -> Result<RequestContext, LabHeaderError> {
+        let mut context = RequestContext::new(shop, request_id);
 
         if let Some(name) = self.value(LOCK) {
-            options.strategy = Strategy::named(name).ok_or_else(|| {
+            context.strategy = Strategy::named(name).ok_or_else(|| {
                 LabHeaderError(LOCK.name, message!("problem-one-of", names = Strategy::names()))
             })?;
-            if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
+            if context.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
                 let why = message!("problem-no-redlock", name);
                 return Err(LabHeaderError(LOCK.name, why));
             }
         }
 
-        options.wait = self.wait(options.strategy)?;
-        options.queue_options = self.queue_options()?;
-        options.retry = self.number(RETRY_MS, RETRY_RANGE_MS)?.map(Duration::from_millis);
-        options.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
+        context.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
         if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
-            options.payment_window = Duration::from_millis(period_ms);
+            context.payment_window = Duration::from_millis(period_ms);
         }
 
-        options.probe = self.probe(replica, board, &options, owner)?;
-        Ok(options)
+        let owner = caller.map(|caller| caller.id);
+        let lab = LabOptions {
+            wait: self.wait(context.strategy)?,
+            retry: self.number(RETRY_MS, RETRY_RANGE_MS)?.map(Duration::from_millis),
+            queue: self.queue_options()?,
+            probe: self.probe(replica, board, &context, owner)?,
+            lab_items_only: caller.is_none_or(|caller| !caller.admin),
+        };
+        Ok(RequestContext { lab: Some(Arc::new(lab)), ..context })
     }
 
     fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, LabHeaderError> {
@@ -163,7 +170,7 @@ impl LabHeaders {
         &self,
         replica: &str,
         board: &PauseBoard,
-        options: &RequestOptions,
+        context: &RequestContext,
         owner: Option<UserId>,
     ) -> Result<Probe, LabHeaderError> {
         let work = self.number(WORK_MS, 0..=5_000)?;
@@ -172,7 +179,7 @@ impl LabHeaders {
             Some("on") => true,
             Some(_) => return Err(TRACE.invalid()),
         };
-        let pause = self.value(PAUSE).map(|value| pause(value, options.deadline)).transpose()?;
+        let pause = self.value(PAUSE).map(|value| pause(value, context.deadline)).transpose()?;
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
         }
@@ -186,7 +193,7 @@ impl LabHeaders {
             is_refused: pause.is_some() && permit.is_none(),
             permit,
             owner,
-            ..RequestProbe::new(replica, options.request_id, board)
+            ..RequestProbe::new(replica, context.request_id, board)
         })))
     }
 }

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-use uuid::Uuid;
-
 use super::audit::Audits;
 use super::engine::Engine;
 use super::failure::Error;
-use super::options::RequestOptions;
 use super::strategy::Strategy;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
-use crate::locks::{QueueOptions, ShopLocks};
-use crate::probe::Probe;
+use crate::locks::ShopLocks;
 use crate::query::next_return::NextReturns;
 use crate::tasks::Tasks;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.
-const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
 
 /// Two orders of a lesson are paused at the same time, and one is left for another user.
 const MIN_LAB_CONNECTIONS: u32 = 3;
@@ -75,22 +70,4 @@ pub fn lab_connections(count: u32) -> Budget {
     let of_others = (count / 4).max(1);
     let per_user = count.saturating_sub(of_others).max(1);
     Budget::new(count as usize, per_user as usize)
-}
-
-impl RequestOptions {
-    pub fn new(shop: &Shop, request_id: Uuid) -> Self {
-        Self {
-            strategy: shop.strategy,
-            wait: None,
-            retry: None,
-            queue_options: QueueOptions::default(),
-            ttl: None,
-            probe: Probe::Off,
-            lab_items_only: false,
-            in_lab: false,
-            payment_window: shop.payment_window,
-            deadline: Instant::now() + COMMAND_TIMEOUT,
-            request_id,
-        }
-    }
 }

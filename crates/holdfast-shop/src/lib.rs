@@ -24,7 +24,6 @@ pub mod store;
 
 pub mod context;
 pub mod engine;
-mod options;
 pub mod query;
 
 pub mod audit;
@@ -44,7 +43,7 @@ pub use failure::with_timeout;
 pub use failure::{
     Component, Error, Execution, Failure, FieldName, InvalidField, Rejection, StoredResponse,
 };
-pub use options::RequestOptions;
+pub use request::{LabOptions, RequestContext};
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::lists::{Page, page};
 use super::responses::{command_response, creation_response, json};
 use crate::web::middleware::{
-    AdminUser, DefaultOptions, Json, KeyParameters, ListParameters, OptionalKeyParameters, body,
-    idempotency_key, lab_options, list_query, optional_idempotency_key,
+    AdminUser, DefaultContext, Json, KeyParameters, ListParameters, OptionalKeyParameters, body,
+    idempotency_key, lab_context, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
 use holdfast_shop::audit::ItemAudit;
@@ -44,7 +44,7 @@ pub async fn create(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
-    options: DefaultOptions,
+    context: DefaultContext,
     new: Json<NewItem>,
 ) -> HttpResult {
     let NewItem { sku, name, name_zh, price_cents, stock, limit_per_user, description } =
@@ -52,10 +52,10 @@ pub async fn create(
     let item = Item::new(sku, name, price_cents, stock);
     let item = Item { name_zh, limit_per_user, description, ..item };
     let key = optional_idempotency_key(&request)?;
-    let (admin, id) = (admin.0.caller.id, options.request_id);
+    let (admin, id) = (admin.0.caller.id, context.request_id);
 
     let created = items::create(&state.shop, admin, item, key, id).await;
-    creation_response(created, &options.probe, |item| {
+    creation_response(created, context.probe(), |item| {
         Some(format!("/api/items/{}", item["sku"].as_str()?))
     })
 }
@@ -103,7 +103,7 @@ pub async fn edit(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
-    options: DefaultOptions,
+    context: DefaultContext,
     sku: Path<String>,
     set: Json<ItemFields>,
 ) -> HttpResult {
@@ -112,8 +112,8 @@ pub async fn edit(
     let key = idempotency_key(&request)?;
     let (admin, was) = (admin.0.caller.id, ItemFields::default());
 
-    let edited = engine::edit_item(&state.shop, &options, admin, sku, set, was, key).await;
-    command_response(edited, &options.probe)
+    let edited = engine::edit_item(&state.shop, &context, admin, sku, set, was, key).await;
+    command_response(edited, context.probe())
 }
 
 /// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.
@@ -126,14 +126,14 @@ pub async fn restock(
     sku: Path<String>,
     restock: Json<RestockRequest>,
 ) -> HttpResult {
-    let options = lab_options(&request)?;
+    let context = lab_context(&request)?;
     let restock = restock.read()?;
     let sku = body::parse_sku(&sku)?;
     let key = idempotency_key(&request)?;
     let admin = admin.0.caller.id;
 
-    let restocked = engine::restock(&state.shop, &options, admin, sku, &restock, key).await;
-    command_response(restocked, &options.probe)
+    let restocked = engine::restock(&state.shop, &context, admin, sku, &restock, key).await;
+    command_response(restocked, context.probe())
 }
 
 /// Sets or removes an item's limit per customer (admin). Units in pending and paid orders count
@@ -143,14 +143,14 @@ pub async fn restock(
 pub async fn limit(
     state: State,
     admin: AdminUser,
-    options: DefaultOptions,
+    context: DefaultContext,
     sku: Path<String>,
     new: Json<NewLimit>,
 ) -> HttpResult {
     let limit = new.read()?.limit_per_user;
     let (sku, admin) = (body::parse_sku(&sku)?, admin.0.caller.id);
-    let set = engine::set_limit(&state.shop, &options, admin, sku, limit, None).await;
-    command_response(set, &options.probe)
+    let set = engine::set_limit(&state.shop, &context, admin, sku, limit, None).await;
+    command_response(set, context.probe())
 }
 
 /// A limit per customer.

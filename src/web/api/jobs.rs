@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::responses::{json, no_content};
-use crate::web::middleware::{AdminUser, Json, LabAdmin, body, lab_options};
+use crate::web::middleware::{AdminUser, Json, LabAdmin, body, lab_context};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 use holdfast_base::messages::message;
 use holdfast_shop::jobs::lab_tick::{self, OncePolicy};
@@ -66,13 +66,13 @@ pub async fn tick(
     _: LabAdmin,
     tick: Json<TickRequest>,
 ) -> HttpResult {
-    let options = lab_options(&request)?;
+    let context = lab_context(&request)?;
     let TickRequest { due_at, once } = tick.read()?;
     if !state.jobs.is_on() {
         return Err(Problem::new(ProblemType::Forbidden, message!("problem-jobs-off")));
     }
 
-    let outcome = lab_tick::tick(&state.jobs, due_at, once, &options.probe).await?;
+    let outcome = lab_tick::tick(&state.jobs, due_at, once, context.probe()).await?;
     let label = outcome.into_str();
     let detail = match outcome {
         RunOutcome::Done(result) => result,
@@ -80,5 +80,5 @@ pub async fn tick(
         _ => Value::Null,
     };
 
-    json(TickResult { outcome: label, detail, trace: options.probe.trace() })
+    json(TickResult { outcome: label, detail, trace: context.probe().trace() })
 }

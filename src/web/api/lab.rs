@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::orders::OrderRequest;
 use super::responses::{command_response, json, no_content, stored_response, with_location};
 use crate::web::middleware::{
-    DefaultOptions, Json, KeyParameters, LabAdmin, SignedInUser, body, idempotency_key, lab_options,
+    DefaultContext, Json, KeyParameters, LabAdmin, SignedInUser, body, idempotency_key, lab_context,
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
@@ -54,7 +54,7 @@ pub struct NewLabItem {
 pub async fn create_item(
     state: State,
     _: LabAdmin,
-    options: DefaultOptions,
+    context: DefaultContext,
     new: Json<NewLabItem>,
 ) -> HttpResult {
     let new = new.read()?;
@@ -63,7 +63,7 @@ pub async fn create_item(
         limit_per_user: new.limit_per_user,
         ..Item::throw_away("A throw-away item of the lab", price_cents, new.stock)
     };
-    let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
+    let (id, address) = (context.request_id, format!("/api/items/{}", item.sku));
 
     let created = if new.in_units {
         items::create_in_units(&state.shop, item, id).await?
@@ -82,11 +82,11 @@ pub async fn create_item(
 pub async fn reconcile(
     state: State,
     _: LabAdmin,
-    options: DefaultOptions,
+    context: DefaultContext,
     sku: Path<String>,
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    json(engine::reconcile(&state.shop, &options, &sku).await?)
+    json(engine::reconcile(&state.shop, &context, &sku).await?)
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
@@ -98,12 +98,12 @@ pub async fn noop(
     user: SignedInUser,
     order: Json<OrderRequest>,
 ) -> HttpResult {
-    let options = lab_options(&request)?;
+    let context = lab_context(&request)?;
     let order = order.read()?;
     state.require_lab()?;
     let key = idempotency_key(&request)?;
     let checked = engine::noop_order(user.caller.id, key, &order.lines, order.expected_total_cents);
-    command_response(checked, &options.probe)
+    command_response(checked, context.probe())
 }
 
 /// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).

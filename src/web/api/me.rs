@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::lists::{Page, page};
 use super::responses::{creation_response, json, no_content};
 use crate::web::middleware::{
-    DefaultOptions, Json, KeyParameters, ListParameters, SignedInUser, begin_command,
+    DefaultContext, Json, KeyParameters, ListParameters, SignedInUser, begin_command,
     idempotency_key, list_query,
 };
 use crate::web::{HttpResult, State};
@@ -82,13 +82,13 @@ pub async fn top_up(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
-    options: DefaultOptions,
+    context: DefaultContext,
     amount: Json<TopUpRequest>,
 ) -> HttpResult {
     let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
-    let entry = engine::top_up(&state.shop, &options, user.caller.id, key, cents).await;
-    creation_response(entry, &options.probe, |entry| {
+    let entry = engine::top_up(&state.shop, &context, user.caller.id, key, cents).await;
+    creation_response(entry, context.probe(), |entry| {
         Some(format!("/api/me/ledger?after={}&limit=1", entry["seq"].as_i64()? - 1))
     })
 }

@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use super::lists::{Page, page};
 use super::responses::{command_response, creation_response, json, with_location};
 use crate::web::middleware::{
-    DefaultOptions, Json, KeyParameters, ListParameters, OptionalJson, OptionalKeyParameters,
-    SignedInUser, body, idempotency_key, lab_options, list_query, optional_idempotency_key,
+    DefaultContext, Json, KeyParameters, ListParameters, OptionalJson, OptionalKeyParameters,
+    SignedInUser, body, idempotency_key, lab_context, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
@@ -19,7 +19,7 @@ use holdfast_shop::idempotency::RETENTION_HOURS;
 use holdfast_shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
 use holdfast_shop::query::{order_search, orders};
 use holdfast_shop::sessions::Caller;
-use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, engine};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestContext, Shop, engine};
 
 /// An order request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -82,13 +82,13 @@ pub async fn place(
     user: SignedInUser,
     order: Json<OrderRequest>,
 ) -> HttpResult {
-    let options = lab_options(&request)?;
+    let context = lab_context(&request)?;
     let OrderRequest { lines, expected_total_cents } = order.read()?;
     let key = idempotency_key(&request)?;
     let (shop, user) = (&state.shop, user.caller.id);
 
-    let placed = engine::place_order(shop, &options, user, key, &lines, expected_total_cents).await;
-    creation_response(placed, &options.probe, |order| {
+    let placed = engine::place_order(shop, &context, user, key, &lines, expected_total_cents).await;
+    creation_response(placed, context.probe(), |order| {
         Some(format!("/api/orders/{}", order["id"].as_str()?))
     })
 }
@@ -121,16 +121,16 @@ pub async fn pay(
     user: SignedInUser,
     id: Path<String>,
 ) -> HttpResult {
-    let options = lab_options(&request)?;
+    let context = lab_context(&request)?;
     let id = body::parse_order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = engine::pay_order(&state.shop, &options, user.caller.id, id, key).await;
-    command_response(paid, &options.probe)
+    let paid = engine::pay_order(&state.shop, &context, user.caller.id, id, key).await;
+    command_response(paid, context.probe())
 }
 
 /// The extracted parts of a request to cancel or refund an order, without the order's id, which
 /// OpenAPI finds only among the arguments of the handler.
-type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultOptions, OptionalJson<ReturnReason>);
+type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultContext, OptionalJson<ReturnReason>);
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key of the
 /// caller. An admin may cancel any order, and says why.
@@ -152,11 +152,11 @@ pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
 }
 
 async fn execute(
-    (state, request, user, options, reason): ReturnRequest,
+    (state, request, user, context, reason): ReturnRequest,
     id: &str,
     command: impl AsyncFn(
         &Shop,
-        &RequestOptions,
+        &RequestContext,
         ReturnedBy,
         OrderId,
         Option<IdempotencyKey>,
@@ -167,8 +167,8 @@ async fn execute(
     let reason = reason.read()?.unwrap_or_default().reason;
     let by = returned_by(&state.shop, &user.caller, id, reason).await?;
 
-    let returned = command(&state.shop, &options, by, id, key).await;
-    command_response(returned, &options.probe)
+    let returned = command(&state.shop, &context, by, id, key).await;
+    command_response(returned, context.probe())
 }
 
 /// Returns in which role the caller returns an order: as its customer, or as an admin, who says

@@ -14,7 +14,7 @@ use super::rejection::FormErrors;
 use super::respond::html;
 use super::sign_in::password_rule;
 use crate::web::middleware::{
-    DefaultOptions, FormFields, Query, SignedInUser, begin_command, csrf, cursor,
+    DefaultContext, FormFields, Query, SignedInUser, begin_command, csrf, cursor,
 };
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
@@ -66,7 +66,7 @@ fn order_page(next: &str) -> &str {
 pub async fn top_up(
     state: State,
     request: HttpRequest,
-    options: DefaultOptions,
+    context: DefaultContext,
     form: Form<FormFields>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
@@ -77,7 +77,7 @@ pub async fn top_up(
         None => FormErrors::field(AMOUNT, &language.text("shop-amount-unclear")),
         Some(cents) => {
             let top_up =
-                async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
+                async || engine::top_up(&state.shop, &context, user, key.clone(), cents).await;
             submit(language, top_up).await?.explain(AMOUNT, &language.text("shop-amount-range"))
         }
     };

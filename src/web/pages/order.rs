@@ -20,7 +20,7 @@ use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
 use super::rejection::RejectionNotice;
 use super::respond::html;
-use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf, cursor};
+use crate::web::middleware::{DefaultContext, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::{Language, message};
 use holdfast_shop::command::return_order::ReturnedBy;
@@ -28,7 +28,7 @@ use holdfast_shop::model::{Order, OrderLine, OrderStatus};
 use holdfast_shop::query::{admin_log, ledger, orders};
 use holdfast_shop::users::LAB_NAME_PREFIX;
 use holdfast_shop::{
-    Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
+    Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestContext, Shop,
     Sku, UserId, engine,
 };
 
@@ -187,7 +187,7 @@ pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) ->
     page(&request, user.caller.id, body::parse_order_id(&id)?, None, None).await
 }
 
-type OrderForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
+type OrderForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
 pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Paid, engine::pay_order).await
@@ -204,18 +204,18 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
         .map_err(|_| Problem::field("missing_cents", message!("problem-no-number")))?;
 
     let top_up_and_pay = async |shop: &Shop,
-                                options: &RequestOptions,
+                                context: &RequestContext,
                                 user: UserId,
                                 id: OrderId,
                                 key: IdempotencyKey| {
         // Nobody tops up the lab account.
         if is_payable(shop, user, id).await? && !orders::is_of_lab_items(shop, id).await? {
-            match engine::top_up(shop, options, user, key.clone(), cents).await {
+            match engine::top_up(shop, context, user, key.clone(), cents).await {
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
                 Err(failure) => return Err(failure),
             }
         }
-        engine::pay_order(shop, options, user, id, key).await
+        engine::pay_order(shop, context, user, id, key).await
     };
     execute(parts, OrderStatus::Paid, top_up_and_pay).await
 }
@@ -228,15 +228,15 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
 }
 
 pub async fn cancel(parts: OrderForm) -> HttpResult {
-    let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::cancel_order(shop, options, ReturnedBy::Customer(user), id, key).await
+    let cancel = async |shop: &Shop, context: &RequestContext, user, id, key| {
+        engine::cancel_order(shop, context, ReturnedBy::Customer(user), id, key).await
     };
     execute(parts, OrderStatus::Cancelled, cancel).await
 }
 
 pub async fn refund(parts: OrderForm) -> HttpResult {
-    let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::refund_order(shop, options, ReturnedBy::Customer(user), id, key).await
+    let refund = async |shop: &Shop, context: &RequestContext, user, id, key| {
+        engine::refund_order(shop, context, ReturnedBy::Customer(user), id, key).await
     };
     execute(parts, OrderStatus::Refunded, refund).await
 }
@@ -244,14 +244,14 @@ pub async fn refund(parts: OrderForm) -> HttpResult {
 /// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
 async fn execute<K: From<IdempotencyKey>>(
-    (state, request, options, id, form): OrderForm,
+    (state, request, context, id, form): OrderForm,
     target_status: OrderStatus,
-    command: impl AsyncFn(&Shop, &RequestOptions, UserId, OrderId, K) -> Result<Execution, Failure>,
+    command: impl AsyncFn(&Shop, &RequestContext, UserId, OrderId, K) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let id = body::parse_order_id(&id)?;
     let key = form.key("key")?;
-    let command = async || command(&state.shop, &options, user, id, key.clone().into()).await;
+    let command = async || command(&state.shop, &context, user, id, key.clone().into()).await;
 
     match execute_once(command).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {

@@ -16,13 +16,13 @@ use super::basket::{self, BasketRejection, RejectionReason};
 use super::kept_basket::Basket;
 use super::rejection::FormErrors;
 use super::shown_prices::ShownPrices;
-use crate::web::middleware::{DefaultOptions, FormFields, csrf};
+use crate::web::middleware::{DefaultContext, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 use holdfast_base::messages::Language;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::query::orders;
 use holdfast_shop::{
-    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, baskets,
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestContext, Shop, UserId, baskets,
     engine,
 };
 
@@ -62,7 +62,7 @@ pub(super) async fn submit(
 pub async fn place(
     state: State,
     request: HttpRequest,
-    options: DefaultOptions,
+    context: DefaultContext,
     form: Form<FormFields>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
@@ -83,7 +83,7 @@ pub async fn place(
     let until = Instant::now() + DUPLICATE_TIMEOUT;
     let order = loop {
         let placing =
-            place_under_lock(&state.shop, &options, user, &key, &lines, shown.total_cents);
+            place_under_lock(&state.shop, &context, user, &key, &lines, shown.total_cents);
         let rejection = match placing.await {
             Ok(executed) => break executed.response.read::<Order>()?.id,
             Err(Failure::Rejected(rejection)) => rejection,
@@ -120,7 +120,7 @@ pub async fn place(
 /// unavailable.
 async fn place_under_lock(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     user: UserId,
     key: &IdempotencyKey,
     lines: &[RequestedLine],
@@ -129,19 +129,19 @@ async fn place_under_lock(
     let keys = [user.buyer_lock_key()];
     let request = AcquireRequest::new(LockKind::Owner, &keys)
         .with_wait(Wait::Try)
-        .with_deadline(options.deadline);
+        .with_deadline(context.deadline);
     let guards = match shop.locks.leases().acquire(request).await {
         Ok(AcquireOutcome::Acquired(guards)) => guards,
         Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
             return Err(Rejection::LockBusy(holder).into());
         }
         Ok(_) => return Err(Rejection::LockBusy(Holder::default()).into()),
-        Err(error) if options.strategy.lock_in_redis().is_some() => return Err(error.into()),
+        Err(error) if context.strategy.lock_in_redis().is_some() => return Err(error.into()),
         Err(_) => Guards::default(),
     };
 
     let result =
-        engine::place_order(shop, options, user, key.clone(), lines, expected_total_cents).await;
+        engine::place_order(shop, context, user, key.clone(), lines, expected_total_cents).await;
     guards.release().await;
     result
 }

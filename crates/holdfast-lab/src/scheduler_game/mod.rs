@@ -32,7 +32,7 @@ use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_shop::store::items;
 use holdfast_shop::users::{self, LAB_NAME_PREFIX};
 use holdfast_shop::{
-    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
+    Error, Failure, IdempotencyKey, Rejection, RequestContext, Shop, Sku, UserId, engine,
 };
 
 pub use game::{Game, GameError, NoRoom, Player, Refusal};
@@ -398,13 +398,13 @@ impl Games {
             pause: Some(Pause { at: None, length: None, until: deadline }),
             ..RequestProbe::new(name, request_id, &self.board)
         });
-        let options = RequestOptions {
+        let context = RequestContext {
             strategy: rules.strategy,
             ttl: rules.lease(),
-            probe: Probe::Lab(Arc::clone(&probe)),
             deadline,
-            ..RequestOptions::new(&self.shop, request_id)
+            ..RequestContext::new(&self.shop, request_id)
         };
+        let context = context.probed(Probe::Lab(Arc::clone(&probe)));
 
         let shop = match rules.is_autocommit() {
             true => self.shop.clone(),
@@ -415,7 +415,7 @@ impl Games {
         let shared = Arc::clone(&result);
         self.shop.tasks.spawn(async move {
             let key = IdempotencyKey::generate();
-            let result = engine::place_order(&shop, &options, user, key, &lines, None).await;
+            let result = engine::place_order(&shop, &context, user, key, &lines, None).await;
             *shared.lock() = Some(result);
         });
         GameOrder { name, probe, result }

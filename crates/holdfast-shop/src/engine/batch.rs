@@ -367,7 +367,7 @@ async fn before_commit(
     if batch.strategy.mistake == Some(Mistake::EarlyRelease)
         && let Some(entry) = batch.entries.first()
     {
-        locks.end(entry.options, false).await;
+        locks.end(entry.context, false).await;
     }
     pass_point(batch.written(write), Point::Commit, locks, |_, _| None).await;
     Ok(())

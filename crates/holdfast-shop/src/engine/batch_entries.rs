@@ -37,11 +37,11 @@ impl<'a> Batch<'a> {
     /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
     /// none.
     pub(super) fn is_in_lab(&self) -> bool {
-        self.entries.iter().any(|entry| entry.options.in_lab)
+        self.entries.iter().any(|entry| entry.context.in_lab)
     }
 
     pub(super) fn yields_connection(&self) -> bool {
-        self.entries.iter().any(|entry| entry.options.probe.yields_connection())
+        self.entries.iter().any(|entry| entry.context.probe().yields_connection())
     }
 
     pub(super) fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {
@@ -55,7 +55,7 @@ impl<'a> Batch<'a> {
 
     /// The latest: a batch is executed as a whole, without those that were late when it was taken.
     pub(super) fn deadline(&self) -> Instant {
-        let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
+        let deadlines = self.entries.iter().map(|entry| entry.context.deadline);
         deadlines.max().unwrap_or_else(Instant::now)
     }
 }

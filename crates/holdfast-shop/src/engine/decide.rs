@@ -42,7 +42,7 @@ pub(super) fn decide(
     if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {
         let mut keys = entry.command.reads().lock_keys().into_iter();
         next.fence = keys.find_map(|key| exclusion.fence(&key));
-        next.request_id = entry.options.request_id;
+        next.request_id = entry.context.request_id;
     }
 
     // Both are kept: the rows to write are those that differ between them.
@@ -71,7 +71,7 @@ pub(super) fn decide(
                 idempotency: entry.command.idempotency().clone(),
                 changes,
                 response,
-                request_id: entry.options.request_id,
+                request_id: entry.context.request_id,
             });
         }
     }

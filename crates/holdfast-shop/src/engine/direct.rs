@@ -19,7 +19,7 @@ use super::replay::LOOKUP_TIMEOUT;
 use super::respond::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::command::Command;
 use crate::failure::{Component, Error, Execution, Failure};
-use crate::{RequestOptions, Shop};
+use crate::{RequestContext, Shop};
 
 const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
 
@@ -32,12 +32,12 @@ struct PreparedCommand {
 /// Executes a command in a task of its own, which outlives the request.
 pub(super) async fn execute(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
     // Dropped with this future: a command that still waits for its locks is then given up.
     let (caller, caller_gone) = oneshot::channel::<()>();
-    let execution = execute_for(caller_gone, shop.clone(), options.clone(), command);
+    let execution = execute_for(caller_gone, shop.clone(), context.clone(), command);
     let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended(Component::CommandTask).into()))
@@ -46,11 +46,11 @@ pub(super) async fn execute(
 async fn execute_for(
     caller_gone: oneshot::Receiver<()>,
     shop: Shop,
-    options: RequestOptions,
+    context: RequestContext,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
     let command = command.as_ref();
-    let preparing = prepare(&shop, &options, command).instrument(debug_span!("wait"));
+    let preparing = prepare(&shop, &context, command).instrument(debug_span!("wait"));
     let prepared = tokio::select! {
         prepared = preparing => prepared,
         _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
@@ -58,7 +58,7 @@ async fn execute_for(
 
     // From here to its end, whether the caller waits or not: a write may be under way.
     let failure = match prepared {
-        Ok(Either::Left(prepared)) => match run(&shop, &options, command, prepared).await {
+        Ok(Either::Left(prepared)) => match run(&shop, &context, command, prepared).await {
             Err(failure) if failure.precedes_read() => failure,
             result => return result,
         },
@@ -71,7 +71,7 @@ async fn execute_for(
 
 async fn prepare(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: &dyn Command,
 ) -> Result<Either<PreparedCommand, Execution>, Failure> {
     let request = command.idempotency();
@@ -81,12 +81,12 @@ async fn prepare(
     if !request.is_generated {
         // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
         // another node may have the locks of the values.
-        let go_on = options.strategy.lock_in_redis().is_none() || shop.locks.redis().is_cluster();
+        let go_on = context.strategy.lock_in_redis().is_none() || shop.locks.redis().is_cluster();
         let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
         acquired.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
 
-    let acquired = acquire(shop, options, command).await;
+    let acquired = acquire(shop, context, command).await;
     if !matches!(acquired, Ok(Either::Left(_))) {
         // Before the response, because the client may use the key again at once.
         idempotency_locks.release(&[request.lock_name()]).await;
@@ -104,10 +104,10 @@ async fn prepare(
 /// need not wait for the locks.
 async fn acquire(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: &dyn Command,
 ) -> Result<Either<AcquiredLocks, Execution>, Failure> {
-    let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
+    let acquiring = pin!(AcquiredLocks::acquire(shop, context, command));
     let lookup = pin!(async {
         sleep(REPLAY_LOOKUP_DELAY).await;
         shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
@@ -126,28 +126,28 @@ async fn acquire(
 
 async fn run(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: &dyn Command,
     prepared: PreparedCommand,
 ) -> Result<Execution, Failure> {
     let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
     let stage = &debug_span!("held");
-    let entries = &[BatchEntry { command, options, stage }];
+    let entries = &[BatchEntry { command, context, stage }];
 
     locks.keep_deduction();
-    let strategy = options.strategy.for_rows_of(command);
+    let strategy = context.strategy.for_rows_of(command);
     let batch = Batch { shop, strategy, entries, has_leader: false };
     let (results, state) = batch::execute(batch, &mut locks).await;
     let Some(result) = results.into_iter().next() else {
         return Err(Error::Bug("a command got no result".to_owned()).into());
     };
 
-    if options.strategy.counts_in_redis() {
+    if context.strategy.counts_in_redis() {
         end_counted(shop, command, &mut locks, &result).await;
     }
 
     // The locks first, which others wait for.
-    locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
+    locks.end(context, matches!(state, LockState::LeaveToExpire(_))).await;
 
     let name = command.idempotency().lock_name();
     if keeps_idempotency_lock(&result) {

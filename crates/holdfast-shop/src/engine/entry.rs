@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_lock::LockKey;
 use tracing::Span;
 
-use crate::RequestOptions;
+use crate::RequestContext;
 use crate::command::Command;
 use crate::failure::{Error, Execution, Failure};
 use crate::store::BatchWrite;
@@ -14,7 +14,7 @@ use crate::store::BatchWrite;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,
-    pub(super) options: &'a RequestOptions,
+    pub(super) context: &'a RequestContext,
     /// The span `held` of the command, from the acquisition of its locks until its response. The
     /// steps `read`, `decide` and `write` are below it. Test: `tests/it/traces.rs`.
     pub(super) stage: &'a Span,

@@ -114,13 +114,13 @@ impl Leader {
 
         let orders = numbers.iter().filter_map(|number| {
             let ForwardedEntry { entry, .. } = self.forwarded.get(number)?;
-            let left = entry.options.deadline.saturating_duration_since(sent_at);
+            let left = entry.context.deadline.saturating_duration_since(sent_at);
             Some(ForwardedOrder {
                 number: *number,
                 left_ms: ms(left),
                 key_lock_requested: entry.key_lock_requested,
-                in_lab: entry.options.in_lab,
-                request_id: entry.options.request_id,
+                in_lab: entry.context.in_lab,
+                request_id: entry.context.request_id,
                 ..ForwardedOrder::of(entry.command.as_ref())?
             })
         });
@@ -297,7 +297,7 @@ impl Leader {
     /// all of them: with the record of the key, or that the outcome is unknown.
     pub(super) async fn give_up_forwarded(&mut self, all: bool) {
         let now = Instant::now();
-        let late = self.forwarded.extract_if(.., |_, it| all || it.entry.options.deadline <= now);
+        let late = self.forwarded.extract_if(.., |_, it| all || it.entry.context.deadline <= now);
         let late: Vec<QueueEntry> = late.map(|(_, forwarded)| forwarded.entry).collect();
         self.note_forwarded();
         if late.is_empty() {

@@ -97,7 +97,7 @@ fn is_enough(sku: &Sku, entry: &BatchEntry<'_>) -> bool {
         && orders.is_empty()
         && !descriptions
         && !next_entry
-        && matches!(entry.options.probe, Probe::Off)
+        && matches!(entry.context.probe(), Probe::Off)
 }
 
 pub(super) fn count_unread_batch(outcome: &'static str) {

@@ -138,7 +138,7 @@ async fn lead(shop: Shop, key: LockKey) {
 
 /// Begins the span of a batch. It links to the requests in it, whose wait ends.
 fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
-    let ids: Vec<String> = entries.iter().map(|e| e.options.request_id.to_string()).collect();
+    let ids: Vec<String> = entries.iter().map(|e| e.context.request_id.to_string()).collect();
     let requests = ids.join(" ");
     // A root, linked to the requests: a span has one parent, and the batch serves many.
     let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);

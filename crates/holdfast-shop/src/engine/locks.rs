@@ -16,7 +16,7 @@ use crate::failure::{Error, Failure, Rejection};
 use crate::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::strategy::{Strategy, batched};
-use crate::{RequestOptions, Shop};
+use crate::{RequestContext, Shop};
 use holdfast_base::metrics::{SECONDS, define_metrics};
 
 const MAX_RAISES: u32 = 3;
@@ -59,13 +59,14 @@ pub(super) struct AcquiredLocks {
 }
 
 impl AcquiredLocks {
-    /// Acquires the locks of a single command, in the way of its strategy and its options.
+    /// Acquires the locks of a single command, in the way of its strategy and its context.
     pub(super) async fn acquire(
         shop: &Shop,
-        options: &RequestOptions,
+        context: &RequestContext,
         command: &dyn Command,
     ) -> Result<Self, Failure> {
-        let RequestOptions { strategy, ref probe, deadline, ttl, retry, .. } = *options;
+        let RequestContext { strategy, deadline, ttl, .. } = *context;
+        let probe = context.probe();
         let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
         if strategy.counts_in_redis() {
@@ -79,9 +80,12 @@ impl AcquiredLocks {
         // Without one, Postgres excludes others, or nothing does.
         let Some(lock) = strategy.lock else { return Ok(locks) };
 
-        let wait = options.wait.unwrap_or(default_wait(lock));
-        let priority = options.queue_options.priority.unwrap_or(command.priority());
-        let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
+        let lab = context.lab.as_deref();
+        let wait = lab.and_then(|lab| lab.wait).unwrap_or(default_wait(lock));
+        let retry = lab.and_then(|lab| lab.retry);
+        let queue = lab.map_or_else(QueueOptions::default, |lab| lab.queue);
+        let priority = queue.priority.unwrap_or(command.priority());
+        let queue = QueueOptions { priority: Some(priority), ..queue };
         let keys = &locks.keys;
         let request = LockRequest { lock, wait, retry, ttl, deadline, keys, queue, probe };
         locks.guards = acquire_guards(&shop.locks, strategy, request).await?;
@@ -193,10 +197,10 @@ impl AcquiredLocks {
 
     /// Releases the locks of a single command; or leaves them to expire, because the write may
     /// still arrive.
-    pub(super) async fn end(&mut self, options: &RequestOptions, leaves: bool) {
+    pub(super) async fn end(&mut self, context: &RequestContext, leaves: bool) {
         // Before the release, which removes their fences.
         let seen: Vec<ProbedValue> =
-            if options.probe.records() { self.seen().collect() } else { Vec::new() };
+            if context.probe().records() { self.seen().collect() } else { Vec::new() };
 
         let guards = std::mem::take(&mut self.guards);
         let has_locks = !guards.is_empty();
@@ -204,19 +208,19 @@ impl AcquiredLocks {
         if leaves {
             guards.leave_to_expire();
             if has_locks {
-                options.probe.note("left", seen.iter().cloned());
+                context.probe().note("left", seen.iter().cloned());
             }
         } else {
             let released = guards.release().await;
             tracing::trace!(?released, "locks released");
             if released == Released::Lost {
-                options.probe.note("lost", seen.iter().cloned());
+                context.probe().note("lost", seen.iter().cloned());
             }
         }
         self.holding = None;
         // Once: `early-release` has passed the point before its commit.
         if !std::mem::replace(&mut self.released, true) {
-            options.probe.at_since(Point::Release, began_us, seen).await;
+            context.probe().at_since(Point::Release, began_us, seen).await;
         }
     }
 }

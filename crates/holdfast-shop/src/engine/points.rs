@@ -24,7 +24,7 @@ pub(super) async fn pass_point<'e>(
     let at_us = clock::monotonic_us();
     let passes = watched.map(|(at, entry)| {
         let seen = seen(entry, locks, |key| value(at, key));
-        async move { entry.options.probe.at_since(point, at_us, seen).await }
+        async move { entry.context.probe().at_since(point, at_us, seen).await }
     });
     join_all(passes).await;
 }
@@ -55,7 +55,7 @@ pub(super) fn note_refused<'e>(
 ) {
     for (at, entry) in watched(entries) {
         let seen = seen(entry, locks, |key| value_after(write, at, key));
-        entry.options.probe.note("refused", seen);
+        entry.context.probe().note("refused", seen);
     }
 }
 
@@ -69,14 +69,14 @@ pub(super) fn note_stale<'e>(
         let fence =
             |key: &LockKey| rows.iter().find(|(row, _)| row == key).map(|(_, fence)| *fence);
         let seen = seen(entry, locks, fence).into_iter().filter(|seen| seen.value.is_some());
-        entry.options.probe.note("stale", seen);
+        entry.context.probe().note("stale", seen);
     }
 }
 
 fn watched<'e>(
     entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
 ) -> impl Iterator<Item = (usize, BatchEntry<'e>)> {
-    entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)))
+    entries.filter(|(_, entry)| matches!(entry.context.probe(), Probe::Lab(_)))
 }
 
 fn seen(

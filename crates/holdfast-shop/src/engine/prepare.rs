@@ -31,7 +31,7 @@ use crate::probe::{Point, ProbedValue};
 use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::strategy::units;
-use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
+use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestContext, Shop, Sku, UserId};
 use holdfast_base::messages::message;
 use holdfast_base::metrics::define_metrics;
 
@@ -48,23 +48,23 @@ define_metrics! {
 
 pub async fn place_order(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     user: UserId,
     key: IdempotencyKey,
     lines: &[RequestedLine],
     expected_total_cents: Option<i64>,
 ) -> Result<Execution, Failure> {
-    let window = options.payment_window;
+    let window = context.payment_window;
     let command = Arc::new(PlaceOrder::new(user, key, lines, expected_total_cents, window)?);
-    let options = match admit_order(shop, options, &command).await {
-        Ok(options) => options,
+    let context = match admit_order(shop, context, &command).await {
+        Ok(context) => context,
         // An earlier request with this key may have placed it, when it was still admitted.
         Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
     };
 
-    let batch_key = options.batch_key(command.as_ref());
+    let batch_key = context.batch_key(command.as_ref());
     let (Some(queue_key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
-        return execute(shop, &options, command).await;
+        return execute(shop, &context, command).await;
     };
 
     // A sold-out item attracts the most requests: they are rejected without its queue and its lock.
@@ -73,7 +73,7 @@ pub async fn place_order(
         return Ok(executed);
     }
 
-    let result = execute_by(shop, &options, command.clone(), Some(queue_key)).await;
+    let result = execute_by(shop, &context, command.clone(), Some(queue_key)).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
         cache.record(sku, *available);
     }
@@ -82,12 +82,12 @@ pub async fn place_order(
 
 async fn admit_order<'a>(
     shop: &Shop,
-    options: &'a RequestOptions,
+    context: &'a RequestContext,
     command: &PlaceOrder,
-) -> Result<Cow<'a, RequestOptions>, Failure> {
-    let named = options.strategy;
-    let options = options_for_items(shop, options, &command.reads().items).await?;
-    if options.strategy.is_for_units() {
+) -> Result<Cow<'a, RequestContext>, Failure> {
+    let named = context.strategy;
+    let context = context_for_items(shop, context, &command.reads().items).await?;
+    if context.strategy.is_for_units() {
         if !named.is_for_units() {
             // Not silently: what it promises of a sale is less than what others promise.
             return Err(Rejection::Forbidden(message!("problem-sold-in-units")).into());
@@ -98,10 +98,10 @@ async fn admit_order<'a>(
         }
     }
     if let Some(max) = shop.max_unpaid_orders {
-        let window = options.payment_window.max(shop.payment_window);
+        let window = context.payment_window.max(shop.payment_window);
         shop.engine.unpaid.admit(command.idempotency().user, max, window).await?;
     }
-    Ok(options)
+    Ok(context)
 }
 
 /// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
@@ -125,26 +125,26 @@ pub fn noop_order(
 
 pub async fn pay_order(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     user: UserId,
     order: OrderId,
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let strategy = options.strategy;
-    let options = options_for_items(shop, options, &order.skus()).await;
-    let account = match &options {
-        Ok(options) if options.in_lab => lab_account(shop, user).await?,
+    let strategy = context.strategy;
+    let context = context_for_items(shop, context, &order.skus()).await;
+    let account = match &context {
+        Ok(context) if context.in_lab => lab_account(shop, user).await?,
         // Of a request that is not admitted, only the key is looked up.
         _ => user,
     };
 
     let command = Arc::new(PayOrder::new(user, account, order, key));
-    match options {
-        Ok(options) => {
+    match context {
+        Ok(context) => {
             // It changes no unit, and the account as the other payments do.
-            let options = RequestOptions { strategy, ..options.into_owned() };
-            execute(shop, &options, command).await
+            let context = RequestContext { strategy, ..context.into_owned() };
+            execute(shop, &context, command).await
         }
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
@@ -152,34 +152,34 @@ pub async fn pay_order(
 
 pub async fn restock(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     admin: UserId,
     sku: Sku,
     what: &RestockRequest,
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    match options_for_whole_item(shop, options, &[sku]).await {
-        Ok(options) => execute(shop, &options, command).await,
+    match context_for_whole_item(shop, context, &[sku]).await {
+        Ok(context) => execute(shop, &context, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
 
 pub async fn top_up(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     user: UserId,
     key: IdempotencyKey,
     amount_cents: i64,
 ) -> Result<Execution, Failure> {
-    execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
+    execute(shop, context, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
 /// Changes the settings in `set`, unless one of them is no longer as it `was` when the admin saw
 /// it.
 pub async fn edit_item(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     admin: UserId,
     sku: Sku,
     set: ItemFields,
@@ -187,30 +187,30 @@ pub async fn edit_item(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = EditItem::new(admin, sku.clone(), set, was, key)?;
-    execute_edit(shop, options, sku, command).await
+    execute_edit(shop, context, sku, command).await
 }
 
 pub async fn set_limit(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     admin: UserId,
     sku: Sku,
     limit: Option<i64>,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let command = EditItem::limit(admin, sku.clone(), limit, key)?;
-    execute_edit(shop, options, sku, command).await
+    execute_edit(shop, context, sku, command).await
 }
 
 async fn execute_edit(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     sku: Sku,
     command: EditItem,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(command);
-    match options_for_whole_item(shop, options, &[sku]).await {
-        Ok(options) => execute(shop, &options, command).await,
+    match context_for_whole_item(shop, context, &[sku]).await {
+        Ok(context) => execute(shop, &context, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
@@ -222,22 +222,22 @@ async fn execute_edit(
 /// failure behind the first one, those that have expired are returned, and the next call goes on.
 pub async fn expire_orders(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
 ) -> Result<BTreeSet<OrderId>, Failure> {
     let skus: BTreeSet<&Sku> = orders.iter().flat_map(|(_, units)| units).map(|u| &u.0).collect();
     let skus: Vec<Sku> = skus.into_iter().cloned().collect();
     let items = shop.engine.known_items.find(&skus).await?;
     if !items.iter().any(|item| item.in_units) {
-        let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
+        let executed = execute(shop, context, Arc::new(ExpireOrders::new(orders))).await?;
         return Ok(executed.response.read()?);
     }
 
-    let options = options_in_units(options);
+    let context = context_in_units(context);
     let mut expired = BTreeSet::new();
     for orders in orders.chunks(MAX_EXPIRED_IN_UNITS) {
         let command = Arc::new(ExpireOrders::new(orders.to_vec()));
-        match execute(shop, &options, command).await {
+        match execute(shop, &context, command).await {
             Ok(executed) => expired.append(&mut executed.response.read()?),
             Err(failure) if expired.is_empty() => return Err(failure),
             Err(failure) => {
@@ -263,14 +263,14 @@ pub(super) async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Resu
     found.ok_or_else(|| Rejection::no_order(order).into())
 }
 
-/// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
+/// Returns the context of a request on these items. Rejects an unknown item, items of both the lab
 /// and the shop, items of which only some are in units and, unless all are the lab's, options that
 /// could lose sales or money, keep units too long, or are not the user's to set.
-pub(super) async fn options_for_items<'a>(
+pub(super) async fn context_for_items<'a>(
     shop: &Shop,
-    options: &'a RequestOptions,
+    context: &'a RequestContext,
     skus: &[Sku],
-) -> Result<Cow<'a, RequestOptions>, Failure> {
+) -> Result<Cow<'a, RequestContext>, Failure> {
     let items = shop.engine.known_items.find(skus).await?;
     if items.iter().any(|item| item.in_units) {
         // The strategy locks units of all of its items, or of none.
@@ -278,13 +278,13 @@ pub(super) async fn options_for_items<'a>(
             let why = message!("problem-partly-in-units", sku = whole);
             return Err(Rejection::invalid("lines", why).into());
         }
-        return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options_in_units(options) }));
+        return Ok(Cow::Owned(RequestContext { in_lab: true, ..context_in_units(context) }));
     }
-    if options.strategy.is_for_units() {
+    if context.strategy.is_for_units() {
         return Err(Rejection::Forbidden(message!("problem-not-in-units")).into());
     }
     let Some(own) = first(skus, &items, |item| item.kind == ItemKind::Shop) else {
-        return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
+        return Ok(Cow::Owned(RequestContext { in_lab: true, ..context.clone() }));
     };
 
     // One account, one share of the connections and one set of options apply to an order.
@@ -292,8 +292,8 @@ pub(super) async fn options_for_items<'a>(
         let why = message!("problem-lab-and-shop", lab, own);
         return Err(Rejection::invalid("lines", why).into());
     }
-    check_options(shop, options, own)?;
-    Ok(Cow::Borrowed(options))
+    check_context(shop, context, own)?;
+    Ok(Cow::Borrowed(context))
 }
 
 fn first<'a>(
@@ -304,33 +304,33 @@ fn first<'a>(
     items.iter().position(is_wanted).map(|at| &skus[at])
 }
 
-/// Returns the options of a command on items in units: whatever locks elsewhere, their rows are
+/// Returns the context of a command on items in units: whatever locks elsewhere, their rows are
 /// those of the units.
-fn options_in_units(options: &RequestOptions) -> RequestOptions {
-    RequestOptions { strategy: &units::STRATEGY, ..options.clone() }
+fn context_in_units(context: &RequestContext) -> RequestContext {
+    RequestContext { strategy: &units::STRATEGY, ..context.clone() }
 }
 
-/// [`options_for_items`] of a command that changes an item's own row. Rejects items in units, whose
+/// [`context_for_items`] of a command that changes an item's own row. Rejects items in units, whose
 /// row nobody locks.
-pub(super) async fn options_for_whole_item<'a>(
+pub(super) async fn context_for_whole_item<'a>(
     shop: &Shop,
-    options: &'a RequestOptions,
+    context: &'a RequestContext,
     skus: &[Sku],
-) -> Result<Cow<'a, RequestOptions>, Failure> {
-    let options = options_for_items(shop, options, skus).await?;
-    if options.strategy.is_for_units() {
+) -> Result<Cow<'a, RequestContext>, Failure> {
+    let context = context_for_items(shop, context, skus).await?;
+    if context.strategy.is_for_units() {
         return Err(Rejection::Forbidden(message!("problem-units-kept")).into());
     }
-    Ok(options)
+    Ok(context)
 }
 
-fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
-    let why = if options.lab_items_only {
+fn check_context(shop: &Shop, context: &RequestContext, sku: &Sku) -> Result<(), Rejection> {
+    let why = if context.lab.as_ref().is_some_and(|lab| lab.lab_items_only) {
         message!("problem-kept-headers")
-    } else if !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some() {
-        let (strategy, beside) = (options.strategy.name, shop.strategy.name);
+    } else if !context.strategy.is_safe_beside(shop.strategy) || context.ttl.is_some() {
+        let (strategy, beside) = (context.strategy.name, shop.strategy.name);
         message!("problem-kept-strategy", strategy, beside)
-    } else if options.payment_window > shop.payment_window {
+    } else if context.payment_window > shop.payment_window {
         message!("problem-kept-window", max_ms = shop.payment_window.as_millis())
     } else {
         return Ok(());
@@ -356,28 +356,28 @@ async fn replay_or(
 /// a retry with the same key returns its response.
 pub(super) async fn execute(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
-    let key = options.batch_key(command.as_ref());
-    execute_by(shop, options, command, key).await
+    let key = context.batch_key(command.as_ref());
+    execute_by(shop, context, command, key).await
 }
 
 /// [`execute`], by the leader of the queue of `batch_key` if there is one.
 async fn execute_by(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: Arc<dyn Command>,
     batch_key: Option<LockKey>,
 ) -> Result<Execution, Failure> {
     // Before any lock: nobody waits for a request that is not executed.
-    if options.probe.is_refused() {
+    if context.probe().is_refused() {
         return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
     }
 
     counted(match batch_key {
-        Some(key) => execute_in_queue(shop, options, command, key).await,
-        None => direct::execute(shop, options, command).await,
+        Some(key) => execute_in_queue(shop, context, command, key).await,
+        None => direct::execute(shop, context, command).await,
     })
 }
 
@@ -385,7 +385,7 @@ async fn execute_by(
 /// batch begins leaves a dead entry, which is not executed.
 async fn execute_in_queue(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     command: Arc<dyn Command>,
     key: LockKey,
 ) -> Result<Execution, Failure> {
@@ -398,12 +398,12 @@ async fn execute_in_queue(
             return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
         }
     };
-    options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+    context.probe().at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
 
     let (reply, response) = oneshot::channel();
     let entry = QueueEntry {
         command: command.clone(),
-        options: options.clone(),
+        context: context.clone(),
         joined_at: Instant::now(),
         key_lock_requested: false,
         looked_up: false,

@@ -18,7 +18,7 @@ use super::delegation::{AddressedAnswer, Answer, RemoteLease, Reply};
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
-use crate::RequestOptions;
+use crate::RequestContext;
 use crate::command::Command;
 use crate::probe::Probe;
 
@@ -26,7 +26,7 @@ use crate::probe::Probe;
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub(super) command: Arc<dyn Command>,
-    pub(super) options: RequestOptions,
+    pub(super) context: RequestContext,
     pub(super) joined_at: Instant,
     pub(super) key_lock_requested: bool,
     /// True once the record of its key was looked up, which happens once.
@@ -44,12 +44,12 @@ pub(super) struct QueueEntry {
 
 impl QueueEntry {
     pub(super) fn is_alive(&self, now: Instant) -> bool {
-        now < self.options.deadline && !self.reply.is_closed()
+        now < self.context.deadline && !self.reply.is_closed()
     }
 
     /// Returns whether another replica may execute it.
     pub(super) fn is_forwardable(&self) -> bool {
-        let is_plain = matches!(self.options.probe, Probe::Off);
+        let is_plain = matches!(self.context.probe(), Probe::Off);
         is_plain && !self.stays_here && self.command.single_order().is_some()
     }
 
@@ -61,7 +61,7 @@ impl QueueEntry {
     }
 
     pub(super) fn entry(&self) -> BatchEntry<'_> {
-        BatchEntry { command: self.command.as_ref(), options: &self.options, stage: &self.stage }
+        BatchEntry { command: self.command.as_ref(), context: &self.context, stage: &self.stage }
     }
 }
 

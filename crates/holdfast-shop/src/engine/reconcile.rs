@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::prepare::options_for_whole_item;
+use super::prepare::context_for_whole_item;
 use super::return_order::{cancel_order, refund_order};
 use crate::command::return_order::ReturnedBy;
 use crate::failure::{Error, Failure, Rejection};
@@ -23,7 +23,7 @@ use crate::locks::counter::StockCounter;
 use crate::model::OrderStatus;
 use crate::store::deducted::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
 use crate::strategy::row_lock;
-use crate::{OrderId, RequestOptions, Shop, Sku};
+use crate::{OrderId, RequestContext, Shop, Sku};
 use holdfast_base::messages::message;
 
 /// How often it begins again because orders changed the counter meanwhile.
@@ -55,11 +55,11 @@ pub struct Reconciliation {
 /// restock is about to.
 pub async fn reconcile(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     sku: &Sku,
 ) -> Result<Reconciliation, Failure> {
-    let options = options_for_whole_item(shop, options, std::slice::from_ref(sku)).await?;
-    if !options.in_lab {
+    let context = context_for_whole_item(shop, context, std::slice::from_ref(sku)).await?;
+    if !context.in_lab {
         let why = message!("problem-not-pre-deducted", sku);
         return Err(Rejection::Forbidden(why).into());
     }
@@ -75,11 +75,11 @@ pub async fn reconcile(
         oversold += (-row.free()).max(0);
 
         while row.free() < 0 && cancelled.len() < MAX_CANCELLED {
-            if Instant::now() + TIME_TO_FINISH > options.deadline {
+            if Instant::now() + TIME_TO_FINISH > context.deadline {
                 break;
             }
             let Some(order) = newest_unsettled(&shop.pool, sku).await? else { break };
-            if cancel(shop, &options, order).await? {
+            if cancel(shop, &context, order).await? {
                 cancelled.push(order.id);
             }
             // Its units come to the row, which settles older orders with them.
@@ -108,19 +108,19 @@ pub async fn reconcile(
 /// read.
 async fn cancel(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     order: UnsettledOrder,
 ) -> Result<bool, Failure> {
-    let options = RequestOptions {
+    let context = RequestContext {
         strategy: &row_lock::STRATEGY,
         request_id: Uuid::now_v7(),
-        ..options.clone()
+        ..context.clone()
     };
     let UnsettledOrder { id, user, status } = order;
     let customer = ReturnedBy::Customer(user);
     let cancelled = match status {
-        OrderStatus::Pending => cancel_order(shop, &options, customer, id, None).await,
-        _ => refund_order(shop, &options, customer, id, None).await,
+        OrderStatus::Pending => cancel_order(shop, &context, customer, id, None).await,
+        _ => refund_order(shop, &context, customer, id, None).await,
     };
     match cancelled {
         Ok(_) => Ok(true),

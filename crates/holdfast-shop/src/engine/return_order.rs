@@ -4,43 +4,43 @@
 
 use std::sync::Arc;
 
-use super::prepare::{execute, lab_account, options_for_items, own_order};
+use super::prepare::{context_for_items, execute, lab_account, own_order};
 use crate::command::return_order::{ReturnOrder, ReturnedBy};
 use crate::failure::{Execution, Failure, Rejection};
 use crate::model::Order;
 use crate::query::order_search;
 use crate::strategy::Family;
-use crate::{IdempotencyKey, OrderId, RequestOptions, Shop, UserId};
+use crate::{IdempotencyKey, OrderId, RequestContext, Shop, UserId};
 use holdfast_base::messages::message;
 
 pub async fn cancel_order(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     by: ReturnedBy,
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let (_, order) = order_to_return(shop, &by, order).await?;
-    let options = options_for_items(shop, options, &order.skus()).await?;
+    let context = context_for_items(shop, context, &order.skus()).await?;
     let command = ReturnOrder::new(by, order, None, key);
-    execute(shop, &options, Arc::new(command)).await
+    execute(shop, &context, Arc::new(command)).await
 }
 
 pub async fn refund_order(
     shop: &Shop,
-    options: &RequestOptions,
+    context: &RequestContext,
     by: ReturnedBy,
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let (customer, order) = order_to_return(shop, &by, order).await?;
-    let options = options_for_items(shop, options, &order.skus()).await?;
-    if options.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
+    let context = context_for_items(shop, context, &order.skus()).await?;
+    if context.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
         // The row lock on the account, beside payments that exclude each other elsewhere.
         let why = message!("problem-refund-in-units", strategy = shop.strategy.name);
         return Err(Rejection::Forbidden(why).into());
     }
-    let account = if options.in_lab {
+    let account = if context.in_lab {
         // The account that pays for lab items, even if the payment is still to come: lab money must
         // not reach the shop.
         lab_account(shop, customer).await?
@@ -48,7 +48,7 @@ pub async fn refund_order(
         customer
     };
     let command = ReturnOrder::new(by, order, Some(account), key);
-    execute(shop, &options, Arc::new(command)).await
+    execute(shop, &context, Arc::new(command)).await
 }
 
 /// Returns an order and its customer: an admin returns anybody's.

@@ -88,7 +88,7 @@ impl DatabaseSession {
             sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
         }
 
-        if entries.iter().any(|entry| matches!(entry.options.probe, Probe::Lab(_))) {
+        if entries.iter().any(|entry| matches!(entry.context.probe(), Probe::Lab(_))) {
             // The lab pauses a transaction until the deadline, longer than a session may be idle in
             // one: a request for up to 8 s, a game for minutes.
             let longest = deadline.saturating_duration_since(Instant::now()) + COMMIT_SLACK;

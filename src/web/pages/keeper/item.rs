@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::item_form::{INPUTS, WAS, changes, explain_rejection, filled_in};
 use super::log::LogRow;
 use super::sender::{Sender, SentForm, sender};
-use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query, body};
+use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query, body};
 use crate::web::pages::format::{FormatTime as _, format_count};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
@@ -111,9 +111,9 @@ async fn admin_or_page(
     }
 }
 
-type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
+type ItemForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
-pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult {
+pub async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let admin = match admin_or_page(&request, &sku, "edit", &form).await? {
         Ok(admin) => admin,
@@ -129,7 +129,7 @@ pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult 
         Ok((set, was)) => {
             let command = async || {
                 let (sku, set, was) = (sku.clone(), set.clone(), was.clone());
-                engine::edit_item(&state.shop, &options, admin, sku, set, was, key.clone()).await
+                engine::edit_item(&state.shop, &context, admin, sku, set, was, key.clone()).await
             };
             submit(language, command).await?
         }
@@ -147,7 +147,7 @@ pub async fn edit((state, request, options, sku, form): ItemForm) -> HttpResult 
     page(&request, item, SentForm { fields, errors }, SentForm::default(), None).await
 }
 
-pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult {
+pub async fn stock((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let admin = match admin_or_page(&request, &sku, "stock", &form).await? {
         Ok(admin) => admin,
@@ -164,7 +164,7 @@ pub async fn stock((state, request, options, sku, form): ItemForm) -> HttpResult
     if errors.is_empty() {
         let command = async || {
             let (sku, key) = (sku.clone(), key.clone());
-            engine::restock(&state.shop, &options, admin, sku, &restock, key).await
+            engine::restock(&state.shop, &context, admin, sku, &restock, key).await
         };
         errors = submit(language, command).await?;
         if errors.is_empty() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::item_form::{explain, settings};
 use super::sender::{Sender, SentForm, sender};
-use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query};
+use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
 use crate::web::pages::rejection::FormErrors;
@@ -48,7 +48,7 @@ pub async fn list(request: HttpRequest, _: AdminUser, query: Query<ItemsQuery>) 
 pub async fn create(
     state: State,
     request: HttpRequest,
-    options: DefaultOptions,
+    context: DefaultContext,
     form: Form<FormFields>,
 ) -> HttpResult {
     let admin = match sender(&request, &form).await? {
@@ -64,7 +64,7 @@ pub async fn create(
         Ok(item) => {
             let sku = item.sku.clone();
             let command = async || {
-                let (item, key, id) = (item.clone(), Some(key.clone()), options.request_id);
+                let (item, key, id) = (item.clone(), Some(key.clone()), context.request_id);
                 match items::create(&state.shop, admin, item, key, id).await {
                     Err(Failure::Rejected(Rejection::Exists(_))) => {
                         let why = message!("keeper-sku-taken");

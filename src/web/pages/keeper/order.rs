@@ -7,14 +7,14 @@ use serde::Deserialize;
 
 use super::sender::{Sender, SentForm, sender};
 use crate::web::api::admin_orders::find;
-use crate::web::middleware::{AdminUser, DefaultOptions, FormFields, Query};
+use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query};
 use crate::web::pages::layout::language_of;
 use crate::web::pages::order::{self, KeeperView};
 use crate::web::pages::place_order::submit;
 use crate::web::{HttpResult, State, app_state, see_other};
 use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, ReturnedBy};
 use holdfast_shop::model::OrderStatus;
-use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, engine};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestContext, Shop, engine};
 
 #[derive(Debug, Deserialize)]
 pub struct DoneQuery {
@@ -47,7 +47,7 @@ async fn page(request: &HttpRequest, id: &str, view: KeeperView) -> HttpResult {
     order::page(request, user, id, None, Some(KeeperView { customer, ..view })).await
 }
 
-type ReturnForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
+type ReturnForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
 pub async fn cancel(parts: ReturnForm) -> HttpResult {
     execute(parts, "cancel", engine::cancel_order).await
@@ -59,11 +59,11 @@ pub async fn refund(parts: ReturnForm) -> HttpResult {
 
 /// Cancels or refunds any user's order, once per form, and redirects to its page.
 async fn execute(
-    (state, request, options, id, form): ReturnForm,
+    (state, request, context, id, form): ReturnForm,
     action: &str,
     command: impl AsyncFn(
         &Shop,
-        &RequestOptions,
+        &RequestContext,
         ReturnedBy,
         OrderId,
         Option<IdempotencyKey>,
@@ -80,7 +80,7 @@ async fn execute(
 
     let command = async || {
         let by = ReturnedBy::admin(admin, reason)?;
-        command(&state.shop, &options, by, order, Some(key.clone())).await
+        command(&state.shop, &context, by, order, Some(key.clone())).await
     };
     let language = language_of(&request);
     let errors = submit(language, command).await?;

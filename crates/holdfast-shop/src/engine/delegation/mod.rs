@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::queue::QueueEntry;
 use crate::command::Command as _;
 use crate::strategy::batched;
-use crate::{RequestOptions, Shop};
+use crate::{RequestContext, Shop};
 use holdfast_base::log_limit;
 pub(super) use message::{Answer, ForwardedOrder, ms};
 use message::{MAILBOX, Message, Seal};
@@ -100,16 +100,16 @@ fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry
     let in_flight = in_flight.map_err(|rejection| Answer::of_rejection(&rejection))?;
 
     let joined_at = Instant::now();
-    let options = RequestOptions {
+    let context = RequestContext {
         strategy: &batched::STRATEGY,
         in_lab: order.in_lab,
         payment_window: order.payment_window(),
         deadline: joined_at + Duration::from_millis(order.left_ms),
-        ..RequestOptions::new(shop, order.request_id)
+        ..RequestContext::new(shop, order.request_id)
     };
     Ok(QueueEntry {
         command: Arc::new(command),
-        options,
+        context,
         joined_at,
         key_lock_requested: order.key_lock_requested,
         looked_up: false,

@@ -18,7 +18,7 @@ use super::super::entry::EntryResult;
 use super::super::in_flight::InFlightKeys;
 use super::super::queue::{CommandQueues, EnqueueResult, QueueEntry};
 use super::super::queue_limit::{MAX_BATCH_SIZE, MAX_QUEUE_LENGTH};
-use crate::RequestOptions;
+use crate::RequestContext;
 use crate::command::Command;
 use crate::command::place_order::PlaceOrder;
 use crate::failure::Error;
@@ -40,18 +40,14 @@ fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
     let command =
         PlaceOrder::new(user, IdempotencyKey::generate(), &lines, None, DEFAULT_PAYMENT_WINDOW);
     let command = Arc::new(command.unwrap_or_else(|_| unreachable!()));
-    let options = RequestOptions {
-        strategy: &batched::STRATEGY,
-        wait: None,
-        retry: None,
-        queue_options: crate::locks::QueueOptions::default(),
-        ttl: None,
-        probe: Probe::Off,
-        lab_items_only: false,
-        in_lab: false,
-        payment_window: DEFAULT_PAYMENT_WINDOW,
-        deadline: Instant::now() + Duration::from_secs(60),
+    let context = RequestContext {
         request_id: Uuid::nil(),
+        deadline: Instant::now() + Duration::from_secs(60),
+        strategy: &batched::STRATEGY,
+        ttl: None,
+        payment_window: DEFAULT_PAYMENT_WINDOW,
+        in_lab: false,
+        lab: None,
     };
     let in_flight = InFlightKeys::default().register(command.idempotency());
     let in_flight = in_flight.unwrap_or_else(|_| unreachable!());
@@ -59,7 +55,7 @@ fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
     let joined_at = Instant::now();
     let entry = QueueEntry {
         command,
-        options,
+        context,
         joined_at,
         key_lock_requested: false,
         looked_up: false,

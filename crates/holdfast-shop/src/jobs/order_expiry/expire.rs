@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::due::DueOrder;
 use super::failures;
 use crate::locks::Lock;
-use crate::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
+use crate::{Error, Failure, OrderId, RequestContext, Shop, engine, with_timeout};
 use holdfast_base::metrics::{SECONDS, define_metrics};
 
 /// Timeout of the record of a failure, during which the order's items are busy.
@@ -39,13 +39,13 @@ pub(super) enum GroupOutcome {
 pub(super) async fn expire_group(
     shop: Shop,
     group: Vec<DueOrder>,
-    mut options: RequestOptions,
+    mut context: RequestContext,
 ) -> GroupOutcome {
     let mut outcome = GroupOutcome::Expired;
     let mut parts = vec![group];
     while let Some(mut part) = parts.pop() {
         let span = error_span!(parent: None, "expiry", orders = part.len());
-        match expire(&shop, &part, &options).instrument(span).await {
+        match expire(&shop, &part, &context).instrument(span).await {
             Ok(GroupOutcome::Expired) => {}
             // The other parts would fail for the same reason; they stay due, and are read again.
             Ok(ended) => return ended,
@@ -64,7 +64,7 @@ pub(super) async fn expire_group(
         }
 
         // Each part has a deadline and a request id of its own, and the lab pauses only the first.
-        options = default_options(&shop);
+        context = default_context(&shop);
     }
     outcome
 }
@@ -73,11 +73,11 @@ pub(super) async fn expire_group(
 async fn expire(
     shop: &Shop,
     orders: &[DueOrder],
-    options: &RequestOptions,
+    context: &RequestContext,
 ) -> Result<GroupOutcome, String> {
     let units = orders.iter().map(|order| (order.id, order.units.clone())).collect();
 
-    match engine::expire_orders(shop, options, units).await {
+    match engine::expire_orders(shop, context, units).await {
         // An order that is missing is locked, for example by a payment, or was settled.
         Ok(expired) => {
             metrics::counter!(EXPIRED_ORDERS).increment(expired.len() as u64);
@@ -109,10 +109,10 @@ async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
     }
 }
 
-pub(super) fn default_options(shop: &Shop) -> RequestOptions {
-    let options = RequestOptions::new(shop, Uuid::now_v7());
+pub(super) fn default_context(shop: &Shop) -> RequestContext {
+    let context = RequestContext::new(shop, Uuid::now_v7());
 
     // A fenced write rejects a stale holder itself, so a short lease costs nothing.
-    let is_fenced = options.strategy.lock == Some(Lock::Fenced);
-    RequestOptions { ttl: is_fenced.then_some(LOCK_TTL).or(options.ttl), ..options }
+    let is_fenced = context.strategy.lock == Some(Lock::Fenced);
+    RequestContext { ttl: is_fenced.then_some(LOCK_TTL).or(context.ttl), ..context }
 }

@@ -18,7 +18,7 @@ use super::expire::{self, GroupOutcome};
 use super::groups::{ExpiryGroup, PendingGroups};
 use super::lab_request::{LabRequest, OrderExpiry};
 use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
-use crate::{Error, OrderId, RequestOptions, Shop, Sku, with_timeout};
+use crate::{Error, OrderId, RequestContext, Shop, Sku, with_timeout};
 
 /// Interval of the reads, which renew the lease: twice per lease.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -132,17 +132,17 @@ impl ExpiryWorker {
 
     async fn process(&mut self, due: Vec<DueOrder>) {
         // A pause that was taken for no orders would be lost.
-        let watched = if due.is_empty() { None } else { self.lab_options() };
-        if let Some(options) = &watched {
+        let watched = if due.is_empty() { None } else { self.lab_context() };
+        if let Some(context) = &watched {
             let seen = due.iter().map(|order| ProbedValue::key(order.id.to_string()));
-            options.probe.at(Point::Claimed, seen).await;
+            context.probe().at(Point::Claimed, seen).await;
         }
 
         self.pending = PendingGroups::new(due, &self.failed);
-        if let Some(options) = watched
+        if let Some(context) = watched
             && let Some(group) = self.pending.next(&BTreeSet::new(), true)
         {
-            self.start(group, options);
+            self.start(group, context);
         }
         self.start_groups();
     }
@@ -160,22 +160,22 @@ impl ExpiryWorker {
                 return;
             };
 
-            let mut options = expire::default_options(&self.shop);
+            let mut context = expire::default_context(&self.shop);
             if group.is_merged() {
-                options.deadline = options.deadline.min(Instant::now() + MERGED_TIMEOUT);
+                context.deadline = context.deadline.min(Instant::now() + MERGED_TIMEOUT);
             }
-            self.start(group, options);
+            self.start(group, context);
         }
     }
 
-    fn start(&mut self, group: ExpiryGroup, options: RequestOptions) {
+    fn start(&mut self, group: ExpiryGroup, context: RequestContext) {
         let ExpiryGroup { orders, skus, is_slow } = group;
         let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
         self.busy_orders.extend(&ids);
         self.busy_skus.extend(skus.iter().cloned());
         self.slow_in_flight += usize::from(is_slow);
 
-        let expiring = expire::expire_group(self.shop.clone(), orders.into(), options);
+        let expiring = expire::expire_group(self.shop.clone(), orders.into(), context);
         let task = async move {
             // Also after a panic, its items must be free again.
             let ended = AssertUnwindSafe(expiring).catch_unwind().await;
@@ -213,18 +213,18 @@ impl ExpiryWorker {
         self.poll_at = Instant::now() + pause;
     }
 
-    /// Returns the usual options with the pause that the lab requests, if it does.
-    fn lab_options(&self) -> Option<RequestOptions> {
+    /// Returns the usual context with the pause that the lab requests, if it does.
+    fn lab_context(&self) -> Option<RequestContext> {
         let LabRequest::Pause { at, strategy } = self.expiry.take_pause()? else { return None };
-        let mut options = expire::default_options(&self.shop);
+        let mut context = expire::default_context(&self.shop);
         if let Some(strategy) = strategy {
-            (options.strategy, options.ttl) = (strategy, None);
+            (context.strategy, context.ttl) = (strategy, None);
         }
-        options.probe = Probe::Lab(Arc::new(RequestProbe {
-            pause: Some(Pause { at: Some(at), length: None, until: options.deadline }),
-            ..RequestProbe::new(self.replica.as_str(), options.request_id, &self.board)
-        }));
-        Some(options)
+        let probe = RequestProbe {
+            pause: Some(Pause { at: Some(at), length: None, until: context.deadline }),
+            ..RequestProbe::new(self.replica.as_str(), context.request_id, &self.board)
+        };
+        Some(context.probed(Probe::Lab(Arc::new(probe))))
     }
 
     /// Logs once that no orders are read, and once that they are again.

@@ -1,4 +1,4 @@
-//! Extracts the options of a request: its id, its idempotency key and the lab's headers.
+//! Extracts the context of a command: its id, its idempotency key and the lab's headers.
 
 use std::future::{Ready, ready};
 use std::ops::Deref;
@@ -10,38 +10,38 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
 use super::auth::known_caller;
-use super::request_context::RequestContext;
+use super::request_notes::RequestNotes;
 use crate::web::{Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_lab::{LabHeaderError, LabHeaders};
-use holdfast_shop::{IdempotencyKey, RequestOptions};
+use holdfast_shop::{IdempotencyKey, RequestContext};
 
-/// Extracts the replica's own options, whatever the request's lab headers.
+/// Extracts the context with the replica's own settings, whatever the request's lab headers.
 #[derive(Debug)]
-pub struct DefaultOptions(RequestOptions);
+pub struct DefaultContext(RequestContext);
 
-impl Deref for DefaultOptions {
-    type Target = RequestOptions;
+impl Deref for DefaultContext {
+    type Target = RequestContext;
 
-    fn deref(&self) -> &RequestOptions {
+    fn deref(&self) -> &RequestContext {
         &self.0
     }
 }
 
-impl FromRequest for DefaultOptions {
+impl FromRequest for DefaultContext {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let options = app_state(request)
-            .map(|state| Self(RequestOptions::new(&state.shop, begin_command(request))));
-        ready(options)
+        let context = app_state(request)
+            .map(|state| Self(RequestContext::new(&state.shop, begin_command(request))));
+        ready(context)
     }
 }
 
-/// Returns the options that the request's lab headers select. It is called by handlers rather than
-/// an extractor: the user must be known.
-pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
+/// Returns the context with what the request's lab headers ask for. It is called by handlers rather
+/// than an extractor: the user must be known.
+pub fn lab_context(request: &HttpRequest) -> Result<RequestContext, Problem> {
     let state = app_state(request)?;
     let lab_headers = LabHeaders::read(|header| {
         request.headers().get(header).map(|value| visible_text(header, value)).transpose()
@@ -49,7 +49,7 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
 
     let id = begin_command(request);
     if lab_headers.is_empty() {
-        return Ok(RequestOptions::new(&state.shop, id));
+        return Ok(RequestContext::new(&state.shop, id));
     }
     if !state.lab {
         return Err(Problem::new(ProblemType::Forbidden, message!("problem-lab-headers-off")));
@@ -60,17 +60,15 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         let detail = message!("problem-lab-headers-in-class");
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
-    let owner = caller.as_ref().map(|caller| caller.id);
-    let mut options = lab_headers
-        .options(&state.shop, &state.replica, &state.board, id, owner)
+    let context = lab_headers
+        .context(&state.shop, &state.replica, &state.board, id, caller.as_ref())
         .map_err(|LabHeaderError(header, why)| Problem::field(header, why))?;
-    options.lab_items_only = caller.is_none_or(|caller| !caller.admin);
 
-    if let Some(context) = request.extensions().get::<Rc<RequestContext>>() {
-        context.strategy.set(options.strategy.name);
+    if let Some(notes) = request.extensions().get::<Rc<RequestNotes>>() {
+        notes.strategy.set(context.strategy.name);
     }
 
-    Ok(options)
+    Ok(context)
 }
 
 fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
@@ -79,12 +77,12 @@ fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
 }
 
 /// Notes that the request begins a change: if it takes too long, its outcome is unknown. Returns
-/// the id that [`request_context`](super::request_context) assigned to it.
+/// the id that [`request_notes`](super::request_notes) assigned to it.
 pub fn begin_command(request: &HttpRequest) -> Uuid {
     let extensions = request.extensions();
-    let Some(context) = extensions.get::<Rc<RequestContext>>() else { return Uuid::now_v7() };
-    context.command_route.replace(Some(request.match_pattern().unwrap_or_default()));
-    context.id
+    let Some(notes) = extensions.get::<Rc<RequestNotes>>() else { return Uuid::now_v7() };
+    notes.command_route.replace(Some(request.match_pattern().unwrap_or_default()));
+    notes.id
 }
 
 pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {

@@ -49,13 +49,13 @@ const SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 
     img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
 
-pub async fn request_context(
+pub async fn request_notes(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
-    let context = Rc::new(RequestContext::of(&request));
-    request.extensions_mut().insert(Rc::clone(&context));
+    let notes = Rc::new(RequestNotes::of(&request));
+    request.extensions_mut().insert(Rc::clone(&notes));
 
     let method = method_label(request.method());
     // HEAD is served like GET; the connection omits the body.
@@ -63,7 +63,7 @@ pub async fn request_context(
         request.head_mut().method = Method::GET;
     }
 
-    let span = context.span();
+    let span = notes.span();
     telemetry::continue_trace(&span, |name| request.headers().get(name)?.to_str().ok());
     let serving = timeout(REQUEST_TIMEOUT, next.call(request)).instrument(span.clone());
     let result = serving.await;
@@ -71,27 +71,27 @@ pub async fn request_context(
     // The span of the response is that of the request, and ends with this function.
     let _in_span = span.enter();
     let Ok(response) = result else {
-        let (problem, route) = late_problem(&context);
+        let (problem, route) = late_problem(&notes);
         let mut headers = HeaderMap::new();
-        context.add_headers(&mut headers);
+        notes.add_headers(&mut headers);
         let problem =
             headers.into_iter().fold(problem, |problem, (name, value)| problem.header(name, value));
-        context.record(method, route, problem.code(), started);
+        notes.record(method, route, problem.code(), started);
         return Err(problem.into());
     };
 
     let mut response = response?;
     let status = response.status();
     let route = response.request().match_pattern();
-    context.add_headers(response.headers_mut());
-    context.record(method, route, status, started);
+    notes.add_headers(response.headers_mut());
+    notes.record(method, route, status, started);
     Ok(response)
 }
 
 /// Returns the problem of a request that took too long, and its route if it began a command.
-fn late_problem(context: &RequestContext) -> (Problem, Option<String>) {
+fn late_problem(notes: &RequestNotes) -> (Problem, Option<String>) {
     let detail = message!("problem-late-request", seconds = REQUEST_TIMEOUT.as_secs());
-    match context.command_route.take() {
+    match notes.command_route.take() {
         Some(route) => {
             let problem = Problem::new(ProblemType::Unavailable, detail);
             (problem.with("outcome", "unknown"), Some(route))
@@ -107,17 +107,17 @@ pub fn respond_without_request(
     problem: &Problem,
     started: Instant,
 ) -> HttpResponse {
-    let context = RequestContext::new(Some(state), Uuid::now_v7(), None);
-    let _in_span = context.span().entered();
+    let notes = RequestNotes::new(Some(state), Uuid::now_v7(), None);
+    let _in_span = notes.span().entered();
     let mut response = problem.error_response();
-    context.add_headers(response.headers_mut());
-    context.record(OTHER_METHOD, None, response.status(), started);
+    notes.add_headers(response.headers_mut());
+    notes.record(OTHER_METHOD, None, response.status(), started);
     response
 }
 
 /// What the responses and the log say about a request. The request's handler shares it.
 #[derive(Debug)]
-pub(super) struct RequestContext {
+pub(super) struct RequestNotes {
     /// The id in logs and ledgers.
     pub id: Uuid,
     /// The client's own id, unless it is `id`.
@@ -129,7 +129,7 @@ pub(super) struct RequestContext {
     pub command_route: RefCell<Option<String>>,
 }
 
-impl RequestContext {
+impl RequestNotes {
     fn of(request: &ServiceRequest) -> Self {
         let state = request.app_data::<State>();
         let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
@@ -228,19 +228,19 @@ fn header_value(text: &str) -> HeaderValue {
 mod tests {
     use actix_web::test::TestRequest;
 
-    use super::super::request_options::begin_command;
+    use super::super::command_context::begin_command;
     use super::*;
 
     #[test]
     fn only_late_command_has_unknown_outcome() {
         let request = TestRequest::default().to_http_request();
-        let context = Rc::new(RequestContext::new(None, Uuid::now_v7(), None));
-        request.extensions_mut().insert(Rc::clone(&context));
-        let late = late_problem(&context).0;
+        let notes = Rc::new(RequestNotes::new(None, Uuid::now_v7(), None));
+        request.extensions_mut().insert(Rc::clone(&notes));
+        let late = late_problem(&notes).0;
         assert_eq!(late.problem_type(), ProblemType::Overloaded);
         assert_eq!(late.member("outcome"), None);
         begin_command(&request);
-        let late = late_problem(&context).0;
+        let late = late_problem(&notes).0;
         assert_eq!(late.problem_type(), ProblemType::Unavailable);
         assert_eq!(late.member("outcome"), Some(&"unknown".into()));
     }
