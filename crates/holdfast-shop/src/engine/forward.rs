@@ -1,22 +1,26 @@
-//! The leader of a replica that does not hold the lease of its queue's key: it has its commands
-//! executed by the holder ([`super::delegation`]).
+//! What a leader has another replica execute, because that one holds the lease of its queue's key
+//! ([`super::delegation`]).
 //!
-//! If a command can't be forwarded, or an answer does not come in time, it waits for the lease, as
-//! if there were no delegation. With the lease, it resolves the commands that have no answer.
+//! If a command can't be forwarded, or an answer does not come in time, the leader waits for the
+//! lease, as if there were no delegation. With the lease, the commands without an answer are
+//! resolved.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast_lock::fenced::FENCES_PER_GRANT;
-use holdfast_lock::{Delivery, FencedGuard};
+use holdfast_lock::{Delivery, FencedGuard, LeaseId, LockKey};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::delegation::{Answer, ForwardedOrder, RemoteLease, ms};
 use super::entry::EntryResult;
-use super::leader::Leader;
 use super::locks::AcquiredLocks;
-use super::queue::{ForwardedEntry, QueueEntry, TakenEntries};
+use super::pace::Pace;
+use super::queue::{ForwardedEntry, LeaderQueue, QueueEntry, TakenEntries};
 use super::replay::LOOKUP_TIMEOUT;
+use super::respond::Responses;
+use crate::Shop;
 use crate::failure::{Component, Error};
 use crate::store::items::{invalidate_item, item_fence};
 use crate::store::key_records::{self, Replay};
@@ -47,18 +51,46 @@ pub(super) enum ForwardEnd {
     LeaseNeeded,
 }
 
-impl Leader {
+/// The commands of one leader that another replica executes.
+pub(super) struct Forwarder {
+    shop: Shop,
+    /// In the order in which they were sent.
+    forwarded: BTreeMap<u64, ForwardedEntry>,
+    /// When the next of them are sent.
+    pace: Pace,
+    /// The last lease whose process did not execute a command, because it has no leader under it.
+    refused_by: Option<LeaseId>,
+}
+
+impl Forwarder {
+    pub(super) fn new(shop: &Shop) -> Self {
+        Self { shop: shop.clone(), forwarded: BTreeMap::new(), pace: Pace::new(), refused_by: None }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.forwarded.is_empty()
+    }
+
+    pub(super) fn refused_by(&self) -> Option<&LeaseId> {
+        self.refused_by.as_ref()
+    }
+
     /// Forwards the commands to that holder as they come, and responds with its answers.
-    pub(super) async fn forward_to(&mut self, lease: RemoteLease) -> ForwardEnd {
+    pub(super) async fn forward_to(
+        &mut self,
+        lease: RemoteLease,
+        queue: &LeaderQueue,
+        responses: &mut Responses,
+    ) -> ForwardEnd {
         let delegation = self.shop.engine.delegation.clone();
-        delegation.remember_holder(&self.queue.key, lease.clone()).await;
+        delegation.remember_holder(&queue.key, lease.clone()).await;
         loop {
-            self.take_answers().await;
+            self.take_answers(queue, responses).await;
             if self.refused_by.as_ref() == Some(&lease.id) {
                 return ForwardEnd::LeaseMoved;
             }
 
-            let waiting = self.queue.waiting();
+            let waiting = queue.waiting();
             let held = self.pace.held(waiting, Instant::now());
             // While orders are expected, it stays: a new leader would not know of them.
             if waiting == 0 && self.forwarded.is_empty() && held.is_none() {
@@ -74,18 +106,18 @@ impl Leader {
             }
 
             let has_due = waiting > 0 && held.is_none();
-            if has_due || self.queue.has_entries_that_stay() {
+            if has_due || queue.has_entries_that_stay() {
                 if !delegation.may_forward_to(&lease.id) {
                     return ForwardEnd::LeaseNeeded;
                 }
-                let TakenEntries { batch, dead } = self.queue.take_forwardable();
-                self.reject(dead, Error::deadline_passed()).await;
+                let TakenEntries { batch, dead } = queue.take_forwardable();
+                responses.reject(dead, Error::deadline_passed()).await;
                 if !batch.is_empty()
-                    && let Some(end) = self.send(&lease, batch).await
+                    && let Some(end) = self.send(&lease, batch, queue).await
                 {
                     return end;
                 }
-                if self.queue.has_entries_that_stay() {
+                if queue.has_entries_that_stay() {
                     return ForwardEnd::LeaseNeeded;
                 }
                 continue;
@@ -93,15 +125,20 @@ impl Leader {
 
             let (complete_size, held_until) = held.unwrap_or((1, late_at));
             tokio::select! {
-                () = self.queue.arrived(complete_size) => {}
-                () = self.queue.answered() => {}
+                () = queue.arrived(complete_size) => {}
+                () = queue.answered() => {}
                 () = sleep_until(late_at.min(held_until)) => {}
             }
         }
     }
 
     /// Sends the entries. Returns an end if the holder did not get them.
-    async fn send(&mut self, lease: &RemoteLease, entries: Vec<QueueEntry>) -> Option<ForwardEnd> {
+    async fn send(
+        &mut self,
+        lease: &RemoteLease,
+        entries: Vec<QueueEntry>,
+        queue: &LeaderQueue,
+    ) -> Option<ForwardEnd> {
         let delegation = self.shop.engine.delegation.clone();
         let sent_at = Instant::now();
         let numbers: Vec<u64> = entries.iter().map(|_| delegation.next_number()).collect();
@@ -109,7 +146,7 @@ impl Leader {
             // Before they are sent: the answer may come first.
             self.forwarded.insert(*number, ForwardedEntry { entry, lease: lease.clone(), sent_at });
         }
-        self.note_forwarded();
+        self.note_forwarded(queue);
         self.pace.note_sent(sent_at);
 
         let orders = numbers.iter().filter_map(|number| {
@@ -125,7 +162,7 @@ impl Leader {
             })
         });
         let orders = orders.collect();
-        let delivery = delegation.forward(&self.queue.key, &lease.id, orders).await;
+        let delivery = delegation.forward(&queue.key, &lease.id, orders).await;
         let end = match delivery {
             Ok(Delivery::Published) => return None,
             Ok(Delivery::Moved(_)) => ForwardEnd::LeaseMoved,
@@ -142,19 +179,19 @@ impl Leader {
 
         let unsent = numbers.iter().filter_map(|number| self.forwarded.remove(number));
         let unsent = unsent.map(|forwarded| forwarded.entry).collect();
-        self.note_forwarded();
-        self.queue.put_back(unsent);
+        self.note_forwarded(queue);
+        queue.put_back(unsent);
         Some(end)
     }
 
     /// Responds with the answers that have come. Commands that were not executed wait again, in
     /// front of the others.
-    pub(super) async fn take_answers(&mut self) {
+    pub(super) async fn take_answers(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
         let mut done = Vec::new();
         let mut looked_up = Vec::new();
         let mut returned = Vec::new();
         let mut oldest: Option<Instant> = None;
-        let answers = self.queue.take_answers();
+        let answers = queue.take_answers();
         if answers.is_empty() {
             return;
         }
@@ -184,47 +221,51 @@ impl Leader {
             }
         }
 
-        self.note_forwarded();
+        self.note_forwarded(queue);
         if let Some(sent_at) = oldest {
             // Before the clients have their responses, and order again.
             let answered = done.len() + looked_up.len();
-            self.pace.note_answers(answered, self.queue.waiting(), sent_at, Instant::now());
+            self.pace.note_answers(answered, queue.waiting(), sent_at, Instant::now());
         }
         count("executed", done.iter().filter(|(_, result)| result.is_ok()).count());
         count("rejected", done.iter().filter(|(_, result)| result.is_err()).count());
         count("rejected", looked_up.len());
         count("returned", returned.len());
         if !returned.is_empty() {
-            self.queue.put_back(returned);
+            queue.put_back(returned);
         }
-        self.respond(done).await;
-        let names: Vec<String> =
-            looked_up.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
-        self.key_locks.release(&names).await;
-        self.replay_or_reject(looked_up);
+        responses.respond(done).await;
+        responses.release_and_reject(looked_up).await;
     }
 
     /// Resolves the commands that were forwarded and have no answer, under the own lease. Raises
     /// the version and the fence of the row first: from then on, no former holder writes it. So a
     /// command without a record was not executed, and waits again.
-    pub(super) async fn resolve_forwarded(&mut self, locks: &mut AcquiredLocks) {
-        self.await_late_answers().await;
+    pub(super) async fn resolve(
+        &mut self,
+        locks: &mut AcquiredLocks,
+        queue: &LeaderQueue,
+        responses: &mut Responses,
+    ) {
+        self.await_late_answers(queue, responses).await;
         let forwarded = std::mem::take(&mut self.forwarded);
         let highest_grant = forwarded.values().map(|it| it.lease.fence).max();
         let entries: Vec<QueueEntry> = forwarded.into_values().map(|it| it.entry).collect();
-        self.note_forwarded();
+        self.note_forwarded(queue);
         let Some(highest_grant) = highest_grant else { return };
 
-        tracing::info!(key = %self.queue.key, commands = entries.len(), "forwarded commands have no answer");
+        tracing::info!(key = %queue.key, commands = entries.len(), "forwarded commands have no answer");
         let replays = match timeout(
             RESOLVE_TIMEOUT,
-            self.look_up_behind_fence(&entries, highest_grant, locks),
+            self.look_up_behind_fence(&entries, highest_grant, locks, &queue.key),
         )
         .await
         {
             Ok(Ok(replays)) => replays,
-            Ok(Err(error)) => return self.report_unknown(entries, &error).await,
-            Err(_) => return self.report_unknown(entries, &Error::postgres_timeout()).await,
+            Ok(Err(error)) => return report_unknown(entries, &error, responses).await,
+            Err(_) => {
+                return report_unknown(entries, &Error::postgres_timeout(), responses).await;
+            }
         };
 
         let mut done: Vec<(QueueEntry, EntryResult)> = Vec::new();
@@ -242,17 +283,16 @@ impl Leader {
         }
         count("resolved", done.len());
         count("returned", again.len());
-        self.queue.put_back(again);
-        self.respond(done).await;
+        queue.put_back(again);
+        responses.respond(done).await;
     }
 
     /// Waits for the answers that the former holder sent before it released the lease.
-    async fn await_late_answers(&mut self) {
+    async fn await_late_answers(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
         let until = Instant::now() + LATE_ANSWER_TIMEOUT;
         loop {
-            self.take_answers().await;
-            if self.forwarded.is_empty() || timeout_at(until, self.queue.answered()).await.is_err()
-            {
+            self.take_answers(queue, responses).await;
+            if self.forwarded.is_empty() || timeout_at(until, queue.answered()).await.is_err() {
                 return;
             }
         }
@@ -263,6 +303,7 @@ impl Leader {
         entries: &[QueueEntry],
         highest_grant: i64,
         locks: &mut AcquiredLocks,
+        key: &LockKey,
     ) -> Result<Vec<Option<Replay>>, Error> {
         let Some(order) = entries.iter().find_map(|entry| entry.command.single_order()) else {
             return Err(Error::Bug("only orders are forwarded".to_owned()));
@@ -288,60 +329,67 @@ impl Leader {
             // Before Redis is awaited.
             connection.close_on_drop(false);
             drop(connection);
-            locks.raise_fences(vec![(self.queue.key.clone(), floor)]).await?;
+            locks.raise_fences(vec![(key.clone(), floor)]).await?;
         }
-        Err(Error::LockLost(self.queue.key.clone()))
+        Err(Error::LockLost(key.clone()))
     }
 
-    /// Responds to the commands that were forwarded and whose deadline has passed; with `all`, to
-    /// all of them: with the record of the key, or that the outcome is unknown.
-    pub(super) async fn give_up_forwarded(&mut self, all: bool) {
+    /// Responds to the commands whose deadline has passed: with the record of the key, or that the
+    /// outcome is unknown.
+    pub(super) async fn give_up_late(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
         let now = Instant::now();
-        let late = self.forwarded.extract_if(.., |_, it| all || it.entry.context.deadline <= now);
-        let late: Vec<QueueEntry> = late.map(|(_, forwarded)| forwarded.entry).collect();
-        self.note_forwarded();
-        if late.is_empty() {
+        let late = self.forwarded.extract_if(.., |_, it| it.entry.context.deadline <= now);
+        let late = late.map(|(_, forwarded)| forwarded.entry).collect();
+        self.give_up(late, queue, responses).await;
+    }
+
+    /// [`Self::give_up_late`], of all commands.
+    pub(super) async fn give_up_all(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
+        let all = std::mem::take(&mut self.forwarded).into_values();
+        self.give_up(all.map(|forwarded| forwarded.entry).collect(), queue, responses).await;
+    }
+
+    async fn give_up(
+        &self,
+        entries: Vec<QueueEntry>,
+        queue: &LeaderQueue,
+        responses: &mut Responses,
+    ) {
+        self.note_forwarded(queue);
+        if entries.is_empty() {
             return;
         }
 
         let replays = &self.shop.engine.replays;
         let lookups =
-            late.iter().map(|entry| replays.find(entry.command.idempotency(), LOOKUP_TIMEOUT));
+            entries.iter().map(|entry| replays.find(entry.command.idempotency(), LOOKUP_TIMEOUT));
         let found = join_all(lookups).await;
         let (done, open): (Vec<_>, Vec<_>) =
-            late.into_iter().zip(found).partition(|(_, replay)| replay.is_some());
+            entries.into_iter().zip(found).partition(|(_, replay)| replay.is_some());
         count("resolved", done.len());
         let done = done.into_iter().filter_map(|(entry, replay)| Some((entry, replay?)));
-        self.respond(done.collect()).await;
+        responses.respond(done.collect()).await;
 
         let open = open.into_iter().map(|(entry, _)| entry).collect();
-        self.report_unknown(open, &Error::task_ended(Component::LeaseHolder)).await;
-    }
-
-    async fn report_unknown(&mut self, entries: Vec<QueueEntry>, error: &Error) {
-        count("unknown", entries.len());
-        let unknown = Error::Unavailable {
-            what: Component::LeaseHolder,
-            cause: error.to_string(),
-            outcome_unknown: true,
-        };
-        self.reject(entries, unknown).await;
+        report_unknown(open, &Error::task_ended(Component::LeaseHolder), responses).await;
     }
 
     /// Counts the commands without an answer against the limit of the queue.
-    fn note_forwarded(&self) {
+    fn note_forwarded(&self, queue: &LeaderQueue) {
         let now = self.forwarded.len();
-        let before = self.queue.set_forwarded(now);
+        let before = queue.set_forwarded(now);
         metrics::gauge!(FORWARDED_WAITING).increment(now as f64 - before as f64);
     }
+}
 
-    /// Returns the commands of other replicas that were not begun: the lease to which they were
-    /// addressed has ended.
-    pub(super) fn return_unbegun(&self) {
-        let unbegun = self.queue.end_lease().into_iter();
-        let answers = unbegun.filter_map(|entry| entry.return_to_sender(Answer::LeaseEnded));
-        self.shop.engine.delegation.answer(answers.collect());
-    }
+async fn report_unknown(entries: Vec<QueueEntry>, error: &Error, responses: &mut Responses) {
+    count("unknown", entries.len());
+    let unknown = Error::Unavailable {
+        what: Component::LeaseHolder,
+        cause: error.to_string(),
+        outcome_unknown: true,
+    };
+    responses.reject(entries, unknown).await;
 }
 
 /// Counts forwarded commands by what became of them.

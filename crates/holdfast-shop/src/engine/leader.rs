@@ -7,7 +7,6 @@
 //! wait for it. Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
@@ -15,23 +14,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, join, select};
-use holdfast_lock::{FencedGuard, IdempotencyLocks, LeaseId, LockKey};
+use holdfast_lock::{FencedGuard, LockKey};
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, debug_span, error_span};
 
-use super::batch;
-use super::batch_entries::Batch;
-use super::begin;
-use super::entry::{BatchEntry, EntryResult};
+use super::entry::EntryResult;
+use super::forward::Forwarder;
 use super::locks::{AcquiredLocks, LockState};
-use super::pace::Pace;
-use super::points::pass_point;
-use super::queue::{EnqueueResult, ForwardedEntry, LeaderQueue, QueueEntry, TakenEntries};
+use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
+use super::respond::Responses;
 use crate::Shop;
-use crate::failure::{Error, Failure};
-use crate::probe::Point;
-use crate::strategy::batched;
+use crate::failure::Error;
 use holdfast_base::metrics::{COUNTS, define_metrics};
 
 /// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
@@ -68,15 +62,12 @@ pub(super) fn enqueue(shop: &Shop, key: &LockKey, entry: QueueEntry) -> bool {
 /// Executes batches until the queue is empty: acquires the item lease, takes the commands that wait
 /// by then, executes them, and responds.
 async fn lead(shop: Shop, key: LockKey) {
-    let key_locks = IdempotencyLocks::new(shop.locks.leases());
     let queue = shop.engine.queues.of_leader(key);
     let mut leader = Leader {
+        responses: Responses::new(&shop),
         shop,
         queue,
-        key_locks,
-        forwarded: BTreeMap::new(),
-        pace: Pace::new(),
-        refused_by: None,
+        forwarder: None,
         expected_batch_size: 0,
         batches: 0,
         reads_due: 0,
@@ -97,7 +88,7 @@ async fn lead(shop: Shop, key: LockKey) {
         // Not before the lease: what arrives while it is awaited is in this batch.
         let TakenEntries { mut batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
-            leader.reject(dead, Error::deadline_passed()).await;
+            leader.responses.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&locks).await && leader.may_continue(&locks, 0) {
                 true => lease = Some(locks),
                 false => locks.release().await,
@@ -107,29 +98,29 @@ async fn lead(shop: Shop, key: LockKey) {
         }
 
         let span = begin_batch(&leader.queue.key, &mut batch);
-        let (mut done, state) = leader.execute(&mut locks, batch).instrument(span).await;
+        let (mut done, state) = leader.run_batch(&mut locks, batch).instrument(span).await;
         leader.record(done.len(), last_end.elapsed());
         last_end = Instant::now();
         done.extend(dead.into_iter().map(|entry| (entry, Err(Error::deadline_passed().into()))));
 
         match state {
             LockState::Held if leader.may_continue(&locks, leader.queue.waiting()) => {
-                leader.respond(done).await;
+                leader.responses.respond(done).await;
                 lease = Some(locks);
             }
             LockState::Held => lease = leader.yield_lease(locks, done).await,
             LockState::Lost => {
                 // Another's by now: nobody waits for its release.
                 drop(locks);
-                leader.respond(done).await;
+                leader.responses.respond(done).await;
             }
             LockState::LeaveToExpire(outage) => {
                 locks.leave_to_expire();
-                leader.respond(done).await;
+                leader.responses.respond(done).await;
                 leader.reject_all(outage).await;
             }
             LockState::HeldInOutage(outage) => {
-                join(locks.release(), leader.respond(done)).await;
+                join(locks.release(), leader.responses.respond(done)).await;
                 leader.reject_all(outage).await;
             }
         }
@@ -151,18 +142,13 @@ fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
     span
 }
 
-/// The leader of one queue. `respond.rs` has what its commands get for a response.
+/// The leader of one queue.
 pub(super) struct Leader {
     pub(super) shop: Shop,
     pub(super) queue: LeaderQueue,
-    /// The locks of the commands' idempotency keys, in Redis.
-    pub(super) key_locks: IdempotencyLocks,
-    /// The commands that another replica executes, in the order in which they were sent.
-    pub(super) forwarded: BTreeMap<u64, ForwardedEntry>,
-    /// When the next of them are sent.
-    pub(super) pace: Pace,
-    /// The last lease whose process did not execute a command, because it has no leader under it.
-    pub(super) refused_by: Option<LeaseId>,
+    pub(super) responses: Responses,
+    /// `None` until another replica has the lease of its queue's key.
+    pub(super) forwarder: Option<Forwarder>,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     pub(super) expected_batch_size: usize,
     /// Number of batches under the current item lease.
@@ -172,61 +158,17 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Executes a batch: reads while Redis sets the locks of its idempotency keys, takes out
-    /// the duplicates, and completes the others.
-    pub(super) async fn execute_with_read(
-        &mut self,
-        locks: &mut AcquiredLocks,
-        queued: Vec<QueueEntry>,
-    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
-        let shop = self.shop.clone();
-        let reading = async {
-            let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-            begin::begin(batch_of(&shop, &entries), locks).await
-        };
-
-        // The locks of keys that `prepare_waiting` has not requested. Concurrently, to shorten the
-        // time under the item lease; a Redis that does not respond keeps the read's connection.
-        // Idempotency locks only detect duplicates early: of two commands that both read an unused
-        // key, one fails to insert its record.
-        let (admitted, mut begun) = join(self.acquire_key_locks(&queued), reading).await;
-
-        if admitted.iter().any(Result::is_err) {
-            let retained: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
-            let entries = queued.iter().map(QueueEntry::entry).enumerate();
-            let dropped = entries.filter(|(at, _)| !retained[*at]);
-            pass_point(dropped, Point::Release, locks, |_, _| None).await;
-            if let Ok(begun) = &mut begun {
-                begun.snapshot.retain_keys(&retained);
-            }
-        }
-        let queued = self.retain_admitted(queued, admitted);
-        if queued.is_empty() {
-            return (Vec::new(), begin::abandon(begun).await);
-        }
-
-        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-        let (results, state) = batch::complete(batch_of(&shop, &entries), locks, begun).await;
-        (queued.into_iter().zip(results).collect(), state)
+    /// Returns the commands of other replicas that were not begun: the lease to which they were
+    /// addressed has ended.
+    fn return_unbegun(&self) {
+        self.shop.engine.delegation.return_to_senders(self.queue.end_lease());
     }
 
-    /// Returns the entries that may go on; the duplicates of requests in flight get a response.
-    pub(super) fn retain_admitted(
-        &self,
-        entries: Vec<QueueEntry>,
-        admitted: Vec<Result<(), Failure>>,
-    ) -> Vec<QueueEntry> {
-        let mut retained = Vec::with_capacity(entries.len());
-        let mut rejected = Vec::new();
-        for (mut entry, admitted) in entries.into_iter().zip(admitted) {
-            entry.key_lock_requested = true;
-            match admitted {
-                Ok(()) => retained.push(entry),
-                Err(failure) => rejected.push((entry, failure)),
-            }
-        }
-        self.replay_or_reject(rejected);
-        retained
+    /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
+    /// Postgres again.
+    pub(super) async fn reject_all(&mut self, outage: Error) {
+        let TakenEntries { batch, dead } = self.queue.take(usize::MAX);
+        self.responses.reject(dead.into_iter().chain(batch), outage).await;
     }
 
     fn record(&mut self, commands: usize, took: Duration) {
@@ -289,17 +231,13 @@ impl Leader {
             self.return_unbegun();
         }
         locks.release().await;
-        self.respond(done).await;
+        self.responses.respond(done).await;
         self.return_unbegun();
         match next {
             Some(next) => self.wait_for_own(next).await,
             None => None,
         }
     }
-}
-
-pub(super) fn batch_of<'a>(shop: &'a Shop, entries: &'a [BatchEntry<'a>]) -> Batch<'a> {
-    Batch { shop, strategy: &batched::STRATEGY, entries, has_leader: true }
 }
 
 /// Returns whether the next batch may follow `batches` others while another process wants the

@@ -5,18 +5,22 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, MaybeDone, maybe_done, select};
-use holdfast_lock::{LockKey, Wait};
+use holdfast_lock::{LeaseId, LockKey, Wait};
 use tokio::time::{Instant, timeout};
 
 use super::delegation::RemoteLease;
-use super::forward::ForwardEnd;
+use super::forward::{ForwardEnd, Forwarder};
 use super::leader::Leader;
 use super::locks::AcquiredLocks;
-use crate::failure::{Failure, Rejection};
+use super::replay::LOOKUP_TIMEOUT;
+use crate::failure::{Error, Failure, Rejection};
 use crate::locks::ShopLocks;
 
 /// Interval at which a leader that waits for its lease looks after the entries that wait with it.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
+const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where the lease is that a leader needs.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ impl Leader {
             return self.acquire();
         }
 
-        let refused = self.refused_by.clone();
+        let refused = self.forwarder.as_ref().and_then(Forwarder::refused_by).cloned();
         maybe_done(Box::pin(async move {
             match AcquiredLocks::acquire_lease(&locks, key.clone(), Wait::Try).await {
                 Err(Failure::Rejected(Rejection::LockBusy(holder))) => {
@@ -76,14 +80,14 @@ impl Leader {
     /// were executed elsewhere, or rejected.
     pub(super) async fn obtain_lease(&mut self) -> Option<AcquiredLocks> {
         let delegation = self.shop.engine.delegation.clone();
-        if self.forwarded.is_empty() && !self.queue.has_forwardable_entries() {
+        if !self.has_forwarded() && !self.queue.has_forwardable_entries() {
             // Nobody asks who has the lease.
             let acquiring = self.acquire();
             return self.wait_for_own(acquiring).await;
         }
 
         let holder = match delegation.last_holder(&self.queue.key).await {
-            Some(lease) if self.refused_by.as_ref() != Some(&lease.id) => lease,
+            Some(lease) if !self.is_refused_by(&lease.id) => lease,
             _ => {
                 let acquiring = self.acquire_or_find();
                 match self.wait_for(acquiring).await? {
@@ -93,7 +97,8 @@ impl Leader {
             }
         };
 
-        match self.forward_to(holder).await {
+        let forwarder = self.forwarder.get_or_insert_with(|| Forwarder::new(&self.shop));
+        match forwarder.forward_to(holder, &self.queue, &mut self.responses).await {
             ForwardEnd::Idle => None,
             ForwardEnd::LeaseMoved => {
                 delegation.forget_holder(&self.queue.key).await;
@@ -124,19 +129,23 @@ impl Leader {
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
+            let has_forwarded = self.has_forwarded();
             let event = timeout(PREPARE_INTERVAL, async {
                 tokio::select! {
                     () = self.queue.arrived(awaited) => {}
-                    () = self.queue.answered() => {}
+                    // Otherwise nobody takes the late answers to what was given up.
+                    () = self.queue.answered(), if has_forwarded => {}
                 }
             });
             let look_up = match select(&mut acquiring, Box::pin(event)).await {
                 Either::Left(_) => break,
                 Either::Right((event, _)) => event.is_err(),
             };
-            self.take_answers().await;
-            self.give_up_forwarded(false).await;
-            if look_up && self.queue.waiting() == 0 && self.forwarded.is_empty() {
+            if let Some(forwarder) = &mut self.forwarder {
+                forwarder.take_answers(&self.queue, &mut self.responses).await;
+                forwarder.give_up_late(&self.queue, &mut self.responses).await;
+            }
+            if look_up && self.queue.waiting() == 0 && !self.has_forwarded() {
                 // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
@@ -153,7 +162,9 @@ impl Leader {
         self.batches = 0;
         let failure = match Pin::new(&mut acquiring).take_output()? {
             Ok(LeaseLocation::Here(mut locks)) => {
-                self.resolve_forwarded(&mut locks).await;
+                if let Some(forwarder) = &mut self.forwarder {
+                    forwarder.resolve(&mut locks, &self.queue, &mut self.responses).await;
+                }
                 if let Some(guard) = locks.lease() {
                     self.queue.begin_lease(guard.lease_id());
                 }
@@ -169,9 +180,53 @@ impl Leader {
             _ => Instant::now(),
         };
         // Nobody else resolves them: what their holder does with them is not known.
-        self.give_up_forwarded(true).await;
+        if let Some(forwarder) = &mut self.forwarder {
+            forwarder.give_up_all(&self.queue, &mut self.responses).await;
+        }
         self.reject_waiting(failure, until).await;
         None
+    }
+
+    fn has_forwarded(&self) -> bool {
+        self.forwarder.as_ref().is_some_and(|forwarder| !forwarder.is_idle())
+    }
+
+    fn is_refused_by(&self, lease: &LeaseId) -> bool {
+        self.forwarder.as_ref().and_then(Forwarder::refused_by) == Some(lease)
+    }
+
+    /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
+    /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
+    /// executed gets its response without waiting longer.
+    ///
+    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
+    /// and a wait for Postgres would follow.
+    async fn prepare_waiting(&mut self, look_up: bool) {
+        if let Some(outage) = self.shop.pool.recent_failure() {
+            return self.reject_all(outage.into()).await;
+        }
+
+        // Borrowed, not taken: they keep their places, and count against the queue's limit.
+        let now = Instant::now();
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
+        self.responses.reject(dead, Error::deadline_passed()).await;
+
+        let admitted = self.responses.acquire_key_locks(&alive).await;
+        let waiting = self.responses.retain_admitted(alive, admitted);
+        let (known, fresh): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
+        let fresh = self.responses.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
+        self.queue.put_back(known.into_iter().chain(fresh).collect());
+    }
+
+    /// Rejects the commands that joined by `until`; replays those whose key has a record.
+    async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
+        let (early, later): (Vec<_>, Vec<_>) =
+            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
+        self.queue.put_back(later);
+        let early = self.responses.replay(early, LOOKUP_TIMEOUT).await;
+        self.responses.reject(early, failure).await;
     }
 }
 

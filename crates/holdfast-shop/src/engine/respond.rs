@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
-use tokio::time::Instant;
 
 use super::delegation::AddressedAnswer;
 use super::entry::EntryResult;
-use super::leader::Leader;
-use super::queue::{QueueEntry, TakenEntries};
+use super::queue::QueueEntry;
 use super::replay::{FULL_QUEUE_LOOKUP_TIMEOUT, LOOKUP_TIMEOUT};
+use crate::Shop;
 use crate::failure::{Error, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
-
-/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
-const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl QueueEntry {
     /// Responds to a caller in this process, or returns the answer to another replica.
@@ -28,7 +24,18 @@ impl QueueEntry {
     }
 }
 
-impl Leader {
+/// The responses of one leader.
+pub(super) struct Responses {
+    shop: Shop,
+    /// The locks of the commands' idempotency keys, in Redis.
+    key_locks: IdempotencyLocks,
+}
+
+impl Responses {
+    pub(super) fn new(shop: &Shop) -> Self {
+        Self { shop: shop.clone(), key_locks: IdempotencyLocks::new(shop.locks.leases()) }
+    }
+
     /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
     /// result per entry.
     pub(super) async fn acquire_key_locks(
@@ -47,6 +54,25 @@ impl Leader {
         requested
             .map(|before| if before { Ok(()) } else { acquired.next().unwrap_or(Ok(())) })
             .collect()
+    }
+
+    /// Returns the entries that may go on; the duplicates of requests in flight get a response.
+    pub(super) fn retain_admitted(
+        &self,
+        entries: Vec<QueueEntry>,
+        admitted: Vec<Result<(), Failure>>,
+    ) -> Vec<QueueEntry> {
+        let mut retained = Vec::with_capacity(entries.len());
+        let mut rejected = Vec::new();
+        for (mut entry, admitted) in entries.into_iter().zip(admitted) {
+            entry.key_lock_requested = true;
+            match admitted {
+                Ok(()) => retained.push(entry),
+                Err(failure) => rejected.push((entry, failure)),
+            }
+        }
+        self.replay_or_reject(rejected);
+        retained
     }
 
     /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
@@ -87,6 +113,15 @@ impl Leader {
         self.respond(rejected.collect()).await;
     }
 
+    /// Rejects commands that were not executed elsewhere, once their keys are free; replays those
+    /// whose key has a record.
+    pub(super) async fn release_and_reject(&mut self, rejected: Vec<(QueueEntry, Failure)>) {
+        let names: Vec<String> =
+            rejected.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
+        self.key_locks.release(&names).await;
+        self.replay_or_reject(rejected);
+    }
+
     /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
     pub(super) fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
         if rejected.is_empty() {
@@ -109,50 +144,13 @@ impl Leader {
         });
     }
 
-    /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
-    /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
-    /// executed gets its response without waiting longer.
-    ///
-    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
-    /// and a wait for Postgres would follow.
-    pub(super) async fn prepare_waiting(&mut self, look_up: bool) {
-        if let Some(outage) = self.shop.pool.recent_failure() {
-            return self.reject_all(outage.into()).await;
-        }
-
-        // Borrowed, not taken: they keep their places, and count against the queue's limit.
-        let now = Instant::now();
-        let (alive, dead): (Vec<_>, Vec<_>) =
-            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
-        self.reject(dead, Error::deadline_passed()).await;
-
-        let admitted = self.acquire_key_locks(&alive).await;
-        let waiting = self.retain_admitted(alive, admitted);
-        let (known, fresh): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
-        let fresh = self.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
-        self.queue.put_back(known.into_iter().chain(fresh).collect());
-    }
-
-    /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
-    /// Postgres again.
-    pub(super) async fn reject_all(&mut self, outage: Error) {
-        let TakenEntries { batch, dead } = self.queue.take(usize::MAX);
-        self.reject(dead.into_iter().chain(batch), outage).await;
-    }
-
-    /// Rejects the commands that joined by `until`; replays those whose key has a record.
-    pub(super) async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
-        let (early, later): (Vec<_>, Vec<_>) =
-            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
-        self.queue.put_back(later);
-        let early = self.replay(early, LOOKUP_TIMEOUT).await;
-        self.reject(early, failure).await;
-    }
-
     /// Responds to the entries whose key has a record, and returns the others; all of them if
     /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
-    async fn replay(&mut self, entries: Vec<QueueEntry>, within: Duration) -> Vec<QueueEntry> {
+    pub(super) async fn replay(
+        &mut self,
+        entries: Vec<QueueEntry>,
+        within: Duration,
+    ) -> Vec<QueueEntry> {
         let replays = &self.shop.engine.replays;
         let lookups = entries.iter().map(|entry| replays.find(entry.command.idempotency(), within));
         let found = join_all(lookups).await;

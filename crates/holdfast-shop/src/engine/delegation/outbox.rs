@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::message::{Answer, ForwardedOrder, MAILBOX, Message, Seal};
 use crate::engine::entry::EntryResult;
+use crate::engine::queue::QueueEntry;
 use crate::failure::Error;
 use crate::tasks::Tasks;
 
@@ -279,6 +280,13 @@ impl Delegation {
             let delegation = self.clone();
             running.tasks.spawn(async move { delegation.send_answers(to).await });
         }
+    }
+
+    /// Returns commands that were not begun: the lease to which they were addressed has ended.
+    pub fn return_to_senders(&self, unbegun: Vec<QueueEntry>) {
+        let answers = unbegun.into_iter();
+        let answers = answers.filter_map(|entry| entry.return_to_sender(Answer::LeaseEnded));
+        self.answer(answers.collect());
     }
 
     async fn send_answers(self, to: Address) {
