@@ -146,7 +146,7 @@ async fn rejected_duplicates_still_get_replays() {
     let lookups = (0..4_000).map(|n| {
         let key = if n % 999 == 0 { finished.clone() } else { fresh_key() };
         let (request, domain) = (request(key.try_into().unwrap()), &domain);
-        async move { domain.engine.replays.find(&request, REQUEST_TIMEOUT).await }
+        async move { domain.engine.duplicates.find(&request, REQUEST_TIMEOUT).await }
     });
     for (n, stored) in join_all(lookups).await.into_iter().enumerate() {
         match stored {

@@ -46,7 +46,7 @@ pub async fn set_disabled(
         command.request(Operation::DisableUser, if disabled { "disable" } else { "enable" });
     let action = if disabled { AdminAction::DisableUser } else { AdminAction::EnableUser };
 
-    execute(shop, command, &request, action, async |tx| match disabled {
+    change_account(shop, command, &request, action, async |tx| match disabled {
         true => users::disable_in(tx, &command.name).await,
         false => users::enable_in(tx, &command.name).await,
     })
@@ -55,7 +55,7 @@ pub async fn set_disabled(
 
 pub async fn end_sessions(shop: &Shop, command: &UserCommand) -> Result<Execution, Failure> {
     let request = command.request(Operation::EndSessions, "");
-    execute(shop, command, &request, AdminAction::EndSessions, async |tx| {
+    change_account(shop, command, &request, AdminAction::EndSessions, async |tx| {
         Ok(sessions::end_all(tx, command.user, None).await?)
     })
     .await
@@ -73,13 +73,13 @@ pub async fn reset_password(
     // The key record must not depend on the password: its fingerprint is a fast hash, from which a
     // short one could be guessed.
     let request = command.request(Operation::SetPassword, "");
-    execute(shop, command, &request, AdminAction::SetPassword, async |tx| {
+    change_account(shop, command, &request, AdminAction::SetPassword, async |tx| {
         users::set_password_in(tx, &command.name, &hash).await.map(drop)
     })
     .await
 }
 
-async fn execute(
+async fn change_account(
     shop: &Shop,
     command: &UserCommand,
     request: &IdempotencyRequest,
@@ -90,7 +90,7 @@ async fn execute(
         return Err(Rejection::invalid("user", message!("problem-own-account")).into());
     }
 
-    admin::execute(&shop.pool, request, command.request_id, async |tx| {
+    admin::change_once(&shop.pool, request, command.request_id, async |tx| {
         lock_both(tx, command).await?;
 
         let before = read(tx, command).await?;

@@ -40,7 +40,7 @@ define_metrics! {
 
 /// Executes the batch of a leader without a read, on what it knows of its own last write. Returns
 /// `None` if it wrote nothing and is to be executed with a read, as if it had not begun.
-pub(super) async fn execute_unread(
+pub(super) async fn run_unread(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
     known: ReadSnapshot,
@@ -81,21 +81,21 @@ pub(super) async fn complete(
     locks: &mut AcquiredLocks,
     begun: ReadResult,
 ) -> (Vec<EntryResult>, LockState) {
-    let executed = run(batch, locks, Some(begun)).await;
+    let executed = make_attempts(batch, locks, Some(begun)).await;
     pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
     executed
 }
 
 /// Executes the commands under their `locks`, and returns one result per command.
-pub(super) async fn execute(
+pub(super) async fn run(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
 ) -> (Vec<EntryResult>, LockState) {
-    run(batch, locks, None).await
+    make_attempts(batch, locks, None).await
 }
 
 /// Makes attempts until there are results. The first continues with `begun`, if given.
-async fn run(
+async fn make_attempts(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
     mut begun: Option<ReadResult>,
@@ -163,7 +163,7 @@ async fn run_halves(batch: Batch<'_>, locks: &mut AcquiredLocks) -> (Vec<EntryRe
     let front = Batch { entries: front, ..batch };
     let back = Batch { entries: back, ..batch };
 
-    let (mut results, state) = Box::pin(run(front, locks, None)).await;
+    let (mut results, state) = Box::pin(make_attempts(front, locks, None)).await;
     let unexecuted = match &state {
         LockState::Held => None,
         LockState::HeldInOutage(outage) | LockState::LeaveToExpire(outage) => Some(outage.clone()),
@@ -174,7 +174,7 @@ async fn run_halves(batch: Batch<'_>, locks: &mut AcquiredLocks) -> (Vec<EntryRe
         return (results, state);
     }
 
-    let (more, state) = Box::pin(run(back, locks, None)).await;
+    let (more, state) = Box::pin(make_attempts(back, locks, None)).await;
     results.extend(more);
     (results, state)
 }

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use holdfast_lock::IdempotencyLocks;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
 use super::batch;
 use super::batch_entries::Batch;
+use super::duplicates::{InFlightKey, KeyLocks, LOOKUP_TIMEOUT, keeps_lock};
 use super::entry::BatchEntry;
-use super::in_flight::InFlightKey;
 use super::locks::{AcquiredLocks, LockState};
-use super::replay::LOOKUP_TIMEOUT;
-use super::respond::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::command::Command;
 use crate::failure::{Component, Error, Execution, Failure};
 use crate::{RequestContext, Shop};
@@ -25,25 +22,25 @@ const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
 
 struct PreparedCommand {
     locks: AcquiredLocks,
-    idempotency_locks: IdempotencyLocks,
+    key_locks: KeyLocks,
     _in_flight: InFlightKey,
 }
 
 /// Executes a command in a task of its own, which outlives the request.
-pub(super) async fn execute(
+pub(super) async fn run(
     shop: &Shop,
     context: &RequestContext,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
     // Dropped with this future: a command that still waits for its locks is then given up.
     let (caller, caller_gone) = oneshot::channel::<()>();
-    let execution = execute_for(caller_gone, shop.clone(), context.clone(), command);
+    let execution = run_for(caller_gone, shop.clone(), context.clone(), command);
     let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended(Component::CommandTask).into()))
 }
 
-async fn execute_for(
+async fn run_for(
     caller_gone: oneshot::Receiver<()>,
     shop: Shop,
     context: RequestContext,
@@ -58,15 +55,17 @@ async fn execute_for(
 
     // From here to its end, whether the caller waits or not: a write may be under way.
     let failure = match prepared {
-        Ok(Either::Left(prepared)) => match run(&shop, &context, command, prepared).await {
-            Err(failure) if failure.precedes_read() => failure,
-            result => return result,
-        },
+        Ok(Either::Left(prepared)) => {
+            match run_under_locks(&shop, &context, command, prepared).await {
+                Err(failure) if failure.precedes_read() => failure,
+                result => return result,
+            }
+        }
         Ok(Either::Right(replayed)) => return Ok(replayed),
         Err(failure) => failure,
     };
     // The key of a rejected command is looked up: an earlier request may have executed it.
-    shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
+    shop.engine.duplicates.replay_or(command.idempotency(), failure).await
 }
 
 async fn prepare(
@@ -75,26 +74,22 @@ async fn prepare(
     command: &dyn Command,
 ) -> Result<Either<PreparedCommand, Execution>, Failure> {
     let request = command.idempotency();
-    let in_flight = shop.engine.in_flight.register(request)?;
+    let in_flight = shop.engine.duplicates.admit(request)?;
 
-    let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
+    let mut key_locks = KeyLocks::new(&shop.locks, context.strategy.lock_in_redis().is_some());
     if !request.is_generated {
-        // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
-        // another node may have the locks of the values.
-        let go_on = context.strategy.lock_in_redis().is_none() || shop.locks.redis().is_cluster();
-        let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
-        acquired.into_iter().collect::<Result<Vec<_>, _>>()?;
+        key_locks.acquire(&[request]).await.into_iter().collect::<Result<(), _>>()?;
     }
 
     let acquired = acquire(shop, context, command).await;
     if !matches!(acquired, Ok(Either::Left(_))) {
         // Before the response, because the client may use the key again at once.
-        idempotency_locks.release(&[request.lock_name()]).await;
+        key_locks.release([request].into_iter()).await;
     }
 
     Ok(match acquired? {
         Either::Left(locks) => {
-            Either::Left(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight })
+            Either::Left(PreparedCommand { locks, key_locks, _in_flight: in_flight })
         }
         Either::Right(replayed) => Either::Right(replayed),
     })
@@ -110,7 +105,7 @@ async fn acquire(
     let acquiring = pin!(AcquiredLocks::acquire(shop, context, command));
     let lookup = pin!(async {
         sleep(REPLAY_LOOKUP_DELAY).await;
-        shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
+        shop.engine.duplicates.find(command.idempotency(), LOOKUP_TIMEOUT).await
     });
 
     match select(acquiring, lookup).await {
@@ -124,20 +119,20 @@ async fn acquire(
     }
 }
 
-async fn run(
+async fn run_under_locks(
     shop: &Shop,
     context: &RequestContext,
     command: &dyn Command,
     prepared: PreparedCommand,
 ) -> Result<Execution, Failure> {
-    let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
+    let PreparedCommand { mut locks, mut key_locks, _in_flight } = prepared;
     let stage = &debug_span!("held");
     let entries = &[BatchEntry { command, context, stage }];
 
     locks.keep_deduction();
     let strategy = context.strategy.for_rows_of(command);
     let batch = Batch { shop, strategy, entries, has_leader: false };
-    let (results, state) = batch::execute(batch, &mut locks).await;
+    let (results, state) = batch::run(batch, &mut locks).await;
     let Some(result) = results.into_iter().next() else {
         return Err(Error::Bug("a command got no result".to_owned()).into());
     };
@@ -149,11 +144,11 @@ async fn run(
     // The locks first, which others wait for.
     locks.end(context, matches!(state, LockState::LeaveToExpire(_))).await;
 
-    let name = command.idempotency().lock_name();
-    if keeps_idempotency_lock(&result) {
-        idempotency_locks.leave_to_expire(&name)
+    let request = command.idempotency();
+    if keeps_lock(&result) {
+        key_locks.leave_to_expire(request);
     } else {
-        idempotency_locks.release(&[name]).await
+        key_locks.release([request].into_iter()).await;
     }
     result
 }

@@ -14,11 +14,11 @@ use holdfast_lock::{Delivery, FencedGuard, LeaseId, LockKey};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::delegation::{Answer, ForwardedOrder, RemoteLease, ms};
+use super::duplicates::LOOKUP_TIMEOUT;
 use super::entry::EntryResult;
 use super::locks::AcquiredLocks;
 use super::pace::Pace;
 use super::queue::{ForwardedEntry, LeaderQueue, QueueEntry, TakenEntries};
-use super::replay::LOOKUP_TIMEOUT;
 use super::respond::Responses;
 use crate::Shop;
 use crate::failure::{Component, Error};
@@ -360,9 +360,10 @@ impl Forwarder {
             return;
         }
 
-        let replays = &self.shop.engine.replays;
-        let lookups =
-            entries.iter().map(|entry| replays.find(entry.command.idempotency(), LOOKUP_TIMEOUT));
+        let duplicates = &self.shop.engine.duplicates;
+        let lookups = entries
+            .iter()
+            .map(|entry| duplicates.find(entry.command.idempotency(), LOOKUP_TIMEOUT));
         let found = join_all(lookups).await;
         let (done, open): (Vec<_>, Vec<_>) =
             entries.into_iter().zip(found).partition(|(_, replay)| replay.is_some());

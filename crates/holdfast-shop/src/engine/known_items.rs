@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use parking_lot::RwLock;
 
-use super::replay::LOOKUP_TIMEOUT;
+use super::duplicates::LOOKUP_TIMEOUT;
 use crate::Sku;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;

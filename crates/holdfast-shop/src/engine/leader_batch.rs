@@ -36,7 +36,7 @@ impl Leader {
 
         // The write needs no locks of idempotency keys, as it inserts their records; they answer
         // the duplicates that follow.
-        let executing = batch::execute_unread(batch_of(&shop, &entries), locks, known);
+        let executing = batch::run_unread(batch_of(&shop, &entries), locks, known);
         let (admitted, executed) = join(self.responses.acquire_key_locks(&queued), executing).await;
         drop(entries);
         if let Some((results, state)) = executed {

@@ -9,10 +9,10 @@ use holdfast_lock::{LeaseId, LockKey, Wait};
 use tokio::time::{Instant, timeout};
 
 use super::delegation::RemoteLease;
+use super::duplicates::LOOKUP_TIMEOUT;
 use super::forward::{ForwardEnd, Forwarder};
 use super::leader::Leader;
 use super::locks::AcquiredLocks;
-use super::replay::LOOKUP_TIMEOUT;
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::ShopLocks;
 

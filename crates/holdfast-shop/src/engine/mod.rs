@@ -1,7 +1,7 @@
 //! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
 //!
 //! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
-//! waits for its locks, and before every rejection ([`replay`]).
+//! waits for its locks, and before every rejection ([`duplicates`]).
 //!
 //! Guarantees: locks on values are acquired before a database connection; a started command
 //! completes in a task of its own, even if its caller disconnects; each retry repeats read,
@@ -14,10 +14,10 @@ mod decide;
 mod deduction;
 pub mod delegation;
 mod direct;
+pub mod duplicates;
 mod entry;
 mod forward;
 mod group_commit;
-mod in_flight;
 mod kept_row;
 mod known_items;
 mod leader;
@@ -30,7 +30,6 @@ mod prepare;
 mod queue;
 mod queue_limit;
 mod reconcile;
-pub mod replay;
 mod resolve;
 mod respond;
 mod return_order;
@@ -45,9 +44,9 @@ use crate::UserId;
 use crate::db::Pool;
 use crate::tasks::Tasks;
 use delegation::Delegation;
+use duplicates::Duplicates;
 use group_commit::GroupCommit;
 use holdfast_base::metrics::MetricDefinition;
-use in_flight::InFlightKeys;
 use known_items::KnownItems;
 use moka::future::Cache;
 pub use prepare::{
@@ -55,7 +54,6 @@ pub use prepare::{
 };
 use queue::CommandQueues;
 pub use reconcile::{Reconciliation, reconcile};
-use replay::ReplayLookup;
 pub use return_order::{cancel_order, refund_order};
 use settler::Settler;
 use sold_out::SoldOutCache;
@@ -82,12 +80,11 @@ const MAX_LAB_ACCOUNTS: u64 = 10_000;
 pub struct Engine {
     queues: CommandQueues,
     delegation: Delegation,
-    in_flight: InFlightKeys,
     group_commit: GroupCommit,
     // Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
     // holders of some.
     lab_group_commit: GroupCommit,
-    pub replays: ReplayLookup,
+    pub duplicates: Duplicates,
     sold_out: SoldOutCache,
     known_items: KnownItems,
     /// The users whose lab accounts are known to be open.
@@ -101,10 +98,9 @@ impl Engine {
         Self {
             queues: CommandQueues::default(),
             delegation: Delegation::default(),
-            in_flight: InFlightKeys::default(),
             group_commit: GroupCommit::new(pool, tasks),
             lab_group_commit: GroupCommit::new(pool, tasks),
-            replays: ReplayLookup::new(pool, tasks),
+            duplicates: Duplicates::new(pool, tasks),
             sold_out: SoldOutCache::new(pool, tasks),
             known_items: KnownItems::new(pool, tasks),
             lab_accounts: Cache::new(MAX_LAB_ACCOUNTS),

@@ -1,6 +1,6 @@
 //! The functions that handlers call, one per command. Each loads the immutable data of its order or
 //! item, checks whether the request is admitted, and executes the command: in the queue of its key,
-//! or directly. Errors and cancel safety are those of [`execute`].
+//! or directly. Errors and cancel safety are those of [`submit`].
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,7 +15,6 @@ use tracing::{Span, debug_span};
 use super::delegation::Reply;
 use super::known_items::KnownItem;
 use super::queue::QueueEntry;
-use super::replay::{FULL_QUEUE_LOOKUP_TIMEOUT, LOOKUP_TIMEOUT};
 use super::{direct, leader};
 use crate::command::Command;
 use crate::command::edit_item::{EditItem, ItemFields};
@@ -64,7 +63,7 @@ pub async fn place_order(
 
     let batch_key = context.batch_key(command.as_ref());
     let (Some(queue_key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
-        return execute(shop, &context, command).await;
+        return submit(shop, &context, command).await;
     };
 
     // A sold-out item attracts the most requests: they are rejected without its queue and its lock.
@@ -73,7 +72,7 @@ pub async fn place_order(
         return Ok(executed);
     }
 
-    let result = execute_by(shop, &context, command.clone(), Some(queue_key)).await;
+    let result = submit_by(shop, &context, command.clone(), Some(queue_key)).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
         cache.record(sku, *available);
     }
@@ -144,7 +143,7 @@ pub async fn pay_order(
         Ok(context) => {
             // It changes no unit, and the account as the other payments do.
             let context = RequestContext { strategy, ..context.into_owned() };
-            execute(shop, &context, command).await
+            submit(shop, &context, command).await
         }
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
@@ -160,7 +159,7 @@ pub async fn restock(
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
     match context_for_whole_item(shop, context, &[sku]).await {
-        Ok(context) => execute(shop, &context, command).await,
+        Ok(context) => submit(shop, &context, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
@@ -172,7 +171,7 @@ pub async fn top_up(
     key: IdempotencyKey,
     amount_cents: i64,
 ) -> Result<Execution, Failure> {
-    execute(shop, context, Arc::new(TopUp::new(user, amount_cents, key)?)).await
+    submit(shop, context, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
 /// Changes the settings in `set`, unless one of them is no longer as it `was` when the admin saw
@@ -187,7 +186,7 @@ pub async fn edit_item(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = EditItem::new(admin, sku.clone(), set, was, key)?;
-    execute_edit(shop, context, sku, command).await
+    submit_edit(shop, context, sku, command).await
 }
 
 pub async fn set_limit(
@@ -199,10 +198,10 @@ pub async fn set_limit(
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let command = EditItem::limit(admin, sku.clone(), limit, key)?;
-    execute_edit(shop, context, sku, command).await
+    submit_edit(shop, context, sku, command).await
 }
 
-async fn execute_edit(
+async fn submit_edit(
     shop: &Shop,
     context: &RequestContext,
     sku: Sku,
@@ -210,7 +209,7 @@ async fn execute_edit(
 ) -> Result<Execution, Failure> {
     let command = Arc::new(command);
     match context_for_whole_item(shop, context, &[sku]).await {
-        Ok(context) => execute(shop, &context, command).await,
+        Ok(context) => submit(shop, &context, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
 }
@@ -229,7 +228,7 @@ pub async fn expire_orders(
     let skus: Vec<Sku> = skus.into_iter().cloned().collect();
     let items = shop.engine.known_items.find(&skus).await?;
     if !items.iter().any(|item| item.in_units) {
-        let executed = execute(shop, context, Arc::new(ExpireOrders::new(orders))).await?;
+        let executed = submit(shop, context, Arc::new(ExpireOrders::new(orders))).await?;
         return Ok(executed.response.read()?);
     }
 
@@ -237,7 +236,7 @@ pub async fn expire_orders(
     let mut expired = BTreeSet::new();
     for orders in orders.chunks(MAX_EXPIRED_IN_UNITS) {
         let command = Arc::new(ExpireOrders::new(orders.to_vec()));
-        match execute(shop, &context, command).await {
+        match submit(shop, &context, command).await {
             Ok(executed) => expired.append(&mut executed.response.read()?),
             Err(failure) if expired.is_empty() => return Err(failure),
             Err(failure) => {
@@ -344,8 +343,7 @@ async fn replay_or(
     command: &dyn Command,
     failure: Failure,
 ) -> Result<Execution, Failure> {
-    let replays = &shop.engine.replays;
-    counted(replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await)
+    counted(shop.engine.duplicates.replay_or(command.idempotency(), failure).await)
 }
 
 /// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,
@@ -354,17 +352,17 @@ async fn replay_or(
 /// # Cancel safety
 /// Dropping the future before the command starts changes nothing. A started command completes, and
 /// a retry with the same key returns its response.
-pub(super) async fn execute(
+pub(super) async fn submit(
     shop: &Shop,
     context: &RequestContext,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
     let key = context.batch_key(command.as_ref());
-    execute_by(shop, context, command, key).await
+    submit_by(shop, context, command, key).await
 }
 
-/// [`execute`], by the leader of the queue of `batch_key` if there is one.
-async fn execute_by(
+/// [`submit`], by the leader of the queue of `batch_key` if there is one.
+async fn submit_by(
     shop: &Shop,
     context: &RequestContext,
     command: Arc<dyn Command>,
@@ -376,27 +374,25 @@ async fn execute_by(
     }
 
     counted(match batch_key {
-        Some(key) => execute_in_queue(shop, context, command, key).await,
-        None => direct::execute(shop, context, command).await,
+        Some(key) => wait_for_batch(shop, context, command, key).await,
+        None => direct::run(shop, context, command).await,
     })
 }
 
 /// Waits in the queue of `key` for the response of its leader. A caller that goes away before the
 /// batch begins leaves a dead entry, which is not executed.
-async fn execute_in_queue(
+async fn wait_for_batch(
     shop: &Shop,
     context: &RequestContext,
     command: Arc<dyn Command>,
     key: LockKey,
 ) -> Result<Execution, Failure> {
-    let replays = &shop.engine.replays;
+    let duplicates = &shop.engine.duplicates;
     let request = command.idempotency();
     // In this process first: a duplicate here costs no round trip and no place in the queue.
-    let in_flight = match shop.engine.in_flight.register(request) {
+    let in_flight = match duplicates.admit(request) {
         Ok(in_flight) => in_flight,
-        Err(rejection) => {
-            return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
-        }
+        Err(rejection) => return duplicates.replay_or(request, rejection.into()).await,
     };
     context.probe().at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
 
@@ -415,7 +411,7 @@ async fn execute_in_queue(
     };
     if !leader::enqueue(shop, &key, entry) {
         let full = Error::Overloaded(format!("too many requests wait for {key}"));
-        return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+        return duplicates.replay_or(request, full.into()).await;
     }
 
     // No response: the leader's task has panicked, perhaps after its write was sent.

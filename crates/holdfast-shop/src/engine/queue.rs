@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::delegation::{AddressedAnswer, Answer, RemoteLease, Reply};
+use super::duplicates::InFlightKey;
 use super::entry::BatchEntry;
-use super::in_flight::InFlightKey;
 use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
 use crate::RequestContext;
 use crate::command::Command;

@@ -4,15 +4,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
 use super::delegation::AddressedAnswer;
+use super::duplicates::{KeyLocks, keeps_lock};
 use super::entry::EntryResult;
 use super::queue::QueueEntry;
-use super::replay::{FULL_QUEUE_LOOKUP_TIMEOUT, LOOKUP_TIMEOUT};
 use crate::Shop;
-use crate::failure::{Error, Failure, Rejection};
-use crate::idempotency::IdempotencyRequest;
+use crate::failure::Failure;
 
 impl QueueEntry {
     /// Responds to a caller in this process, or returns the answer to another replica.
@@ -28,12 +26,12 @@ impl QueueEntry {
 pub(super) struct Responses {
     shop: Shop,
     /// The locks of the commands' idempotency keys, in Redis.
-    key_locks: IdempotencyLocks,
+    key_locks: KeyLocks,
 }
 
 impl Responses {
     pub(super) fn new(shop: &Shop) -> Self {
-        Self { shop: shop.clone(), key_locks: IdempotencyLocks::new(shop.locks.leases()) }
+        Self { shop: shop.clone(), key_locks: KeyLocks::new(&shop.locks, true) }
     }
 
     /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
@@ -44,11 +42,7 @@ impl Responses {
     ) -> Vec<Result<(), Failure>> {
         let missing = entries.iter().filter(|entry| !entry.key_lock_requested);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        // In a Cluster another node may have the item's lock; one Redis that does not respond
-        // rejects every write under its locks.
-        let go_on = self.shop.locks.redis().is_cluster();
-        let mut acquired =
-            acquire_idempotency_locks(&mut self.key_locks, &requests, go_on).await.into_iter();
+        let mut acquired = self.key_locks.acquire(&requests).await.into_iter();
 
         let requested = entries.iter().map(|entry| entry.key_lock_requested);
         requested
@@ -79,18 +73,16 @@ impl Responses {
     /// because the client may use the key again at once.
     pub(super) async fn respond(&mut self, done: Vec<(QueueEntry, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
-            done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
+            done.into_iter().partition(|(_, result)| keeps_lock(result));
         // At once: nothing of theirs is to be released.
         let mut answers = Vec::new();
         for (entry, result) in kept {
-            self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
+            self.key_locks.leave_to_expire(entry.command.idempotency());
             answers.extend(entry.respond(result));
         }
         self.shop.engine.delegation.answer(answers);
 
-        let names: Vec<String> =
-            open.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
-        self.key_locks.release(&names).await;
+        self.key_locks.release(open.iter().map(|(entry, _)| entry.command.idempotency())).await;
         let mut unread = Vec::new();
         let mut answers = Vec::new();
         for (entry, result) in open {
@@ -116,9 +108,8 @@ impl Responses {
     /// Rejects commands that were not executed elsewhere, once their keys are free; replays those
     /// whose key has a record.
     pub(super) async fn release_and_reject(&mut self, rejected: Vec<(QueueEntry, Failure)>) {
-        let names: Vec<String> =
-            rejected.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
-        self.key_locks.release(&names).await;
+        let requests = rejected.iter().map(|(entry, _)| entry.command.idempotency());
+        self.key_locks.release(requests).await;
         self.replay_or_reject(rejected);
     }
 
@@ -128,16 +119,12 @@ impl Responses {
             return;
         }
 
-        let replays = self.shop.engine.replays.clone();
+        let duplicates = self.shop.engine.duplicates.clone();
         let delegation = self.shop.engine.delegation.clone();
         self.shop.tasks.spawn(async move {
             let responses = rejected.into_iter().map(async |(entry, failure)| {
                 let request = entry.command.idempotency();
-                let within = match failure {
-                    Failure::Error(Error::Overloaded(_)) => FULL_QUEUE_LOOKUP_TIMEOUT,
-                    _ => LOOKUP_TIMEOUT,
-                };
-                let result = replays.find_or(request, within, failure).await;
+                let result = duplicates.replay_or(request, failure).await;
                 delegation.answer(entry.respond(result).into_iter().collect());
             });
             join_all(responses).await;
@@ -151,8 +138,9 @@ impl Responses {
         entries: Vec<QueueEntry>,
         within: Duration,
     ) -> Vec<QueueEntry> {
-        let replays = &self.shop.engine.replays;
-        let lookups = entries.iter().map(|entry| replays.find(entry.command.idempotency(), within));
+        let duplicates = &self.shop.engine.duplicates;
+        let lookups =
+            entries.iter().map(|entry| duplicates.find(entry.command.idempotency(), within));
         let found = join_all(lookups).await;
 
         let mut done = Vec::new();
@@ -166,45 +154,5 @@ impl Responses {
         }
         self.respond(done).await;
         rest
-    }
-}
-
-/// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
-///
-/// If `go_on`, a key whose lock cannot be had goes on without: the lock only answers duplicates
-/// sooner. Of two commands with the same key, the second reads the record of the first, or fails to
-/// insert its own.
-pub(super) async fn acquire_idempotency_locks(
-    locks: &mut IdempotencyLocks,
-    requests: &[&IdempotencyRequest],
-    go_on: bool,
-) -> Vec<Result<(), Failure>> {
-    if requests.is_empty() {
-        return Vec::new();
-    }
-    let keys: Vec<(String, String)> =
-        requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
-
-    let mut results = Vec::with_capacity(keys.len());
-    for acquired in locks.acquire(&keys).await {
-        results.push(match acquired {
-            Ok(IdempotencyLockResult::Acquired) => Ok(()),
-            Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight.into()),
-            Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch.into()),
-            Err(_) if go_on => Ok(()),
-            Err(error) => Err(error.into()),
-        });
-    }
-    results
-}
-
-/// Returns whether the idempotency lock is left to expire, because its command was executed now or
-/// has an unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a
-/// place in a batch.
-pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
-    match result {
-        Ok(executed) => !executed.replayed,
-        Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
-        Err(_) => false,
     }
 }

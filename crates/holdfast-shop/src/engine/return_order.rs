@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::prepare::{context_for_items, execute, lab_account, own_order};
+use super::prepare::{context_for_items, lab_account, own_order, submit};
 use crate::command::return_order::{ReturnOrder, ReturnedBy};
 use crate::failure::{Execution, Failure, Rejection};
 use crate::model::Order;
@@ -23,7 +23,7 @@ pub async fn cancel_order(
     let (_, order) = order_to_return(shop, &by, order).await?;
     let context = context_for_items(shop, context, &order.skus()).await?;
     let command = ReturnOrder::new(by, order, None, key);
-    execute(shop, &context, Arc::new(command)).await
+    submit(shop, &context, Arc::new(command)).await
 }
 
 pub async fn refund_order(
@@ -48,7 +48,7 @@ pub async fn refund_order(
         customer
     };
     let command = ReturnOrder::new(by, order, Some(account), key);
-    execute(shop, &context, Arc::new(command)).await
+    submit(shop, &context, Arc::new(command)).await
 }
 
 /// Returns an order and its customer: an admin returns anybody's.

@@ -104,7 +104,7 @@ impl DatabaseSession {
         // A single command: only `batched`, which updates nothing at the read, executes several.
         let update = entries.first().and_then(|entry| entry.command.conditional_update());
         Ok(match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
-            Some(update) => conditional_update::execute_and_read(db, &update, request).await?,
+            Some(update) => conditional_update::update_and_read(db, &update, request).await?,
             None => read::read(db, request).await?,
         })
     }

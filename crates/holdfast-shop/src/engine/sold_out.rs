@@ -8,7 +8,7 @@
 use futures_util::FutureExt as _;
 use moka::sync::Cache;
 
-use super::replay::LOOKUP_TIMEOUT;
+use super::duplicates::LOOKUP_TIMEOUT;
 use crate::Sku;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
-use super::replay::LOOKUP_TIMEOUT;
+use super::duplicates::LOOKUP_TIMEOUT;
 use crate::UserId;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;

@@ -17,7 +17,7 @@ use crate::model::{AdminAction, AdminEntry};
 ///
 /// # Cancel safety
 /// Dropping the future before the commit changes nothing.
-pub async fn execute(
+pub async fn change_once(
     pool: &Pool,
     request: &IdempotencyRequest,
     request_id: Uuid,

@@ -11,7 +11,7 @@ use crate::command::ConditionalUpdate;
 use crate::command::state::{BalanceSnapshot, StockSnapshot};
 use crate::model::ItemNames;
 
-pub async fn execute_and_read(
+pub async fn update_and_read(
     tx: &mut PgConnection,
     update: &ConditionalUpdate,
     request: &ReadRequest,

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::admin::execute;
+use super::admin::change_once;
 use super::units::{self, MAX_UNITS};
 use crate::command::edit_item::ItemFields;
 use crate::command::{MAX_AMOUNT, range};
@@ -61,7 +61,7 @@ pub async fn create(
             "description": item.description,
         }),
     };
-    let creating = execute(&shop.pool, &request, request_id, async |tx| {
+    let creating = change_once(&shop.pool, &request, request_id, async |tx| {
         if !insert(tx, &item, ItemKind::Shop, request_id).await? {
             return Err(item_exists(&item.sku).into());
         }

@@ -96,7 +96,7 @@ fn accept(shop: &Shop, lease: &LeaseId, to: &Address, orders: Vec<ForwardedOrder
 
 fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry, Answer> {
     let command = order.command().ok_or(Answer::Failed)?;
-    let in_flight = shop.engine.in_flight.register(command.idempotency());
+    let in_flight = shop.engine.duplicates.admit(command.idempotency());
     let in_flight = in_flight.map_err(|rejection| Answer::of_rejection(&rejection))?;
 
     let joined_at = Instant::now();

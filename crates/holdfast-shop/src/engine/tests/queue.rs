@@ -14,8 +14,8 @@ use tracing::Span;
 use uuid::Uuid;
 
 use super::super::delegation::Reply;
+use super::super::duplicates::in_flight::InFlightKeys;
 use super::super::entry::EntryResult;
-use super::super::in_flight::InFlightKeys;
 use super::super::queue::{CommandQueues, EnqueueResult, QueueEntry};
 use super::super::queue_limit::{MAX_BATCH_SIZE, MAX_QUEUE_LENGTH};
 use crate::RequestContext;

@@ -10,16 +10,19 @@ use crate::failure::Rejection;
 use crate::idempotency::IdempotencyRequest;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
+pub(in crate::engine) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
 #[derive(Debug)]
-pub(super) struct InFlightKey {
+pub(in crate::engine) struct InFlightKey {
     keys: InFlightKeys,
     id: Uuid,
 }
 
 impl InFlightKeys {
-    pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
+    pub(in crate::engine) fn register(
+        &self,
+        request: &IdempotencyRequest,
+    ) -> Result<InFlightKey, Rejection> {
         let mut all = self.0.lock();
         match all.get(&request.id) {
             None => {

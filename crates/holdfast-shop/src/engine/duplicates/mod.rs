@@ -1,0 +1,69 @@
+//! Duplicates: of all requests with one idempotency key, one is executed, and the others get its
+//! response. Three rings keep them out, the cheapest first:
+//!
+//! 1. [`in_flight`]: the requests of this process.
+//! 2. [`key_locks`]: in Redis, those of all replicas; a duplicate waits for nothing else.
+//! 3. [`records`]: in Postgres, where the write of a command inserts the record of its key. This
+//!    one alone guarantees it; the other two answer sooner.
+//!
+//! The door is [`Duplicates::admit`]. Whoever rejects a request that it admitted, or turned away,
+//! asks [`Duplicates::replay_or`] first: an earlier request may have been executed.
+
+pub(super) mod in_flight;
+mod key_locks;
+mod records;
+
+use std::time::Duration;
+
+use crate::db::Pool;
+use crate::failure::{Component, Error, Execution, Failure, Rejection};
+use crate::idempotency::IdempotencyRequest;
+use crate::store::key_records::Replay;
+use crate::tasks::Tasks;
+pub(super) use in_flight::InFlightKey;
+use in_flight::InFlightKeys;
+pub(super) use key_locks::{KeyLocks, keeps_lock};
+use records::RecordLookup;
+
+pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Timeout of the look-up before a full queue rejects, which must be immediate.
+const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone)]
+pub struct Duplicates {
+    in_flight: InFlightKeys,
+    records: RecordLookup,
+}
+
+impl Duplicates {
+    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        Self { in_flight: InFlightKeys::default(), records: RecordLookup::new(pool, tasks) }
+    }
+
+    /// Admits a request, and keeps its duplicates in this process out until the result is dropped.
+    pub(super) fn admit(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
+        self.in_flight.register(request)
+    }
+
+    /// Returns what was stored for the key, if it is found in that time.
+    pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
+        self.records.find(request, within).await
+    }
+
+    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable.
+    pub(super) async fn replay_or(
+        &self,
+        request: &IdempotencyRequest,
+        failure: Failure,
+    ) -> Result<Execution, Failure> {
+        let within = match &failure {
+            // The look-up would fail too, and the waits would add up.
+            Failure::Error(Error::Unavailable { what: Component::Postgres, .. }) => {
+                return Err(failure);
+            }
+            Failure::Error(Error::Overloaded(_)) => FULL_QUEUE_LOOKUP_TIMEOUT,
+            _ => LOOKUP_TIMEOUT,
+        };
+        self.find(request, within).await.unwrap_or(Err(failure))
+    }
+}
