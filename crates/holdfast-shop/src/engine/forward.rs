@@ -13,12 +13,13 @@ use holdfast_lock::fenced::FENCES_PER_GRANT;
 use holdfast_lock::{Delivery, FencedGuard, LeaseId, LockKey};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::delegation::{Answer, ForwardedOrder, RemoteLease, ms};
+use super::delegation::{ForwardedOrder, RemoteLease, ms};
 use super::duplicates::LOOKUP_TIMEOUT;
 use super::entry::EntryResult;
 use super::locks::AcquiredLocks;
 use super::pace::Pace;
-use super::queue::{ForwardedEntry, LeaderQueue, QueueEntry, TakenEntries};
+use super::queue::{LeaderQueue, QueueEntry, TakenEntries};
+use super::reply::Answer;
 use super::respond::Responses;
 use crate::Shop;
 use crate::failure::{Component, Error};
@@ -49,6 +50,13 @@ pub(super) enum ForwardEnd {
     LeaseMoved,
     /// The holder can't execute all of the commands, or does not answer.
     LeaseNeeded,
+}
+
+/// A command that was forwarded and has no answer yet.
+struct ForwardedEntry {
+    entry: QueueEntry,
+    lease: RemoteLease,
+    sent_at: Instant,
 }
 
 /// The commands of one leader that another replica executes.

@@ -30,6 +30,7 @@ mod prepare;
 mod queue;
 mod queue_limit;
 mod reconcile;
+mod reply;
 mod resolve;
 mod respond;
 mod return_order;

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{Span, debug_span};
 
-use super::delegation::Reply;
 use super::known_items::KnownItem;
 use super::queue::QueueEntry;
+use super::reply::Reply;
 use super::{direct, leader};
 use crate::command::Command;
 use crate::command::edit_item::{EditItem, ItemFields};

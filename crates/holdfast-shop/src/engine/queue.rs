@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::delegation::{AddressedAnswer, Answer, RemoteLease, Reply};
 use super::duplicates::InFlightKey;
 use super::entry::BatchEntry;
 use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
+use super::reply::{AddressedAnswer, Answer, Reply};
 use crate::RequestContext;
 use crate::command::Command;
 use crate::probe::Probe;
@@ -63,14 +63,6 @@ impl QueueEntry {
     pub(super) fn entry(&self) -> BatchEntry<'_> {
         BatchEntry { command: self.command.as_ref(), context: &self.context, stage: &self.stage }
     }
-}
-
-/// A command that was forwarded and has no answer yet.
-#[derive(Debug)]
-pub(super) struct ForwardedEntry {
-    pub entry: QueueEntry,
-    pub lease: RemoteLease,
-    pub sent_at: Instant,
 }
 
 /// The queues of all keys. A key has a queue while a leader serves it. Cheap to clone.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::delegation::AddressedAnswer;
 use super::duplicates::{KeyLocks, keeps_lock};
 use super::entry::EntryResult;
 use super::queue::QueueEntry;
+use super::reply::AddressedAnswer;
 use crate::Shop;
 use crate::failure::Failure;
 

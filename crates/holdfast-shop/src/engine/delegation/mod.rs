@@ -26,14 +26,15 @@ use tracing::Span;
 use uuid::Uuid;
 
 use super::queue::QueueEntry;
+use super::reply::{Address, Answer, Reply};
 use crate::command::Command as _;
 use crate::strategy::batched;
 use crate::{RequestContext, Shop};
 use holdfast_base::log_limit;
-pub(super) use message::{Answer, ForwardedOrder, ms};
+pub(super) use message::{ForwardedOrder, ms};
 use message::{MAILBOX, Message, Seal};
-use outbox::{Address, Running};
-pub(super) use outbox::{AddressedAnswer, Delegation, RemoteLease, Reply};
+use outbox::Running;
+pub(super) use outbox::{Delegation, RemoteLease};
 
 /// Starts to forward commands, and to execute those of other replicas, until the process ends.
 /// `key` is that of the messages, which the replicas of a shop share.

@@ -10,12 +10,11 @@ use holdfast_lock::{Delivery, InboxState, LeaseId, LockKey, Locks};
 use moka::future::Cache;
 use moka::sync;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::message::{Answer, ForwardedOrder, MAILBOX, Message, Seal};
-use crate::engine::entry::EntryResult;
+use super::message::{ForwardedOrder, MAILBOX, Message, Seal};
 use crate::engine::queue::QueueEntry;
+use crate::engine::reply::{Address, AddressedAnswer, Answer};
 use crate::failure::Error;
 use crate::tasks::Tasks;
 
@@ -81,9 +80,6 @@ struct SharedDelegation {
     outbox: Outbox,
 }
 
-/// The process that waits for answers, and the key of its queue.
-pub(in crate::engine) type Address = (Arc<str>, LockKey);
-
 #[derive(Debug)]
 pub(super) struct Running {
     pub locks: Locks,
@@ -107,52 +103,6 @@ impl Default for Delegation {
                 .build(),
             outbox: Mutex::default(),
         }))
-    }
-}
-
-/// An answer that is to be sent: where, and the number of its command.
-pub(in crate::engine) type AddressedAnswer = (Address, u64, Answer);
-
-/// The way of a result: to the caller in this process, or to the replica that sent the command.
-#[derive(Debug)]
-pub(in crate::engine) enum Reply {
-    Caller(oneshot::Sender<EntryResult>),
-    Replica { to: Address, number: u64 },
-}
-
-impl Reply {
-    /// Sends the result to a caller. Returns it if it is for another replica: several of them
-    /// share a message ([`Delegation::answer`]).
-    #[must_use]
-    pub fn send(self, result: EntryResult) -> Option<AddressedAnswer> {
-        match self {
-            Reply::Caller(caller) => {
-                let _ = caller.send(result);
-                None
-            }
-            Reply::Replica { to, number } => Some((to, number, Answer::of(result))),
-        }
-    }
-
-    /// Returns whether nobody waits for the result.
-    pub fn is_closed(&self) -> bool {
-        match self {
-            Reply::Caller(caller) => caller.is_closed(),
-            // The command may be all that its sender waits for.
-            Reply::Replica { .. } => false,
-        }
-    }
-
-    /// Addresses an answer to a command of another replica.
-    pub fn addressed(self, answer: Answer) -> Option<AddressedAnswer> {
-        match self {
-            Reply::Caller(_) => None,
-            Reply::Replica { to, number } => Some((to, number, answer)),
-        }
-    }
-
-    pub fn is_to_replica(&self) -> bool {
-        matches!(self, Reply::Replica { .. })
     }
 }
 

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use super::super::delegation::Reply;
 use super::super::duplicates::in_flight::InFlightKeys;
 use super::super::entry::EntryResult;
 use super::super::queue::{CommandQueues, EnqueueResult, QueueEntry};
 use super::super::queue_limit::{MAX_BATCH_SIZE, MAX_QUEUE_LENGTH};
+use super::super::reply::Reply;
 use crate::RequestContext;
 use crate::command::Command;
 use crate::command::place_order::PlaceOrder;

@@ -1,0 +1,173 @@
+//! Where the result of a command goes: to its caller in this process, or as an [`Answer`] to the
+//! replica that sent the command.
+
+use std::sync::Arc;
+
+use holdfast_lock::LockKey;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::entry::EntryResult;
+use crate::OrderId;
+use crate::command::SingleOrder;
+use crate::failure::{Component, Error, Execution, Failure, Rejection, StoredResponse};
+
+/// The process that waits for answers, and the key of its queue.
+pub(super) type Address = (Arc<str>, LockKey);
+
+/// An answer that is to be sent: where, and the number of its command.
+pub(super) type AddressedAnswer = (Address, u64, Answer);
+
+/// The way of a result: to the caller in this process, or to the replica that sent the command.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Caller(oneshot::Sender<EntryResult>),
+    Replica { to: Address, number: u64 },
+}
+
+impl Reply {
+    /// Sends the result to a caller. Returns it if it is for another replica: several of them
+    /// share a message.
+    #[must_use]
+    pub fn send(self, result: EntryResult) -> Option<AddressedAnswer> {
+        match self {
+            Reply::Caller(caller) => {
+                let _ = caller.send(result);
+                None
+            }
+            Reply::Replica { to, number } => Some((to, number, Answer::of(result))),
+        }
+    }
+
+    /// Returns whether nobody waits for the result.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Reply::Caller(caller) => caller.is_closed(),
+            // The command may be all that its sender waits for.
+            Reply::Replica { .. } => false,
+        }
+    }
+
+    /// Addresses an answer to a command of another replica.
+    pub fn addressed(self, answer: Answer) -> Option<AddressedAnswer> {
+        match self {
+            Reply::Caller(_) => None,
+            Reply::Replica { to, number } => Some((to, number, answer)),
+        }
+    }
+
+    pub fn is_to_replica(&self) -> bool {
+        matches!(self, Reply::Replica { .. })
+    }
+}
+
+/// What became of a forwarded command. Nothing was or will be written for it, except by
+/// [`Answer::Executed`], and by [`Answer::Unavailable`] if it says so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Executed {
+        status: u16,
+        body: String,
+        replayed: bool,
+    },
+    SoldOut {
+        available: i64,
+    },
+    PriceChanged {
+        total_cents: i64,
+    },
+    LimitReached {
+        limit: i64,
+        already: i64,
+    },
+    KeyInFlight,
+    KeyMismatch,
+    KeyUsed {
+        order: Option<Uuid>,
+    },
+    /// Postgres is unavailable, or Redis.
+    Unavailable {
+        is_postgres: bool,
+        cause: String,
+        outcome_unknown: bool,
+    },
+    Overloaded,
+    /// Not begun, because the lease has ended or is not that of a leader.
+    LeaseEnded,
+    /// It failed in another way: the sender executes it, and sees for itself.
+    Failed,
+}
+
+impl Answer {
+    pub fn of(result: EntryResult) -> Self {
+        match result {
+            Ok(Execution { response: StoredResponse { status, body }, replayed, .. }) => {
+                match String::from_utf8(body) {
+                    Ok(body) => Answer::Executed { status, body, replayed },
+                    // The sender reads the record of its key.
+                    Err(_) => Answer::Failed,
+                }
+            }
+            Err(Failure::Rejected(rejection)) => Self::of_rejection(&rejection),
+            Err(Failure::Error(Error::Unavailable { what, cause, outcome_unknown })) => {
+                let is_postgres = what == Component::Postgres;
+                Answer::Unavailable { is_postgres, cause, outcome_unknown }
+            }
+            Err(Failure::Error(Error::Overloaded(_))) => Answer::Overloaded,
+            Err(Failure::Error(_)) => Answer::Failed,
+        }
+    }
+
+    pub fn of_rejection(rejection: &Rejection) -> Self {
+        match rejection {
+            Rejection::SoldOut { available, .. } => Answer::SoldOut { available: *available },
+            Rejection::PriceChanged { total_cents, .. } => {
+                Answer::PriceChanged { total_cents: *total_cents }
+            }
+            Rejection::LimitReached { limit, already, .. } => {
+                Answer::LimitReached { limit: *limit, already: *already }
+            }
+            Rejection::KeyInFlight => Answer::KeyInFlight,
+            Rejection::KeyMismatch => Answer::KeyMismatch,
+            Rejection::KeyUsed { order_id } => Answer::KeyUsed { order: order_id.map(|id| id.0) },
+            _ => Answer::Failed,
+        }
+    }
+
+    /// Returns the result of the command, executed by the replica of that name. `None` if the
+    /// sender still has to execute it.
+    pub fn result(self, order: SingleOrder<'_>, replica: &str) -> Option<EntryResult> {
+        let (sku, requested) = (order.sku.clone(), order.quantity);
+        Some(match self {
+            Answer::Executed { status, body, replayed } => {
+                let response = StoredResponse { status, body: body.into_bytes() };
+                Ok(Execution { response, replayed, executed_by: Some(replica.into()) })
+            }
+            Answer::SoldOut { available } => {
+                Err(Rejection::SoldOut { sku, requested, available }.into())
+            }
+            Answer::PriceChanged { total_cents } => {
+                // Without an expectation the sender asked for something else: it executes it.
+                let expected_total_cents = order.expected_total_cents?;
+                Err(Rejection::PriceChanged { expected_total_cents, total_cents }.into())
+            }
+            Answer::LimitReached { limit, already } => {
+                Err(Rejection::LimitReached { sku, limit, already, requested }.into())
+            }
+            Answer::KeyInFlight => Err(Rejection::KeyInFlight.into()),
+            Answer::KeyMismatch => Err(Rejection::KeyMismatch.into()),
+            Answer::KeyUsed { order } => {
+                Err(Rejection::KeyUsed { order_id: order.map(OrderId) }.into())
+            }
+            Answer::Unavailable { is_postgres, cause, outcome_unknown } => {
+                let what = if is_postgres { Component::Postgres } else { Component::Redis };
+                Err(Error::Unavailable { what, cause, outcome_unknown }.into())
+            }
+            Answer::Overloaded => {
+                Err(Error::Overloaded(format!("too many requests wait for {sku}")).into())
+            }
+            Answer::LeaseEnded | Answer::Failed => return None,
+        })
+    }
+}
