@@ -9,12 +9,12 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
-use super::batch;
-use super::batch_entries::Batch;
 use super::duplicates::{InFlightKey, KeyLocks, LOOKUP_TIMEOUT, keeps_lock};
-use super::entry::BatchEntry;
-use super::locks::{AcquiredLocks, LockState};
 use crate::command::Command;
+use crate::engine::batch;
+use crate::engine::batch::entries::Batch;
+use crate::engine::batch::entry::BatchEntry;
+use crate::engine::lease::locks::{AcquiredLocks, LockState};
 use crate::failure::{Component, Error, Execution, Failure};
 use crate::{RequestContext, Shop};
 

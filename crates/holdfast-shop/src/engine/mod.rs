@@ -1,5 +1,9 @@
 //! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
 //!
+//! An order goes down from [`intake`] past its [`duplicates`] to the [`queue`] of its item, whose
+//! [`leader`] gets the [`lease`], decides a [`batch`] under it, has it written by [`commit`], and
+//! sends the [`reply`]. A single command is executed [`direct`]ly.
+//!
 //! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
 //! waits for its locks, and before every rejection ([`duplicates`]).
 //!
@@ -8,68 +12,46 @@
 //! decision and write, a bounded number of times.
 
 mod batch;
-mod batch_entries;
-mod begin;
-mod decide;
-mod deduction;
+mod commit;
 pub mod delegation;
 mod direct;
 pub mod duplicates;
-mod entry;
-mod forward;
-mod group_commit;
-mod kept_row;
-mod known_items;
+mod intake;
 mod leader;
-mod leader_batch;
 mod lease;
-mod locks;
-mod pace;
-mod points;
-mod prepare;
+mod pre_deduct;
 mod queue;
-mod queue_limit;
-mod reconcile;
 mod reply;
-mod resolve;
-mod respond;
-mod return_order;
-mod session;
-mod settler;
-mod sold_out;
-#[cfg(test)]
-mod tests;
-mod unpaid;
 
 use crate::UserId;
 use crate::db::Pool;
 use crate::tasks::Tasks;
+use commit::GroupCommit;
 use delegation::Delegation;
 use duplicates::Duplicates;
-use group_commit::GroupCommit;
 use holdfast_base::metrics::MetricDefinition;
-use known_items::KnownItems;
-use moka::future::Cache;
-pub use prepare::{
+use intake::known_items::KnownItems;
+pub use intake::return_order::{cancel_order, refund_order};
+use intake::sold_out::SoldOutCache;
+use intake::unpaid::UnpaidOrders;
+pub use intake::{
     edit_item, expire_orders, noop_order, pay_order, place_order, restock, set_limit, top_up,
 };
+use moka::future::Cache;
+pub use pre_deduct::reconcile::{Reconciliation, reconcile};
+use pre_deduct::settler::Settler;
 use queue::CommandQueues;
-pub use reconcile::{Reconciliation, reconcile};
-pub use return_order::{cancel_order, refund_order};
-use settler::Settler;
-use sold_out::SoldOutCache;
-use unpaid::UnpaidOrders;
 
 /// The metrics that the engine records.
 pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
     let all = [
         batch::METRICS,
-        forward::METRICS,
-        group_commit::METRICS,
-        kept_row::METRICS,
+        batch::kept_row::METRICS,
+        commit::METRICS,
+        intake::METRICS,
         leader::METRICS,
-        locks::METRICS,
-        prepare::METRICS,
+        lease::forward::METRICS,
+        lease::locks::METRICS,
     ];
     all.into_iter().flatten()
 }

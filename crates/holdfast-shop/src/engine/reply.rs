@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::entry::EntryResult;
 use crate::OrderId;
 use crate::command::SingleOrder;
+use crate::engine::batch::entry::EntryResult;
 use crate::failure::{Component, Error, Execution, Failure, Rejection, StoredResponse};
 
 /// The process that waits for answers, and the key of its queue.

@@ -3,7 +3,7 @@
 
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
-use crate::engine::entry::EntryResult;
+use crate::engine::batch::entry::EntryResult;
 use crate::failure::{Error, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::ShopLocks;

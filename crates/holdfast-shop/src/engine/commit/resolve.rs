@@ -1,0 +1,104 @@
+//! Resolves an unknown outcome: a write was sent, and its result did not arrive.
+//!
+//! A lookup of the keys alone does not resolve it, because bytes in flight may reach Postgres later
+//! and commit. So the guard is invalidated first: the version of one row that the write requires is
+//! raised. This waits for a running write, and a later one matches no row. An explicit transaction
+//! has locked that row, so it has ended by then. Finally, a separate statement looks up the keys.
+//!
+//! Tests: `tests/model/unknown.rs` explores all interleavings.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::db::Pool;
+use crate::engine::batch::entry::EntryResult;
+use crate::engine::lease::locks::LockState;
+use crate::failure::{Component, Error, Execution, Failure};
+use crate::store::BatchWrite;
+use crate::store::key_records::{self, Replay};
+
+/// Timeout of a resolution. Write and resolution together take less than a request may.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the replay of each command's key. A key without a record was not executed, and this
+/// write will never execute it, unless it is one of `pre-deduct`.
+async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>, Error> {
+    let mut connection = pool.acquire().await?;
+    let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
+    let resolved = async {
+        // First: a look-up before it could miss a write that arrives afterwards. Nothing can be
+        // raised of an order that requires no row.
+        if !write.deducted {
+            write.invalidate(&mut connection).await?;
+        }
+        Ok(key_records::look_up(&mut connection, &keys).await?)
+    };
+
+    match timeout(RESOLVE_TIMEOUT, resolved).await {
+        Ok(resolved) => resolved,
+        Err(_) => {
+            // A statement is in flight on it.
+            connection.close_on_drop(true);
+            Err(Error::postgres_timeout())
+        }
+    }
+}
+
+/// Resolves the outcome of a write, and returns the results; `results` are those of a write that is
+/// done. A rejection stands if all changes are written, because it was decided on the state that
+/// they left; otherwise it becomes `error`.
+pub async fn resolve_outcome(
+    pool: &Pool,
+    error: Error,
+    write: &BatchWrite,
+    mut results: Vec<EntryResult>,
+) -> (Vec<EntryResult>, LockState) {
+    tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
+    let replays = match resolve(pool, write).await {
+        Ok(replays) => replays,
+        Err(outage) => {
+            // A late write whose guard is a version matches no row once another holder has written,
+            // and that holder's write matches none after it.
+            let state = if write.rows.require_versions() {
+                LockState::HeldInOutage(outage)
+            } else {
+                LockState::LeaveToExpire(outage)
+            };
+            return (unknown_outcome(&error, results), state);
+        }
+    };
+
+    let written = replays.iter().all(Option::is_some);
+    for (command, replay) in write.commands.iter().zip(replays) {
+        results[command.position] = match replay {
+            // What was written now, or else a duplicate's under a lease of another replica.
+            Some(replay) => replay.map(|executed| {
+                let replayed = executed.response != command.response;
+                Execution { replayed, ..executed }
+            }),
+            // It may still arrive.
+            None if write.deducted => return (unknown_outcome(&error, results), LockState::Held),
+            None => Err(error.clone().into()),
+        };
+    }
+
+    for result in &mut results {
+        if !written && matches!(result, Err(Failure::Rejected(_))) {
+            *result = Err(error.clone().into());
+        }
+    }
+    (results, LockState::Held)
+}
+
+fn unknown_outcome(error: &Error, mut results: Vec<EntryResult>) -> Vec<EntryResult> {
+    let cause = error.to_string();
+    let unknown = Error::Unavailable { what: Component::Postgres, cause, outcome_unknown: true };
+    for result in &mut results {
+        // A replay was read before the write, which cannot change it.
+        if !matches!(result, Ok(Execution { replayed: true, .. })) {
+            *result = Err(unknown.clone().into());
+        }
+    }
+    results
+}

@@ -1,0 +1,68 @@
+//! Cancels and refunds an order, on behalf of its customer or of an admin: the same command under
+//! the same locks, so that units and money return once, whoever comes first.
+//! Tests: `tests/it/keeper_returns.rs`.
+
+use std::sync::Arc;
+
+use super::{context_for_items, lab_account, own_order, submit};
+use crate::command::return_order::{ReturnOrder, ReturnedBy};
+use crate::failure::{Execution, Failure, Rejection};
+use crate::model::Order;
+use crate::query::order_search;
+use crate::strategy::Family;
+use crate::{IdempotencyKey, OrderId, RequestContext, Shop, UserId};
+use holdfast_base::messages::message;
+
+pub async fn cancel_order(
+    shop: &Shop,
+    context: &RequestContext,
+    by: ReturnedBy,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
+    let (_, order) = order_to_return(shop, &by, order).await?;
+    let context = context_for_items(shop, context, &order.skus()).await?;
+    let command = ReturnOrder::new(by, order, None, key);
+    submit(shop, &context, Arc::new(command)).await
+}
+
+pub async fn refund_order(
+    shop: &Shop,
+    context: &RequestContext,
+    by: ReturnedBy,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
+    let (customer, order) = order_to_return(shop, &by, order).await?;
+    let context = context_for_items(shop, context, &order.skus()).await?;
+    if context.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
+        // The row lock on the account, beside payments that exclude each other elsewhere.
+        let why = message!("problem-refund-in-units", strategy = shop.strategy.name);
+        return Err(Rejection::Forbidden(why).into());
+    }
+    let account = if context.in_lab {
+        // The account that pays for lab items, even if the payment is still to come: lab money must
+        // not reach the shop.
+        lab_account(shop, customer).await?
+    } else {
+        customer
+    };
+    let command = ReturnOrder::new(by, order, Some(account), key);
+    submit(shop, &context, Arc::new(command)).await
+}
+
+/// Returns an order and its customer: an admin returns anybody's.
+async fn order_to_return(
+    shop: &Shop,
+    by: &ReturnedBy,
+    order: OrderId,
+) -> Result<(UserId, Order), Failure> {
+    let customer = match by {
+        ReturnedBy::Customer(user) => *user,
+        ReturnedBy::Admin(..) => {
+            let owner = order_search::owner(shop, order).await?;
+            owner.ok_or_else(|| Rejection::no_order(order))?.0
+        }
+    };
+    Ok((customer, own_order(shop, customer, order).await?))
+}

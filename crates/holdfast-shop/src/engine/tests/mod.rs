@@ -1,3 +1,0 @@
-//! The engine's queues, without a server.
-
-mod queue;
