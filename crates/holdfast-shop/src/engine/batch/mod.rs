@@ -319,7 +319,7 @@ async fn write_and_commit(
     results: Vec<EntryResult>,
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let batches = [&*write];
-    let writing = group_commit::write_batches(session.connection(), &batches);
+    let writing = commit::write_batches(session.connection(), &batches);
     match batch.in_time(writing).await? {
         Ok(WriteResult::Done) => {}
         Ok(WriteResult::RowChanged) => {

@@ -2,12 +2,12 @@
 //! item, checks whether the request is admitted, and executes the command: in the queue of its key,
 //! or directly. Errors and cancel safety are those of [`submit`].
 
+pub mod admission;
 pub mod known_items;
 pub mod return_order;
 pub mod sold_out;
 pub mod unpaid;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -29,19 +29,15 @@ use crate::engine::queue::QueueEntry;
 use crate::engine::reply::Reply;
 use crate::engine::{direct, leader};
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
-use crate::model::{ItemKind, Order, RequestedLine};
+use crate::model::RequestedLine;
 use crate::probe::{Point, ProbedValue};
-use crate::query::orders;
-use crate::store::accounts::{LAB_CENTS, open_lab_account};
-use crate::strategy::units;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestContext, Shop, Sku, UserId};
-use holdfast_base::messages::message;
+use admission::{
+    admit_order, context_for_items, context_for_whole_item, context_in_units, lab_account,
+    own_order,
+};
 use holdfast_base::metrics::define_metrics;
-use known_items::KnownItem;
 
-/// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
-/// write, in one statement, which has a timeout.
-const MAX_UNITS_PER_ORDER: i64 = 1_000;
 /// Orders in units that expire in one transaction: 5,000 units at most.
 const MAX_EXPIRED_IN_UNITS: usize = 5;
 
@@ -82,30 +78,6 @@ pub async fn place_order(
         cache.record(sku, *available);
     }
     result
-}
-
-async fn admit_order<'a>(
-    shop: &Shop,
-    context: &'a RequestContext,
-    command: &PlaceOrder,
-) -> Result<Cow<'a, RequestContext>, Failure> {
-    let named = context.strategy;
-    let context = context_for_items(shop, context, &command.reads().items).await?;
-    if context.strategy.is_for_units() {
-        if !named.is_for_units() {
-            // Not silently: what it promises of a sale is less than what others promise.
-            return Err(Rejection::Forbidden(message!("problem-sold-in-units")).into());
-        }
-        if command.units() > MAX_UNITS_PER_ORDER {
-            let why = message!("problem-too-many-units", most = MAX_UNITS_PER_ORDER);
-            return Err(Rejection::invalid("lines", why).into());
-        }
-    }
-    if let Some(max) = shop.max_unpaid_orders {
-        let window = context.payment_window.max(shop.payment_window);
-        shop.engine.unpaid.admit(command.idempotency().user, max, window).await?;
-    }
-    Ok(context)
 }
 
 /// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
@@ -251,96 +223,6 @@ pub async fn expire_orders(
         }
     }
     Ok(expired)
-}
-
-/// Returns the user's lab account, which is opened at the first payment in the lab.
-pub async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
-    let opening = open_lab_account(&shop.pool, user, LAB_CENTS);
-    // Payments of a user that come together wait for one opening.
-    let opened = shop.engine.lab_accounts.try_get_with(user, opening).await;
-    opened.map_err(|error| Error::clone(&error))?;
-    Ok(user.lab_account())
-}
-
-pub async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
-    let found = orders::order(shop, user, order).await?;
-    found.ok_or_else(|| Rejection::no_order(order).into())
-}
-
-/// Returns the context of a request on these items. Rejects an unknown item, items of both the lab
-/// and the shop, items of which only some are in units and, unless all are the lab's, options that
-/// could lose sales or money, keep units too long, or are not the user's to set.
-pub async fn context_for_items<'a>(
-    shop: &Shop,
-    context: &'a RequestContext,
-    skus: &[Sku],
-) -> Result<Cow<'a, RequestContext>, Failure> {
-    let items = shop.engine.known_items.find(skus).await?;
-    if items.iter().any(|item| item.in_units) {
-        // The strategy locks units of all of its items, or of none.
-        if let Some(whole) = first(skus, &items, |item| !item.in_units) {
-            let why = message!("problem-partly-in-units", sku = whole);
-            return Err(Rejection::invalid("lines", why).into());
-        }
-        return Ok(Cow::Owned(RequestContext { in_lab: true, ..context_in_units(context) }));
-    }
-    if context.strategy.is_for_units() {
-        return Err(Rejection::Forbidden(message!("problem-not-in-units")).into());
-    }
-    let Some(own) = first(skus, &items, |item| item.kind == ItemKind::Shop) else {
-        return Ok(Cow::Owned(RequestContext { in_lab: true, ..context.clone() }));
-    };
-
-    // One account, one share of the connections and one set of options apply to an order.
-    if let Some(lab) = first(skus, &items, |item| item.kind == ItemKind::Lab) {
-        let why = message!("problem-lab-and-shop", lab, own);
-        return Err(Rejection::invalid("lines", why).into());
-    }
-    check_context(shop, context, own)?;
-    Ok(Cow::Borrowed(context))
-}
-
-fn first<'a>(
-    skus: &'a [Sku],
-    items: &[KnownItem],
-    is_wanted: impl Fn(&KnownItem) -> bool,
-) -> Option<&'a Sku> {
-    items.iter().position(is_wanted).map(|at| &skus[at])
-}
-
-/// Returns the context of a command on items in units: whatever locks elsewhere, their rows are
-/// those of the units.
-fn context_in_units(context: &RequestContext) -> RequestContext {
-    RequestContext { strategy: &units::STRATEGY, ..context.clone() }
-}
-
-/// [`context_for_items`] of a command that changes an item's own row. Rejects items in units, whose
-/// row nobody locks.
-pub async fn context_for_whole_item<'a>(
-    shop: &Shop,
-    context: &'a RequestContext,
-    skus: &[Sku],
-) -> Result<Cow<'a, RequestContext>, Failure> {
-    let context = context_for_items(shop, context, skus).await?;
-    if context.strategy.is_for_units() {
-        return Err(Rejection::Forbidden(message!("problem-units-kept")).into());
-    }
-    Ok(context)
-}
-
-fn check_context(shop: &Shop, context: &RequestContext, sku: &Sku) -> Result<(), Rejection> {
-    let why = if context.lab.as_ref().is_some_and(|lab| lab.lab_items_only) {
-        message!("problem-kept-headers")
-    } else if !context.strategy.is_safe_beside(shop.strategy) || context.ttl.is_some() {
-        let (strategy, beside) = (context.strategy.name, shop.strategy.name);
-        message!("problem-kept-strategy", strategy, beside)
-    } else if context.payment_window > shop.payment_window {
-        message!("problem-kept-window", max_ms = shop.payment_window.as_millis())
-    } else {
-        return Ok(());
-    };
-
-    Err(Rejection::Forbidden(message!("problem-kept-to-lab", sku, why = why)))
 }
 
 async fn replay_or(

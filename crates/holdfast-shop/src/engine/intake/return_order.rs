@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{context_for_items, lab_account, own_order, submit};
+use super::admission::{context_for_items, lab_account, own_order};
+use super::submit;
 use crate::command::return_order::{ReturnOrder, ReturnedBy};
 use crate::failure::{Execution, Failure, Rejection};
 use crate::model::Order;

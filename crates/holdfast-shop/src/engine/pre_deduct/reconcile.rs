@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::command::return_order::ReturnedBy;
-use crate::engine::intake::context_for_whole_item;
+use crate::engine::intake::admission::context_for_whole_item;
 use crate::engine::intake::return_order::{cancel_order, refund_order};
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::counter::StockCounter;
