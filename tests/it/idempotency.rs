@@ -263,20 +263,14 @@ const STORED: &str = r#"{"stored":true}"#;
 
 /// Stores the record of a key as earlier builds did, for `content`, their text of the parsed
 /// request.
-async fn store_key(
-    shop: &Shop,
-    user: &str,
-    (method, path): (&str, &str),
-    key: &str,
-    content: &str,
-) {
+async fn store_key(shop: &Shop, user: &str, path: &str, key: &str, content: &str) {
     let store = "insert into idempotency
                (id, user_id, method, path, key, fingerprint, status, body)
         select encode(substring(sha256(convert_to(
-                   id || ' ' || $2 || ' ' || $3 || ' ' || $4, 'UTF8')) from 1 for 16), 'hex')::uuid,
-               id, $2, $3, $4, sha256(convert_to($5, 'UTF8')), 200, convert_to($6, 'UTF8')
+                   id || ' POST ' || $2 || ' ' || $3, 'UTF8')) from 1 for 16), 'hex')::uuid,
+               id, 'POST', $2, $3, sha256(convert_to($4, 'UTF8')), 200, convert_to($5, 'UTF8')
           from users where name = $1";
-    let store = sqlx::query(store).bind(user).bind(method).bind(path).bind(key).bind(content);
+    let store = sqlx::query(store).bind(user).bind(path).bind(key).bind(content);
     let stored = store.bind(STORED).execute(&shop.pool).await.unwrap();
     assert_eq!(stored.rows_affected(), 1);
 }
@@ -303,7 +297,7 @@ async fn keys_of_earlier_builds_replay() {
         ("admin", end_sessions.to_owned(), admin.post(end_sessions), ""),
     ] {
         let key = fresh_key();
-        store_key(&shop, user, ("POST", &path), &key, content).await;
+        store_key(&shop, user, &path, &key, content).await;
         let reply = call.key(&key).await;
         assert!(reply.status == 200 && reply.is_replayed(), "{path}: {}", reply.text());
         assert_eq!(reply.text(), STORED, "{path}");

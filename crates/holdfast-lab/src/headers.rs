@@ -126,6 +126,9 @@ impl LabHeaders {
             }
         }
 
+        let wait = self.wait(context.strategy)?;
+        let queue = self.queue_options()?;
+        let retry = self.number(RETRY_MS, RETRY_RANGE_MS)?.map(Duration::from_millis);
         context.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
         if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
             context.payment_window = Duration::from_millis(period_ms);
@@ -133,9 +136,9 @@ impl LabHeaders {
 
         let owner = caller.map(|caller| caller.id);
         let lab = LabOptions {
-            wait: self.wait(context.strategy)?,
-            retry: self.number(RETRY_MS, RETRY_RANGE_MS)?.map(Duration::from_millis),
-            queue: self.queue_options()?,
+            wait,
+            retry,
+            queue,
             probe: self.probe(replica, board, &context, owner)?,
             lab_items_only: caller.is_none_or(|caller| !caller.admin),
         };

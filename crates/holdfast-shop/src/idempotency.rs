@@ -135,27 +135,63 @@ mod tests {
     const USER: UserId = UserId(Uuid::from_u128(0x018f_2f6e_0000_7000_8000_0000_0000_0001));
     const ORDER: OrderId = OrderId(Uuid::from_u128(0x018f_2f6e_0000_7000_8000_0000_0000_0002));
 
-    /// As computed when the first keys were stored.
+    /// As when the first keys were stored; replicas of two builds agree on the lock's name.
     #[test]
-    fn record_ids_stay_as_they_were() {
+    fn record_ids_and_lock_names_stay_as_they_were() {
         let sku = || Sku::try_from("tea".to_owned()).unwrap();
         let alice = || "alice".to_owned();
         let key = IdempotencyKey::try_from("0123456789abcdef".to_owned()).unwrap();
-        for (operation, id) in [
-            (Operation::PlaceOrder, "e85227c4-90f6-4247-fb6a-0b68bd6c681f"),
-            (Operation::PayOrder(ORDER), "fbf06942-84d5-681f-b24b-ca040ecdadc1"),
-            (Operation::CancelOrder(ORDER), "49ba1465-ab9d-8242-a149-d9bb9ecf6861"),
-            (Operation::RefundOrder(ORDER), "216c9d67-d4e5-d7eb-1d05-4861853afc30"),
-            (Operation::TopUp, "13fdffa5-cef6-93fe-c07b-9ba33beadcf2"),
-            (Operation::CreateItem, "d9c3e6b6-723d-dc24-b4b4-8def9aee7fcc"),
-            (Operation::EditItem(sku()), "3385a3c3-341c-39f2-eeda-5da1246a46bd"),
-            (Operation::SetLimit(sku()), "14c3c77d-ef35-5d42-f0db-8d1d6eb6bad5"),
-            (Operation::Restock(sku()), "19a54412-5177-a45b-0263-a29bea1e323d"),
-            (Operation::DisableUser(alice()), "9ce097b5-9167-0738-6933-b6b057e3aaf6"),
-            (Operation::EndSessions(alice()), "18e7b0fa-77a5-3081-830a-78fb0905ab24"),
-            (Operation::SetPassword(alice()), "383c1c52-69f8-d52d-ff66-51e6ee732d53"),
+        for (operation, id, of_path) in [
+            (Operation::PlaceOrder, "e85227c4-90f6-4247-fb6a-0b68bd6c681f", ""),
+            (
+                Operation::PayOrder(ORDER),
+                "fbf06942-84d5-681f-b24b-ca040ecdadc1",
+                ":/api/orders/ORDER/pay",
+            ),
+            (
+                Operation::CancelOrder(ORDER),
+                "49ba1465-ab9d-8242-a149-d9bb9ecf6861",
+                ":/api/orders/ORDER/cancel",
+            ),
+            (
+                Operation::RefundOrder(ORDER),
+                "216c9d67-d4e5-d7eb-1d05-4861853afc30",
+                ":/api/orders/ORDER/refund",
+            ),
+            (Operation::TopUp, "13fdffa5-cef6-93fe-c07b-9ba33beadcf2", ":/api/me/top-ups"),
+            (Operation::CreateItem, "d9c3e6b6-723d-dc24-b4b4-8def9aee7fcc", ":/api/items"),
+            (Operation::EditItem(sku()), "3385a3c3-341c-39f2-eeda-5da1246a46bd", ":/api/items/tea"),
+            (
+                Operation::SetLimit(sku()),
+                "14c3c77d-ef35-5d42-f0db-8d1d6eb6bad5",
+                ":/api/items/tea/limit",
+            ),
+            (
+                Operation::Restock(sku()),
+                "19a54412-5177-a45b-0263-a29bea1e323d",
+                ":/api/items/tea/stock",
+            ),
+            (
+                Operation::DisableUser(alice()),
+                "9ce097b5-9167-0738-6933-b6b057e3aaf6",
+                ":/api/admin/users/alice",
+            ),
+            (
+                Operation::EndSessions(alice()),
+                "18e7b0fa-77a5-3081-830a-78fb0905ab24",
+                ":/api/admin/users/alice/end-sessions",
+            ),
+            (
+                Operation::SetPassword(alice()),
+                "383c1c52-69f8-d52d-ff66-51e6ee732d53",
+                ":/api/admin/users/alice/password",
+            ),
         ] {
-            assert_eq!(operation.record_id(USER, &key).to_string(), id, "{operation:?}");
+            let request = IdempotencyRequest::new(USER, operation, Some(key.clone()), "");
+            assert_eq!(request.id.to_string(), id, "{:?}", request.operation);
+            let of_path = of_path.replace("ORDER", &ORDER.to_string());
+            let name = format!("{{{}:{}}}{of_path}", USER.0, key.as_str());
+            assert_eq!(request.lock_name(), name);
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod store;
 pub mod context;
 pub mod engine;
 pub mod query;
+mod request;
 
 pub mod audit;
 pub mod baskets;

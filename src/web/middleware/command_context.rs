@@ -61,7 +61,7 @@ pub fn lab_context(request: &HttpRequest) -> Result<RequestContext, Problem> {
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
     let context = lab_headers
-        .context(&state.shop, &state.replica, &state.board, id, caller.as_ref())
+        .context(&state.shop, &state.replica, &state.board, id, caller.as_deref())
         .map_err(|LabHeaderError(header, why)| Problem::field(header, why))?;
 
     if let Some(notes) = request.extensions().get::<Rc<RequestNotes>>() {

@@ -111,7 +111,7 @@ impl Responses {
     }
 
     /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
-    pub fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
+    fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
         if rejected.is_empty() {
             return;
         }

@@ -75,8 +75,8 @@ impl Forwarder {
         Self { shop: shop.clone(), forwarded: BTreeMap::new(), pace: Pace::new(), refused_by: None }
     }
 
-    pub fn is_idle(&self) -> bool {
-        self.forwarded.is_empty()
+    pub fn has_forwarded(&self) -> bool {
+        !self.forwarded.is_empty()
     }
 
     pub fn refused_by(&self) -> Option<&LeaseId> {

@@ -137,7 +137,8 @@ impl Leader {
             let event = timeout(PREPARE_INTERVAL, async {
                 tokio::select! {
                     () = self.queue.arrived(awaited) => {}
-                    // Otherwise nobody takes the late answers to what was given up.
+                    // Only then: nobody takes late answers to what an earlier leader gave up, and
+                    // they would end each wait at once.
                     () = self.queue.answered(), if has_forwarded => {}
                 }
             });
@@ -192,7 +193,7 @@ impl Leader {
     }
 
     fn has_forwarded(&self) -> bool {
-        self.forwarder.as_ref().is_some_and(|forwarder| !forwarder.is_idle())
+        self.forwarder.as_ref().is_some_and(|forwarder| forwarder.has_forwarded())
     }
 
     fn is_refused_by(&self, lease: &LeaseId) -> bool {

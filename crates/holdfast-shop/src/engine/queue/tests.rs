@@ -23,7 +23,6 @@ use crate::engine::duplicates::in_flight::InFlightKeys;
 use crate::engine::reply::Reply;
 use crate::failure::Error;
 use crate::model::RequestedLine;
-use crate::probe::Probe;
 use crate::strategy::batched;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, Sku, UserId};
 
