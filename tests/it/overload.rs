@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::metrics::{metrics, value};
 
-/// Two batches, which the queue always admits: `MIN_LENGTH` in `queue_limit.rs` of the engine.
+/// Two batches, which the queue always admits: `MIN_LENGTH` in `queue/limit.rs` of the engine.
 const MIN_QUEUE: usize = 512;
 /// More than the default backlog of a listener (128).
 const CONNECTIONS: usize = 600;

@@ -15,7 +15,7 @@ mod batch;
 mod commit;
 pub mod delegation;
 mod direct;
-pub mod duplicates;
+mod duplicates;
 mod intake;
 mod leader;
 mod lease;

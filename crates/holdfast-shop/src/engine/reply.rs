@@ -14,14 +14,14 @@ use crate::engine::batch::entry::EntryResult;
 use crate::failure::{Component, Error, Execution, Failure, Rejection, StoredResponse};
 
 /// The process that waits for answers, and the key of its queue.
-pub(super) type Address = (Arc<str>, LockKey);
+pub type Address = (Arc<str>, LockKey);
 
 /// An answer that is to be sent: where, and the number of its command.
-pub(super) type AddressedAnswer = (Address, u64, Answer);
+pub type AddressedAnswer = (Address, u64, Answer);
 
 /// The way of a result: to the caller in this process, or to the replica that sent the command.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub enum Reply {
     Caller(oneshot::Sender<EntryResult>),
     Replica { to: Address, number: u64 },
 }
@@ -65,7 +65,7 @@ impl Reply {
 /// What became of a forwarded command. Nothing was or will be written for it, except by
 /// [`Answer::Executed`], and by [`Answer::Unavailable`] if it says so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub enum Answer {
     Executed {
         status: u16,
         body: String,

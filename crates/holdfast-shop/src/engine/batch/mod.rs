@@ -2,8 +2,8 @@
 //! of one.
 //!
 //! Each attempt takes the whole way, and another follows only if nothing was written. Locks are
-//! acquired before and released after it, by the [`leader`](crate::engine::leader) of a queue or, for a
-//! single command, by [`direct`](crate::engine::direct).
+//! acquired before and released after it, by the [`leader`](crate::engine::leader) of a queue or,
+//! for a single command, by [`direct`](crate::engine::direct).
 
 pub mod begin;
 pub mod decide;
@@ -38,7 +38,7 @@ use entries::{Batch, begin_step};
 use entry::{AttemptError, EntryResult};
 use holdfast_base::metrics::define_metrics;
 use kept_row::count_unread_batch;
-use points::{self, note_refused, pass_committed, pass_point, pass_written};
+use points::{note_refused, pass_committed, pass_point, pass_written};
 use session::DatabaseSession;
 
 define_metrics! {

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use uuid::Uuid;
 
+use crate::command::Command;
 use crate::command::place_order::PlaceOrder;
-use crate::command::{Command, SingleOrder};
 use crate::engine::reply::Answer;
+use crate::failure::Error;
 use crate::model::RequestedLine;
 use crate::{IdempotencyKey, OrderId, Sku, UserId};
 

@@ -2,7 +2,8 @@
 //!
 //! A replica whose commands need a lease that another one holds forwards them to that holder, over
 //! Redis, instead of taking turns with it: a batch then has the commands of all replicas.
-//! [`crate::engine::lease::forward`] is the side that forwards; this module sends, receives, and executes.
+//! [`forward`](crate::engine::lease::forward) is the side that forwards; this module sends,
+//! receives, and executes.
 //!
 //! Guarantees: a forwarded command is executed only under the lease to which it was addressed. Who
 //! forwarded it and got no answer executes it only under a lease of its own, after it has raised

@@ -10,19 +10,16 @@ use crate::failure::Rejection;
 use crate::idempotency::IdempotencyRequest;
 
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
+pub struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
 #[derive(Debug)]
-pub(in crate::engine) struct InFlightKey {
+pub struct InFlightKey {
     keys: InFlightKeys,
     id: Uuid,
 }
 
 impl InFlightKeys {
-    pub(in crate::engine) fn register(
-        &self,
-        request: &IdempotencyRequest,
-    ) -> Result<InFlightKey, Rejection> {
+    pub fn register(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
         let mut all = self.0.lock();
         match all.get(&request.id) {
             None => {

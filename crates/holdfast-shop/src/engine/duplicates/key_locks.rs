@@ -8,7 +8,7 @@ use crate::failure::{Error, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::locks::ShopLocks;
 
-pub(in crate::engine) struct KeyLocks {
+pub struct KeyLocks {
     locks: IdempotencyLocks,
     /// True if a command goes on without a lock that cannot be had: the lock only answers
     /// duplicates sooner. Of two commands with the same key, the second reads the record of the
@@ -18,7 +18,7 @@ pub(in crate::engine) struct KeyLocks {
 
 impl KeyLocks {
     /// The locks of commands whose values may be locked in Redis.
-    pub(in crate::engine) fn new(locks: &ShopLocks, values_are_in_redis: bool) -> Self {
+    pub fn new(locks: &ShopLocks, values_are_in_redis: bool) -> Self {
         // In a Cluster another node may have the value's lock; one Redis that does not respond
         // rejects every write under its locks.
         let is_optional = !values_are_in_redis || locks.redis().is_cluster();
@@ -26,10 +26,7 @@ impl KeyLocks {
     }
 
     /// Acquires locks in one round trip. Returns one result per key.
-    pub(in crate::engine) async fn acquire(
-        &mut self,
-        requests: &[&IdempotencyRequest],
-    ) -> Vec<Result<(), Failure>> {
+    pub async fn acquire(&mut self, requests: &[&IdempotencyRequest]) -> Vec<Result<(), Failure>> {
         if requests.is_empty() {
             return Vec::new();
         }
@@ -51,15 +48,12 @@ impl KeyLocks {
         results
     }
 
-    pub(in crate::engine) fn leave_to_expire(&mut self, request: &IdempotencyRequest) {
+    pub fn leave_to_expire(&mut self, request: &IdempotencyRequest) {
         self.locks.leave_to_expire(&request.lock_name());
     }
 
     /// Releases locks. Before a response: the client may use the key again at once.
-    pub(in crate::engine) async fn release(
-        &mut self,
-        requests: impl Iterator<Item = &IdempotencyRequest>,
-    ) {
+    pub async fn release<'r>(&mut self, requests: impl Iterator<Item = &'r IdempotencyRequest>) {
         let names: Vec<String> = requests.map(IdempotencyRequest::lock_name).collect();
         self.locks.release(&names).await;
     }
@@ -68,7 +62,7 @@ impl KeyLocks {
 /// Returns whether the lock is left to expire, because its command was executed now or has an
 /// unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a place in a
 /// batch.
-pub(in crate::engine) fn keeps_lock(result: &EntryResult) -> bool {
+pub fn keeps_lock(result: &EntryResult) -> bool {
     match result {
         Ok(executed) => !executed.replayed,
         Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,

@@ -2,14 +2,14 @@
 //! response. Three rings keep them out, the cheapest first:
 //!
 //! 1. [`in_flight`]: the requests of this process.
-//! 2. [`key_locks`]: in Redis, those of all replicas; a duplicate waits for nothing else.
+//! 2. [`key_locks`]: in Redis, those of all replicas; a duplicate learns of them in one call.
 //! 3. [`records`]: in Postgres, where the write of a command inserts the record of its key. This
 //!    one alone guarantees it; the other two answer sooner.
 //!
-//! The door is [`Duplicates::admit`]. Whoever rejects a request that it admitted, or turned away,
-//! asks [`Duplicates::replay_or`] first: an earlier request may have been executed.
+//! The door is [`Duplicates::admit`]. Whoever rejects a request before its key was read asks
+//! [`Duplicates::replay_or`] first: an earlier request may have been executed.
 
-pub(super) mod in_flight;
+pub mod in_flight;
 mod key_locks;
 mod records;
 
@@ -20,12 +20,12 @@ use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
 use crate::store::key_records::Replay;
 use crate::tasks::Tasks;
-pub(super) use in_flight::InFlightKey;
+pub use in_flight::InFlightKey;
 use in_flight::InFlightKeys;
-pub(super) use key_locks::{KeyLocks, keeps_lock};
+pub use key_locks::{KeyLocks, keeps_lock};
 use records::RecordLookup;
 
-pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Timeout of the look-up before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -36,12 +36,12 @@ pub struct Duplicates {
 }
 
 impl Duplicates {
-    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+    pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
         Self { in_flight: InFlightKeys::default(), records: RecordLookup::new(pool, tasks) }
     }
 
     /// Admits a request, and keeps its duplicates in this process out until the result is dropped.
-    pub(super) fn admit(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
+    pub fn admit(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
         self.in_flight.register(request)
     }
 
@@ -51,19 +51,33 @@ impl Duplicates {
     }
 
     /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable.
-    pub(super) async fn replay_or(
+    pub async fn replay_or(
         &self,
         request: &IdempotencyRequest,
         failure: Failure,
     ) -> Result<Execution, Failure> {
-        let within = match &failure {
+        self.replay_within(LOOKUP_TIMEOUT, request, failure).await
+    }
+
+    /// [`Self::replay_or`] before a full queue rejects.
+    pub async fn replay_at_once_or(
+        &self,
+        request: &IdempotencyRequest,
+        failure: Failure,
+    ) -> Result<Execution, Failure> {
+        self.replay_within(FULL_QUEUE_LOOKUP_TIMEOUT, request, failure).await
+    }
+
+    async fn replay_within(
+        &self,
+        within: Duration,
+        request: &IdempotencyRequest,
+        failure: Failure,
+    ) -> Result<Execution, Failure> {
+        if matches!(failure, Failure::Error(Error::Unavailable { what: Component::Postgres, .. })) {
             // The look-up would fail too, and the waits would add up.
-            Failure::Error(Error::Unavailable { what: Component::Postgres, .. }) => {
-                return Err(failure);
-            }
-            Failure::Error(Error::Overloaded(_)) => FULL_QUEUE_LOOKUP_TIMEOUT,
-            _ => LOOKUP_TIMEOUT,
-        };
+            return Err(failure);
+        }
         self.find(request, within).await.unwrap_or(Err(failure))
     }
 }

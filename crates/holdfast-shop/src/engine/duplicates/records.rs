@@ -16,10 +16,10 @@ use crate::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
 
 #[derive(Debug, Clone)]
-pub(super) struct RecordLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>);
+pub struct RecordLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>);
 
 impl RecordLookup {
-    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+    pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
         let pool = pool.clone();
         Self(Coalescer::new(tasks, move |(), requests| {
             let pool = pool.clone();
@@ -27,11 +27,7 @@ impl RecordLookup {
         }))
     }
 
-    pub(super) async fn find(
-        &self,
-        request: &IdempotencyRequest,
-        within: Duration,
-    ) -> Option<Replay> {
+    pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
         if request.is_generated {
             // Nobody else has the key.
             return None;

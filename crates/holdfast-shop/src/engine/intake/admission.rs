@@ -1,5 +1,5 @@
-//! What a request on some items may do: the items exist, its options are allowed on them, and its
-//! user may order more.
+//! Whether a request is admitted: its items and its order exist, its options are allowed on them,
+//! and its user may order more.
 
 use std::borrow::Cow;
 
@@ -17,6 +17,9 @@ use holdfast_base::messages::message;
 /// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
 /// write, in one statement, which has a timeout.
 const MAX_UNITS_PER_ORDER: i64 = 1_000;
+
+/// Returns the context of an order. Rejects one that [`context_for_items`] rejects, one that names
+/// too many units, and one of a user with too many unpaid ones.
 pub async fn admit_order<'a>(
     shop: &Shop,
     context: &'a RequestContext,

@@ -298,7 +298,7 @@ async fn wait_for_batch(
     };
     if !leader::enqueue(shop, &key, entry) {
         let full = Error::Overloaded(format!("too many requests wait for {key}"));
-        return duplicates.replay_or(request, full.into()).await;
+        return duplicates.replay_at_once_or(request, full.into()).await;
     }
 
     // No response: the leader's task has panicked, perhaps after its write was sent.

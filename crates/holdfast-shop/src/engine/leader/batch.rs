@@ -1,4 +1,5 @@
-//! A leader's batch: with a read, or on the row that its last one left ([`crate::engine::batch::kept_row`]).
+//! A leader's batch: with a read, or on the row that its last one left
+//! ([`kept_row`](crate::engine::batch::kept_row)).
 
 use futures_util::future::join;
 

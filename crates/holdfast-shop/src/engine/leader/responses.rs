@@ -10,7 +10,7 @@ use crate::engine::batch::entry::EntryResult;
 use crate::engine::duplicates::{KeyLocks, keeps_lock};
 use crate::engine::queue::QueueEntry;
 use crate::engine::reply::AddressedAnswer;
-use crate::failure::Failure;
+use crate::failure::{Error, Failure};
 
 impl QueueEntry {
     /// Responds to a caller in this process, or returns the answer to another replica.
@@ -121,7 +121,12 @@ impl Responses {
         self.shop.tasks.spawn(async move {
             let responses = rejected.into_iter().map(async |(entry, failure)| {
                 let request = entry.command.idempotency();
-                let result = duplicates.replay_or(request, failure).await;
+                let result = match failure {
+                    Failure::Error(Error::Overloaded(_)) => {
+                        duplicates.replay_at_once_or(request, failure).await
+                    }
+                    _ => duplicates.replay_or(request, failure).await,
+                };
                 delegation.answer(entry.respond(result).into_iter().collect());
             });
             join_all(responses).await;

@@ -193,7 +193,7 @@ impl Leader {
     }
 
     fn has_forwarded(&self) -> bool {
-        self.forwarder.as_ref().is_some_and(|forwarder| forwarder.has_forwarded())
+        self.forwarder.as_ref().is_some_and(Forwarder::has_forwarded)
     }
 
     fn is_refused_by(&self, lease: &LeaseId) -> bool {

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Guarantees: FIFO, except for entries that are put back in front; a full queue takes no entry.
-//! Tests: `tests/queue.rs` beside this file.
+//! Tests: `tests.rs`.
 
 pub mod limit;
 #[cfg(test)]
