@@ -212,7 +212,8 @@ fn flooded_inbox_drops_and_works_again() {
             send(&flood).await;
         }
         let received = receive_next("after the flood").await;
-        assert!((1..=256).contains(&received), "{received} of {MESSAGES}");
+        // 256, and what was still on its way when this began to read.
+        assert!((1..MESSAGES).contains(&received), "{received} of {MESSAGES}");
 
         send("next").await;
         let next = async { while inbox.next().await != "next" {} };
