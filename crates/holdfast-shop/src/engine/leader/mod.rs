@@ -75,8 +75,8 @@ async fn lead(shop: Shop, key: LockKey) {
         batches: 0,
         reads_due: 0,
     };
-    let mut lease: Option<AcquiredLocks> = None;
     let mut last_end = Instant::now();
+    let mut lease = leader.obtain_lease().await;
     loop {
         let Some(mut locks) = lease.take() else {
             leader.return_unbegun();

@@ -78,6 +78,9 @@ impl Responses {
             answers.extend(entry.respond(result));
         }
         self.shop.engine.delegation.answer(answers);
+        if open.is_empty() {
+            return;
+        }
 
         self.key_locks.release(open.iter().map(|(entry, _)| entry.command.idempotency())).await;
         let mut unread = Vec::new();
