@@ -97,6 +97,7 @@ mod traces;
 mod traces_of_locks;
 mod units;
 mod upgrade_requests;
+mod walk;
 
 // `server` is of the lock crate's tests, which have the topologies at this place.
 use holdfast_testkit::topology;
