@@ -1,5 +1,6 @@
 //! Tests that must not share the machine with other test binaries: whole shops, load and judges, as
 //! processes with all their services. Tests that measure also exclude the others of this binary.
+//! Those of the site, which `script/test-site` runs, may share it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
