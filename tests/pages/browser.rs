@@ -3,12 +3,13 @@
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use holdfast_testkit::ports::free_ports;
 use holdfast_testkit::{CONDITION_TIMEOUT, until};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use thirtyfour::ChromeCapabilities;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
@@ -80,8 +81,7 @@ impl Browser {
         permit: Option<MutexGuard<'static, ()>>,
     ) -> Self {
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
-        let profile = profile.keep();
-        let processes = Processes::start(&profile);
+        let (processes, profile) = Processes::start(profile);
         for flag in FLAGS {
             capabilities.add_arg(flag).unwrap();
         }
@@ -229,32 +229,40 @@ fn shell_with_page(folder: &Path) -> String {
 }
 
 /// Starts a driver, and ends it when standard input closes, which a shell sees also if this process
-/// is killed. The driver leaves its browser running, whose processes name the profile.
+/// is killed. The driver leaves its browser running, whose processes name the profile; one that has
+/// just ended may still have written into it.
 const RUN_DRIVER: &str = "profile=$1; trap : INT TERM HUP
     PATH=$PATH:/usr/lib/chromium-browser
     chromedriver --port=$2 </dev/null & driver=$!
     exec >&-
     read -r _; kill $driver; wait $driver 2>/dev/null
-    for found in $(grep -las -- \"[-]-user-data-dir=$profile\" /proc/[0-9]*/cmdline); do
-        found=${found%/cmdline}
-        kill -KILL \"${found#/proc/}\"
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        all=$(grep -las -- \"[-]-user-data-dir=$profile\" /proc/[0-9]*/cmdline)
+        [ \"$all\" ] || break
+        for found in $all; do
+            found=${found%/cmdline}
+            kill -KILL \"${found#/proc/}\" 2>/dev/null
+        done
+        sleep 0.02
     done
     rm -rf \"$profile\"";
 
 impl Processes {
     /// Starts a driver on a free port. With `--port=0`, it would choose a free port of ::1 and fail
     /// if another test uses it on 127.0.0.1.
-    fn start(profile: &Path) -> Self {
+    fn start(profile: TempDir) -> (Self, PathBuf) {
         let port = free_ports(1);
         let mut shell = Command::new("sh")
             .args(["-c", RUN_DRIVER, "sh"])
-            .arg(profile)
+            .arg(profile.path())
             .arg(port.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
 
+        // From here on, the shell removes it.
+        let profile = profile.keep();
         let stdout = BufReader::new(shell.stdout.take().unwrap());
         let processes = Self { shell, port };
         let mut lines = stdout.lines().map_while(Result::ok);
@@ -266,7 +274,7 @@ impl Processes {
         assert!(started, "no chromedriver (script/bootstrap --tests): {output}");
         // The driver would block on a full pipe, so the rest is read and discarded.
         std::thread::spawn(move || lines.for_each(drop));
-        processes
+        (processes, profile)
     }
 }
 
