@@ -1,12 +1,17 @@
-//! `docs/ARCHITECTURE.md` follows one order. The spans of a real one name the files of its steps.
+//! `docs/ARCHITECTURE.md` follows one order, alone and forwarded. The spans of a real one name the
+//! files of its steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_shop::model::RequestedLine;
 use holdfast_shop::{IdempotencyKey, RequestContext, Shop as Domain, UserId, engine};
-use holdfast_testkit::Shop;
+use holdfast_testkit::{Shop, until};
 use parking_lot::Mutex;
 use regex::Regex;
+use tokio::join;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 use tracing::span::{Attributes, Id};
 use tracing::{Subscriber, subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
@@ -15,7 +20,7 @@ use uuid::Uuid;
 
 /// The spans of the engine, in the order in which they begin: name, and file below `src`.
 #[derive(Debug, Clone, Default)]
-struct Steps(Arc<Mutex<Vec<(&'static str, &'static str)>>>);
+struct Steps(Arc<Mutex<Vec<(&'static str, &'static str)>>>, Arc<Notify>);
 
 impl<S: Subscriber> Layer<S> for Steps {
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
@@ -24,17 +29,37 @@ impl<S: Subscriber> Layer<S> for Steps {
         if let Some((_, file)) = file {
             self.0.lock().push((metadata.name(), file));
         }
+        if metadata.name() == "accept" {
+            self.1.notify_one();
+        }
     }
 }
 
-/// Returns the engine's files that the document's table names, in its order.
-fn documented() -> Vec<String> {
-    let text = std::fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
-    let walk = text.split("## From `POST /api/orders` to the ledger").nth(1).unwrap();
-    let walk = walk.split("\n## ").next().unwrap();
-    let file = Regex::new("`(engine/[a-z_/]+\\.rs)`").unwrap();
-    let rows = walk.lines().filter(|line| line.starts_with('|'));
-    rows.flat_map(|row| file.captures_iter(row)).map(|found| found[1].to_owned()).collect()
+impl Steps {
+    /// Asserts that the steps have these names, and that the table of the document's section names
+    /// their files in that order.
+    fn assert_documented(&self, expected: &[&str], section: &str) {
+        let steps = self.0.lock().clone();
+        let names: Vec<_> = steps.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, expected, "{steps:?}");
+
+        let text = std::fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
+        let text = text.split(&format!("\n## {section}\n")).nth(1).unwrap();
+        let text = text.split("\n## ").next().unwrap();
+        let file = Regex::new("`(engine/[a-z_/]+\\.rs)`").unwrap();
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let documented: Vec<&str> = rows
+            .flat_map(|row| file.captures_iter(row))
+            .map(|found| found.get(1).unwrap().as_str())
+            .collect();
+
+        let mut rest = documented.iter();
+        let mut last = "";
+        for (name, file) in &steps {
+            assert!(*file == last || rest.any(|it| it == file), "{name} is in {file}: {steps:?}");
+            last = file;
+        }
+    }
 }
 
 /// The item of the first order is not that of the second, which then begins without a lease.
@@ -59,13 +84,42 @@ async fn order_walks_as_documented() {
     let _seen = subscriber::set_default(registry().with(steps.clone()));
     place_order(&shop, &domain, "alice", "deadbolt").await;
 
-    let steps = steps.0.lock().clone();
-    let names: Vec<_> = steps.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["wait", "batch", "held", "read", "decide", "write"], "{steps:?}");
-    let mut rest = documented().into_iter();
-    let mut last = "";
-    for (name, file) in &steps {
-        assert!(*file == last || rest.any(|it| it == *file), "{name} is in {file}: {steps:?}");
-        last = file;
-    }
+    let names = ["wait", "batch", "held", "read", "decide", "write"];
+    steps.assert_documented(&names, "From `POST /api/orders` to the ledger");
+}
+
+/// The holder's write of an order waits for the item's row until it has accepted another one.
+#[tokio::test]
+async fn forwarded_order_walks_as_documented() {
+    let shop = Shop::without_replicas().await;
+    let [holder, sender] = ["batched"; 2].map(|strategy| shop.in_process(strategy));
+    let key = Uuid::new_v4();
+    engine::delegation::start(&holder, key);
+    engine::delegation::start(&sender, key);
+    let steps = Steps::default();
+    place_order(&shop, &holder, "bob", "brass-padlock").await;
+    let _seen = subscriber::set_default(registry().with(steps.clone()));
+
+    // Nothing is forwarded before both have subscribed to their messages.
+    until("an order is forwarded", async || {
+        let mut row = shop.pool.begin().await.unwrap();
+        let lock = "select from items where sku = 'deadbolt' for update";
+        sqlx::query(lock).execute(&mut *row).await.unwrap();
+        let forwarding = async {
+            until("the write waits", async || shop.waiting_sessions().await == 1).await;
+            steps.0.lock().clear();
+            join!(place_order(&shop, &sender, "alice", "deadbolt"), async {
+                let accepted = timeout(Duration::from_millis(300), steps.1.notified()).await;
+                row.rollback().await.unwrap();
+                accepted.is_ok()
+            })
+        };
+        let ((), ((), is_accepted)) =
+            join!(place_order(&shop, &holder, "bob", "deadbolt"), forwarding);
+        is_accepted
+    })
+    .await;
+
+    let names = ["wait", "forward", "accept", "batch", "held", "decide", "write"];
+    steps.assert_documented(&names, "Several replicas, one item");
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use holdfast_lock::{Inbox, LeaseId, LockKey};
 use tokio::time::Instant;
-use tracing::Span;
+use tracing::{Span, debug_span};
 use uuid::Uuid;
 
 use super::queue::QueueEntry;
@@ -82,6 +82,7 @@ async fn receive(shop: Shop, mut inbox: Inbox) {
 
 /// Adds the commands to the queue of the lease's leader. Those that it does not take get an answer.
 fn accept(shop: &Shop, lease: &LeaseId, to: &Address, orders: Vec<ForwardedOrder>) {
+    let _span = debug_span!("accept", key = %to.1, commands = orders.len()).entered();
     let mut entries = Vec::with_capacity(orders.len());
     let mut answers = Vec::new();
     for order in shop.engine.delegation.first_arrivals(to, orders) {

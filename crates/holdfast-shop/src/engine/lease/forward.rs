@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use holdfast_lock::fenced::FENCES_PER_GRANT;
 use holdfast_lock::{Delivery, FencedGuard, LeaseId, LockKey};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::{Instrument as _, debug_span};
 
 use super::locks::AcquiredLocks;
 use super::pace::Pace;
@@ -148,6 +149,12 @@ impl Forwarder {
         queue: &LeaderQueue,
     ) -> Option<ForwardEnd> {
         let delegation = self.shop.engine.delegation.clone();
+        // A root, as that of a batch.
+        let span = debug_span!(parent: None, "forward", key = %queue.key, commands = entries.len());
+        for entry in &entries {
+            span.follows_from(&entry.request);
+        }
+
         let sent_at = Instant::now();
         let numbers: Vec<u64> = entries.iter().map(|_| delegation.next_number()).collect();
         for (number, entry) in numbers.iter().zip(entries) {
@@ -170,7 +177,7 @@ impl Forwarder {
             })
         });
         let orders = orders.collect();
-        let delivery = delegation.forward(&queue.key, &lease.id, orders).await;
+        let delivery = delegation.forward(&queue.key, &lease.id, orders).instrument(span).await;
         let end = match delivery {
             Ok(Delivery::Published) => return None,
             Ok(Delivery::Moved(_)) => ForwardEnd::LeaseMoved,
