@@ -293,7 +293,7 @@ pub fn main_threads() -> usize {
 /// [`strategy`], of a whole server: not one that sells only items of the lab.
 pub fn server_strategy(name: &str) -> anyhow::Result<&'static Strategy> {
     let strategy = strategy(name)?;
-    if strategy.is_for_units() {
+    if strategy.has_own_items() {
         bail!(
             "the lock {name} sells only items in units, which the lab makes: name it in the header \
              Holdfast-Lock of a request"

@@ -103,5 +103,5 @@ fn prepare(
     }
 
     let rows = ChangedRows::between(&before, state, batched::STRATEGY.guard, exclusion)?;
-    Ok(BatchWrite { rows, now: before.now, commands, deducted: false, is_unread: false })
+    Ok(BatchWrite { rows, now: before.now, commands, is_unread: false })
 }

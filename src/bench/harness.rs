@@ -22,7 +22,7 @@ use holdfast_services::load::{self, LoadClient, LoadPlan, LoadReport, Posts};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::db::{self, Pool};
 use holdfast_shop::store::accounts::open_lab_account;
-use holdfast_shop::store::units::MAX_UNITS;
+use holdfast_shop::strategy::units::statements::MAX_UNITS;
 use holdfast_shop::{Sku, Strategy, UserId, audit, passwords, sessions, users};
 
 /// The default price of a lab item.
@@ -177,7 +177,7 @@ impl Harness {
         BenchRun { strategy, task, clients: n, replicas }: BenchRun,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
-        let in_units = Strategy::named(strategy).is_some_and(Strategy::is_for_units);
+        let in_units = Strategy::named(strategy).is_some_and(Strategy::has_own_items);
         let (items, stock) = match task {
             Task::Hot if in_units => (1, MAX_UNITS),
             Task::Hot | Task::NoOp | Task::Floor => (1, MAX_AMOUNT),

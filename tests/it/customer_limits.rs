@@ -45,7 +45,7 @@ async fn customer_limit_is_exact_under_every_strategy() {
     let customers = shop.customers().await;
     // Under all strategies, also those that oversell; an item in units has no limit, and before
     // pre-deduct writes an order, it has not locked what the customer has.
-    let limiting = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.counts_in_redis());
+    let limiting = STRATEGIES.iter().filter(|it| it.data_path.is_none());
     for strategy in limiting.map(|strategy| strategy.name) {
         let each = if strategy == "expire-only" { 4 } else { 8 };
         for limit in [1, 3] {

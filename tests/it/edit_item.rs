@@ -158,7 +158,7 @@ async fn item_is_edited_under_every_strategy() {
     let mut price_cents = 4_900;
     let strategies = STRATEGIES
         .iter()
-        .filter(|it| !["redlock", "expire-only"].contains(&it.name) && !it.is_for_units());
+        .filter(|it| !["redlock", "expire-only"].contains(&it.name) && !it.has_own_items());
     for strategy in strategies.clone() {
         let domain = shop.in_process(strategy.name);
         let context = RequestContext::new(&domain, Uuid::now_v7());

@@ -3,7 +3,8 @@
 
 use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::engine;
-use holdfast_shop::store::deducted::settle;
+use holdfast_shop::strategy::pre_deduct::reconcile::reconcile;
+use holdfast_shop::strategy::pre_deduct::statements::settle;
 use holdfast_shop::{OrderId, RequestContext, Sku, UserId};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::pause_points::PausedCall;
@@ -148,7 +149,7 @@ async fn flushed_redis_oversells_until_reconciled() {
     let mut context = RequestContext::new(&here, Uuid::now_v7());
     context.deadline = Instant::now();
     let sku = Sku::try_from(lab.sku.clone()).unwrap();
-    let partial = engine::reconcile(&here, &context, &sku).await.unwrap();
+    let partial = reconcile(&here, &context, &sku).await.unwrap();
     assert_eq!((partial.unsettled, partial.cancelled), (3, vec![]));
 
     // The newest is paid between the read of its status and its cancellation.

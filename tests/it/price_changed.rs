@@ -181,7 +181,7 @@ async fn expectation_holds_under_every_strategy() {
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for strategy in STRATEGIES {
         let name = strategy.name;
-        let in_units = strategy.is_for_units();
+        let in_units = strategy.has_own_items();
         let item = json!({ "stock": 5, "price_cents": PRICE, "in_units": in_units });
         let item = admin.creates_lab_item(&item).ok().await;
         let sku = item["sku"].as_str().unwrap();

@@ -285,7 +285,7 @@ async fn in_process_locks_fork_on_two_replicas() {
 /// The strategies that a server accepts. The others are refused: `tests/it/units.rs`,
 /// `unsafe_lock_must_be_allowed`.
 fn of_servers() -> impl Iterator<Item = &'static str> {
-    let strategies = STRATEGIES.iter().filter(|it| !it.is_for_units() && !it.is_for_lab_only());
+    let strategies = STRATEGIES.iter().filter(|it| !it.is_for_lab_only());
     strategies.map(|strategy| strategy.name)
 }
 

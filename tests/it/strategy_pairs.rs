@@ -84,7 +84,7 @@ async fn safe_lone_strategies_sell_exactly() {
         let alone = strategy.family() == Family::Alone(strategy.name);
         // Of units an order needs no exclusion: `tests/it/units.rs`.
         if alone
-            && !strategy.is_for_units()
+            && !strategy.has_own_items()
             && !matches!(strategy.guarantee, Guarantee::Never | Guarantee::OneReplica)
         {
             assert_exact_beside_each_other(&[strategy]).await;

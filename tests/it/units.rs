@@ -11,7 +11,9 @@ use holdfast_shop::command::state::ShopState;
 use holdfast_shop::model::RequestedLine;
 use holdfast_shop::store::changed_rows::ChangedRows;
 use holdfast_shop::store::read::{self, ReadRequest};
-use holdfast_shop::store::{BatchWrite, CommandWrite, WriteResult, purge_lab_item, units};
+use holdfast_shop::store::{BatchWrite, CommandWrite, WriteResult, purge_lab_item};
+use holdfast_shop::strategy::data_path::DataPath as _;
+use holdfast_shop::strategy::units::path::Units;
 use holdfast_shop::{IdempotencyKey, OrderId, RequestContext, Sku, Strategy, UserId, engine};
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, id_of, until};
@@ -277,10 +279,11 @@ fn one_of(sku: &Sku, user: UserId) -> PlaceOrder {
     PlaceOrder::new(user, key, &[line], None, Duration::from_mins(1)).unwrap()
 }
 
-async fn read_one(db: &mut PgConnection, sku: &Sku, command: &PlaceOrder) -> ShopState {
-    let free_units = Some(vec![(sku.clone(), 1)]);
-    let request = ReadRequest { reads: command.reads(), free_units, ..ReadRequest::default() };
-    read::read(db, &request).await.unwrap().state
+async fn read_one(db: &mut PgConnection, command: &PlaceOrder) -> ShopState {
+    let request = ReadRequest { reads: command.reads(), ..ReadRequest::default() };
+    let mut snapshot = read::read(db, &request).await.unwrap();
+    Units.read(db, vec![command], &mut snapshot).await.unwrap();
+    snapshot.state
 }
 
 fn write_of(command: &PlaceOrder, before: ShopState) -> BatchWrite {
@@ -297,13 +300,7 @@ fn write_of(command: &PlaceOrder, before: ShopState) -> BatchWrite {
         response,
         request_id: Uuid::now_v7(),
     };
-    BatchWrite {
-        rows: rows.unwrap(),
-        now: before.now,
-        commands: vec![write],
-        deducted: false,
-        is_unread: false,
-    }
+    BatchWrite { rows: rows.unwrap(), now: before.now, commands: vec![write], is_unread: false }
 }
 
 /// A write whose unit was sold, or sold and given back, since it was read: it changes nothing.
@@ -319,7 +316,7 @@ async fn write_of_a_changed_unit_matches_nothing() {
     for gives_back in [false, true] {
         let command = one_of(&item, user);
         let mut tx = begin(&shop).await;
-        let late = write_of(&command, read_one(&mut tx, &item, &command).await);
+        let late = write_of(&command, read_one(&mut tx, &command).await);
         tx.rollback().await.unwrap();
 
         let sold = order(&alice, &sku, 1).ok().await;
@@ -327,7 +324,7 @@ async fn write_of_a_changed_unit_matches_nothing() {
             alice.cancels(&sold).ok().await;
         }
         let mut tx = begin(&shop).await;
-        let written = units::write(&mut tx, &late).await.unwrap();
+        let written = Units.write(&mut tx, &late).await.unwrap();
         assert_eq!(written, WriteResult::RowChanged);
         tx.commit().await.unwrap();
         if !gives_back {
@@ -350,7 +347,7 @@ async fn locking_a_unit_reads_few_rows() {
     tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
     let before = rows_read(&mut tx).await;
     for _ in 0..50 {
-        let state = read_one(&mut tx, &sku, &command).await;
+        let state = read_one(&mut tx, &command).await;
         assert_eq!(state.items[&sku].stock, 1);
         assert_eq!(state.units[&sku][0].unit % 100, 0);
     }
@@ -366,7 +363,7 @@ async fn locking_a_unit_reads_few_rows() {
         shop.execute(analyzed).await;
         let mut tx = begin(&shop).await;
         let before = rows_read(&mut tx).await;
-        assert_eq!(read_one(&mut tx, &sku, &command).await.items[&sku].stock, 0);
+        assert_eq!(read_one(&mut tx, &command).await.items[&sku].stock, 0);
         assert_eq!(rows_read(&mut tx).await - before, 0, "{analyzed}");
     }
 }

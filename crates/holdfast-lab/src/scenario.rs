@@ -171,7 +171,7 @@ impl Scenario {
 
     /// Creates an item that orders under `strategy` can buy: in units for that strategy.
     pub async fn item_for(&self, strategy: &str, stock: i64) -> anyhow::Result<Sku> {
-        let in_units = Strategy::named(strategy).is_some_and(Strategy::is_for_units);
+        let in_units = Strategy::named(strategy).is_some_and(Strategy::has_own_items);
         self.create_item(&json!({ "stock": stock, "in_units": in_units })).await
     }
 

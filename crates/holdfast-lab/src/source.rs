@@ -25,14 +25,14 @@ macro_rules! files {
 files! {
     "claim.lua": "crates/holdfast-lab/src/claim.lua";
     "conditional_update.rs": "crates/holdfast-shop/src/store/conditional_update.rs";
-    "deduct.lua": "crates/holdfast-shop/src/locks/deduct.lua";
-    "deducted.rs": "crates/holdfast-shop/src/store/deducted.rs";
+    "deduct.lua": "crates/holdfast-shop/src/strategy/pre_deduct/deduct.lua";
+    "deducted.rs": "crates/holdfast-shop/src/strategy/pre_deduct/statements.rs";
     "expire_orders.rs": "crates/holdfast-shop/src/command/expire_orders.rs";
     "place.rs": "crates/holdfast-shop/src/store/place.rs";
     "priority.rs": "crates/holdfast-shop/src/locks/priority.rs";
     "read.rs": "crates/holdfast-shop/src/store/read.rs";
     "remove_hash.rs": "crates/holdfast-lab/src/remove_hash.rs";
-    "units.rs": "crates/holdfast-shop/src/store/units.rs";
+    "units.rs": "crates/holdfast-shop/src/strategy/units/statements.rs";
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.

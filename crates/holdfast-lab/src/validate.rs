@@ -62,10 +62,10 @@ impl RunRequest {
             return Some(message!("lab-wrong-strategies"));
         }
 
-        let is_for_units =
-            |name: &String| Strategy::named(name).is_some_and(Strategy::is_for_units);
+        let has_own_items =
+            |name: &String| Strategy::named(name).is_some_and(Strategy::has_own_items);
         let without_units = self.stock == Some(0) || self.journey == Some(Journey::Pay);
-        if without_units && self.strategies.iter().any(is_for_units) {
+        if without_units && self.strategies.iter().any(has_own_items) {
             return Some(message!("lab-wrong-units"));
         }
 

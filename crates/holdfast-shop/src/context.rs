@@ -6,6 +6,7 @@ use super::audit::Audits;
 use super::engine::Engine;
 use super::failure::Error;
 use super::strategy::Strategy;
+use super::strategy::data_paths::data_paths;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
 use crate::locks::ShopLocks;
@@ -43,11 +44,12 @@ impl Shop {
         payment_window: Duration,
     ) -> Self {
         let tasks = Tasks::default();
+        let data_paths = data_paths(&pool, &locks, &tasks);
         let lab_share = (pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS);
 
         Self {
-            engine: Engine::new(&pool, &tasks),
-            audits: Audits::new(&pool, &locks, &tasks),
+            audits: Audits::new(&pool, &locks, &tasks, &data_paths),
+            engine: Engine::new(&pool, &tasks, data_paths),
             next_returns: NextReturns::default(),
             pool,
             locks,

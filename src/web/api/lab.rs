@@ -18,11 +18,12 @@ use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
 use holdfast_base::messages::message;
 use holdfast_shop::command::edit_item::deserialize_limit;
-use holdfast_shop::engine::Reconciliation;
 use holdfast_shop::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use holdfast_shop::model::{Item, Order};
 use holdfast_shop::probe::{PausedRequest, Point};
 use holdfast_shop::store::items;
+use holdfast_shop::strategy::pre_deduct::reconcile::{Reconciliation, reconcile as reconcile_item};
+use holdfast_shop::strategy::units::create::create_in_units;
 use holdfast_shop::{Strategy, UserId, engine};
 
 const DEFAULT_PRICE_CENTS: i64 = 100;
@@ -66,7 +67,7 @@ pub async fn create_item(
     let (id, address) = (context.request_id, format!("/api/items/{}", item.sku));
 
     let created = if new.in_units {
-        items::create_in_units(&state.shop, item, id).await?
+        create_in_units(&state.shop, item, id).await?
     } else {
         items::create_in_lab(&state.shop, item, id).await?
     };
@@ -86,7 +87,7 @@ pub async fn reconcile(
     sku: Path<String>,
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    json(engine::reconcile(&state.shop, &context, &sku).await?)
+    json(reconcile_item(&state.shop, &context, &sku).await?)
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.

@@ -7,7 +7,7 @@ use super::{LessonResult, Scenario, poll};
 use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 use holdfast_shop::audit::ItemAudit;
-use holdfast_shop::engine::Reconciliation;
+use holdfast_shop::strategy::pre_deduct::reconcile::Reconciliation;
 
 const STRATEGY: &str = "pre-deduct";
 const STOCK: i64 = 3;

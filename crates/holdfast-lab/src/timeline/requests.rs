@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::statement::statement;
+use super::statement::{has_counter, statement};
 use crate::run::Lane;
 use holdfast_base::messages::Language;
 use holdfast_shop::Strategy;
@@ -77,7 +77,7 @@ impl TracedRequest<'_> {
 
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.kind == EventKind::Read);
-        let counts = self.strategy.is_some_and(Strategy::counts_in_redis);
+        let counts = self.strategy.is_some_and(has_counter);
         for traced in &lane.events {
             let may_wait = has_lock || !is_read && !counts;
             let kind = self.kind(&traced.kind, may_wait, is_autocommit);

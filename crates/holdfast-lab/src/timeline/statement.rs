@@ -48,19 +48,28 @@ fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
     Some(commands)
 }
 
+/// Returns whether a strategy takes the units from a counter, so that its wait is not the read's.
+pub fn has_counter(strategy: &Strategy) -> bool {
+    lock_commands(strategy.name, Point::Deducted).is_some()
+}
+
 fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
     let [row, column, key, ..] = tables(detail);
+    match strategy.name {
+        "pre-deduct" => return format!("select price_cents from {row}\n where {key} = $1"),
+        "units" if row == "items" => {
+            return "select unit, version from item_units\n where sku = \
+                    $1 and order_id is null\n limit 1 for update skip locked"
+                .to_owned();
+        }
+        _ => {}
+    }
+
     let select = format!("select {column}, version from {row}\n where {key} = $1");
 
     match strategy.read {
         ReadMethod::Plain => select,
-        ReadMethod::Counter => format!("select price_cents from {row}\n where {key} = $1"),
-        ReadMethod::FreeUnits if row == "items" => {
-            "select unit, version from item_units\n where sku = \
-             $1 and order_id is null\n limit 1 for update skip locked"
-                .to_owned()
-        }
-        ReadMethod::RowLock | ReadMethod::FreeUnits => format!("{select}\n   for no key update"),
+        ReadMethod::RowLock => format!("{select}\n   for no key update"),
         ReadMethod::Advisory => {
             format!("select pg_advisory_xact_lock(hashtextextended($1, 0));\n{select}")
         }
@@ -88,7 +97,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
         }
     };
 
-    if strategy.counts_in_redis() {
+    if has_counter(strategy) {
         return "-- one statement: orders, order_lines, idempotency\n\
                 -- items and stock_ledger follow"
             .to_owned();
@@ -97,7 +106,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
     if strategy.read == ReadMethod::ConditionalUpdate {
         return format!("insert into {ledger} …\n-- same statement: idempotency, orders");
     }
-    if strategy.is_for_units() && row == "items" {
+    if strategy.name == "units" && row == "items" {
         return "update item_units set order_id = $2\n where sku = $1 and unit = $3 and version = $4\n\
                 -- same statement: unit_ledger, idempotency, orders"
             .to_owned();

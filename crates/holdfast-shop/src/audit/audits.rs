@@ -20,7 +20,7 @@ use super::{
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::locks::ShopLocks;
-use crate::locks::counter::StockCounter;
+use crate::strategy::data_path::DataPaths;
 use crate::tasks::Tasks;
 
 const ITEM_CONNECTIONS: u32 = 2;
@@ -56,7 +56,7 @@ fn is_running(state: &Result<AuditStatus, Error>) -> bool {
 }
 
 impl Audits {
-    pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
+    pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks, data_paths: &DataPaths) -> Self {
         let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
         let books_pool = shop_pool.clone();
@@ -70,16 +70,13 @@ impl Audits {
             }
         });
 
-        let counters = locks.clone();
+        let data_paths = data_paths.clone();
         let items = Coalescer::new(tasks, move |sku: Sku, requests: Vec<()>| {
-            let pool = items_pool.clone();
-            let counter = sku.is_throw_away().then(|| StockCounter::new(&counters, &sku));
+            let (pool, data_paths) = (items_pool.clone(), data_paths.clone());
             async move {
                 let mut audit = check_item_within(&pool, &sku, ITEM_TIMEOUT).await?;
-                if let Some(counter) = counter {
-                    // Without Redis, the books are audited all the same.
-                    let counted = counter.get().await.unwrap_or_default();
-                    audit = audit.map(|audit| audit.with_counter(counted));
+                if let Some(of_rows) = audit {
+                    audit = Some(data_paths.audit(&sku, of_rows).await);
                 }
                 Ok(vec![audit; requests.len()])
             }

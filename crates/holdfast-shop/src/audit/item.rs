@@ -50,15 +50,6 @@ pub struct ItemAudit {
 }
 
 impl ItemAudit {
-    /// Compares the item with its counter in Redis.
-    #[must_use]
-    pub(super) fn with_counter(mut self, counter: Option<i64>) -> Self {
-        let free = self.stock - self.unsettled;
-        self.undersold = counter.map_or(0, |counter| (free - counter).max(0));
-        self.counter = counter;
-        self
-    }
-
     /// Returns the units missing from sales and stock; negative for a surplus.
     pub fn unaccounted(&self) -> i64 {
         self.opening + self.restocked - self.sold - (self.stock - self.unsettled)

@@ -129,18 +129,17 @@ async fn run_under_locks(
     let stage = &debug_span!("held");
     let entries = &[BatchEntry { command, context, stage }];
 
-    locks.keep_deduction();
-    let strategy = context.strategy.for_rows_of(command);
+    if let Some(taken) = &mut locks.taken {
+        taken.keep_on_drop();
+    }
+    let strategy = shop.engine.data_paths.strategy_of_rows(context.strategy, command);
     let batch = Batch { shop, strategy, entries, has_leader: false };
     let (results, state) = batch::run(batch, &mut locks).await;
     let Some(result) = results.into_iter().next() else {
         return Err(Error::Bug("a command got no result".to_owned()).into());
     };
 
-    if context.strategy.counts_in_redis() {
-        end_counted(shop, command, &mut locks, &result).await;
-    }
-
+    locks.end_taken(&result).await;
     // The locks first, which others wait for.
     locks.end(context, matches!(state, LockState::LeaveToExpire(_))).await;
 
@@ -151,18 +150,4 @@ async fn run_under_locks(
         key_locks.release([request].into_iter()).await;
     }
     result
-}
-
-/// Brings counters and rows in line with the result of a command of `pre-deduct`.
-async fn end_counted(
-    shop: &Shop,
-    command: &dyn Command,
-    locks: &mut AcquiredLocks,
-    result: &Result<Execution, Failure>,
-) {
-    locks.end_deduction(result).await;
-    // Whatever the result: the write may be done.
-    for sku in command.reads().items {
-        shop.engine.settler.request(sku);
-    }
 }

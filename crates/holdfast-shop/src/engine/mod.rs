@@ -19,17 +19,18 @@ mod duplicates;
 mod intake;
 mod leader;
 mod lease;
-mod pre_deduct;
 mod queue;
 mod reply;
 
 use crate::UserId;
 use crate::db::Pool;
+use crate::strategy::data_path::DataPaths;
 use crate::tasks::Tasks;
 use commit::GroupCommit;
 use delegation::Delegation;
 use duplicates::Duplicates;
 use holdfast_base::metrics::MetricDefinition;
+pub(crate) use intake::admission::context_for_whole_item;
 use intake::known_items::KnownItems;
 pub use intake::return_order::{cancel_order, refund_order};
 use intake::sold_out::SoldOutCache;
@@ -38,8 +39,6 @@ pub use intake::{
     edit_item, expire_orders, noop_order, pay_order, place_order, restock, set_limit, top_up,
 };
 use moka::future::Cache;
-pub use pre_deduct::reconcile::{Reconciliation, reconcile};
-use pre_deduct::settler::Settler;
 use queue::CommandQueues;
 
 /// The metrics that the engine records.
@@ -73,11 +72,11 @@ pub struct Engine {
     /// The users whose lab accounts are known to be open.
     lab_accounts: Cache<UserId, ()>,
     unpaid: UnpaidOrders,
-    settler: Settler,
+    data_paths: DataPaths,
 }
 
 impl Engine {
-    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+    pub(super) fn new(pool: &Pool, tasks: &Tasks, data_paths: DataPaths) -> Self {
         Self {
             queues: CommandQueues::default(),
             delegation: Delegation::default(),
@@ -88,7 +87,7 @@ impl Engine {
             known_items: KnownItems::new(pool, tasks),
             lab_accounts: Cache::new(MAX_LAB_ACCOUNTS),
             unpaid: UnpaidOrders::new(pool, tasks),
-            settler: Settler::new(pool, tasks),
+            data_paths,
         }
     }
 }

@@ -4,7 +4,6 @@
 
 mod check_then_del;
 mod commands;
-pub mod counter;
 mod expire_only;
 mod lock;
 pub mod priority;

@@ -1,20 +1,44 @@
-//! Creates items. The opening stock of an item is the first entry of its ledger, written in the
-//! same transaction.
+//! Creates items, and finds them. The opening stock of an item is the first entry of its ledger,
+//! written in the same transaction.
 
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::admin::change_once;
-use super::units::{self, MAX_UNITS};
 use crate::command::edit_item::ItemFields;
 use crate::command::{MAX_AMOUNT, range};
 use crate::db;
 use crate::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::idempotency::{IdempotencyRequest, Operation};
 use crate::model::{AdminAction, AdminEntry, Item, ItemKind};
+use crate::strategy::{Strategy, units};
 use crate::{IdempotencyKey, Shop, Sku, UserId};
 use holdfast_base::messages::message;
+
+/// What never changes of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownItem {
+    pub kind: ItemKind,
+    /// The strategy that it was made for: no other sells it.
+    pub sold_under: Option<&'static Strategy>,
+}
+
+/// Returns those of the items that exist.
+pub async fn find(db: &mut PgConnection, skus: &[Sku]) -> sqlx::Result<Vec<(Sku, KnownItem)>> {
+    let found = sqlx::query!(
+        r#"select sku as "sku: Sku", kind as "kind: ItemKind",
+                  kind = 'lab' and exists (
+                      select from item_units u where u.sku = i.sku) as "in_units!"
+             from items i where sku = any($1)"#,
+        skus as &[Sku],
+    );
+    let found = found.map(|row| {
+        let sold_under = row.in_units.then_some(&units::STRATEGY);
+        (row.sku, KnownItem { kind: row.kind, sold_under })
+    });
+    found.fetch_all(db).await
+}
 
 /// Returns the highest fence that wrote the item.
 pub async fn item_fence(db: &mut PgConnection, sku: &Sku) -> Result<i64, Error> {
@@ -80,33 +104,12 @@ pub async fn create_in_lab(
     insert_in_lab(shop, item, request_id, async |_, _| Ok(())).await
 }
 
-/// Creates an item of the lab in units, one row for each ([`crate::strategy::units`]). Rejects none
-/// or too many of them, and a limit per customer: nothing locks the item while they are counted.
-pub async fn create_in_units(
-    shop: &Shop,
-    item: Item,
-    request_id: Uuid,
-) -> Result<StoredResponse, Failure> {
-    check(&item)?;
-    let is_stock = (1..=MAX_UNITS).contains(&item.stock);
-    let unit_count = || ("stock".into(), message!("problem-unit-count", most = MAX_UNITS));
-    let stock = (!is_stock).then(unit_count);
-    let no_limit = || ("limit_per_user".into(), message!("problem-no-limit-in-units"));
-    let limit = item.limit_per_user.map(|_| no_limit());
-    Rejection::first_of(stock.into_iter().chain(limit))?;
-
-    let inserting = insert_in_lab(shop, item, request_id, async |tx, item| {
-        Ok(units::insert(tx, &item.sku, item.stock).await?)
-    });
-    inserting.await
-}
-
 fn item_exists(sku: &Sku) -> Rejection {
     Rejection::Exists(message!("problem-item-exists", sku))
 }
 
 /// Inserts an item, and with `more` what belongs to it.
-async fn insert_in_lab(
+pub(crate) async fn insert_in_lab(
     shop: &Shop,
     item: Item,
     request_id: Uuid,
@@ -156,7 +159,7 @@ pub async fn insert(
     Ok(true)
 }
 
-fn check(item: &Item) -> Result<(), Rejection> {
+pub(crate) fn check(item: &Item) -> Result<(), Rejection> {
     let is_stock = (0..=MAX_AMOUNT).contains(&item.stock);
     let stock = (!is_stock).then(|| ("stock".into(), range(0, MAX_AMOUNT)));
     Rejection::first_of(stock.into_iter().chain(ItemFields::of(item).invalid()))

@@ -21,7 +21,7 @@ pub type Replay = Result<Execution, Failure>;
 
 /// Converts a violation of `idempotency_pkey` to [`Error::Conflict`]: a key record was inserted
 /// since the read, so the whole statement was rolled back, and the next read finds the record.
-pub(super) fn duplicate_key_conflict(error: sqlx::Error) -> Error {
+pub(crate) fn duplicate_key_conflict(error: sqlx::Error) -> Error {
     if db::violates(&error, "idempotency_pkey") {
         Error::Conflict("a key record was inserted since the read".to_owned())
     } else {

@@ -1,17 +1,16 @@
-//! All SQL that writes orders, items, accounts, ledgers and key records, and the reads from which a
-//! write is computed.
+//! All SQL that writes orders, items, accounts, ledgers and key records, but that of strategies with
+//! a data path; and the reads from which a write is computed.
 //!
 //! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
-//! for an item's settings, [`transition`] for everything else. (Items in units have their own:
-//! [`units`]; orders of `pre-deduct` too: [`deducted`].) Each locks its rows in one order
-//! (orders, items, accounts, key records), compares them with the guard, and writes only if all
-//! rows match. A guard that does not match raises no SQL error.
+//! for an item's settings, [`transition`] for everything else. (A strategy with a data path has its
+//! own: [`crate::strategy::data_path`].) Each locks its rows in one order (orders, items, accounts,
+//! key records), compares them with the guard, and writes only if all rows match. A guard that does
+//! not match raises no SQL error.
 
 pub mod accounts;
 pub mod admin;
 pub mod changed_rows;
 pub mod conditional_update;
-pub mod deducted;
 pub mod edit;
 pub mod items;
 pub mod key_records;
@@ -21,14 +20,13 @@ mod purge_lab;
 pub mod read;
 pub mod shared;
 pub mod transition;
-pub mod units;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::changed_rows::{ChangedRows, GuardedRow};
 use super::Sku;
-use super::command::changes::{Changes, NewOrder, StockChange, UnitSnapshot};
+use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 use super::model::Item;
@@ -49,9 +47,6 @@ pub struct BatchWrite {
     pub now: OffsetDateTime,
     /// The commands with changes, in order.
     pub commands: Vec<CommandWrite>,
-    /// True if its units left a counter in Redis: it inserts an order and changes no row, so it is
-    /// written alone, and nothing keeps a late one from taking effect ([`deducted`]).
-    pub deducted: bool,
     /// True if it was decided without a read of its keys, so a record of them may be in another
     /// transaction that is still open.
     pub is_unread: bool,
@@ -65,23 +60,6 @@ impl BatchWrite {
 
     pub fn places_orders(&self) -> bool {
         self.orders().next().is_some()
-    }
-
-    /// Returns whether it changes items in units. Then all that it changes are.
-    pub fn is_in_units(&self) -> bool {
-        let mut changes = self.commands.iter().flat_map(|write| &write.changes.stock);
-        changes.any(|change| change.units.is_some())
-    }
-
-    /// Returns the changes of units of items in units.
-    fn units(&self) -> impl Iterator<Item = UnitChange<'_>> {
-        self.commands.iter().flat_map(|write| {
-            let changes = write.changes.stock.iter();
-            changes.flat_map(move |change| {
-                let units = change.units.iter().flatten();
-                units.map(move |unit| UnitChange { change, unit, request_id: write.request_id })
-            })
-        })
     }
 
     /// Returns the edit of an item, which is a batch of its own: no command with one has a batch
@@ -106,21 +84,13 @@ impl BatchWrite {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct UnitChange<'a> {
-    change: &'a StockChange,
-    /// As it was read.
-    unit: &'a UnitSnapshot,
-    request_id: Uuid,
-}
-
 fn item_rows<'a>(batches: &[&'a BatchWrite]) -> Vec<(&'a BatchWrite, &'a GuardedRow<Sku>)> {
     let rows =
         batches.iter().flat_map(|&batch| batch.rows.items.iter().map(move |row| (batch, row)));
     rows.collect()
 }
 
-fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
+pub(crate) fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
@@ -139,7 +109,7 @@ fn row_lock_timeout(batches: &[&BatchWrite]) -> Option<&'static str> {
 }
 
 impl WriteResult {
-    fn from_guard(holds: bool) -> Self {
+    pub(crate) fn from_guard(holds: bool) -> Self {
         if holds { WriteResult::Done } else { WriteResult::RowChanged }
     }
 }

@@ -12,7 +12,6 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::units;
 use crate::command::ReadSet;
 use crate::command::state::{
     BalanceSnapshot, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
@@ -27,9 +26,8 @@ pub struct ReadRequest {
     pub buyers: Vec<UserId>,
     pub keys: Vec<Uuid>,
     pub lock_orders: bool,
-    pub lock_values: bool,
-    /// If the items are in units: how many free ones of each are locked, instead of its row.
-    pub free_units: Option<Vec<(Sku, i64)>>,
+    pub lock_items: bool,
+    pub lock_account: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -50,11 +48,6 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     }
     if !reads.items.is_empty() {
         items(db, request, &mut snapshot).await?;
-    }
-    if let Some(free) = &request.free_units
-        && !reads.items.is_empty()
-    {
-        units::lock(db, free, &mut snapshot.state).await?;
     }
     if reads.descriptions {
         // After the version: if they have changed since, the guard of the write says so.
@@ -142,7 +135,7 @@ async fn items(
     request: &ReadRequest,
     snapshot: &mut ReadSnapshot,
 ) -> sqlx::Result<()> {
-    if request.lock_values && request.free_units.is_none() {
+    if request.lock_items {
         let lock = sqlx::query!(
             "select from items where sku = any($1) order by sku for no key update",
             &request.reads.items as &[Sku],
@@ -213,7 +206,7 @@ async fn account(
     request: &ReadRequest,
     snapshot: &mut ReadSnapshot,
 ) -> sqlx::Result<()> {
-    if request.lock_values {
+    if request.lock_account {
         let lock =
             sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
         lock.execute(&mut *db).await?;

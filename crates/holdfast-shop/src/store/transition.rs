@@ -33,7 +33,7 @@ fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
     let mut entries = Vec::new();
     for batch in batches {
         for write in &batch.commands {
-            // Units have entries of their own (`store::units`).
+            // Units have entries of their own (`strategy::units`).
             let changes = changes(write).into_iter().filter(|change| change.units.is_none());
             entries.extend(changes.map(|change| Entry {
                 change,

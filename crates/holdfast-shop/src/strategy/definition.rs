@@ -18,6 +18,8 @@ pub struct Strategy {
     pub guard: WriteGuard,
     pub attempts: u32,
     pub batches: bool,
+    /// What it sells, if it has a data path of its own ([`super::data_path`]).
+    pub data_path: Option<SoldItems>,
     pub guarantee: Guarantee,
     pub source: &'static str,
     pub code: &'static str,
@@ -46,16 +48,22 @@ pub enum Isolation {
 pub enum ReadMethod {
     /// `select`, which locks no row.
     Plain,
-    /// `select … for no key update`, which locks the row until the commit.
+    /// `select … for no key update`, which locks the row until the commit; a data path may leave out
+    /// the items.
     RowLock,
     /// `select`, after acquiring an advisory lock on the key.
     Advisory,
     /// A conditional update that returns the row as it was before; see [`super::atomic`].
     ConditionalUpdate,
-    /// `select … for update skip locked`, which locks free units of an item; see [`super::units`].
-    FreeUnits,
-    /// A counter in Redis, changed by the read, which the row follows; see [`super::pre_deduct`].
-    Counter,
+}
+
+/// The items that a strategy with a data path sells: never the shop's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SoldItems {
+    /// Any of the lab.
+    OfLab,
+    /// Those of the lab that were made for it, which no other strategy sells.
+    MadeForIt,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +121,9 @@ impl Strategy {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
-    /// Returns whether it sells only items that were made in units.
-    pub fn is_for_units(&self) -> bool {
-        self.read == ReadMethod::FreeUnits
+    /// Returns whether it sells only items that were made for it.
+    pub fn has_own_items(&self) -> bool {
+        self.data_path == Some(SoldItems::MadeForIt)
     }
 
     /// Returns why the shop should not sell its own items under it, if it should not.
@@ -139,7 +147,7 @@ impl Strategy {
     pub fn family(&self) -> Family {
         match (self.guarantee, self.lock) {
             // Of rows that no other strategy changes.
-            _ if self.is_for_units() => Family::Alone(self.name),
+            _ if self.has_own_items() => Family::Alone(self.name),
             (Guarantee::Always, _) => Family::Postgres,
             // A quorum's keys are on other servers.
             (Guarantee::WhileLeased, lock) if lock != Some(Lock::Redlock) => Family::Redis,
@@ -164,21 +172,21 @@ impl Strategy {
         self.lock.filter(|lock| lock.needs_redis())
     }
 
-    pub fn counts_in_redis(&self) -> bool {
-        self.read == ReadMethod::Counter
+    /// Returns whether its lock is released between the write and the commit.
+    pub fn releases_before_commit(&self) -> bool {
+        self.mistake == Some(Mistake::EarlyRelease)
     }
 
-    /// Returns whether it is kept to lab items, even as the strategy of a whole server: it writes
-    /// no ledger entry with the order.
+    /// Returns whether it sells only items of the lab, and is no strategy of a whole server.
     pub fn is_for_lab_only(&self) -> bool {
-        self.counts_in_redis()
+        self.data_path.is_some()
     }
 
     /// Returns whether a customer's purchases are counted with the read: an order in between raises
     /// the version that the write requires. Otherwise they are counted after the write, which locks
-    /// the row until the commit. Orders of `pre-deduct` lock none: two of one customer that overlap
-    /// may exceed the limit.
+    /// the row until the commit. An autocommitted write without a guard locks none: two orders of
+    /// one customer that overlap may exceed the limit.
     pub fn counts_with_read(&self) -> bool {
-        self.guard != WriteGuard::None || self.counts_in_redis()
+        self.guard != WriteGuard::None || self.transaction == Isolation::Autocommit
     }
 }

@@ -14,8 +14,9 @@ pub(super) enum Protection<'g> {
     Locks(&'g Guards),
     /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
     Database,
-    /// The counter in Redis that the units have left: no row is written.
-    Counter,
+    /// What the strategy's data path took or locked: no item's row is written,
+    /// and an account's is locked at the read.
+    DataPath,
     Nothing,
 }
 
@@ -23,7 +24,7 @@ impl Exclusion<'_> {
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         match self.0 {
             Protection::Locks(locks) => locks.fence(key),
-            Protection::Database | Protection::Counter | Protection::Nothing => None,
+            Protection::Database | Protection::DataPath | Protection::Nothing => None,
         }
     }
 
@@ -40,8 +41,8 @@ impl Exclusion<'_> {
 
 impl Strategy {
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
-        if self.read == ReadMethod::Counter {
-            return Exclusion(Protection::Counter);
+        if self.data_path.is_some() {
+            return Exclusion(Protection::DataPath);
         }
         let in_database = self.read != ReadMethod::Plain
             || self.guard == WriteGuard::Version

@@ -1,10 +1,13 @@
 //! Isolation of concurrent changes to one value: a [`Strategy`] is a value that the engine
-//! interprets. Each has a file that states its guarantee and when it breaks; [`table`] lists them.
+//! interprets, and some have a [`data_path`] of their own. Each has a file or a folder that states
+//! its guarantee and when it breaks; [`table`] lists them.
 //! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`, `tests/it/strategy_pairs.rs`.
 
 pub mod advisory;
 pub mod atomic;
 pub mod batched;
+pub mod data_path;
+pub mod data_paths;
 pub mod definition;
 pub mod early_release;
 pub mod exclusion;
@@ -30,12 +33,6 @@ impl Strategy {
 
     pub fn names() -> String {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the strategy under which a command reads and writes rows: under `pre-deduct`, only
-    /// an order leaves the item's row to the settlement.
-    pub fn for_rows_of(&'static self, command: &dyn Command) -> &'static Self {
-        if self.counts_in_redis() && !command.places_order() { &row_lock::STRATEGY } else { self }
     }
 
     pub fn lock_keys(&self, command: &dyn Command) -> Vec<LockKey> {

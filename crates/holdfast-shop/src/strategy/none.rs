@@ -31,6 +31,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     guard: WriteGuard::None,
     attempts: ATTEMPTS,
     batches: false,
+    data_path: None,
     guarantee: Guarantee::Never,
     source: file!(),
     code: include_str!("none.rs"),

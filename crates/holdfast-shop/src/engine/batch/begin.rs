@@ -68,9 +68,7 @@ pub async fn read(batch: Batch<'_>) -> ReadResult {
     let _step = begin_step(batch, |held| debug_span!(parent: held, "read"));
     let reading = async {
         let _lab_permit = lab_permit(batch).await?;
-        let Batch { shop, strategy, entries, .. } = batch;
-        let (session, snapshot) =
-            DatabaseSession::read(&shop.pool, strategy, entries, batch.deadline()).await?;
+        let (session, snapshot) = DatabaseSession::read(batch).await?;
         let clock = PostgresClock::read_now(snapshot.state.now);
         Ok(BegunAttempt { session, snapshot, clock, is_unread: false, _lab_permit })
     };

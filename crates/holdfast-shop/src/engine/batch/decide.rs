@@ -85,13 +85,8 @@ pub fn decide(
         // The conditional update found too little; the read after it found enough.
         return Err(Error::Conflict("the row changed since the update".to_owned()).into());
     }
-    let deducted = strategy.counts_in_redis();
-    let rows = if deducted {
-        ChangedRows::default()
-    } else {
-        ChangedRows::between(&before, &after, strategy.guard, &exclusion)?
-    };
-    let write = BatchWrite { rows, now: before.now, commands, deducted, is_unread: false };
+    let rows = ChangedRows::between(&before, &after, strategy.guard, &exclusion)?;
+    let write = BatchWrite { rows, now: before.now, commands, is_unread: false };
     Ok(Decision { before, after, write: Some(write), results })
 }
 

@@ -10,6 +10,7 @@ use crate::Shop;
 use crate::failure::{Error, Failure};
 use crate::store::BatchWrite;
 use crate::strategy::Strategy;
+use crate::strategy::data_path::DataPath;
 
 /// Commands that are executed together, under the same locks, with one read and one write.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,11 @@ impl<'a> Batch<'a> {
     /// none.
     pub fn is_in_lab(&self) -> bool {
         self.entries.iter().any(|entry| entry.context.in_lab)
+    }
+
+    /// Returns the data path of its strategy, if that has one of its own.
+    pub fn data_path(&self) -> Option<&'a dyn DataPath> {
+        self.shop.engine.data_paths.of(self.strategy)
     }
 
     pub fn yields_connection(&self) -> bool {

@@ -30,7 +30,6 @@ use crate::failure::{Error, Failure};
 use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
 use crate::store::{BatchWrite, WriteResult};
-use crate::strategy::Mistake;
 use crate::{Sku, UserId};
 use begin::{BegunAttempt, ReadResult, begin_unread, read};
 use decide::{Decision, decide};
@@ -60,7 +59,7 @@ pub async fn run_unread(
             Some((results, LockState::Held))
         }
         Err(AttemptError::UnknownOutcome(error, write, results)) => {
-            Some(resolve_outcome(&batch.shop.pool, error, &write, results).await)
+            Some(resolve_outcome(batch, error, &write, results).await)
         }
         Err(AttemptError::Failed(failure)) if !may_help_to_read(&failure) => {
             Some(fail(batch, failure))
@@ -128,7 +127,7 @@ async fn make_attempts(
             }
             Err(AttemptError::UnknownOutcome(error, write, results)) => {
                 // Never another attempt: the write may be done.
-                return resolve_outcome(&batch.shop.pool, error, &write, results).await;
+                return resolve_outcome(batch, error, &write, results).await;
             }
             Err(AttemptError::Failed(failure)) => failure,
         };
@@ -250,11 +249,8 @@ async fn decide_in(
 
     let Batch { strategy, entries, .. } = batch;
     let mut state = snapshot.state;
-    for taken in locks.deducted() {
-        // The row lags behind: the counter decides.
-        if let Some(item) = state.items.get_mut(&taken.sku).filter(|_| strategy.counts_in_redis()) {
-            item.stock = taken.before;
-        }
+    if let Some(taken) = &locks.taken {
+        taken.adjust(&mut state);
     }
     let decided = decide(entries, strategy, &locks.guards, state, replayed)?;
 
@@ -289,7 +285,7 @@ async fn write_autocommitted(
             if batch.is_in_lab() { &engine.lab_group_commit } else { &engine.group_commit };
         groups.write(&mut session, &write).await
     } else {
-        commit::send(&shop.pool, &mut session, &[&write]).await
+        commit::send(&shop.pool, &mut session, batch.data_path(), &[&write]).await
     };
     match sent {
         // Before the points: a request that the lab pauses there keeps no connection.
@@ -319,7 +315,7 @@ async fn write_and_commit(
     results: Vec<EntryResult>,
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let batches = [&*write];
-    let writing = commit::write_batches(session.connection(), &batches);
+    let writing = commit::write_batches(session.connection(), batch.data_path(), &batches);
     match batch.in_time(writing).await? {
         Ok(WriteResult::Done) => {}
         Ok(WriteResult::RowChanged) => {
@@ -369,7 +365,7 @@ async fn before_commit(
 
     pass_written(batch.written(write), locks, write).await;
     // The mistake that this strategy is there to show.
-    if batch.strategy.mistake == Some(Mistake::EarlyRelease)
+    if batch.strategy.releases_before_commit()
         && let Some(entry) = batch.entries.first()
     {
         locks.end(entry.context, false).await;

@@ -7,7 +7,9 @@ use futures_util::FutureExt as _;
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::time::{Instant, timeout};
 
+use super::entries::Batch;
 use super::entry::{BatchEntry, EntryResult};
+use crate::UserId;
 use crate::command::ReadSet;
 use crate::db::{Connection, ErrorClass, Pool, Transaction};
 use crate::failure::Error;
@@ -15,8 +17,8 @@ use crate::idempotency::IdempotencyRequest;
 use crate::probe::Probe;
 use crate::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::store::{conditional_update, key_records};
-use crate::strategy::{Isolation, ReadMethod, Strategy, advisory};
-use crate::{Sku, UserId};
+use crate::strategy::data_path::DataPath;
+use crate::strategy::{Isolation, ReadMethod, advisory};
 
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 const COMMIT_SLACK: Duration = Duration::from_millis(2_500);
@@ -32,13 +34,10 @@ pub enum DatabaseSession {
 
 impl DatabaseSession {
     /// Reads what the commands are decided on, in the way of the strategy.
-    pub async fn read(
-        pool: &Pool,
-        strategy: &Strategy,
-        entries: &[BatchEntry<'_>],
-        deadline: Instant,
-    ) -> Result<(Self, ReadSnapshot), Error> {
-        let mut request = read_request(strategy, entries);
+    pub async fn read(batch: Batch<'_>) -> Result<(Self, ReadSnapshot), Error> {
+        let Batch { shop, strategy, entries, .. } = batch;
+        let pool = &shop.pool;
+        let mut request = read_request(batch);
 
         if strategy.transaction == Isolation::Autocommit {
             // Repeated by the pool on another connection if that of the first attempt is dead:
@@ -64,7 +63,7 @@ impl DatabaseSession {
         }
 
         let mut session = DatabaseSession::Explicit(pool.begin().await?);
-        match session.read_in_transaction(strategy, entries, &request, deadline).await {
+        match session.read_in_transaction(batch, &request).await {
             Ok(mut snapshot) => {
                 snapshot.known_keys.append(&mut known_keys);
                 Ok((session, snapshot))
@@ -78,11 +77,10 @@ impl DatabaseSession {
 
     async fn read_in_transaction(
         &mut self,
-        strategy: &Strategy,
-        entries: &[BatchEntry<'_>],
+        batch: Batch<'_>,
         request: &ReadRequest,
-        deadline: Instant,
     ) -> Result<ReadSnapshot, Error> {
+        let Batch { strategy, entries, .. } = batch;
         let db = self.connection();
         if strategy.transaction == Isolation::Serializable {
             sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
@@ -91,7 +89,7 @@ impl DatabaseSession {
         if entries.iter().any(|entry| matches!(entry.context.probe(), Probe::Lab(_))) {
             // The lab pauses a transaction until the deadline, longer than a session may be idle in
             // one: a request for up to 8 s, a game for minutes.
-            let longest = deadline.saturating_duration_since(Instant::now()) + COMMIT_SLACK;
+            let longest = batch.deadline().saturating_duration_since(Instant::now()) + COMMIT_SLACK;
             let timeout =
                 format!("set local idle_in_transaction_session_timeout = {}", longest.as_millis());
             sqlx::raw_sql(AssertSqlSafe(timeout)).execute(&mut *db).await?;
@@ -103,10 +101,16 @@ impl DatabaseSession {
 
         // A single command: only `batched`, which updates nothing at the read, executes several.
         let update = entries.first().and_then(|entry| entry.command.conditional_update());
-        Ok(match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
+        let mut snapshot = match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
             Some(update) => conditional_update::update_and_read(db, &update, request).await?,
             None => read::read(db, request).await?,
-        })
+        };
+
+        if let Some(path) = batch.data_path() {
+            let commands = entries.iter().map(|entry| entry.command).collect();
+            path.read(db, commands, &mut snapshot).await?;
+        }
+        Ok(snapshot)
     }
 
     /// Looks up the responses of the commands at `known_keys`, whose keys have a record.
@@ -201,7 +205,8 @@ impl DatabaseSession {
 }
 
 /// Returns what the commands of a batch read together, each row and buyer once.
-fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest {
+fn read_request(batch: Batch<'_>) -> ReadRequest {
+    let Batch { strategy, entries, .. } = batch;
     let mut reads = ReadSet::default();
     let mut buyers: Vec<UserId> = Vec::new();
     for entry in entries {
@@ -224,26 +229,18 @@ fn read_request(strategy: &Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest 
     buyers.dedup();
 
     let lock_values = match strategy.read {
-        // Of units: those of the orders, the account, and free units instead of the items.
-        ReadMethod::RowLock | ReadMethod::FreeUnits => true,
+        ReadMethod::RowLock => true,
         ReadMethod::ConditionalUpdate => {
             !entries.iter().all(|entry| entry.command.conditional_update().is_some())
         }
-        ReadMethod::Plain | ReadMethod::Advisory | ReadMethod::Counter => false,
+        ReadMethod::Plain | ReadMethod::Advisory => false,
     };
     ReadRequest {
         reads,
         buyers,
         keys: entries.iter().map(|entry| entry.command.idempotency().id).collect(),
         lock_orders: strategy.transaction != Isolation::Autocommit,
-        lock_values,
-        free_units: strategy.is_for_units().then(|| wanted_units(entries)),
+        lock_items: lock_values && batch.data_path().is_none_or(DataPath::locks_items),
+        lock_account: lock_values,
     }
-}
-
-/// Returns how many units of each item the commands take.
-fn wanted_units(entries: &[BatchEntry<'_>]) -> Vec<(Sku, i64)> {
-    let updates = entries.iter().filter_map(|entry| entry.command.conditional_update());
-    let changes = updates.flat_map(|update| update.stock);
-    changes.filter(|(_, delta)| *delta < 0).map(|(sku, delta)| (sku, -delta)).collect()
 }

@@ -30,11 +30,11 @@ use crate::db::{ErrorClass, Pool};
 use crate::engine::batch::session::DatabaseSession;
 use crate::engine::queue::limit::MAX_BATCH_SIZE;
 use crate::failure::{Error, Failure};
-use crate::store::deducted;
 use crate::store::edit::edit;
 use crate::store::place::place;
 use crate::store::transition::transition;
-use crate::store::{BatchWrite, WriteResult, units};
+use crate::store::{BatchWrite, WriteResult};
+use crate::strategy::data_path::DataPath;
 use crate::tasks::Tasks;
 use holdfast_base::metrics::{COUNTS, define_metrics};
 
@@ -94,7 +94,7 @@ impl GroupCommit {
         let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
             let permit = StatementPermit { group: group.clone(), all: self.clone() };
-            return permit.release_after(send(&self.pool, session, &[write])).await;
+            return permit.release_after(send(&self.pool, session, None, &[write])).await;
         };
 
         match outcome.await {
@@ -111,7 +111,7 @@ impl GroupCommit {
                     }
                 })?;
                 *session = DatabaseSession::autocommit(connection);
-                send(&self.pool, session, &[write]).await
+                send(&self.pool, session, None, &[write]).await
             }
             Ok(Err(error)) => Err(error.into()),
             // Its sender is gone without a word, perhaps after it sent the statement.
@@ -121,21 +121,14 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does; an edit of an item is alone, and so are a change of units, which has two statements, and
-/// an order of `pre-deduct`.
+/// does; an edit of an item is alone, and so is a write of a strategy with a data path.
 pub async fn write_batches(
     db: &mut PgConnection,
+    data_path: Option<&dyn DataPath>,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    if let [batch] = batches
-        && batch.is_in_units()
-    {
-        return units::write(db, batch).await;
-    }
-    if let [batch] = batches
-        && batch.deducted
-    {
-        return Ok(deducted::place(db, batch).await?);
+    if let (Some(path), [batch]) = (data_path, batches) {
+        return path.write(db, batch).await;
     }
     if batches.iter().any(|batch| batch.places_orders()) {
         return Ok(place(db, batches).await?);
@@ -152,9 +145,11 @@ pub async fn write_batches(
 pub async fn send(
     pool: &Pool,
     session: &mut DatabaseSession,
+    data_path: Option<&dyn DataPath>,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    let written = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches));
+    let writing = write_batches(session.connection(), data_path, batches);
+    let written = timeout(WRITE_TIMEOUT, writing);
     tokio::select! {
         written = written => written.unwrap_or_else(|_| Err(Error::postgres_timeout().into())),
         // Sooner than the timeout, if the others notice that Postgres does not respond.
@@ -256,7 +251,7 @@ async fn send_group(
             },
         };
 
-        let written = send(&pool, &mut session, &batches).await;
+        let written = send(&pool, &mut session, None, &batches).await;
         match &written {
             Err(Failure::Error(error)) => session.end_failed(error).await,
             _ => session.end().await,

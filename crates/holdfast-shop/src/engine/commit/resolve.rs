@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::db::Pool;
+use crate::engine::batch::entries::Batch;
 use crate::engine::batch::entry::EntryResult;
 use crate::engine::lease::locks::LockState;
 use crate::failure::{Component, Error, Execution, Failure};
@@ -21,18 +21,21 @@ use crate::store::key_records::{self, Replay};
 /// Timeout of a resolution. Write and resolution together take less than a request may.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the replay of each command's key. A key without a record was not executed, and this
-/// write will never execute it, unless it is one of `pre-deduct`.
-async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>, Error> {
-    let mut connection = pool.acquire().await?;
+/// Returns the replay of each command's key, and whether the write can't arrive any more: a key
+/// without a record is then never executed by it.
+async fn resolve(
+    batch: Batch<'_>,
+    write: &BatchWrite,
+) -> Result<(Vec<Option<Replay>>, bool), Error> {
+    let mut connection = batch.shop.pool.acquire().await?;
     let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
-        // First: a look-up before it could miss a write that arrives afterwards. Nothing can be
-        // raised of an order that requires no row.
-        if !write.deducted {
-            write.invalidate(&mut connection).await?;
-        }
-        Ok(key_records::look_up(&mut connection, &keys).await?)
+        // First: a look-up before it could miss a write that arrives afterwards.
+        let is_final = match batch.data_path() {
+            Some(path) => path.invalidate(&mut connection, write).await?,
+            None => write.rows.invalidate(&mut connection).await.map(|()| true)?,
+        };
+        Ok((key_records::look_up(&mut connection, &keys).await?, is_final))
     };
 
     match timeout(RESOLVE_TIMEOUT, resolved).await {
@@ -49,14 +52,14 @@ async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>,
 /// done. A rejection stands if all changes are written, because it was decided on the state that
 /// they left; otherwise it becomes `error`.
 pub async fn resolve_outcome(
-    pool: &Pool,
+    batch: Batch<'_>,
     error: Error,
     write: &BatchWrite,
     mut results: Vec<EntryResult>,
 ) -> (Vec<EntryResult>, LockState) {
     tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
-    let replays = match resolve(pool, write).await {
-        Ok(replays) => replays,
+    let (replays, is_final) = match resolve(batch, write).await {
+        Ok(resolved) => resolved,
         Err(outage) => {
             // A late write whose guard is a version matches no row once another holder has written,
             // and that holder's write matches none after it.
@@ -78,7 +81,7 @@ pub async fn resolve_outcome(
                 Execution { replayed, ..executed }
             }),
             // It may still arrive.
-            None if write.deducted => return (unknown_outcome(&error, results), LockState::Held),
+            None if !is_final => return (unknown_outcome(&error, results), LockState::Held),
             None => Err(error.clone().into()),
         };
     }

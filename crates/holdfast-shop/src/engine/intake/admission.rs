@@ -3,23 +3,19 @@
 
 use std::borrow::Cow;
 
-use super::known_items::KnownItem;
 use crate::command::Command as _;
 use crate::command::place_order::PlaceOrder;
 use crate::failure::{Error, Failure, Rejection};
 use crate::model::{ItemKind, Order};
 use crate::query::orders;
 use crate::store::accounts::{LAB_CENTS, open_lab_account};
-use crate::strategy::units;
-use crate::{OrderId, RequestContext, Shop, Sku, UserId};
+use crate::store::items::KnownItem;
+use crate::strategy::data_path::{Mismatch, OwnItems};
+use crate::{OrderId, RequestContext, Shop, Sku, Strategy, UserId};
 use holdfast_base::messages::message;
 
-/// Upper bound of the units of an order of items in units: each is a row to lock and an entry to
-/// write, in one statement, which has a timeout.
-const MAX_UNITS_PER_ORDER: i64 = 1_000;
-
-/// Returns the context of an order. Rejects one that [`context_for_items`] rejects, one that names
-/// too many units, and one of a user with too many unpaid ones.
+/// Returns the context of an order. Rejects one that [`context_for_items`] or the strategy of its
+/// items rejects, and one of a user with too many unpaid ones.
 pub async fn admit_order<'a>(
     shop: &Shop,
     context: &'a RequestContext,
@@ -27,15 +23,12 @@ pub async fn admit_order<'a>(
 ) -> Result<Cow<'a, RequestContext>, Failure> {
     let named = context.strategy;
     let context = context_for_items(shop, context, &command.reads().items).await?;
-    if context.strategy.is_for_units() {
-        if !named.is_for_units() {
-            // Not silently: what it promises of a sale is less than what others promise.
-            return Err(Rejection::Forbidden(message!("problem-sold-in-units")).into());
+    if let Some(own) = own_items(shop, context.strategy) {
+        if named.name != context.strategy.name {
+            // Not silently: what theirs promises of a sale may be less than what others promise.
+            return Err(own.reject(Mismatch::OtherStrategy).into());
         }
-        if command.units() > MAX_UNITS_PER_ORDER {
-            let why = message!("problem-too-many-units", most = MAX_UNITS_PER_ORDER);
-            return Err(Rejection::invalid("lines", why).into());
-        }
+        own.admit(command)?;
     }
     if let Some(max) = shop.max_unpaid_orders {
         let window = context.payment_window.max(shop.payment_window);
@@ -59,24 +52,24 @@ pub async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Orde
 }
 
 /// Returns the context of a request on these items. Rejects an unknown item, items of both the lab
-/// and the shop, items of which only some are in units and, unless all are the lab's, options that
-/// could lose sales or money, keep units too long, or are not the user's to set.
+/// and the shop, items of which only some are made for one strategy and, unless all are the lab's,
+/// options that could lose sales or money, keep units too long, or are not the user's to set.
 pub async fn context_for_items<'a>(
     shop: &Shop,
     context: &'a RequestContext,
     skus: &[Sku],
 ) -> Result<Cow<'a, RequestContext>, Failure> {
     let items = shop.engine.known_items.find(skus).await?;
-    if items.iter().any(|item| item.in_units) {
-        // The strategy locks units of all of its items, or of none.
-        if let Some(whole) = first(skus, &items, |item| !item.in_units) {
-            let why = message!("problem-partly-in-units", sku = whole);
-            return Err(Rejection::invalid("lines", why).into());
+    if let Some(strategy) = items.iter().find_map(|item| item.sold_under) {
+        // It takes all items of a command in its way, or none.
+        let other = first(skus, &items, |item| item.sold_under != Some(strategy));
+        if let (Some(own), Some(other)) = (own_items(shop, strategy), other) {
+            return Err(own.reject(Mismatch::Mixed(other)).into());
         }
-        return Ok(Cow::Owned(RequestContext { in_lab: true, ..context_in_units(context) }));
+        return Ok(Cow::Owned(RequestContext { in_lab: true, strategy, ..context.clone() }));
     }
-    if context.strategy.is_for_units() {
-        return Err(Rejection::Forbidden(message!("problem-not-in-units")).into());
+    if let Some(own) = own_items(shop, context.strategy) {
+        return Err(own.reject(Mismatch::OtherItems).into());
     }
     let Some(own) = first(skus, &items, |item| item.kind == ItemKind::Shop) else {
         return Ok(Cow::Owned(RequestContext { in_lab: true, ..context.clone() }));
@@ -99,22 +92,20 @@ fn first<'a>(
     items.iter().position(is_wanted).map(|at| &skus[at])
 }
 
-/// Returns the context of a command on items in units: whatever locks elsewhere, their rows are
-/// those of the units.
-pub fn context_in_units(context: &RequestContext) -> RequestContext {
-    RequestContext { strategy: &units::STRATEGY, ..context.clone() }
+fn own_items<'a>(shop: &'a Shop, strategy: &Strategy) -> Option<&'a dyn OwnItems> {
+    shop.engine.data_paths.own_items(strategy)
 }
 
-/// [`context_for_items`] of a command that changes an item's own row. Rejects items in units, whose
-/// row nobody locks.
+/// [`context_for_items`] of a command that changes an item's own row. Rejects items that are made
+/// for one strategy, whose rows nobody locks.
 pub async fn context_for_whole_item<'a>(
     shop: &Shop,
     context: &'a RequestContext,
     skus: &[Sku],
 ) -> Result<Cow<'a, RequestContext>, Failure> {
     let context = context_for_items(shop, context, skus).await?;
-    if context.strategy.is_for_units() {
-        return Err(Rejection::Forbidden(message!("problem-units-kept")).into());
+    if let Some(own) = own_items(shop, context.strategy) {
+        return Err(own.reject(Mismatch::Row).into());
     }
     Ok(context)
 }

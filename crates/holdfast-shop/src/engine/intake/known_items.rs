@@ -1,9 +1,9 @@
 //! Rejects orders of unknown items before any lock: a lock on a sku that anyone may invent would
 //! leave a fence in Redis for a day. Tells the shop's own items from those of the lab.
 //!
-//! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`], with their kind: only
-//! throw-away items of the lab are ever deleted, and no kind ever changes. One query finds the
-//! others for all waiting commands ([`crate::coalesce`]). Tests: `tests/it/abuse.rs`.
+//! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`], with what never changes of
+//! them: only throw-away items of the lab are ever deleted. One query finds the others for all
+//! waiting commands ([`crate::coalesce`]). Tests: `tests/it/abuse.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +16,10 @@ use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::engine::duplicates::LOOKUP_TIMEOUT;
 use crate::failure::{Error, Failure, Rejection, with_timeout};
-use crate::model::ItemKind;
+use crate::store::items::{self, KnownItem};
 use crate::tasks::Tasks;
 
 const MAX_KNOWN_ITEMS: usize = 100_000;
-
-/// What never changes of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownItem {
-    pub kind: ItemKind,
-    /// True if it was made in units: see [`crate::strategy::units`].
-    pub in_units: bool,
-}
 
 #[derive(Debug, Clone)]
 pub struct KnownItems {
@@ -101,19 +93,7 @@ impl KnownItems {
 async fn read(pool: Pool, skus: Vec<Sku>) -> Result<Vec<(Sku, KnownItem)>, Error> {
     let reading = pool.read(move |db| {
         let skus = skus.clone();
-        async move {
-            sqlx::query!(
-                r#"select sku as "sku: Sku", kind as "kind: ItemKind",
-                          kind = 'lab' and exists (
-                              select from item_units u where u.sku = i.sku) as "in_units!"
-                     from items i where sku = any($1)"#,
-                &skus as &[Sku],
-            )
-            .map(|row| (row.sku, KnownItem { kind: row.kind, in_units: row.in_units }))
-            .fetch_all(db)
-            .await
-        }
-        .boxed()
+        async move { items::find(db, &skus).await }.boxed()
     });
     Ok(reading.await?.0)
 }
@@ -125,8 +105,9 @@ mod tests {
     use futures_util::poll;
 
     use super::*;
+    use crate::model::ItemKind;
 
-    const OF_THE_SHOP: KnownItem = KnownItem { kind: ItemKind::Shop, in_units: false };
+    const OF_THE_SHOP: KnownItem = KnownItem { kind: ItemKind::Shop, sold_under: None };
 
     async fn all_exist(skus: Vec<Sku>) -> Result<Vec<(Sku, KnownItem)>, Error> {
         Ok(skus.into_iter().map(|sku| (sku, OF_THE_SHOP)).collect())

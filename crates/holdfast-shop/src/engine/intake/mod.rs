@@ -31,15 +31,10 @@ use crate::engine::{direct, leader};
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::model::RequestedLine;
 use crate::probe::{Point, ProbedValue};
+use crate::strategy::data_path::OwnItems;
 use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestContext, Shop, Sku, UserId};
-use admission::{
-    admit_order, context_for_items, context_for_whole_item, context_in_units, lab_account,
-    own_order,
-};
+use admission::{admit_order, context_for_items, context_for_whole_item, lab_account, own_order};
 use holdfast_base::metrics::define_metrics;
-
-/// Orders in units that expire in one transaction: 5,000 units at most.
-const MAX_EXPIRED_IN_UNITS: usize = 5;
 
 define_metrics! {
     IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
@@ -194,8 +189,9 @@ async fn submit_edit(
 /// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
 /// means that a lock was not acquired.
 ///
-/// Orders of items in units, which are of no others, expire in several transactions: after a
-/// failure behind the first one, those that have expired are returned, and the next call goes on.
+/// Orders of items that are made for one strategy (no other items are in them) may expire in
+/// several transactions: after a failure behind the first one, those that have expired are
+/// returned, and the next call goes on.
 pub async fn expire_orders(
     shop: &Shop,
     context: &RequestContext,
@@ -204,20 +200,22 @@ pub async fn expire_orders(
     let skus: BTreeSet<&Sku> = orders.iter().flat_map(|(_, units)| units).map(|u| &u.0).collect();
     let skus: Vec<Sku> = skus.into_iter().cloned().collect();
     let items = shop.engine.known_items.find(&skus).await?;
-    if !items.iter().any(|item| item.in_units) {
+    let Some(strategy) = items.iter().find_map(|item| item.sold_under) else {
         let executed = submit(shop, context, Arc::new(ExpireOrders::new(orders))).await?;
         return Ok(executed.response.read()?);
-    }
+    };
 
-    let context = context_in_units(context);
+    let context = RequestContext { strategy, ..context.clone() };
+    let own = shop.engine.data_paths.own_items(strategy);
+    let at_once = own.map_or(orders.len(), OwnItems::max_expired);
     let mut expired = BTreeSet::new();
-    for orders in orders.chunks(MAX_EXPIRED_IN_UNITS) {
+    for orders in orders.chunks(at_once) {
         let command = Arc::new(ExpireOrders::new(orders.to_vec()));
         match submit(shop, &context, command).await {
             Ok(executed) => expired.append(&mut executed.response.read()?),
             Err(failure) if expired.is_empty() => return Err(failure),
             Err(failure) => {
-                tracing::debug!(%failure, "the other orders in units are still to expire");
+                tracing::debug!(%failure, "the other orders are still to expire");
                 break;
             }
         }

@@ -10,9 +10,7 @@ use crate::command::return_order::{ReturnOrder, ReturnedBy};
 use crate::failure::{Execution, Failure, Rejection};
 use crate::model::Order;
 use crate::query::order_search;
-use crate::strategy::Family;
 use crate::{IdempotencyKey, OrderId, RequestContext, Shop, UserId};
-use holdfast_base::messages::message;
 
 pub async fn cancel_order(
     shop: &Shop,
@@ -36,10 +34,8 @@ pub async fn refund_order(
 ) -> Result<Execution, Failure> {
     let (customer, order) = order_to_return(shop, &by, order).await?;
     let context = context_for_items(shop, context, &order.skus()).await?;
-    if context.strategy.is_for_units() && shop.strategy.family() != Family::Postgres {
-        // The row lock on the account, beside payments that exclude each other elsewhere.
-        let why = message!("problem-refund-in-units", strategy = shop.strategy.name);
-        return Err(Rejection::Forbidden(why).into());
+    if let Some(own) = shop.engine.data_paths.own_items(context.strategy) {
+        own.admit_refund(shop.strategy)?;
     }
     let account = if context.in_lab {
         // The account that pays for lab items, even if the payment is still to come: lab money must

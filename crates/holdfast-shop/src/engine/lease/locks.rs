@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::command::Command;
 use crate::engine::batch::entry::EntryResult;
 use crate::engine::batch::kept_row::KeptRow;
-use crate::engine::pre_deduct::deduction::{Deduction, TakenUnits};
 use crate::failure::{Error, Failure, Rejection};
 use crate::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
 use crate::probe::{Point, Probe, ProbedValue};
+use crate::strategy::data_path::Taken;
 use crate::strategy::{Strategy, batched};
 use crate::{RequestContext, Shop};
 use holdfast_base::metrics::{SECONDS, define_metrics};
@@ -54,8 +54,8 @@ pub struct AcquiredLocks {
     raises: u32,
     /// Of a leader's lease: ends with it.
     pub kept_row: KeptRow,
-    /// The units that left a counter for the command.
-    deduction: Option<Deduction>,
+    /// What the data path of its strategy took for the command.
+    pub taken: Option<Box<dyn Taken>>,
 }
 
 impl AcquiredLocks {
@@ -69,9 +69,10 @@ impl AcquiredLocks {
         let probe = context.probe();
         let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
-        if strategy.counts_in_redis() {
+        let data_path = shop.engine.data_paths.of(strategy);
+        if let Some(taking) = data_path.and_then(|path| path.take(command)) {
             let waiting = LockWait::begin(strategy);
-            locks.deduction = Some(Deduction::take(shop, command).await?);
+            locks.taken = Some(taking.await?);
             waiting.record();
             locks.holding = Some(LockHold::begin(strategy));
             probe.at(Point::Deducted, locks.seen()).await;
@@ -128,32 +129,20 @@ impl AcquiredLocks {
             released: false,
             raises: 0,
             kept_row: KeptRow::default(),
-            deduction: None,
+            taken: None,
         }
     }
 
-    pub fn deducted(&self) -> &[TakenUnits] {
-        self.deduction.as_ref().map_or(&[], Deduction::units)
-    }
-
-    /// Called before the command is executed: see [`Deduction::keep_on_drop`].
-    pub fn keep_deduction(&mut self) {
-        if let Some(deduction) = &mut self.deduction {
-            deduction.keep_on_drop();
-        }
-    }
-
-    /// Ends the deduction with the result of its command.
-    pub async fn end_deduction(&mut self, result: &EntryResult) {
-        if let Some(deduction) = self.deduction.take() {
-            deduction.end(result).await;
+    /// Ends what was taken for the command, with its result.
+    pub async fn end_taken(&mut self, result: &EntryResult) {
+        if let Some(taken) = self.taken.take() {
+            taken.end(result).await;
         }
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {
         self.keys.iter().map(|key| {
-            let taken = self.deducted().iter().find(|taken| taken.sku.lock_key() == *key);
-            let value = taken.map(|taken| taken.before);
+            let value = self.taken.as_ref().and_then(|taken| taken.value_before(key));
             let seen = ProbedValue { value, ..ProbedValue::key(key.as_str()) };
             seen.under(self.guards.fence(key))
         })

@@ -15,13 +15,12 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::counter::StockCounter;
+use super::statements::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
 use crate::command::return_order::ReturnedBy;
-use crate::engine::intake::admission::context_for_whole_item;
-use crate::engine::intake::return_order::{cancel_order, refund_order};
+use crate::engine::{cancel_order, context_for_whole_item, refund_order};
 use crate::failure::{Error, Failure, Rejection};
-use crate::locks::counter::StockCounter;
 use crate::model::OrderStatus;
-use crate::store::deducted::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
 use crate::strategy::row_lock;
 use crate::{OrderId, RequestContext, Shop, Sku};
 use holdfast_base::messages::message;

@@ -6,25 +6,45 @@
 //! the two, and a write whose outcome stays unknown, leave the counter with too little (an
 //! undersell), until it is reconciled with the ledger ([`super::reconcile`]).
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use holdfast_lock::LockKey;
+use holdfast_lock::redis::Error as RedisError;
 use tokio::sync::oneshot;
 
+use super::counter::{Deducted, StockCounter};
+use super::settler::Settler;
+use super::statements::row_stock;
+use crate::Sku;
+use crate::command::state::ShopState;
 use crate::command::{Command, ConditionalUpdate};
+use crate::db::Pool;
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
-use crate::locks::counter::{Deducted, StockCounter};
-use crate::store::deducted::row_stock;
+use crate::locks::ShopLocks;
+use crate::strategy::data_path::Taken;
 use crate::tasks::Tasks;
-use crate::{Shop, Sku};
-use holdfast_lock::redis::Error as RedisError;
 
 /// How often a counter is loaded for one command: Redis may lose it each time.
 const MAX_LOADS: usize = 3;
+
+/// The parts of a shop that a deduction needs.
+#[derive(Debug, Clone)]
+pub struct ShopParts {
+    pub pool: Pool,
+    pub locks: ShopLocks,
+    pub tasks: Tasks,
+    pub settler: Settler,
+}
 
 /// On drop before the command begins, the units return to their counters.
 #[derive(Debug)]
 pub struct Deduction {
     counted: CountedUnits,
+    /// All items of the command.
+    items: Vec<Sku>,
+    places_order: bool,
     is_kept: bool,
-    tasks: Tasks,
+    parts: ShopParts,
 }
 
 #[derive(Debug, Default)]
@@ -34,11 +54,11 @@ struct CountedUnits {
 }
 
 #[derive(Debug)]
-pub struct TakenUnits {
-    pub sku: Sku,
+struct TakenUnits {
+    sku: Sku,
     units: i64,
     /// The value of the counter before.
-    pub before: i64,
+    before: i64,
     counter: StockCounter,
 }
 
@@ -56,27 +76,37 @@ impl Deduction {
     ///
     /// # Cancel safety
     /// Dropping the future returns what was taken.
-    pub async fn take(shop: &Shop, command: &dyn Command) -> Result<Self, Failure> {
+    pub fn take(
+        parts: &ShopParts,
+        command: &dyn Command,
+    ) -> BoxFuture<'static, Result<Self, Failure>> {
+        let tasks = parts.tasks.clone();
         let update = command.conditional_update().unwrap_or_default();
-        let taking = take_all(shop.clone(), update);
-        let (reply, taken) = oneshot::channel();
-        // In a task: a script that was sent is executed, and its units must not be forgotten.
-        shop.tasks.spawn(async move {
-            if let Err(Ok(unsent)) = reply.send(taking.await) {
-                unsent.return_all().await;
-            }
-        });
-        let taken = taken.await;
-        taken.unwrap_or_else(|_| Err(Error::task_ended(Component::CounterTask).into()))
+        let deduction = Self {
+            counted: CountedUnits::default(),
+            items: command.reads().items,
+            places_order: command.places_order(),
+            is_kept: false,
+            parts: parts.clone(),
+        };
+
+        let taking = async move {
+            let (reply, taken) = oneshot::channel();
+            // In a task: a script that was sent is executed, and its units must not be forgotten.
+            tasks.spawn(async move {
+                if let Err(Ok(unsent)) = reply.send(take_all(deduction, update).await) {
+                    unsent.return_all().await;
+                }
+            });
+            let taken = taken.await;
+            taken.unwrap_or_else(|_| Err(Error::task_ended(Component::CounterTask).into()))
+        };
+        taking.boxed()
     }
 
-    pub fn units(&self) -> &[TakenUnits] {
-        &self.counted.taken
-    }
-
-    /// Ends the deduction with the result of its command: keeps the units if they are sold or may
-    /// be, and returns them otherwise. Adds the announced ones once they are in the row.
-    pub async fn end(mut self, result: &Result<Execution, Failure>) {
+    /// Keeps the units if they are sold or may be, and returns them otherwise. Adds the announced
+    /// ones once they are in the row.
+    async fn end_counted(&mut self, result: &Result<Execution, Failure>) {
         match result {
             Ok(Execution { replayed: false, .. }) => {
                 let CountedUnits { taken: _, announced } = std::mem::take(&mut self.counted);
@@ -86,13 +116,8 @@ impl Deduction {
                 // Announcements expire: the write may be under way.
                 self.counted = CountedUnits::default();
             }
-            Ok(_) | Err(_) => self.return_all().await,
+            Ok(_) | Err(_) => std::mem::take(&mut self.counted).return_all().await,
         }
-    }
-
-    /// From here on, a drop keeps the units: a panic could follow the write.
-    pub fn keep_on_drop(&mut self) {
-        self.is_kept = true;
     }
 
     async fn return_all(mut self) {
@@ -100,11 +125,42 @@ impl Deduction {
     }
 }
 
+impl Taken for Deduction {
+    fn value_before(&self, key: &LockKey) -> Option<i64> {
+        let mut taken = self.counted.taken.iter();
+        taken.find(|taken| taken.sku.lock_key() == *key).map(|taken| taken.before)
+    }
+
+    /// The row lags behind the orders: the counter decides them. Other commands change the row.
+    fn adjust(&self, state: &mut ShopState) {
+        for taken in self.counted.taken.iter().filter(|_| self.places_order) {
+            if let Some(item) = state.items.get_mut(&taken.sku) {
+                item.stock = taken.before;
+            }
+        }
+    }
+
+    fn keep_on_drop(&mut self) {
+        self.is_kept = true;
+    }
+
+    fn end<'a>(mut self: Box<Self>, result: &'a Result<Execution, Failure>) -> BoxFuture<'a, ()> {
+        let ending = async move {
+            self.end_counted(result).await;
+            // Whatever the result: the write may be done.
+            for sku in std::mem::take(&mut self.items) {
+                self.parts.settler.request(sku);
+            }
+        };
+        ending.boxed()
+    }
+}
+
 impl Drop for Deduction {
     fn drop(&mut self) {
         let counted = std::mem::take(&mut self.counted);
         if !counted.is_empty() && !self.is_kept {
-            self.tasks.spawn(counted.return_all());
+            self.parts.tasks.spawn(counted.return_all());
         }
     }
 }
@@ -134,14 +190,13 @@ async fn end_announcements(announced: Vec<AnnouncedUnits>, came: impl Fn(i64) ->
     }
 }
 
-async fn take_all(shop: Shop, update: ConditionalUpdate) -> Result<Deduction, Failure> {
-    let tasks = shop.tasks.clone();
-    let counted = CountedUnits::default();
-    let mut deduction = Deduction { counted, is_kept: false, tasks };
+async fn take_all(
+    mut deduction: Deduction,
+    update: ConditionalUpdate,
+) -> Result<Deduction, Failure> {
     for (sku, delta) in update.stock {
-        if let Err(failure) =
-            count(&shop, &mut deduction.counted, sku, delta, update.restocks).await
-        {
+        let counting = count(&deduction.parts, &mut deduction.counted, sku, delta, update.restocks);
+        if let Err(failure) = counting.await {
             // All or none, and before the response: the client may order the others at once.
             deduction.return_all().await;
             return Err(failure);
@@ -151,16 +206,16 @@ async fn take_all(shop: Shop, update: ConditionalUpdate) -> Result<Deduction, Fa
 }
 
 async fn count(
-    shop: &Shop,
+    parts: &ShopParts,
     counted: &mut CountedUnits,
     sku: Sku,
     delta: i64,
     restocks: bool,
 ) -> Result<(), Failure> {
-    let counter = StockCounter::new(&shop.locks, &sku);
+    let counter = StockCounter::new(&parts.locks, &sku);
     if delta < 0 {
         let units = -delta;
-        match with_counter(shop, &counter, &sku, || counter.deduct(units)).await? {
+        match with_counter(parts, &counter, &sku, || counter.deduct(units)).await? {
             Deducted::Taken { before } => {
                 counted.taken.push(TakenUnits { sku, units, before, counter });
             }
@@ -169,7 +224,7 @@ async fn count(
             }
         }
     } else if restocks {
-        with_counter(shop, &counter, &sku, || counter.announce()).await?;
+        with_counter(parts, &counter, &sku, || counter.announce()).await?;
         counted.announced.push(AnnouncedUnits { sku, units: delta, counter });
     }
     Ok(())
@@ -177,7 +232,7 @@ async fn count(
 
 /// Calls Redis until there is a counter, which is loaded if there is none.
 async fn with_counter<T, F>(
-    shop: &Shop,
+    parts: &ShopParts,
     counter: &StockCounter,
     sku: &Sku,
     call: impl Fn() -> F,
@@ -195,7 +250,7 @@ where
 
         // Too much, if Redis lost the counter while orders were between it and Postgres: nothing
         // here knows of them. This is what the strategy is there to show.
-        let row = row_stock(&mut *shop.pool.acquire().await?, sku).await?;
+        let row = row_stock(&mut *parts.pool.acquire().await?, sku).await?;
         let row = row.ok_or_else(|| Rejection::no_item(sku))?;
         counter.load(row.free().max(0)).await.map_err(holdfast_lock::Error::from)?;
     }

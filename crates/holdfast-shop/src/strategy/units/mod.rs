@@ -17,13 +17,19 @@
 //! `select … for update skip locked limit n`: seats, tickets and vouchers, and flash sales of large
 //! shops. The same statement makes a table a queue of jobs.
 
+pub mod create;
+pub mod path;
+pub mod statements;
+
+use super::definition::SoldItems;
 use super::{Guarantee, ReadMethod, Strategy, none};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: "units",
-    read: ReadMethod::FreeUnits,
+    read: ReadMethod::RowLock,
+    data_path: Some(SoldItems::MadeForIt),
     guarantee: Guarantee::Always,
     source: file!(),
-    code: include_str!("units.rs"),
+    code: include_str!("mod.rs"),
     ..none::STRATEGY
 };

@@ -12,17 +12,35 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::key_records::duplicate_key_conflict;
-use super::transition::transition;
-use super::{BatchWrite, UnitChange, WriteResult, column};
-use crate::command::changes::UnitSnapshot;
+use crate::command::changes::{StockChange, UnitSnapshot};
 use crate::command::state::ShopState;
 use crate::failure::{Error, Failure};
 use crate::idempotency::ORDERS_PATH;
+use crate::store::key_records::duplicate_key_conflict;
+use crate::store::transition::transition;
+use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku};
 
 /// The most units that an item may have: each is a row.
 pub const MAX_UNITS: i64 = 100_000;
+
+#[derive(Debug, Clone, Copy)]
+struct UnitChange<'a> {
+    change: &'a StockChange,
+    /// As it was read.
+    unit: &'a UnitSnapshot,
+    request_id: Uuid,
+}
+
+fn unit_changes(batch: &BatchWrite) -> impl Iterator<Item = UnitChange<'_>> {
+    batch.commands.iter().flat_map(|write| {
+        let changes = write.changes.stock.iter();
+        changes.flat_map(move |change| {
+            let units = change.units.iter().flatten();
+            units.map(move |unit| UnitChange { change, unit, request_id: write.request_id })
+        })
+    })
+}
 
 /// Inserts the units of a new item, all free.
 pub(super) async fn insert(db: &mut PgConnection, sku: &Sku, count: i64) -> sqlx::Result<()> {
@@ -135,7 +153,8 @@ async fn lock_sold(
 /// Writes the changes of one command, in the transaction that has locked its units.
 ///
 /// # Errors
-/// Those of [`super::place`] and [`transition`]; [`Error::Bug`] if an order lacks its units.
+/// Those of [`crate::store::place::place`] and [`transition`]; [`Error::Bug`] if an order lacks its
+/// units.
 pub async fn write(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Failure> {
     for change in batch.commands.iter().flat_map(|write| &write.changes.stock) {
         let units = change.units.as_ref().map_or(0, Vec::len);
@@ -149,6 +168,8 @@ pub async fn write(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
         return Ok(sell(db, batch).await?);
     }
     match transition(db, &[batch]).await? {
+        // A payment gives nothing back.
+        WriteResult::Done if unit_changes(batch).next().is_none() => Ok(WriteResult::Done),
         WriteResult::Done => Ok(give_back(db, batch).await?),
         changed @ WriteResult::RowChanged => Ok(changed),
     }
@@ -161,7 +182,7 @@ async fn sell(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, 
     let (Some((write, new)), None) = (orders.next(), orders.next()) else {
         return Err(Error::Bug("not one order in units".to_owned()));
     };
-    let units: Vec<UnitChange<'_>> = batch.units().collect();
+    let units: Vec<UnitChange<'_>> = unit_changes(batch).collect();
     let lines = &new.order.lines;
 
     let holds = sqlx::query_scalar!(
@@ -227,7 +248,7 @@ async fn sell(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, 
 
 /// Writes units that orders give back, with their ledger entries.
 async fn give_back(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Error> {
-    let units: Vec<UnitChange<'_>> = batch.units().collect();
+    let units: Vec<UnitChange<'_>> = unit_changes(batch).collect();
 
     let holds = sqlx::query_scalar!(
         r#"with changes as materialized (
@@ -262,15 +283,13 @@ async fn give_back(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
     Ok(WriteResult::from_guard(holds))
 }
 
-impl BatchWrite {
-    /// Keeps a write that arrives later from matching its rows, and waits for one that has locked
-    /// them: [`ChangedRows::invalidate`].
-    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
-        match self.units().next() {
-            // The statement of the read has locked it, in the transaction of the write.
-            Some(unit) => Ok(wait_for_transaction(db, unit).await?),
-            None => self.rows.invalidate(db).await,
-        }
+/// Keeps a write that arrives later from matching its rows, and waits for one that has locked them:
+/// [`ChangedRows::invalidate`](crate::store::changed_rows::ChangedRows::invalidate).
+pub(super) async fn invalidate(db: &mut PgConnection, batch: &BatchWrite) -> Result<(), Error> {
+    match unit_changes(batch).next() {
+        // The statement of the read has locked it, in the transaction of the write.
+        Some(unit) => Ok(wait_for_transaction(db, unit).await?),
+        None => batch.rows.invalidate(db).await,
     }
 }
 

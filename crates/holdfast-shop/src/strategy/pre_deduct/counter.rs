@@ -12,8 +12,8 @@ use holdfast_lock::Redis;
 use holdfast_lock::redis::Error as RedisError;
 use redis::{Script, cmd};
 
-use super::ShopLocks;
 use crate::Sku;
+use crate::locks::ShopLocks;
 
 /// Expiry of a counter after its last use. Far longer than an order is on its way, so that a
 /// counter expires when nothing depends on it, and Redis does not keep those of deleted items.

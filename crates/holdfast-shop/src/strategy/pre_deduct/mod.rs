@@ -19,14 +19,22 @@
 //! # Seen in the wild
 //! The usual flash sale: stock in Redis, `DECR` or a script, a message queue behind it.
 
-use super::{Guarantee, Isolation, ReadMethod, Strategy, none};
+pub mod counter;
+pub mod deduction;
+pub mod path;
+pub mod reconcile;
+pub mod settler;
+pub mod statements;
+
+use super::definition::SoldItems;
+use super::{Guarantee, Isolation, Strategy, none};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "pre-deduct",
     transaction: Isolation::Autocommit,
-    read: ReadMethod::Counter,
+    data_path: Some(SoldItems::OfLab),
     guarantee: Guarantee::WhileRedisKeepsData,
     source: file!(),
-    code: include_str!("pre_deduct.rs"),
+    code: include_str!("mod.rs"),
     ..none::STRATEGY
 };

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 
+use super::statements::settle;
 use crate::Sku;
 use crate::db::Pool;
 use crate::failure::Error;
-use crate::store::deducted::settle;
 use crate::tasks::Tasks;
 
 #[derive(Debug, Clone)]

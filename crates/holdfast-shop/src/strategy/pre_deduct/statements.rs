@@ -7,11 +7,12 @@
 
 use sqlx::PgConnection;
 
-use super::{BatchWrite, WriteResult, column};
 use crate::db::Pool;
 use crate::failure::Error;
 use crate::idempotency::ORDERS_PATH;
 use crate::model::OrderStatus;
+use crate::store::key_records::duplicate_key_conflict;
+use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku, UserId};
 
 /// Lines that one transaction settles: it keeps the item's row locked.
@@ -40,7 +41,7 @@ pub struct UnsettledOrder {
 }
 
 /// Inserts an order with its lines, its unsettled lines and its key record, all or nothing. Errors
-/// are those of [`super::place::place`].
+/// are those of [`crate::store::place::place`].
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Error> {
     let orders: Vec<_> =
@@ -120,7 +121,7 @@ pub async fn place(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
     )
     .fetch_one(db)
     .await
-    .map_err(super::key_records::duplicate_key_conflict)?;
+    .map_err(duplicate_key_conflict)?;
 
     Ok(WriteResult::from_guard(holds))
 }
@@ -229,10 +230,4 @@ pub async fn newest_unsettled(pool: &Pool, sku: &Sku) -> Result<Option<Unsettled
         sku.as_str(),
     );
     Ok(newest.fetch_optional(&mut *pool.acquire().await?).await?)
-}
-
-/// Deletes the unsettled lines of items that are deleted.
-pub(super) async fn delete(db: &mut PgConnection, skus: &[String]) -> sqlx::Result<()> {
-    sqlx::query!("delete from unsettled_lines where sku = any($1)", skus).execute(db).await?;
-    Ok(())
 }

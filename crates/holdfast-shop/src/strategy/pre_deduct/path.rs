@@ -1,0 +1,86 @@
+//! The data path of `pre-deduct`: units leave a counter before the read, the order is inserted
+//! without its items' rows, and a task settles it behind the commit.
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+use sqlx::PgConnection;
+
+use super::counter::StockCounter;
+use super::deduction::{Deduction, ShopParts};
+use super::settler::Settler;
+use super::statements::place;
+use crate::Sku;
+use crate::audit::ItemAudit;
+use crate::command::Command;
+use crate::db::Pool;
+use crate::failure::{Error, Failure};
+use crate::locks::ShopLocks;
+use crate::store::{BatchWrite, WriteResult};
+use crate::strategy::data_path::{DataPath, Taken};
+use crate::strategy::{Strategy, row_lock};
+use crate::tasks::Tasks;
+
+#[derive(Debug)]
+pub struct PreDeduct(ShopParts);
+
+impl PreDeduct {
+    pub fn new(pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
+        Self(ShopParts {
+            pool: pool.clone(),
+            locks: locks.clone(),
+            tasks: tasks.clone(),
+            settler: Settler::new(pool, tasks),
+        })
+    }
+}
+
+impl DataPath for PreDeduct {
+    fn take(
+        &self,
+        command: &dyn Command,
+    ) -> Option<BoxFuture<'static, Result<Box<dyn Taken>, Failure>>> {
+        let taking = Deduction::take(&self.0, command);
+        Some(taking.map(|taken| Ok(Box::new(taken?) as Box<dyn Taken>)).boxed())
+    }
+
+    /// Only an order leaves the item's row to the settlement.
+    fn strategy_of_rows(&self, command: &dyn Command) -> Option<&'static Strategy> {
+        (!command.places_order()).then_some(&row_lock::STRATEGY)
+    }
+
+    fn write<'a>(
+        &self,
+        db: &'a mut PgConnection,
+        batch: &'a BatchWrite,
+    ) -> BoxFuture<'a, Result<WriteResult, Failure>> {
+        async move { Ok(place(db, batch).await?) }.boxed()
+    }
+
+    /// Nothing can be raised of an order that requires no row.
+    fn invalidate<'a>(
+        &self,
+        _: &'a mut PgConnection,
+        _: &'a BatchWrite,
+    ) -> BoxFuture<'a, Result<bool, Error>> {
+        ready(Ok(false)).boxed()
+    }
+
+    fn audit<'a>(&'a self, sku: &'a Sku, audit: ItemAudit) -> BoxFuture<'a, ItemAudit> {
+        async move {
+            if !sku.is_throw_away() {
+                return audit;
+            }
+            // Without Redis, the books are audited all the same.
+            let counter = StockCounter::new(&self.0.locks, sku).get().await.unwrap_or_default();
+            with_counter(audit, counter)
+        }
+        .boxed()
+    }
+}
+
+/// Compares the item with its counter.
+fn with_counter(audit: ItemAudit, counter: Option<i64>) -> ItemAudit {
+    let free = audit.stock - audit.unsettled;
+    let undersold = counter.map_or(0, |counter| (free - counter).max(0));
+    ItemAudit { counter, undersold, ..audit }
+}
