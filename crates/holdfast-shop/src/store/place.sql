@@ -1,31 +1,31 @@
 with row_lock_timeout as materialized (
-    select case when $26::text is not null
-                then set_config('lock_timeout', $26, true) end),
+    select case when $1::text is not null
+                then set_config('lock_timeout', $1, true) end),
 locked_items as materialized (
     select i.sku
       from row_lock_timeout,
-           unnest($1::text[], $2::bigint[], $3::bigint[]) as g (sku, version, fence)
+           unnest($2::text[], $3::bigint[], $4::bigint[]) as g (sku, version, fence)
       join items i on i.sku = g.sku
      where (g.version is null or i.version = g.version)
        and (g.fence is null or i.fence <= g.fence)
      order by i.sku for no key update of i),
-guard as materialized (select count(*) = cardinality($1) as holds from locked_items),
+guard as materialized (select count(*) = cardinality($2) as holds from locked_items),
 
 updated_items as (
     update items i
        set stock = r.stock, version = i.version + r.increment,
            fence = coalesce(r.fence, i.fence), sold = i.sold + r.sold
-      from guard, unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[],
-                         $27::bigint[])
+      from guard, unnest($2::text[], $4::bigint[], $5::bigint[], $6::bigint[],
+                         $7::bigint[])
                   as r (sku, fence, stock, increment, sold)
      where guard.holds and i.sku = r.sku and r.stock is not null),
 
 new_orders as (
     select o.* from guard,
-           unnest($6::uuid[], $7::uuid[], $8::bigint[], $9::text[], $10::timestamptz[],
-                  $11::bytea[], $12::bytea[], $25::uuid[], $13::timestamptz[])
-           as o (id, user_id, total_cents, token, expires_at, fingerprint, body,
-                 record_id, created_at)
+           unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::bigint[], $12::text[],
+                  $13::timestamptz[], $14::timestamptz[], $15::bytea[], $16::bytea[])
+           as o (id, record_id, user_id, total_cents, token, created_at, expires_at,
+                 fingerprint, body)
      where guard.holds),
 inserted_orders as (
     insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
@@ -34,12 +34,12 @@ inserted_orders as (
 
 new_lines as materialized (
     select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
-           unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
-                  $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::uuid[],
-                  $28::text[], $29::text[])
+           unnest($17::uuid[], $18::uuid[], $19::text[], $20::bigint[], $21::bigint[],
+                  $22::bigint[], $23::text[], $24::text[], $25::bigint[], $26::bigint[],
+                  $27::bigint[], $28::uuid[])
            with ordinality
-           as l (order_id, user_id, sku, quantity, price, max_per_user, before, version,
-                 fence, request_id, name, name_zh, place)
+           as l (order_id, user_id, sku, quantity, price, max_per_user, name, name_zh,
+                 before, version, fence, request_id, place)
      where guard.holds order by place),
 inserted_lines as (
     insert into order_lines (order_id, sku, quantity, unit_price_cents, name, name_zh,
@@ -56,12 +56,14 @@ inserted_entries as (
 inserted_keys as (
     insert into idempotency
         (id, user_id, method, path, key, fingerprint, status, body, order_id)
-    select record_id, user_id, 'POST', $24, token, fingerprint, 201, body, id
+    select record_id, user_id, 'POST', $29, token, fingerprint, 201, body, id
       from new_orders order by record_id)
 
 select holds as "holds!" from guard
--- parameters: item_skus, item_versions, item_fences, item_stocks, item_increments, order_ids,
---   order_users, order_totals, order_tokens, order_expiries, order_fingerprints, order_bodies,
---   order_created_at, line_orders, line_users, line_skus, line_quantities, line_prices,
---   line_limits, line_befores, line_versions, line_fences, line_requests, path, order_records,
---   row_lock_timeout, item_sold, line_names, line_names_zh
+-- parameters: row_lock_timeout,
+--   item_skus, item_versions, item_fences, item_stocks, item_increments, item_sold,
+--   order_ids, order_records, order_users, order_totals, order_tokens,
+--   order_created_at, order_expiries, order_fingerprints, order_bodies,
+--   line_orders, line_users, line_skus, line_quantities, line_prices, line_limits,
+--   line_names, line_names_zh, line_befores, line_versions, line_fences, line_requests,
+--   path

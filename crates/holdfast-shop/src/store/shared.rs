@@ -56,7 +56,9 @@ mod tests {
 
     #[test]
     fn every_parameter_has_a_name() {
-        for (name, statement) in shared_sql().statements {
+        let transition = SharedStatement::of_file(include_str!("transition.sql"));
+        let shared = shared_sql().statements.into_iter();
+        for (name, statement) in shared.chain([("transition", transition)]) {
             let count = statement.parameters.len();
             assert!(count > 0, "{name}");
             assert!(statement.sql.contains(&format!("${count}")), "{name}");
