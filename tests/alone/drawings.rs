@@ -16,8 +16,7 @@ const COLLISIONS: &str = include_str!("../pages/collisions.js");
 /// [`LESSONS`].
 pub async fn assert_legible(base_url: &str, runs: &[String]) {
     let browser = Browser::open(base_url, true).await;
-    let still = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
-    browser.devtools("Emulation.setEmulatedMedia", still).await;
+    browser.prefer("prefers-reduced-motion", "reduce").await;
 
     let mut labelled = BTreeSet::new();
     for tag in Language::ALL.map(Language::tag) {
@@ -28,10 +27,7 @@ pub async fn assert_legible(base_url: &str, runs: &[String]) {
             assert_eq!(shown.json(), lesson.scene, "{} plays another scene", lesson.name);
 
             for width in [390, 1280] {
-                let screen = json!({
-                    "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false
-                });
-                browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+                browser.resize(width, 900).await;
                 let found = browser.driver.execute(COLLISIONS, vec![]).await.unwrap();
                 let found = found.json();
                 assert_eq!(found[1], json!([]), "{} in {tag} at {width}", lesson.name);

@@ -1,21 +1,19 @@
 //! Addresses and settings as other tools write them: supported, or rejected in one sentence.
 
-use std::process::{Command, Stdio};
-
-use holdfast_testkit::{Shop, services};
+use holdfast_testkit::{Shop, run_program, services};
 
 const CONFIGURATION: &str = include_str!("../../docs/CONFIGURATION.md");
 
 /// Runs a command that must fail, and returns what it printed.
 fn failure_of(command: &str, database_url: &str, redis_url: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg(command)
-        .env("DATABASE_URL", database_url)
-        .env("REDIS_URL", redis_url)
-        .env("HOLDFAST_LISTEN", "127.0.0.1:0")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = run_program(
+        &[command],
+        &[
+            ("DATABASE_URL", database_url),
+            ("REDIS_URL", redis_url),
+            ("HOLDFAST_LISTEN", "127.0.0.1:0"),
+        ],
+    );
     assert!(!output.status.success(), "{command} {database_url} {redis_url}");
     String::from_utf8(output.stderr).unwrap()
 }

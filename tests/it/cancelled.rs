@@ -31,8 +31,7 @@ impl ShopInProcess {
         let shop = Shop::start(1).await;
         let sku = shop.lab_item(STOCK).await;
         let domain = shop.in_process(strategy);
-        let id = sqlx::query_scalar("select id from users where name = 'alice'");
-        let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+        let user = shop.user_id("alice").await;
         let lines = [RequestedLine { sku: sku.try_into().unwrap(), quantity: 1 }];
         Self { shop, domain, user, lines }
     }

@@ -1,14 +1,13 @@
 //! The errors of a command that cannot use its Postgres: the cause, and what to do.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 
 use holdfast_services::{TempFolder, TempPostgres};
 use holdfast_testkit::ports::free_ports;
+use holdfast_testkit::run_program;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
 /// The commands that connect to Postgres.
 const COMMANDS: [&[&str]; 4] = [&["serve"], &["migrate"], &["audit"], &["user", "add", "ann"]];
@@ -50,25 +49,24 @@ impl Server {
 }
 
 /// Runs a command that must fail. Returns its stderr.
-async fn failure_of(arguments: &[&str], database_url: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(arguments)
-        .env("DATABASE_URL", database_url)
-        .env("REDIS_URL", "redis://127.0.0.1:1")
-        .env("HOLDFAST_LISTEN", "127.0.0.1:0")
-        .env("HOLDFAST_PASSWORD", "a long password")
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap();
+fn failure_of(arguments: &[&str], database_url: &str) -> String {
+    let output = run_program(
+        arguments,
+        &[
+            ("DATABASE_URL", database_url),
+            ("REDIS_URL", "redis://127.0.0.1:1"),
+            ("HOLDFAST_LISTEN", "127.0.0.1:0"),
+            ("HOLDFAST_PASSWORD", "a long password"),
+        ],
+    );
     assert!(!output.status.success(), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 /// Asserts that each command names the cause and the remedy, and reports no timeout.
-async fn assert_all_commands_report(database_url: &str, parts: &[&str]) {
+fn assert_all_commands_report(database_url: &str, parts: &[&str]) {
     for arguments in COMMANDS {
-        let text = failure_of(arguments, database_url).await;
+        let text = failure_of(arguments, database_url);
         assert!(parts.iter().all(|part| text.contains(part)), "{arguments:?} {parts:?}: {text}");
         assert!(!text.contains("does not respond"), "{arguments:?}: {text}");
     }
@@ -101,7 +99,7 @@ async fn refused_connections_name_their_cause() {
         ("barred", "closed", "permission denied for database", "Grant it"),
     ] {
         let password = if user == "holdfast" { "wrong" } else { "secret" };
-        assert_all_commands_report(&server.url(user, database, password), &[cause, advice]).await;
+        assert_all_commands_report(&server.url(user, database, password), &[cause, advice]);
     }
     server.postgres.stop().await;
 }
@@ -109,29 +107,25 @@ async fn refused_connections_name_their_cause() {
 #[tokio::test]
 async fn missing_rights_on_tables_are_named() {
     let server = Server::start().await;
-    let migrate = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg("migrate")
-        .env("DATABASE_URL", server.owner_url())
-        .output();
-    assert!(migrate.await.unwrap().status.success());
+    let migrate = run_program(&["migrate"], &[("DATABASE_URL", &server.owner_url())]);
+    assert!(migrate.status.success(), "{migrate:?}");
     server.execute("create role reader login password 'secret'").await;
     let url = server.url("reader", "holdfast", "secret");
     for arguments in COMMANDS {
-        let text = failure_of(arguments, &url).await;
+        let text = failure_of(arguments, &url);
         assert!(text.contains("permission denied") && text.contains("Grant it"), "{text}");
         assert!(!text.contains("no tables of Holdfast") && !text.contains("bug"), "{text}");
     }
 
     server.execute("grant select on all tables in schema public to reader").await;
-    let text = failure_of(&["audit"], &url).await;
+    let text = failure_of(&["audit"], &url);
     assert!(text.contains("select on admin_log_seq_seq") && text.contains("Grant it"), "{text}");
     server.execute("grant select on all sequences in schema public to reader").await;
-    let mut audit = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    audit.arg("audit").env("DATABASE_URL", &url);
-    assert!(audit.output().await.unwrap().status.success());
+    let audit = run_program(&["audit"], &[("DATABASE_URL", &url)]);
+    assert!(audit.status.success(), "{audit:?}");
 
     for arguments in [COMMANDS[0], COMMANDS[3]] {
-        let text = failure_of(arguments, &url).await;
+        let text = failure_of(arguments, &url);
         assert!(text.contains("accounts") && text.contains("Grant it"), "{arguments:?}: {text}");
     }
     server.postgres.stop().await;
@@ -170,16 +164,16 @@ async fn servers_that_cannot_serve_are_named() {
     ] {
         let port = respond_always(response).await;
         let url = format!("postgres://holdfast@127.0.0.1:{port}/holdfast?sslmode=disable");
-        assert_all_commands_report(&url, &parts).await;
+        assert_all_commands_report(&url, &parts);
     }
 }
 
-#[tokio::test]
-async fn unreachable_server_is_named_with_its_address() {
+#[test]
+fn unreachable_server_is_named_with_its_address() {
     let port = free_ports(1);
     let url = format!("postgres://holdfast@127.0.0.1:{port}/holdfast");
     for arguments in COMMANDS {
-        let text = failure_of(arguments, &url).await;
+        let text = failure_of(arguments, &url);
         let address = format!("Postgres does not respond at 127.0.0.1:{port}");
         assert!(text.contains(&address) && text.contains("refused"), "{arguments:?}: {text}");
     }

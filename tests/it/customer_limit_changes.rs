@@ -121,11 +121,7 @@ async fn purchases_are_counted_by_index() {
     shop.pool.execute("analyze order_lines").await.unwrap();
     shop.pool.execute("update items set limit_per_user = 5 where sku = 'deadbolt'").await.unwrap();
 
-    let mut buyers = Vec::new();
-    for name in [frequent, new] {
-        let id = sqlx::query_scalar("select id from users where name = $1").bind(name);
-        buyers.push(UserId(id.fetch_one(&shop.pool).await.unwrap()));
-    }
+    let buyers = vec![shop.user_id(frequent).await, shop.user_id(new).await];
     let mut tx = shop.pool.begin().await.unwrap();
     tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
     let request = ReadRequest {

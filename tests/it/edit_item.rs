@@ -4,7 +4,7 @@
 use holdfast_shop::command::edit_item::ItemFields;
 use holdfast_shop::model::Item;
 use holdfast_shop::strategy::STRATEGIES;
-use holdfast_shop::{Failure, IdempotencyKey, Rejection, RequestContext, Sku, UserId, engine};
+use holdfast_shop::{Failure, IdempotencyKey, Rejection, RequestContext, Sku, engine};
 use holdfast_testkit::{Shop, User, assert_has, fresh_key};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -152,8 +152,7 @@ async fn order_uses_price_and_visibility_at_commit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn item_is_edited_under_every_strategy() {
     let shop = Shop::without_replicas().await;
-    let admin = sqlx::query_scalar("select id from users where name = 'admin'");
-    let admin = UserId(admin.fetch_one(&shop.pool).await.unwrap());
+    let admin = shop.user_id("admin").await;
     let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
     let mut price_cents = 4_900;
     let strategies = STRATEGIES

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::proxy;
-use holdfast_testkit::{BUSY_MACHINE, Shop, until};
+use holdfast_testkit::{BUSY_MACHINE, Shop, run_program, until};
 
 use crate::outages::shop_behind;
 
@@ -13,11 +13,8 @@ const MAX_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
 /// Returns the exit code, stdout and stderr of a check of replica 0, by the address of a container.
 fn healthcheck(shop: &Shop) -> (Option<i32>, String, String) {
     let started = Instant::now();
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg("healthcheck")
-        .env("HOLDFAST_LISTEN", format!("0.0.0.0:{}", shop.replicas[0].name()))
-        .output()
-        .unwrap();
+    let address = format!("0.0.0.0:{}", shop.replicas[0].name());
+    let output = run_program(&["healthcheck"], &[("HOLDFAST_LISTEN", &address)]);
     assert!(started.elapsed() < MAX_TIME, "{:?}", started.elapsed());
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))

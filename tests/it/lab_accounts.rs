@@ -123,17 +123,14 @@ async fn lab_account_cannot_sign_in() {
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
     let order = alice.orders(&sku, 1).ok().await;
     alice.pays(&order).ok().await;
-    let owner: Uuid = sqlx::query_scalar("select id from users where name = 'alice'")
-        .fetch_one(&shop.pool)
-        .await
-        .unwrap();
+    let owner = shop.user_id("alice").await;
     let (id, name): (Uuid, String) =
         sqlx::query_as("select id, name from users where lab_account_of = $1")
-            .bind(owner)
+            .bind(owner.0)
             .fetch_one(&shop.pool)
             .await
             .unwrap();
-    assert_eq!(UserId(id), UserId(owner).lab_account());
+    assert_eq!(UserId(id), owner.lab_account());
     for password in ["", &name, "a password of mine"] {
         let credentials = json!({ "user": name, "password": password });
         let sent = shop.anonymous().post("/api/sessions").json(&credentials);

@@ -1,10 +1,9 @@
 //! The log: JSON lines with the id of their request, and a stderr that fails.
 
 use std::path::Path;
-use std::process::Command;
 
 use holdfast_testkit::proxy;
-use holdfast_testkit::{Replica, Shop, services, until};
+use holdfast_testkit::{Replica, Shop, run_program, services, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -94,9 +93,8 @@ fn invalid_settings_are_errors_at_start() {
             &["serve", "--database-url", "postgres://", "--redis-url", "redis://"][..],
             &["up", "--data", data.to_str().unwrap()],
         ] {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
-            let output = command.args(arguments).env(variable, value).output().unwrap();
+            let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
+            let output = run_program(arguments, &[collector, (variable, value)]);
             assert_eq!(output.status.code(), Some(1), "{output:?}");
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(
@@ -122,9 +120,8 @@ fn json_lines(text: &str) -> Vec<Value> {
 
 /// Runs a command to its end with a JSON log; returns its exit code and its lines.
 fn run_with_json(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, Vec<Value>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    command.args(arguments).env("HOLDFAST_LOG_FORMAT", "json").envs(environment.iter().copied());
-    let output = command.output().unwrap();
+    let environment = [&[("HOLDFAST_LOG_FORMAT", "json")], environment].concat();
+    let output = run_program(arguments, &environment);
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), json_lines(&String::from_utf8(text).unwrap()))
 }

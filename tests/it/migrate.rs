@@ -1,11 +1,8 @@
 //! `holdfast migrate`: databases that it rejects, and what it inserts.
 
-use std::process::Stdio;
-
 use holdfast_shop::db::Error;
-use holdfast_testkit::{Shop, services};
+use holdfast_testkit::{Shop, run_program, services};
 use sqlx::{AssertSqlSafe, PgPool};
-use tokio::process::Command;
 
 /// The part of an old build's schema that the test needs: its migrations and one table.
 const OLD_BUILD: &str = "
@@ -35,19 +32,9 @@ async fn contents(pool: &PgPool) -> String {
     .unwrap()
 }
 
-async fn run_migrate(shop: &Shop) -> (bool, String) {
-    run_migrate_with(shop, &["--seed"]).await
-}
-
-async fn run_migrate_with(shop: &Shop, flags: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg("migrate")
-        .args(flags)
-        .env("DATABASE_URL", shop.database_url())
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap();
+fn run_migrate(shop: &Shop, flags: &[&str]) -> (bool, String) {
+    let arguments = [&["migrate"], flags].concat();
+    let output = run_program(&arguments, &[("DATABASE_URL", &shop.database_url())]);
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
@@ -61,7 +48,7 @@ async fn database_of_another_build_is_rejected() {
         sqlx::raw_sql(AssertSqlSafe(other)).execute(&shop.pool).await.unwrap();
         let before = contents(&shop.pool).await;
 
-        let (success, stderr) = run_migrate(&shop).await;
+        let (success, stderr) = run_migrate(&shop, &["--seed"]);
         assert!(!success);
         assert_eq!(stderr.trim_end(), format!("holdfast: {}", Error::OtherBuild));
         assert!(stderr.contains("use an empty database"), "{stderr}");
@@ -83,15 +70,14 @@ async fn database_of_another_encoding_is_rejected() {
         sqlx::raw_sql(AssertSqlSafe(create)).execute(&shop.pool).await.unwrap();
         let url = shop.database_url().replace(&shop.database, &name);
         for command in ["migrate", "serve", "audit"] {
-            let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-                .arg(command)
-                .env("DATABASE_URL", &url)
-                .env("REDIS_URL", &services().running.redis_url)
-                .env("HOLDFAST_LISTEN", "127.0.0.1:0")
-                .stdin(Stdio::null())
-                .output()
-                .await
-                .unwrap();
+            let output = run_program(
+                &[command],
+                &[
+                    ("DATABASE_URL", &url),
+                    ("REDIS_URL", &services().running.redis_url),
+                    ("HOLDFAST_LISTEN", "127.0.0.1:0"),
+                ],
+            );
             let stderr = String::from_utf8(output.stderr).unwrap();
             let named = format!("{name} has the encoding {encoding}, and Holdfast requires UTF8");
             assert!(!output.status.success() && stderr.contains(&named), "{command}: {stderr}");
@@ -112,7 +98,7 @@ async fn demo_users_are_inserted_only_on_request() {
         sqlx::raw_sql(empty).execute(&shop.pool).await.unwrap();
         // A second time changes nothing.
         for _ in 0..2 {
-            let (success, stderr) = run_migrate_with(&shop, flags).await;
+            let (success, stderr) = run_migrate(&shop, flags);
             assert!(success, "{stderr}");
             assert_eq!(shop.number("select count(*) from items").await, items, "{flags:?}");
             assert_eq!(shop.number("select count(*) from users").await, users, "{flags:?}");
@@ -135,7 +121,7 @@ async fn nicknames_that_are_one_are_listed() {
     )
     .await;
 
-    let (success, stderr) = run_migrate_with(&shop, &[]).await;
+    let (success, stderr) = run_migrate(&shop, &[]);
     assert!(success, "{stderr}");
     let both = "the students Émile and émile have the same nickname";
     let other = "the nickname Ömer is stored as Ömer, and compared as ömer";
@@ -153,5 +139,5 @@ async fn nicknames_that_are_one_are_listed() {
     )
     .await;
     shop.assert_sound().await;
-    assert_eq!(run_migrate_with(&shop, &[]).await, (true, String::new()));
+    assert_eq!(run_migrate(&shop, &[]), (true, String::new()));
 }

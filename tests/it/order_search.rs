@@ -1,7 +1,7 @@
 //! The search of all users' orders, for admins.
 
 use holdfast_shop::query::order_search::{self, IdPart, MAX_SCANNED, OrderSearch, UserPart};
-use holdfast_shop::{OrderId, RequestContext, UserId, engine};
+use holdfast_shop::{OrderId, RequestContext, engine};
 use holdfast_testkit::{Shop, User, id_of};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
@@ -135,8 +135,7 @@ async fn search_is_bounded_and_continues() {
     assert_eq!(id_of(&second.ok()["items"][0]["order"]), order);
     assert_eq!(found(&admin, "user=alice").await, [order.as_str()], "by the index of the user");
 
-    let alice_id = sqlx::query_scalar("select id from users where name = 'alice'");
-    let alice_id = UserId(alice_id.fetch_one(&shop.pool).await.unwrap());
+    let alice_id = shop.user_id("alice").await;
     let mut tx = shop.pool.begin().await.unwrap();
     tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
     for search in [

@@ -1,12 +1,9 @@
 //! Passwords: their change, the commands for users, and a flood of sign-ins.
 
-use std::process::{Output, Stdio};
-
 use futures_util::future::join_all;
-use holdfast_testkit::{Reply, Shop, User, services, until};
+use holdfast_testkit::{Reply, Shop, User, run_program, services, until};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tokio::process::Command;
 use uuid::Uuid;
 
 const NEW_PASSWORD: &str = "a new password";
@@ -214,24 +211,14 @@ async fn new_password_has_minimum_length() {
     }
 }
 
-async fn user_command(shop: &Shop, arguments: &[&str], password: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg("user")
-        .args(arguments)
-        .env("DATABASE_URL", shop.database_url())
-        .env("HOLDFAST_PASSWORD", password)
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn user_commands_change_password_and_disable() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let run = async |arguments: &[&str], password: &str| {
-        let output = user_command(&shop, arguments, password).await;
+    let url = shop.database_url();
+    let run = |arguments: &[&str], password: &str| {
+        let environment = [("DATABASE_URL", url.as_str()), ("HOLDFAST_PASSWORD", password)];
+        let output = run_program(&[&["user"], arguments].concat(), &environment);
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };
@@ -241,30 +228,30 @@ async fn user_commands_change_password_and_disable() {
         (["disable", "nemo"], "", "there is no user nemo"),
         (["enable", "nemo"], "", "there is no user nemo"),
     ] {
-        let (success, text) = run(&arguments, password).await;
+        let (success, text) = run(&arguments, password);
         assert!(!success && text.contains(why), "{text}");
     }
     assert_eq!(status_of(&alice, 0).await, 200);
 
-    let (success, text) = run(&["passwd", "alice"], NEW_PASSWORD).await;
+    let (success, text) = run(&["passwd", "alice"], NEW_PASSWORD);
     assert!(success && !text.contains("disabled"), "{text}");
     until("her session has ended", async || status_of(&alice, 0).await == 401).await;
     assert_eq!(sign_in(&shop, "alice", "alice").await.status, 401);
     assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status, 201);
 
-    let (success, text) = run(&["disable", "bob"], "").await;
+    let (success, text) = run(&["disable", "bob"], "");
     assert!(success, "{text}");
     until("his session has ended", async || status_of(&bob, 0).await == 401).await;
     assert_eq!(sign_in(&shop, "bob", "bob").await.status, 401);
-    let (success, text) = run(&["passwd", "bob"], NEW_PASSWORD).await;
+    let (success, text) = run(&["passwd", "bob"], NEW_PASSWORD);
     assert!(success && text.contains("stays disabled"), "{text}");
     assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 401);
     assert_eq!(sessions_of(&shop, "bob").await, 0);
-    let (success, text) = run(&["enable", "bob"], "").await;
+    let (success, text) = run(&["enable", "bob"], "");
     assert!(success, "{text}");
     assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 201);
 
     let longer = ["passwd", "bob", "--min-password-length", "64"];
-    let (success, text) = run(&longer, NEW_PASSWORD).await;
+    let (success, text) = run(&longer, NEW_PASSWORD);
     assert!(!success && text.contains("password: 64 to 256 characters"), "{text}");
 }

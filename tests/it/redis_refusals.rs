@@ -2,13 +2,12 @@
 //! soon as Redis permits it. `serve` names the setting to change.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::topology::{self, Running, Topology, query};
-use holdfast_testkit::{Replica, Reply, Shop, User, until};
+use holdfast_testkit::{Replica, Reply, Shop, User, run_program, until};
 
 use crate::metrics::{metrics, value};
 
@@ -134,13 +133,10 @@ async fn strategy_without_redis_does_not_check_it() {
 async fn serve_fails(database: String, url: String) -> (String, Duration) {
     let run = move || {
         let started = Instant::now();
-        let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--lock", "batched"])
-            .env("DATABASE_URL", database)
-            .env("REDIS_URL", &url)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let output = run_program(
+            &["serve", "--listen", "127.0.0.1:0", "--lock", "batched"],
+            &[("DATABASE_URL", &database), ("REDIS_URL", &url)],
+        );
         assert!(!output.status.success(), "{url}: {output:?}");
         (String::from_utf8(output.stderr).unwrap(), started.elapsed())
     };

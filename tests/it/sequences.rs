@@ -1,9 +1,9 @@
 //! Sequences behind their tables, as after a switch by logical replication before Postgres 19:
 //! `serve` refuses to start, the audit is not sound, and the printed statement mends them.
 
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::{Shop, run_program};
 use sqlx::AssertSqlSafe;
 
 use crate::audit::shop_with_history;
@@ -16,9 +16,7 @@ async fn execute(shop: &Shop, sql: &str) {
 }
 
 fn audit(shop: &Shop) -> Output {
-    let mut audit = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    audit.args(["audit", "--json"]).env("DATABASE_URL", shop.database_url());
-    audit.stdin(Stdio::null()).output().unwrap()
+    run_program(&["audit", "--json"], &[("DATABASE_URL", &shop.database_url())])
 }
 
 /// Returns the statements that an error advises, by line.

@@ -1,13 +1,12 @@
 //! Failures of the strategies between no lock and the default: each broken one is shown broken, and
 //! the others are exact.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::topology;
-use holdfast_testkit::{Call, Reply, Shop, User, assert_has, services, until};
+use holdfast_testkit::{Call, Reply, Shop, User, assert_has, run_program, services, until};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
@@ -292,9 +291,7 @@ fn of_servers() -> impl Iterator<Item = &'static str> {
 #[test]
 fn help_and_documentation_list_every_strategy() {
     let help = |command| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_holdfast")).args([command, "--help"]).output();
-        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        let text = String::from_utf8(run_program(&[command, "--help"], &[]).stdout).unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let names: Vec<&str> = of_servers().collect();

@@ -1,18 +1,13 @@
 //! TLS to Postgres and Redis: valid settings, and what each failure reports.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use holdfast_testkit::proxy;
 use holdfast_testkit::tls::TlsServers;
 use holdfast_testkit::topology::{self, Topology, certificates, free_ports};
-use holdfast_testkit::{Replica, Shop, until};
+use holdfast_testkit::{Replica, Shop, run_program, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
-
-fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    command.args(arguments).envs(environment.iter().copied()).output().unwrap()
-}
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -20,7 +15,7 @@ fn stderr(output: &Output) -> String {
 
 /// Asserts that the command fails with a message that contains all of `parts`.
 fn assert_fails(arguments: &[&str], environment: &[(&str, &str)], parts: &[&str]) {
-    let output = run(arguments, environment);
+    let output = run_program(arguments, environment);
     let text = stderr(&output);
     assert!(!output.status.success(), "{arguments:?} {environment:?}");
     assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
@@ -31,7 +26,7 @@ fn assert_migrate_fails(url: &str, parts: &[&str]) {
 }
 
 fn assert_migrate_succeeds(url: &str) {
-    let output = run(&["migrate"], &[("DATABASE_URL", url)]);
+    let output = run_program(&["migrate"], &[("DATABASE_URL", url)]);
     assert!(output.status.success(), "{url}: {}", stderr(&output));
 }
 
@@ -61,7 +56,7 @@ async fn postgres_with_tls_is_verified() {
         ("PGSSLKEY", key.clone()),
     ];
     let environment = from_variables.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let output = run(&["migrate"], &environment);
+    let output = run_program(&["migrate"], &environment);
     assert!(output.status.success(), "{}", stderr(&output));
 
     let unknown = ["no trusted authority has signed", "Set sslrootcert in DATABASE_URL"];
@@ -94,7 +89,8 @@ async fn postgres_with_tls_is_verified() {
     present(&servers, "misnamed").await;
     let name = ["another host name", "elsewhere.example", "Use a host in DATABASE_URL"];
     until("the certificate is presented", async || {
-        let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
+        let output =
+            run_program(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
         name.iter().all(|part| stderr(&output).contains(part))
     })
     .await;
@@ -102,7 +98,8 @@ async fn postgres_with_tls_is_verified() {
     present(&servers, "expired").await;
     let expired = ["has expired or is not valid yet", "Renew it, or correct the clock"];
     until("the certificate is presented", async || {
-        let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
+        let output =
+            run_program(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
         expired.iter().all(|part| stderr(&output).contains(part))
     })
     .await;
@@ -238,7 +235,8 @@ async fn shop_sells_over_tls() {
     certificates().write(folder.path());
     let servers = start_servers().await;
     let database_url = servers.database_url("holdfast");
-    let seed = run(&["migrate", "--seed", "--demo-users"], &[("DATABASE_URL", &database_url)]);
+    let seed =
+        run_program(&["migrate", "--seed", "--demo-users"], &[("DATABASE_URL", &database_url)]);
     assert!(seed.status.success(), "{}", stderr(&seed));
     for kind in [Topology::TlsRedis, Topology::TlsCluster, Topology::TlsSentinel] {
         let redis =
@@ -260,7 +258,7 @@ async fn shop_sells_over_tls() {
             sold += usize::from(response.status == 201);
         }
         assert_eq!(sold, 10, "{kind:?}");
-        let audit = run(&["audit"], &environment);
+        let audit = run_program(&["audit"], &environment);
         assert!(audit.status.success(), "{}", stderr(&audit));
         assert!(String::from_utf8_lossy(&audit.stdout).contains("locks held"), "{kind:?}");
     }

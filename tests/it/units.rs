@@ -310,8 +310,7 @@ async fn write_of_a_changed_unit_matches_nothing() {
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 1).await;
     let item = Sku::try_from(sku.clone()).unwrap();
-    let user = sqlx::query_scalar("select id from users where name = 'alice'");
-    let user = UserId(user.fetch_one(&shop.pool).await.unwrap());
+    let user = shop.user_id("alice").await;
 
     for gives_back in [false, true] {
         let command = one_of(&item, user);

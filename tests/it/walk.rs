@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_shop::model::RequestedLine;
-use holdfast_shop::{IdempotencyKey, RequestContext, Shop as Domain, UserId, engine};
+use holdfast_shop::{IdempotencyKey, RequestContext, Shop as Domain, engine};
 use holdfast_testkit::{Shop, until};
 use parking_lot::Mutex;
 use regex::Regex;
@@ -64,8 +64,7 @@ impl Steps {
 
 /// The item of the first order is not that of the second, which then begins without a lease.
 async fn place_order(shop: &Shop, domain: &Domain, user: &str, sku: &str) {
-    let id = sqlx::query_scalar("select id from users where name = $1").bind(user);
-    let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+    let user = shop.user_id(user).await;
     let lines = [RequestedLine { sku: sku.to_owned().try_into().unwrap(), quantity: 1 }];
     let context = RequestContext::new(domain, Uuid::new_v4());
     let key = IdempotencyKey::generate();

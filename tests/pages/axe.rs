@@ -261,12 +261,9 @@ pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<St
     let dark: &[u32] = if language == "en" { &DARK_WIDTHS } else { &[] };
     let schemes = [("light", Value::Null, &WIDTHS[..]), ("dark", json!("color-contrast"), dark)];
     for (scheme, rule, widths) in schemes {
-        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
-        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+        browser.prefer("prefers-color-scheme", scheme).await;
         for width in widths {
-            let metrics =
-                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-            browser.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+            browser.resize(*width, 900).await;
             let rules = axe_core::violations(browser, rule.clone()).await;
             found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
         }

@@ -136,6 +136,26 @@ impl Browser {
         self.call_driver("goog/cdp/execute", &command).await
     }
 
+    /// Makes the pages' screen as large as that.
+    pub async fn resize(&self, width: u32, height: u32) {
+        let screen =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    }
+
+    /// Sets a media feature, and resets all others.
+    pub async fn prefer(&self, feature: &str, value: &str) {
+        let media = json!({ "features": [{ "name": feature, "value": value }] });
+        self.devtools("Emulation.setEmulatedMedia", media).await;
+    }
+
+    /// Returns how wide the page is, which may be more than its screen.
+    pub async fn width(&self) -> i64 {
+        let width = "return document.documentElement.scrollWidth";
+        let width = self.driver.execute(width, vec![]).await.unwrap();
+        width.json().as_i64().unwrap()
+    }
+
     /// Returns the console errors since the last call.
     pub async fn console_errors(&self) -> Vec<Value> {
         self.log("browser").await

@@ -13,7 +13,6 @@ use uuid::Uuid;
 use crate::browser::Browser;
 use crate::lab::{oversold, register_runner};
 use crate::race::bottom_of;
-use crate::stability::resize;
 use crate::visitor::{Page, Visitor};
 
 const LESSON: &str = "/lab/lessons/lost-update";
@@ -215,16 +214,14 @@ async fn show_result(shop: &Shop, lesson: &str) -> String {
 async fn presented_lessons_fit_a_projector() {
     let shop = class_shop().await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
-    resize(&browser, (1280, 720)).await;
+    browser.resize(1280, 720).await;
     let mut too_large = Vec::new();
     for language in Language::ALL {
         browser.go(&format!("/language/{}?next=/lab", language.tag())).await;
         for lesson in LESSONS {
             browser.go(&format!("/lab/lessons/{}?present", lesson.name)).await;
             let bottom = bottom_of(&browser, "#run").await;
-            let width = "return document.documentElement.scrollWidth";
-            let width = browser.driver.execute(width, vec![]).await.unwrap();
-            let width = width.json().as_i64().unwrap();
+            let width = browser.width().await;
             let votes = bottom_of(&browser, "#votes .bars").await;
             // A result in a window with its tabs, in the language with the longer answers.
             if language == Language::English {

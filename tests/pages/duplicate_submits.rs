@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
-use holdfast_shop::UserId;
 use holdfast_testkit::{Shop, services};
 use tokio::task::JoinSet;
 
@@ -78,8 +77,7 @@ async fn held_buyer_lock_times_out_with_page() {
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let locks = Locks::new(redis, Settings::default().with_key_prefix(&shop.prefix)).unwrap();
-    let id = sqlx::query_scalar("select id from users where name = 'alice'");
-    let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+    let user = shop.user_id("alice").await;
     let keys = [user.buyer_lock_key()];
     let request = AcquireRequest::new(LockKind::Owner, &keys)
         .with_wait(Wait::Try)

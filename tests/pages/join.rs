@@ -304,12 +304,9 @@ async fn board_and_files_have_what_the_class_did() {
     assert!(page.contains("1 of 1 are signed in") && !page.contains("1+1"), "{page}");
     // Not the teacher, nor any other user.
     let admin = shop.number("select count(*) from sessions").await;
-    let id: Uuid = sqlx::query_scalar("select id from users where name = 'admin'")
-        .fetch_one(&shop.pool)
-        .await
-        .unwrap();
-    change("remove", UserId(id)).await;
-    change("free", UserId(id)).await;
+    let id = shop.user_id("admin").await;
+    change("remove", id).await;
+    change("free", id).await;
     assert_eq!(shop.number("select count(*) from sessions").await, admin);
 
     deletes_nothing_by_a_slip(&teacher, &csrf, &code, of_mia).await;
@@ -408,8 +405,7 @@ async fn phone_joins_and_hands_in() {
 
     // The address of the QR code has the code.
     phone.go(&format!("/join/{code}")).await;
-    let width = "return document.documentElement.scrollWidth";
-    assert!(phone.driver.execute(width, vec![]).await.unwrap().json().as_i64().unwrap() <= 390);
+    assert!(phone.width().await <= 390);
     phone.fill("#nickname", "<script>alert(1)</script>").await;
     phone.click("form.stack button").await;
     phone.until_text("#nickname-wrong", "1 to 24 characters").await;

@@ -239,11 +239,8 @@ async fn saved_judgement_opens_from_disk() {
     let summary = browser.find("details.steps summary").await;
     summary.send_keys(Key::Enter).await.unwrap();
     browser.until_text("details.steps[open] ol", "w0 c3 reads 441").await;
-    let screen =
-        serde_json::json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
-    let width = browser.find("html").await.prop("scrollWidth").await.unwrap();
-    assert!(width.unwrap().parse::<u32>().unwrap() <= 320, "the page scrolls sideways");
+    browser.resize(320, 640).await;
+    assert!(browser.width().await <= 320, "the page scrolls sideways");
     let timeline = browser.find(".timeline").await;
     timeline.send_keys(Key::Right).await.unwrap();
     let scrolled = async || timeline.prop("scrollLeft").await.unwrap().unwrap() != "0";

@@ -89,11 +89,8 @@ async fn result_is_on_screen_without_scrolling() {
     for (width, height, motion) in
         [(1280, 720, ""), (360, 740, ""), (360, 740, "reduce"), (768, 1024, "")]
     {
-        let motion = json!([{ "name": "prefers-reduced-motion", "value": motion }]);
-        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": motion })).await;
-        let screen =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+        browser.prefer("prefers-reduced-motion", motion).await;
+        browser.resize(width, height).await;
         browser.go("/").await;
         let bottom = bottom_of(&browser, "#race-go").await;
         assert!(bottom < 560.0, "the button ends at {bottom} of {width} × {height}");
@@ -167,8 +164,7 @@ async fn slider_sets_the_number_of_buyers() {
     let wrong: Vec<_> = seen.iter().filter(|(sold, is_loss)| *is_loss != (*sold > 100)).collect();
     assert!(wrong.is_empty() && seen.iter().any(|(sold, _)| *sold < 100), "{wrong:?} of {seen:?}");
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
-    let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    browser.resize(360, 740).await;
     let size = "const root = document.documentElement;
         const cells = [...document.querySelectorAll('#race-crowd i')].map((i) => i.offsetHeight);
         // As large as where its animation begins.
@@ -184,8 +180,7 @@ async fn slider_sets_the_number_of_buyers() {
 async fn reduced_motion_shows_end_and_steps() {
     let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
-    let calm = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
-    browser.devtools("Emulation.setEmulatedMedia", calm).await;
+    browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.go("/").await;
     // Half a second is the poll for a race that waits for others.
     let count_pauses = "const set = window.setTimeout;

@@ -3,7 +3,7 @@
 use holdfast_lab::run::{LabRun, LabRunState};
 use holdfast_testkit::Shop;
 use reqwest::header::CONTENT_DISPOSITION;
-use serde_json::{Value, json};
+use serde_json::Value;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
@@ -108,11 +108,9 @@ async fn saved_run_plays_from_disk() {
     browser.until_text(".arms", "oversold 43 0").await;
     browser.click("details.fork summary").await;
     browser.until_text("details.fork .step-description", "Step 16 of 16").await;
-    let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
-    let width = "return document.documentElement.scrollWidth";
-    let width = browser.driver.execute(width, vec![]).await.unwrap();
-    assert!(width.json().as_i64().unwrap() <= 320, "it is {} wide", width.json());
+    browser.resize(320, 640).await;
+    let width = browser.width().await;
+    assert!(width <= 320, "it is {width} wide");
     assert_eq!(browser.console_errors().await, Vec::<Value>::new());
     browser.close().await;
 }

@@ -269,8 +269,7 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     browser.go("/lab/scheduler").await;
     browser.click("button[value=fence]").await;
     browser.until_text("h1", "Use the fence").await;
-    let screen = json!({ "width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    browser.resize(1280, 720).await;
     for button in ["#step-A", "#step-B"] {
         let bottom = bottom_of(&browser, button).await;
         assert!(bottom < 600.0, "{button} ends at {bottom}");
@@ -290,11 +289,9 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     let mark = browser.driver.execute("return window.mark", vec![]).await.unwrap();
     assert_eq!(mark.json().as_str(), Some("kept"));
 
-    let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
-    let width = "return document.documentElement.scrollWidth";
-    let width = browser.driver.execute(width, vec![]).await.unwrap();
-    assert!(width.json().as_i64().unwrap() <= 320, "it is {} wide", width.json());
+    browser.resize(320, 640).await;
+    let width = browser.width().await;
+    assert!(width <= 320, "it is {width} wide");
     browser.go("/lab/scheduler").await;
     browser.until_text("[data-stars-of=fence] .stars", "★★★").await;
     browser.until_text("[data-stars-of=oversell] .stars", "☆☆☆").await;

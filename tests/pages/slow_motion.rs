@@ -228,9 +228,7 @@ async fn no_label_collides() {
         browser.go(&format!("/language/{language}?next=/lab/runs/{ID}")).await;
         browser.until_path("/lab/runs/").await;
         // Without a playback; the tabs of the details are shown, each scene is opened.
-        let still =
-            json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
-        browser.devtools("Emulation.setEmulatedMedia", still).await;
+        browser.prefer("prefers-reduced-motion", "reduce").await;
         browser.find(".player .swimlane[role]").await;
         let open =
             "document.querySelectorAll('.tabs > *').forEach((panel) => { panel.hidden = false; });
@@ -239,17 +237,13 @@ async fn no_label_collides() {
         browser.find("details.crowd[data-scene=more] .swimlane[role]").await;
 
         for width in [320, 390, 1280] {
-            let screen =
-                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-            browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+            browser.resize(width, 900).await;
             let (texts, problems) = measure(&browser).await;
             assert_eq!(problems, json!([]), "{language} at {width}");
             assert!(texts > 500, "{texts} texts were measured");
         }
         for scheme in ["light", "dark"] {
-            let media =
-                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-            browser.devtools("Emulation.setEmulatedMedia", media).await;
+            browser.prefer("prefers-color-scheme", scheme).await;
             let found = browser.driver.execute(LEGIBLE, vec![]).await.unwrap();
             let found = found.json();
             assert_eq!(found[1], json!([]), "{language} in {scheme}");

@@ -4,7 +4,7 @@
 use holdfast_lab::run::{LabRun, LabRunState, RunResult};
 use holdfast_testkit::ports::free_ports;
 use holdfast_testkit::{Shop, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::browser::Browser;
 use crate::lab::{ID, oversold, with_run};
@@ -22,12 +22,6 @@ const SHIFTS: &str = "const done = arguments[0];
 
 const SCREENS: [(u32, u32); 2] = [(1280, 720), (360, 740)];
 
-pub async fn resize(browser: &Browser, (width, height): (u32, u32)) {
-    let screen =
-        json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
-}
-
 async fn shifts(browser: &Browser) -> f64 {
     let shifts = browser.driver.execute_async(SHIFTS, vec![]).await.unwrap();
     shifts.json().as_f64().unwrap()
@@ -39,7 +33,7 @@ async fn pages_do_not_shift_while_loading() {
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let mut measured = Vec::new();
     for screen in SCREENS {
-        resize(&browser, screen).await;
+        browser.resize(screen.0, screen.1).await;
         for path in ["/", "/shop", "/lab/lessons/lost-update", &format!("/lab/runs/{ID}")] {
             browser.go(path).await;
             if path.contains("/runs/") {
@@ -66,7 +60,7 @@ async fn race_does_not_shift_the_page() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     for screen in SCREENS {
-        resize(&browser, screen).await;
+        browser.resize(screen.0, screen.1).await;
         browser.go("/").await;
         browser.click("#race-go").await;
         browser.until_text("#race-verdict", "existed").await;
@@ -96,14 +90,12 @@ async fn names_from_right_to_left_fit_the_screen() {
     browser.until_path("/shop").await;
     let order = format!("/orders/{}", order["id"].as_str().unwrap());
     for colors in ["none", "active"] {
-        let features = json!([{ "name": "forced-colors", "value": colors }]);
-        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
-        resize(&browser, (320, 640)).await;
+        browser.prefer("forced-colors", colors).await;
+        browser.resize(320, 640).await;
         for path in ["/shop", "/items/deadbolt", "/orders", &order, "/", "/lab/scheduler"] {
             browser.go(path).await;
-            let width = "return document.documentElement.scrollWidth";
-            let width = browser.driver.execute(width, vec![]).await.unwrap();
-            assert!(width.json().as_i64().unwrap() <= 320, "{path}: {} wide", width.json());
+            let width = browser.width().await;
+            assert!(width <= 320, "{path}: {width} wide");
         }
     }
     // A reversing mark inside of a name does not reverse the text after it.

@@ -78,8 +78,7 @@ async fn swimlane_plays_slowly_from_first_step() {
     assert_eq!(first, 1);
     assert!((4_000..=8_500).contains(&took), "it took {took} ms");
 
-    let still = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
-    browser.devtools("Emulation.setEmulatedMedia", still).await;
+    browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.driver.refresh().await.unwrap();
     browser.until_text(".step-description", "Step 16 of 16").await;
     assert!(!browser.find(".swimlane .play").await.is_displayed().await.unwrap());
@@ -93,8 +92,7 @@ async fn swimlane_plays_slowly_from_first_step() {
 async fn swimlane_fits_phone_with_legible_labels() {
     let shop = with_run(&oversold()).await;
     let browser = open_run(&shop, true).await;
-    let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    browser.resize(360, 740).await;
     browser.driver.refresh().await.unwrap();
     browser.find(".timeline svg").await;
     let all = "[...document.querySelectorAll('.timeline text')]";
@@ -118,16 +116,14 @@ async fn lab_pages_fit_a_small_screen() {
     let shop = with_run(&oversold()).await;
     let browser = open_run(&shop, true).await;
     let run = browser.until_path("/lab/runs/").await;
-    let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    browser.resize(320, 640).await;
     for scheme in ["light", "dark"] {
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        browser.devtools("Emulation.setEmulatedMedia", media).await;
+        browser.prefer("prefers-color-scheme", scheme).await;
         for path in ["/lab", "/lab/lessons/lost-update", &run] {
             browser.go(path).await;
             let open = "document.querySelectorAll('details').forEach(d => d.open = true)";
             browser.driver.execute(open, vec![]).await.unwrap();
-            let width = number(&browser, "document.documentElement.scrollWidth").await;
+            let width = browser.width().await;
             assert!(width <= 320, "{path} in {scheme} is {width} wide");
         }
     }

@@ -28,7 +28,7 @@ pub mod up;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ use holdfast_lock::{Redis, Settings};
 use holdfast_services::{RunningUp, read_env};
 use holdfast_shop::locks::ShopLocks;
 use holdfast_shop::seed::{self, SeedContents};
-use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
+use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy, UserId};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -106,6 +106,12 @@ pub fn program() -> PathBuf {
     // Without Cargo, a test binary is in the folder `deps` beside it.
     let beside = || std::env::current_exe().unwrap().parent().unwrap().with_file_name("holdfast");
     std::env::var_os("CARGO_BIN_EXE_holdfast").map_or_else(beside, PathBuf::from)
+}
+
+/// Runs the program to its end.
+pub fn run_program(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program());
+    command.args(arguments).envs(environment.iter().copied()).output().unwrap()
 }
 
 pub struct Shop {
@@ -270,6 +276,11 @@ impl Shop {
         let promote = sqlx::query("update users set admin = true where name = $1").bind(name);
         promote.execute(&self.pool).await.unwrap();
         self.sign_in(name).await
+    }
+
+    pub async fn user_id(&self, name: &str) -> UserId {
+        let id = sqlx::query_scalar("select id from users where name = $1").bind(name);
+        UserId(id.fetch_one(&self.pool).await.unwrap())
     }
 
     /// Creates an item of the lab; returns its sku.

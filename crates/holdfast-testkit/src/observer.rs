@@ -23,12 +23,7 @@ impl<'a> Observer<'a> {
     pub async fn of(shop: &'a Shop) -> Self {
         let mut users = Vec::new();
         for name in ["alice", "bob", "carol"] {
-            let id = sqlx::query_scalar("select id from users where name = $1")
-                .bind(name)
-                .fetch_one(&shop.pool)
-                .await
-                .unwrap();
-            users.push((shop.promoted(name).await, UserId(id)));
+            users.push((shop.promoted(name).await, shop.user_id(name).await));
         }
         Self { shop, users, seen: Mutex::default() }
     }
