@@ -46,6 +46,13 @@ async fn lock_timeout_names_the_holder() {
             let lock = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key).unwrap();
             assert_eq!(lock["process"], timeout["holder_process"]);
             assert_eq!(lock["fence"], timeout["holder_fence"]);
+            for lock in locks.as_array().unwrap() {
+                let key = lock["key"].as_str().unwrap();
+                let is_beside =
+                    [":queue", ":seen", ":fence"].into_iter().any(|end| key.ends_with(end));
+                assert!(!is_beside, "{strategy}: {key} is no lock");
+            }
+
             let token = |lock: &Value| lock["key"].as_str().unwrap().contains("token:");
             let token = locks.as_array().unwrap().iter().find(|lock| token(lock)).unwrap();
             assert_eq!(token["process"], timeout["holder_process"], "a token's holder too");

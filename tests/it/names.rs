@@ -1,12 +1,9 @@
 //! A name is one user's in any case and width, wherever it is typed; a password is one in each way
 //! to compose its letters.
 
-use std::process::Stdio;
-
 use holdfast_testkit::{Shop, fresh_key};
 use reqwest::Method;
 use serde_json::json;
-use tokio::process::Command;
 
 /// The name `alice` as people type it.
 const ALICE: [&str; 4] = ["alice", "Alice", "ALICE", "ａｌｉｃｅ"];
@@ -65,36 +62,6 @@ async fn admin_finds_user_by_any_form_of_name() {
     }
     first.ok();
     assert_eq!(shop.number("select count(*) from admin_log").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn user_commands_accept_any_form_of_name() {
-    let shop = Shop::start(1).await;
-    let run = async |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .arg("user")
-            .args(arguments)
-            .env("DATABASE_URL", shop.database_url())
-            .env("HOLDFAST_PASSWORD", PASSWORD)
-            .stdin(Stdio::null())
-            .output()
-            .await
-            .unwrap();
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
-    };
-
-    for (arguments, said) in [
-        (&["add", "Dora"][..], "user dora added"),
-        (&["add", "DORA"], "the user dora already exists"),
-        (&["passwd", "Dora"], "password of dora changed"),
-        (&["disable", "ａｌｉｃｅ"], "user alice disabled"),
-        (&["enable", "ALICE"], "user alice enabled"),
-        (&["disable", "Émile"], "there is no user Émile"),
-    ] {
-        let text = run(arguments).await;
-        assert!(text.contains(said), "{arguments:?}: {text}");
-    }
-    assert_eq!(shop.number("select count(*) from users where name = 'dora'").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Orders, payments, cancellations and refunds, and their ledger entries.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Shop, assert_has, id_of};
+use holdfast_testkit::{Shop, assert_has};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -107,55 +107,6 @@ async fn expired_order_cannot_be_paid() {
 }
 
 #[tokio::test]
-async fn admin_creates_and_restocks_items() {
-    let shop = Shop::start(1).await;
-    let admin = shop.sign_in("admin").await;
-    let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
-    let created = admin.creates_item(&item).await;
-    assert_eq!(created.header("location"), "/api/items/hasp");
-    created.ok();
-    admin.creates_item(&item).fails(409, "exists").await;
-    for (delta, after) in [(20, 30), (-5, 25)] {
-        let count = json!({ "delta": delta, "reason": "inventory" });
-        let entry = admin.restocks("hasp", delta).json(&count).ok().await;
-        assert_eq!(entry["after"], after);
-    }
-    let audit = shop.item_audit("hasp").await;
-    assert_has(&audit, json!({ "opening": 10, "restocked": 15, "stock": 25 }));
-    let ledger = admin.reads("/api/items/hasp/ledger").await;
-    let reasons: Vec<&str> =
-        ledger["items"].as_array().unwrap().iter().map(|e| e["reason"].as_str().unwrap()).collect();
-    assert_eq!(reasons, ["opening", "inventory", "inventory"]);
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn lists_are_paginated_by_cursor() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let mut placed = Vec::new();
-    for _ in 0..3 {
-        let order = alice.orders("key-ring", 1).ok().await;
-        placed.insert(0, id_of(&order));
-    }
-    let ids = |list: &Value| -> Vec<String> {
-        list["items"].as_array().unwrap().iter().map(id_of).collect()
-    };
-    let newest = alice.reads("/api/orders?limit=2").await;
-    assert_eq!(ids(&newest), placed[..2]);
-    assert_eq!(newest["next"], placed[1]);
-    let rest = alice.reads(&format!("/api/orders?limit=2&after={}", placed[1])).await;
-    assert_eq!((ids(&rest), &rest["next"]), (placed[2..].to_vec(), &Value::Null));
-    let entries = alice.reads("/api/items/key-ring/ledger?limit=2").await;
-    let seq = entries["items"][1]["seq"].as_i64().unwrap();
-    assert_eq!(entries["next"], seq.to_string());
-    let more = alice.reads(&format!("/api/items/key-ring/ledger?after={seq}")).await;
-    assert_eq!(more["items"].as_array().unwrap().len(), 2);
-    let items = alice.reads("/api/items?after=key-ring&limit=1").await;
-    assert_eq!(items["items"][0]["sku"], "last-lantern");
-}
-
-#[tokio::test]
 async fn link_header_leads_through_the_list() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
@@ -165,12 +116,23 @@ async fn link_header_leads_through_the_list() {
         let id = Uuid::from_u128(run);
         sqlx::query(insert).bind(id).execute(&shop.pool).await.unwrap();
     }
-    for start in ["/api/items", "/api/items/key-ring/ledger", "/api/me/ledger", "/api/lab/runs"] {
+    for start in [
+        "/api/items",
+        "/api/items/key-ring/ledger",
+        "/api/me/ledger",
+        "/api/orders",
+        "/api/lab/runs",
+    ] {
+        let mut newest = Value::Null;
         for _ in 0..2 {
             admin.tops_up(1).await;
-            admin.orders("key-ring", 1).ok().await;
+            newest = admin.orders("key-ring", 1).ok().await;
         }
         let whole = admin.reads(start).await["items"].clone();
+        if start == "/api/orders" {
+            assert_eq!(whole[0]["id"], newest["id"], "the newest order is the first");
+        }
+
         let (mut path, mut entries) = (format!("{start}?limit=1"), Vec::new());
         loop {
             let response = admin.get(&path).await;
@@ -192,14 +154,16 @@ async fn created_responses_have_a_location() {
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let lines = json!({ "lines": [{ "sku": "key-ring", "quantity": 1 }] });
     let top_up = json!({ "amount_cents": 5 });
-    let item = json!({ "stock": 1 });
+    let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
+    let lab_item = json!({ "stock": 1 });
     let user = json!({ "user": "erin", "password": "erin-erin" });
     let session = json!({ "user": "alice", "password": "alice" });
     for (who, path, sent) in [
         (&alice, "/api/orders", lines),
         (&alice, "/api/me/top-ups", top_up),
         (&alice, "/api/order-tokens", json!({})),
-        (&admin, "/api/lab/items", item),
+        (&admin, "/api/items", item),
+        (&admin, "/api/lab/items", lab_item),
         (&alice, "/api/users", user),
         (&alice, "/api/sessions", session),
     ] {
@@ -218,39 +182,10 @@ async fn created_responses_have_a_location() {
             match path {
                 "/api/orders" => assert_eq!(found["id"], bodies[0]["id"]),
                 "/api/me/top-ups" => assert_eq!(found["items"], json!([bodies[0]])),
+                "/api/items" => assert_has(&found, json!({ "sku": "hasp", "stock": 10 })),
                 "/api/lab/items" => assert_eq!(found["sku"], bodies[0]["sku"]),
                 _ => {}
             }
-        }
-    }
-}
-
-#[tokio::test]
-async fn tables_have_the_documented_columns() {
-    let shop = Shop::without_replicas().await;
-    let expected = [
-        ("items", "sku name price_cents stock version fence kind"),
-        ("stock_ledger", "seq sku before delta after version reason order_id fence request_id at"),
-        ("accounts", "user_id balance_cents version fence"),
-        (
-            "balance_ledger",
-            "seq user_id before delta after version reason order_id fence request_id at",
-        ),
-        ("users", "id"),
-        ("orders", "id user_id status total_cents token created_at expires_at paid_at"),
-        ("order_lines", "order_id sku quantity unit_price_cents"),
-        ("idempotency", "user_id method path key fingerprint status body created_at"),
-    ];
-    for (table, columns) in expected {
-        let actual: Vec<String> = sqlx::query_scalar(
-            "select column_name::text from information_schema.columns where table_name = $1",
-        )
-        .bind(table)
-        .fetch_all(&shop.pool)
-        .await
-        .unwrap();
-        for column in columns.split(' ') {
-            assert!(actual.iter().any(|name| name == column), "{table}.{column}");
         }
     }
 }

@@ -225,7 +225,7 @@ async fn user_commands_change_password_and_disable() {
     for (arguments, password, why) in [
         (["passwd", "alice"], "seven77", "password: 8 to 256 characters"),
         (["passwd", "nemo"], NEW_PASSWORD, "there is no user nemo"),
-        (["disable", "nemo"], "", "there is no user nemo"),
+        (["disable", "Émile"], "", "there is no user Émile"),
         (["enable", "nemo"], "", "there is no user nemo"),
     ] {
         let (success, text) = run(&arguments, password);
@@ -233,22 +233,29 @@ async fn user_commands_change_password_and_disable() {
     }
     assert_eq!(status_of(&alice, 0).await, 200);
 
-    let (success, text) = run(&["passwd", "alice"], NEW_PASSWORD);
-    assert!(success && !text.contains("disabled"), "{text}");
+    // A name is one user's in any case and width.
+    let (success, text) = run(&["add", "Dora"], NEW_PASSWORD);
+    assert!(success && text.contains("user dora added"), "{text}");
+    let (success, text) = run(&["add", "DORA"], NEW_PASSWORD);
+    assert!(!success && text.contains("the user dora already exists"), "{text}");
+
+    let (success, text) = run(&["passwd", "Alice"], NEW_PASSWORD);
+    assert!(success && text.contains("password of alice changed"), "{text}");
+    assert!(!text.contains("disabled"), "{text}");
     until("her session has ended", async || status_of(&alice, 0).await == 401).await;
     assert_eq!(sign_in(&shop, "alice", "alice").await.status, 401);
     assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status, 201);
 
-    let (success, text) = run(&["disable", "bob"], "");
-    assert!(success, "{text}");
+    let (success, text) = run(&["disable", "ＢＯＢ"], "");
+    assert!(success && text.contains("user bob disabled"), "{text}");
     until("his session has ended", async || status_of(&bob, 0).await == 401).await;
     assert_eq!(sign_in(&shop, "bob", "bob").await.status, 401);
     let (success, text) = run(&["passwd", "bob"], NEW_PASSWORD);
     assert!(success && text.contains("stays disabled"), "{text}");
     assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 401);
     assert_eq!(sessions_of(&shop, "bob").await, 0);
-    let (success, text) = run(&["enable", "bob"], "");
-    assert!(success, "{text}");
+    let (success, text) = run(&["enable", "BOB"], "");
+    assert!(success && text.contains("user bob enabled"), "{text}");
     assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status, 201);
 
     let longer = ["passwd", "bob", "--min-password-length", "64"];

@@ -85,24 +85,6 @@ async fn replica_sells_after_its_login_was_rejected() {
     until_sells_again(&shop, &alice).await;
 }
 
-/// The default of Redis 7 for new users. Locks work, because messages are only hints.
-#[tokio::test(flavor = "multi_thread")]
-async fn user_without_channels_sells() {
-    let (shop, _redis) = shop_of_user(2, "~holdfast:* resetchannels +@all").await;
-    assert!(redis_state(&shop).await.starts_with("refused: NOPERM"));
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.lab_item(100).await;
-    for lock in ["batched", "fenced"] {
-        let orders = (0..20).map(|n| {
-            let order = alice.at(n % 2).orders(&sku, 1);
-            order.lock(lock).send()
-        });
-        for order in join_all(orders).await {
-            assert_eq!(order.status, 201, "{lock}");
-        }
-    }
-}
-
 /// The line of the ACL in the documentation, which is all that a replica needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn documented_permissions_are_enough() {

@@ -78,25 +78,6 @@ async fn dump_of_data_is_restored_as_documented() {
     assert_restored(&mut restored, orders).await;
 }
 
-/// The same from an archive, with `pg_restore`.
-#[tokio::test(flavor = "multi_thread")]
-async fn archive_of_data_is_restored() {
-    let mut shop = shop_to_dump().await;
-    let orders = shop.number("select count(*) from orders").await;
-    shop.replicas.clear();
-    let mut restored = empty_database().await;
-
-    let folder = tempfile::tempdir().unwrap();
-    let (old, new) = (shop.database_url(), restored.database_url());
-    let script = "
-        pg_dump --data-only --format=custom --exclude-table=_sqlx_migrations --file=data \"$OLD\"
-        holdfast migrate
-        pg_restore --data-only --single-transaction --exit-on-error --dbname=\"$DATABASE_URL\" data";
-    let output = run(script, folder.path(), &[("OLD", &old), ("DATABASE_URL", &new)]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_restored(&mut restored, orders).await;
-}
-
 /// What a migration inserts would stand in the way of the rows of a dump.
 #[tokio::test]
 async fn migrated_database_has_no_rows() {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
-use sqlx::{Connection as _, PgConnection};
 
 use super::{
     Running, TestFolder, create_marker, has_marker, is_alive, is_ready, run, send,
@@ -165,21 +164,6 @@ async fn data_without_identity_is_rejected() {
 }
 
 #[tokio::test]
-async fn database_of_another_build_is_rejected() {
-    let test_folder = TestFolder::new();
-    let up = Running::start(&test_folder, &[]).await;
-    let mut database = PgConnection::connect(&up.env().database_url).await.expect("Postgres");
-    let other_text = "update _sqlx_migrations set checksum = ''";
-    sqlx::raw_sql(other_text).execute(&mut database).await.expect("the table is there");
-    drop(database);
-    up.stop().await;
-
-    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
-    assert!(stderr.contains("another build of Holdfast"), "{stderr}");
-    assert!(stderr.contains("another folder: --data FOLDER"), "{stderr}");
-}
-
-#[tokio::test]
 async fn file_in_place_of_folder_is_named() {
     let test_folder = TestFolder::new();
     fs::write(test_folder.data(), "").expect("a file");
@@ -227,24 +211,6 @@ async fn unrecorded_postgres_is_left_alone() {
         send(*pid, Signal::KILL);
         wait_until("it ends", async || !is_alive(*pid).await).await;
     }
-}
-
-#[tokio::test]
-async fn database_of_another_encoding_is_rejected() {
-    let test_folder = TestFolder::new();
-    let up = Running::start(&test_folder, &[]).await;
-    let url = up.env().database_url.replace("/holdfast?", "/postgres?");
-    let mut postgres = PgConnection::connect(&url).await.expect("Postgres");
-    for statement in [
-        "drop database holdfast with (force)",
-        "create database holdfast encoding 'LATIN1' locale 'C' template template0",
-    ] {
-        sqlx::query(statement).execute(&mut postgres).await.expect("it is ours");
-    }
-    drop(postgres);
-    up.stop().await;
-    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
-    assert!(stderr.contains("LATIN1, and Holdfast requires UTF8"), "{stderr}");
 }
 
 /// The folder of the services' data of a shop, removed with this value.
