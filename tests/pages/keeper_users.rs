@@ -55,6 +55,10 @@ async fn only_admins_reach_the_keepers_room() {
         assert!(refused || is_form, "{address}: {} {}", shown.status, shown.location);
     }
     assert_eq!(shop.number("select count(*) from users where disabled_at is not null").await, 0);
+
+    for page in ["/audit", "/locks"] {
+        assert_eq!(alice.get(page).await.status, 403, "{page}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,6 +159,13 @@ async fn admin_finds_an_order_and_sees_what_it_changed() {
     assert!(ledger.text.contains(&format!("href=\"/admin/orders/{id}\"")));
     let account = admin.get("/admin/users/alice").await;
     assert!(account.text.contains(&format!("href=\"/admin/orders/{id}\"")));
-    let own_ledger = alice.get("/items/deadbolt/ledger").await;
-    assert!(own_ledger.text.contains(&format!("href=\"{order}\"")));
+
+    // The ledger shows the order to all, and links it for its owner only.
+    let bob = Visitor::signed_in(&shop, "bob").await;
+    let foreign = bob.get(&order).await;
+    assert_eq!(foreign.status, 404);
+    assert!(foreign.words().contains("or it belongs to another user"), "{}", foreign.words());
+    let link = format!("href=\"{order}\"");
+    assert!(alice.get("/items/deadbolt/ledger").await.text.contains(&link));
+    assert!(!bob.get("/items/deadbolt/ledger").await.text.contains(&link), "no link for others");
 }

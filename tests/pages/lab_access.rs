@@ -148,27 +148,6 @@ async fn plain_serve_has_no_local_visitors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cross_site_form_starts_no_run() {
-    let shop = Shop::start(1).await;
-    register_runner(&shop).await;
-    let visitor = Visitor::new(&shop);
-    for path in [LESSON_FORM, "/lab/runs", "/lab/files"] {
-        for (name, value) in [
-            ("Sec-Fetch-Site", "cross-site"),
-            ("Origin", "http://evil.example"),
-            ("Origin", "null"),
-        ] {
-            let request = visitor.form_request(path, "strategies=none").header(name, value);
-            let rejected = Page::read(request.send().await.unwrap()).await;
-            assert_eq!(rejected.status, 403, "{path} {name}: {value}");
-        }
-    }
-    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
-    let request = visitor.form_request(LESSON_FORM, "").header("Origin", &visitor.base);
-    assert_eq!(request.send().await.unwrap().status(), 303);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn runs_queue_in_order_up_to_a_bound() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "public")]);

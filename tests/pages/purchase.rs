@@ -39,7 +39,11 @@ async fn check_purchase(javascript: bool) {
     let figures = "638 at the start + 0 restocked = 2 sold or reserved + 636 left";
     browser.until_text("#bar-figures", figures).await;
     browser.go(&order).await;
+    let refund = browser.find("#refund").await;
+    assert!(!refund.is_displayed().await.unwrap(), "before the question");
     browser.click("#ask-refund summary").await;
+    let question = "Refund the whole order? $98.00 goes back";
+    browser.until_text("#ask-refund form", question).await;
     browser.click("#refund").await;
     browser.until_text("h1", "Refunded").await;
     browser.until_text("#stock li:last-child", "38 +2 → 40").await;

@@ -1,9 +1,8 @@
-//! Cancelling and refunding by a page: it asks before it acts, an admin says why, and a form that
-//! another admin opened is shown again.
+//! Refunding by an admin's page: it asks before it acts, the admin says why, and a form that another
+//! admin opened is shown again.
 
 use holdfast_testkit::Shop;
 
-use crate::browser::Browser;
 use crate::visitor::{Page, Visitor};
 
 const KEY: &str = "0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d";
@@ -20,45 +19,6 @@ async fn paid_order(alice: &Visitor) -> String {
 async fn promoted(shop: &Shop, name: &str) -> Visitor {
     shop.promoted(name).await;
     Visitor::signed_in(shop, name).await
-}
-
-async fn check_question(javascript: bool) {
-    let shop = Shop::start(1).await;
-    let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
-    browser.go("/sign-in").await;
-    browser.sign_in("alice").await;
-    browser.until_text("#item-deadbolt .stock", "40").await;
-    for (action, asks, done) in [
-        ("cancel", "Cancel the whole order?", "Cancelled"),
-        ("refund", "Refund the whole order? $49.00 goes back", "Refunded"),
-    ] {
-        browser.go("/shop").await;
-        browser.click("#item-deadbolt button").await;
-        browser.click("#place").await;
-        browser.until_path("/orders/").await;
-        if action == "refund" {
-            browser.click("#pay").await;
-            browser.until_text("h1", "Paid").await;
-        }
-        let button = browser.find(&format!("#{action}")).await;
-        assert!(!button.is_displayed().await.unwrap(), "{action} before the question");
-        browser.click(&format!("#ask-{action} summary")).await;
-        browser.until_text(&format!("#ask-{action} form"), asks).await;
-        browser.click(&format!("#{action}")).await;
-        browser.until_text("h1", done).await;
-    }
-    browser.close().await;
-    shop.assert_sound().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn customer_is_asked_before_a_refund() {
-    check_question(true).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn customer_is_asked_without_javascript() {
-    check_question(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,14 +9,16 @@ use crate::visitor::Visitor;
 async fn returned_order_says_what_came_back() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    for (action, english, chinese) in [
+    for (action, question, english, chinese) in [
         (
             "cancel",
+            "Cancel the whole order?",
             "Cancelled. The units are back in the shop, and nothing was paid.",
             "订单已取消，库存已退回，没有扣款。",
         ),
         (
             "refund",
+            "Refund the whole order? $98.00 goes back",
             "Refunded. $98.00 is back on your account. Your balance is $1,000.00.",
             "已退款 $98.00，余额 $1,000.00，库存已退回。",
         ),
@@ -26,7 +28,10 @@ async fn returned_order_says_what_came_back() {
             let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
             assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.status, 303);
         }
-        let key = alice.get(&order).await.field("key");
+
+        let page = alice.get(&order).await;
+        assert!(page.words().contains(question), "{action}: {}", page.words());
+        let key = page.field("key");
         for key in [&key, &key, "0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"] {
             let form = format!("csrf={csrf}&key={key}");
             let sent = alice.post(&format!("{order}/{action}"), &form).await;

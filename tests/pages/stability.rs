@@ -89,19 +89,33 @@ async fn names_from_right_to_left_fit_the_screen() {
     browser.sign_in("alice").await;
     browser.until_path("/shop").await;
     let order = format!("/orders/{}", order["id"].as_str().unwrap());
+    let run = format!("/lab/runs/{ID}");
     for colors in ["none", "active"] {
         browser.prefer("forced-colors", colors).await;
         browser.resize(320, 640).await;
-        for path in ["/shop", "/items/deadbolt", "/orders", &order, "/", "/lab/scheduler"] {
+        for path in [
+            "/shop",
+            "/items/deadbolt",
+            "/orders",
+            &order,
+            "/",
+            "/lab",
+            "/lab/lessons/lost-update",
+            &run,
+            "/lab/scheduler",
+        ] {
             browser.go(path).await;
+            let open = "document.querySelectorAll('details').forEach((it) => { it.open = true; })";
+            browser.driver.execute(open, vec![]).await.unwrap();
             let width = browser.width().await;
-            assert!(width <= 320, "{path}: {width} wide");
+            assert!(width <= 320, "{path} with forced colors {colors}: {width} wide");
         }
     }
     // A reversing mark inside of a name does not reverse the text after it.
     browser.go("/items/deadbolt").await;
     let heading = browser.find("h1 bdi, h1[dir='auto'], bdi h1").await;
     assert!(heading.text().await.unwrap().contains("قفل"));
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
     browser.close().await;
 }
 
