@@ -151,7 +151,6 @@ component-postgres = Postgres
 component-redis = Redis
 component-batch-task = the batch's task
 component-command-task = the command's task
-component-counter-task = the task of a counter
 component-lease-holder = the replica with the item's lease
 problem-no-writes = Postgres accepts no writes now; nothing was written
 problem-postgres-refuses = Postgres refuses the shop's user; nothing was written

@@ -155,7 +155,6 @@ component-postgres = Postgres
 component-redis = Redis
 component-batch-task = 批次的任务
 component-command-task = 命令的任务
-component-counter-task = 计数器的任务
 component-lease-holder = 持有商品租约的副本
 problem-no-writes = Postgres 现在不接受写入；什么都没有写
 problem-postgres-refuses = Postgres 拒绝商店的用户；什么都没有写

@@ -6,7 +6,7 @@ use super::audit::Audits;
 use super::engine::Engine;
 use super::failure::Error;
 use super::strategy::Strategy;
-use super::strategy::data_paths::data_paths;
+use super::strategy::table::data_paths;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
 use crate::locks::ShopLocks;

@@ -176,7 +176,6 @@ pub enum Component {
     Redis,
     BatchTask,
     CommandTask,
-    CounterTask,
     /// The replica with the item's lease.
     LeaseHolder,
 }
@@ -189,7 +188,6 @@ impl Component {
             Self::Redis => "component-redis",
             Self::BatchTask => "component-batch-task",
             Self::CommandTask => "component-command-task",
-            Self::CounterTask => "component-counter-task",
             Self::LeaseHolder => "component-lease-holder",
         }
     }
@@ -254,11 +252,6 @@ impl Error {
     /// Creates the error of a read, or of a write whose outcome the caller resolves.
     pub(crate) fn postgres_timeout() -> Self {
         Error::unavailable(Component::Postgres, "it did not respond in time")
-    }
-
-    /// Creates the error of a counter that Redis loses as often as it is loaded.
-    pub(super) fn unavailable_counter() -> Self {
-        Error::unavailable(Component::Redis, "it lost the item's counter again")
     }
 
     /// Creates the error of a task that may have written something and ended without a result.

@@ -5,7 +5,7 @@
 //! own has a folder with all of it: statements, scripts, tasks. The engine asks for the path at
 //! each step of a command, and names none.
 //!
-//! [`super::data_paths`] lists them.
+//! [`super::table::data_paths`] lists them.
 
 use std::fmt::Debug;
 use std::sync::Arc;

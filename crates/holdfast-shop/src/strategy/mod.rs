@@ -7,7 +7,6 @@ pub mod advisory;
 pub mod atomic;
 pub mod batched;
 pub mod data_path;
-pub mod data_paths;
 pub mod definition;
 pub mod early_release;
 pub mod exclusion;

@@ -99,7 +99,7 @@ impl Deduction {
                 }
             });
             let taken = taken.await;
-            taken.unwrap_or_else(|_| Err(Error::task_ended(Component::CounterTask).into()))
+            taken.unwrap_or_else(|_| Err(Error::task_ended(Component::CommandTask).into()))
         };
         taking.boxed()
     }
@@ -254,5 +254,6 @@ where
         let row = row.ok_or_else(|| Rejection::no_item(sku))?;
         counter.load(row.free().max(0)).await.map_err(holdfast_lock::Error::from)?;
     }
-    Err(Error::unavailable_counter().into())
+    let cause = "it lost the item's counter again".to_owned();
+    Err(Error::Unavailable { what: Component::Redis, cause, outcome_unknown: false }.into())
 }
