@@ -1,5 +1,5 @@
-//! Refunding by an admin's page: it asks before it acts, the admin says why, and a form that another
-//! admin opened is shown again.
+//! Refunding by an admin's page: it asks before it acts, the admin says why, and a form that
+//! another admin opened is shown again.
 
 use holdfast_testkit::Shop;
 
