@@ -1,5 +1,5 @@
-//! The lab in a real browser: swimlanes by keyboard and on a small screen, and a run that is followed
-//! to its end.
+//! The lab in a real browser: swimlanes by keyboard and on a small screen, and a run that is
+//! followed to its end.
 
 use holdfast_testkit::{Shop, until};
 use serde_json::json;

@@ -1,5 +1,6 @@
 //! A leader's batch: with a read, or on the row that its last one left
-//! ([`kept_row`](crate::engine::batch::kept_row)).
+//! ([`kept_row`](crate::engine::batch::kept_row)); and the locks of its idempotency keys, which find
+//! the duplicates in it.
 
 use futures_util::future::join;
 
@@ -12,6 +13,7 @@ use crate::engine::batch::entry::{BatchEntry, EntryResult};
 use crate::engine::batch::points::pass_point;
 use crate::engine::lease::locks::{AcquiredLocks, LockState};
 use crate::engine::queue::QueueEntry;
+use crate::failure::Failure;
 use crate::probe::Point;
 use crate::strategy::batched;
 
@@ -38,7 +40,7 @@ impl Leader {
         // The write needs no locks of idempotency keys, as it inserts their records; they answer
         // the duplicates that follow.
         let executing = batch::run_unread(batch_of(&shop, &entries), locks, known);
-        let (admitted, executed) = join(self.responses.acquire_key_locks(&queued), executing).await;
+        let (admitted, executed) = join(self.acquire_key_locks(&queued), executing).await;
         drop(entries);
         if let Some((results, state)) = executed {
             return (queued.into_iter().zip(results).collect(), state);
@@ -46,7 +48,7 @@ impl Leader {
 
         self.reads_due = READS_AFTER_REFUSAL;
         // Without the duplicates, one of which may be why nothing was written.
-        let queued = self.responses.retain_admitted(queued, admitted);
+        let queued = self.retain_admitted(queued, admitted);
         if queued.is_empty() {
             return (Vec::new(), LockState::Held);
         }
@@ -70,7 +72,7 @@ impl Leader {
         // time under the item lease; a Redis that does not respond keeps the read's connection.
         // Idempotency locks only detect duplicates early: of two commands that both read an unused
         // key, one fails to insert its record.
-        let (admitted, mut begun) = join(self.responses.acquire_key_locks(&queued), reading).await;
+        let (admitted, mut begun) = join(self.acquire_key_locks(&queued), reading).await;
 
         if admitted.iter().any(Result::is_err) {
             let retained: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
@@ -81,7 +83,7 @@ impl Leader {
                 begun.snapshot.retain_keys(&retained);
             }
         }
-        let queued = self.responses.retain_admitted(queued, admitted);
+        let queued = self.retain_admitted(queued, admitted);
         if queued.is_empty() {
             return (Vec::new(), begin::abandon(begun).await);
         }
@@ -89,6 +91,38 @@ impl Leader {
         let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
         let (results, state) = batch::complete(batch_of(&shop, &entries), locks, begun).await;
         (queued.into_iter().zip(results).collect(), state)
+    }
+
+    /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
+    /// result per entry.
+    pub async fn acquire_key_locks(&mut self, entries: &[QueueEntry]) -> Vec<Result<(), Failure>> {
+        let missing = entries.iter().filter(|entry| !entry.key_lock_requested);
+        let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
+        let mut acquired = self.responses.key_locks.acquire(&requests).await.into_iter();
+
+        let requested = entries.iter().map(|entry| entry.key_lock_requested);
+        requested
+            .map(|before| if before { Ok(()) } else { acquired.next().unwrap_or(Ok(())) })
+            .collect()
+    }
+
+    /// Returns the entries that may go on; the duplicates of requests in flight get a response.
+    pub fn retain_admitted(
+        &self,
+        entries: Vec<QueueEntry>,
+        admitted: Vec<Result<(), Failure>>,
+    ) -> Vec<QueueEntry> {
+        let mut retained = Vec::with_capacity(entries.len());
+        let mut rejected = Vec::new();
+        for (mut entry, admitted) in entries.into_iter().zip(admitted) {
+            entry.key_lock_requested = true;
+            match admitted {
+                Ok(()) => retained.push(entry),
+                Err(failure) => rejected.push((entry, failure)),
+            }
+        }
+        self.responses.replay_or_reject(rejected);
+        retained
     }
 }
 

@@ -89,7 +89,8 @@ async fn lead(shop: Shop, key: LockKey) {
         };
 
         // Not before the lease: what arrives while it is awaited is in this batch.
-        let TakenEntries { mut batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
+        let id = locks.lease().map(FencedGuard::lease_id);
+        let TakenEntries { mut batch, dead } = leader.queue.take_under(id, MAX_BATCH_SIZE);
         if batch.is_empty() {
             leader.responses.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&locks).await && leader.may_continue(&locks, 0) {

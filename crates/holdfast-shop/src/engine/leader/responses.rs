@@ -26,44 +26,12 @@ impl QueueEntry {
 pub struct Responses {
     shop: Shop,
     /// The locks of the commands' idempotency keys, in Redis.
-    key_locks: KeyLocks,
+    pub(super) key_locks: KeyLocks,
 }
 
 impl Responses {
     pub fn new(shop: &Shop) -> Self {
         Self { shop: shop.clone(), key_locks: KeyLocks::new(&shop.locks, true) }
-    }
-
-    /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
-    /// result per entry.
-    pub async fn acquire_key_locks(&mut self, entries: &[QueueEntry]) -> Vec<Result<(), Failure>> {
-        let missing = entries.iter().filter(|entry| !entry.key_lock_requested);
-        let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        let mut acquired = self.key_locks.acquire(&requests).await.into_iter();
-
-        let requested = entries.iter().map(|entry| entry.key_lock_requested);
-        requested
-            .map(|before| if before { Ok(()) } else { acquired.next().unwrap_or(Ok(())) })
-            .collect()
-    }
-
-    /// Returns the entries that may go on; the duplicates of requests in flight get a response.
-    pub fn retain_admitted(
-        &self,
-        entries: Vec<QueueEntry>,
-        admitted: Vec<Result<(), Failure>>,
-    ) -> Vec<QueueEntry> {
-        let mut retained = Vec::with_capacity(entries.len());
-        let mut rejected = Vec::new();
-        for (mut entry, admitted) in entries.into_iter().zip(admitted) {
-            entry.key_lock_requested = true;
-            match admitted {
-                Ok(()) => retained.push(entry),
-                Err(failure) => rejected.push((entry, failure)),
-            }
-        }
-        self.replay_or_reject(rejected);
-        retained
     }
 
     /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
@@ -114,7 +82,7 @@ impl Responses {
     }
 
     /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
-    fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
+    pub(super) fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
         if rejected.is_empty() {
             return;
         }

@@ -170,9 +170,6 @@ impl Leader {
                 if let Some(forwarder) = &mut self.forwarder {
                     forwarder.resolve(&mut locks, &self.queue, &mut self.responses).await;
                 }
-                if let Some(guard) = locks.lease() {
-                    self.queue.begin_lease(guard.lease_id());
-                }
                 return Some(LeaseLocation::Here(locks));
             }
             Ok(elsewhere) => return Some(elsewhere),
@@ -217,8 +214,8 @@ impl Leader {
             self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
         self.responses.reject(dead, Error::deadline_passed()).await;
 
-        let admitted = self.responses.acquire_key_locks(&alive).await;
-        let waiting = self.responses.retain_admitted(alive, admitted);
+        let admitted = self.acquire_key_locks(&alive).await;
+        let waiting = self.retain_admitted(alive, admitted);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
         let fresh = self.responses.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;

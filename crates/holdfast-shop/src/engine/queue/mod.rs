@@ -98,6 +98,18 @@ impl CommandQueue {
         self.waiting() + self.forwarded >= self.limit.max_length()
     }
 
+    fn take(&mut self, max: usize) -> TakenEntries {
+        let mut taken = TakenEntries::default();
+        let now = Instant::now();
+        while taken.batch.len() < max
+            && let Some(entry) = self.entries.pop_front()
+        {
+            // A dead one takes no place in the batch.
+            if entry.is_alive(now) { taken.batch.push(entry) } else { taken.dead.push(entry) }
+        }
+        taken
+    }
+
     fn push(&mut self, entry: QueueEntry) {
         self.entries.push_back(entry);
         if self.waiting() == self.arrived.0 {
@@ -184,18 +196,19 @@ impl LeaderQueue {
         self.queues.0.lock().get_mut(&self.key).map(act)
     }
 
-    pub fn take(&self, max: usize) -> TakenEntries {
-        let mut taken = TakenEntries::default();
-        let now = Instant::now();
+    /// Takes a batch to be executed under the lease. From here on, commands of other replicas may
+    /// join that are addressed to it.
+    pub fn take_under(&self, lease: Option<LeaseId>, max: usize) -> TakenEntries {
         self.with(|queue| {
-            while taken.batch.len() < max
-                && let Some(entry) = queue.entries.pop_front()
-            {
-                // A dead one takes no place in the batch.
-                if entry.is_alive(now) { taken.batch.push(entry) } else { taken.dead.push(entry) }
-            }
-        });
-        taken
+            queue.lease = lease;
+            queue.take(max)
+        })
+        .unwrap_or_default()
+    }
+
+    /// Takes entries that are not to be executed.
+    pub fn take(&self, max: usize) -> TakenEntries {
+        self.with(|queue| queue.take(max)).unwrap_or_default()
     }
 
     /// Takes the entries that may be forwarded, up to a batch.
@@ -243,11 +256,6 @@ impl LeaderQueue {
         while self.with(|queue| queue.answers.0.is_empty()).unwrap_or(false) {
             signal.notified().await;
         }
-    }
-
-    /// Lets commands of other replicas join that are addressed to this lease.
-    pub fn begin_lease(&self, lease: LeaseId) {
-        self.with(|queue| queue.lease = Some(lease));
     }
 
     /// Lets no more commands of other replicas join, and returns those that wait.
