@@ -1,5 +1,5 @@
-//! All SQL that writes orders, items, accounts, ledgers and key records, but that of strategies with
-//! a data path; and the reads from which a write is computed.
+//! All SQL that writes orders, items, accounts, ledgers and key records, but that of strategies
+//! with a data path; and the reads from which a write is computed.
 //!
 //! One of three statements writes the changes, all or nothing: [`place`] for new orders, [`edit`]
 //! for an item's settings, [`transition`] for everything else. (A strategy with a data path has its

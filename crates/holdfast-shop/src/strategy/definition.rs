@@ -48,8 +48,8 @@ pub enum Isolation {
 pub enum ReadMethod {
     /// `select`, which locks no row.
     Plain,
-    /// `select … for no key update`, which locks the row until the commit; a data path may leave out
-    /// the items.
+    /// `select … for no key update`, which locks the row until the commit; a data path may leave
+    /// out the items.
     RowLock,
     /// `select`, after acquiring an advisory lock on the key.
     Advisory,

@@ -1,6 +1,6 @@
 //! A leader's batch: with a read, or on the row that its last one left
-//! ([`kept_row`](crate::engine::batch::kept_row)); and the locks of its idempotency keys, which find
-//! the duplicates in it.
+//! ([`kept_row`](crate::engine::batch::kept_row)); and the locks of its idempotency keys, which
+//! find the duplicates in it.
 
 use futures_util::future::join;
 
