@@ -6,6 +6,7 @@ use super::audit::Audits;
 use super::engine::Engine;
 use super::failure::Error;
 use super::strategy::Strategy;
+use super::strategy::data_path::ShopParts;
 use super::strategy::table::data_paths;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
@@ -44,7 +45,8 @@ impl Shop {
         payment_window: Duration,
     ) -> Self {
         let tasks = Tasks::default();
-        let data_paths = data_paths(&pool, &locks, &tasks);
+        let parts = ShopParts { pool: pool.clone(), locks: locks.clone(), tasks: tasks.clone() };
+        let data_paths = data_paths(&parts);
         let lab_share = (pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS);
 
         Self {

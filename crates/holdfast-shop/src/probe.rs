@@ -33,7 +33,7 @@ pub enum Point {
     /// It has created the key of its lock, and is about to set the expiry.
     Expire,
     Held,
-    /// It has taken its units from the counter in Redis (`pre-deduct`).
+    /// It has taken its units from where its strategy counts them, before the read.
     Deducted,
     /// It has read the value that it is going to change.
     Read,

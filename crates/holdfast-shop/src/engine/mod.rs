@@ -30,7 +30,7 @@ use commit::GroupCommit;
 use delegation::Delegation;
 use duplicates::Duplicates;
 use holdfast_base::metrics::MetricDefinition;
-pub(crate) use intake::admission::context_for_whole_item;
+pub use intake::admission::context_for_whole_item;
 use intake::known_items::KnownItems;
 pub use intake::return_order::{cancel_order, refund_order};
 use intake::sold_out::SoldOutCache;

@@ -21,9 +21,20 @@ use crate::audit::ItemAudit;
 use crate::command::Command;
 use crate::command::place_order::PlaceOrder;
 use crate::command::state::ShopState;
+use crate::db::Pool;
 use crate::failure::{Error, Execution, Failure, Rejection};
+use crate::locks::ShopLocks;
 use crate::store::read::ReadSnapshot;
 use crate::store::{BatchWrite, WriteResult};
+use crate::tasks::Tasks;
+
+/// The parts of a shop that a data path may use.
+#[derive(Debug, Clone)]
+pub struct ShopParts {
+    pub pool: Pool,
+    pub locks: ShopLocks,
+    pub tasks: Tasks,
+}
 
 /// The data paths of one shop.
 #[derive(Debug, Clone, Default)]

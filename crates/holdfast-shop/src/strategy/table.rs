@@ -1,15 +1,13 @@
 //! The table of strategies, in teaching order, and their data paths.
 
-use super::data_path::DataPaths;
+use super::data_path::{DataPaths, ShopParts};
 use super::pre_deduct::path::PreDeduct;
 use super::units::path::Units;
 use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, pre_deduct,
     row_lock, serializable, units, version, wrong_key,
 };
-use crate::db::Pool;
-use crate::locks::{Lock, ShopLocks};
-use crate::tasks::Tasks;
+use crate::locks::Lock;
 
 /// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
@@ -66,10 +64,10 @@ pub static STRATEGIES: &[Strategy] = &[
 ];
 
 /// Returns the data paths of a shop with these parts.
-pub fn data_paths(pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> DataPaths {
+pub fn data_paths(parts: &ShopParts) -> DataPaths {
     DataPaths::new([
         (units::STRATEGY.name, Box::new(Units) as _),
-        (pre_deduct::STRATEGY.name, Box::new(PreDeduct::new(pool, locks, tasks)) as _),
+        (pre_deduct::STRATEGY.name, Box::new(PreDeduct::new(parts)) as _),
     ])
 }
 

@@ -18,23 +18,11 @@ use super::statements::row_stock;
 use crate::Sku;
 use crate::command::state::ShopState;
 use crate::command::{Command, ConditionalUpdate};
-use crate::db::Pool;
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
-use crate::locks::ShopLocks;
-use crate::strategy::data_path::Taken;
-use crate::tasks::Tasks;
+use crate::strategy::data_path::{ShopParts, Taken};
 
 /// How often a counter is loaded for one command: Redis may lose it each time.
 const MAX_LOADS: usize = 3;
-
-/// The parts of a shop that a deduction needs.
-#[derive(Debug, Clone)]
-pub struct ShopParts {
-    pub pool: Pool,
-    pub locks: ShopLocks,
-    pub tasks: Tasks,
-    pub settler: Settler,
-}
 
 /// On drop before the command begins, the units return to their counters.
 #[derive(Debug)]
@@ -45,6 +33,7 @@ pub struct Deduction {
     places_order: bool,
     is_kept: bool,
     parts: ShopParts,
+    settler: Settler,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +67,7 @@ impl Deduction {
     /// Dropping the future returns what was taken.
     pub fn take(
         parts: &ShopParts,
+        settler: &Settler,
         command: &dyn Command,
     ) -> BoxFuture<'static, Result<Self, Failure>> {
         let tasks = parts.tasks.clone();
@@ -88,6 +78,7 @@ impl Deduction {
             places_order: command.places_order(),
             is_kept: false,
             parts: parts.clone(),
+            settler: settler.clone(),
         };
 
         let taking = async move {
@@ -149,7 +140,7 @@ impl Taken for Deduction {
             self.end_counted(result).await;
             // Whatever the result: the write may be done.
             for sku in std::mem::take(&mut self.items) {
-                self.parts.settler.request(sku);
+                self.settler.request(sku);
             }
         };
         ending.boxed()

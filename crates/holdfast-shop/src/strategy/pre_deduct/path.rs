@@ -6,31 +6,26 @@ use futures_util::future::{BoxFuture, ready};
 use sqlx::PgConnection;
 
 use super::counter::StockCounter;
-use super::deduction::{Deduction, ShopParts};
+use super::deduction::Deduction;
 use super::settler::Settler;
 use super::statements::place;
 use crate::Sku;
 use crate::audit::ItemAudit;
 use crate::command::Command;
-use crate::db::Pool;
 use crate::failure::{Error, Failure};
-use crate::locks::ShopLocks;
 use crate::store::{BatchWrite, WriteResult};
-use crate::strategy::data_path::{DataPath, Taken};
+use crate::strategy::data_path::{DataPath, ShopParts, Taken};
 use crate::strategy::{Strategy, row_lock};
-use crate::tasks::Tasks;
 
 #[derive(Debug)]
-pub struct PreDeduct(ShopParts);
+pub struct PreDeduct {
+    parts: ShopParts,
+    settler: Settler,
+}
 
 impl PreDeduct {
-    pub fn new(pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
-        Self(ShopParts {
-            pool: pool.clone(),
-            locks: locks.clone(),
-            tasks: tasks.clone(),
-            settler: Settler::new(pool, tasks),
-        })
+    pub fn new(parts: &ShopParts) -> Self {
+        Self { parts: parts.clone(), settler: Settler::new(&parts.pool, &parts.tasks) }
     }
 }
 
@@ -39,7 +34,7 @@ impl DataPath for PreDeduct {
         &self,
         command: &dyn Command,
     ) -> Option<BoxFuture<'static, Result<Box<dyn Taken>, Failure>>> {
-        let taking = Deduction::take(&self.0, command);
+        let taking = Deduction::take(&self.parts, &self.settler, command);
         Some(taking.map(|taken| Ok(Box::new(taken?) as Box<dyn Taken>)).boxed())
     }
 
@@ -71,7 +66,7 @@ impl DataPath for PreDeduct {
                 return audit;
             }
             // Without Redis, the books are audited all the same.
-            let counter = StockCounter::new(&self.0.locks, sku).get().await.unwrap_or_default();
+            let counter = StockCounter::new(&self.parts.locks, sku).get().await.unwrap_or_default();
             with_counter(audit, counter)
         }
         .boxed()
