@@ -81,13 +81,12 @@ async fn cross_site_form_is_rejected() {
             let rejected = Page::read(request.send().await.unwrap()).await;
             assert_eq!(rejected.status, 403, "{path} {name}: {value}");
         }
-        let request = anonymous.form_request(path, form).header("Sec-Fetch-Site", "same-origin");
-        let request = request.header("Origin", &anonymous.base);
-        let accepted = Page::read(request.send().await.unwrap()).await;
-        // It has no file.
-        let is_accepted =
-            if path == "/lab/files" { accepted.status != 403 } else { accepted.status == 303 };
-        assert!(is_accepted, "{path}: {} {}", accepted.status, accepted.text);
+        // Without a file, that form is not accepted in any case.
+        if path != "/lab/files" {
+            let request = anonymous.form_request(path, form).header("Origin", &anonymous.base);
+            let accepted = Page::read(request.send().await.unwrap()).await;
+            assert_eq!(accepted.status, 303, "{path}: {}", accepted.text);
+        }
     }
 
     let runs = shop.number("select count(*) from lab_runs").await;

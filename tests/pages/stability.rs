@@ -72,9 +72,10 @@ async fn race_does_not_shift_the_page() {
     browser.close().await;
 }
 
-/// Names of goods are free text: in a script that runs from right to left, and without a space.
+/// Also pages of the lab, and names of goods, which are free text: in a script that runs from right
+/// to left, and without a space.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_from_right_to_left_fit_the_screen() {
+async fn pages_fit_a_small_screen() {
     let shop = with_run(&oversold()).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 1).ok().await;
@@ -105,6 +106,9 @@ async fn names_from_right_to_left_fit_the_screen() {
             "/lab/scheduler",
         ] {
             browser.go(path).await;
+            if path == run {
+                browser.find(".timeline svg").await;
+            }
             let open = "document.querySelectorAll('details').forEach((it) => { it.open = true; })";
             browser.driver.execute(open, vec![]).await.unwrap();
             let width = browser.width().await;
