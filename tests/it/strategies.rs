@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_shop::strategy::STRATEGIES;
+use holdfast_shop::strategy::data_path::ShopParts;
+use holdfast_shop::strategy::table::data_paths;
 use holdfast_testkit::{BUSY_MACHINE, Call, Shop, User, assert_has, until};
 use serde_json::{Value, json};
 
@@ -45,6 +48,23 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
     let audit = shop.item_audit(&sku).await;
     assert_eq!(audit["sold"], accepted, "the responses match the ledger");
     Run { accepted, audit }
+}
+
+/// Without its line in the table, a strategy would take nothing, and lock nothing.
+#[tokio::test]
+async fn every_data_path_has_its_line() {
+    let shop = Shop::without_replicas().await.in_process("batched");
+    let parts =
+        ShopParts { pool: shop.pool.clone(), locks: shop.locks.clone(), tasks: shop.tasks.clone() };
+    let paths = data_paths(&parts);
+
+    for strategy in STRATEGIES {
+        let has_path = paths.of(strategy).is_some();
+        assert_eq!(has_path, strategy.data_path.is_some(), "{}", strategy.name);
+        let has_own_items = paths.own_items(strategy).is_some();
+        assert_eq!(has_own_items, strategy.has_own_items(), "{}", strategy.name);
+        assert!(!(has_path && strategy.batches), "{}: it writes alone", strategy.name);
+    }
 }
 
 #[tokio::test]

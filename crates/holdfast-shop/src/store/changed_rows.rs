@@ -28,7 +28,7 @@ impl ChangedRows {
         // By the version and not by the value: a new price changes no stock, and must still make a
         // concurrent order read again.
         let mut items = Vec::new();
-        for (sku, now) in &after.items {
+        for (sku, now) in after.items.iter().filter(|_| exclusion.writes_items()) {
             let was = before.items.get(sku).filter(|was| was.version != now.version);
             let Some(was) = was else { continue };
             items.push(GuardedRow {

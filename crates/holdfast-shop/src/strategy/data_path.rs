@@ -2,8 +2,8 @@
 //! them.
 //!
 //! A [`Strategy`] of the ladder is a value that the engine interprets. One with a data path of its
-//! own has a folder with all of it: statements, scripts, tasks. The engine asks for the path at
-//! each step of a command, and names none.
+//! own has a folder with all that the engine asks for: statements, scripts, tasks. It asks at each
+//! step of a command, and names no strategy.
 //!
 //! [`super::table::data_paths`] lists them.
 

@@ -28,6 +28,11 @@ impl Exclusion<'_> {
         }
     }
 
+    /// Returns whether items' rows are written.
+    pub fn writes_items(&self) -> bool {
+        !matches!(self.0, Protection::DataPath)
+    }
+
     /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self.0 {

@@ -127,7 +127,10 @@ pub async fn write_batches(
     data_path: Option<&dyn DataPath>,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    if let (Some(path), [batch]) = (data_path, batches) {
+    if let Some(path) = data_path {
+        let [batch] = batches else {
+            return Err(Error::Bug("a data path writes one batch at a time".to_owned()).into());
+        };
         return path.write(db, batch).await;
     }
     if batches.iter().any(|batch| batch.places_orders()) {
