@@ -1,7 +1,7 @@
 //! `docs/ARCHITECTURE.md` follows one order, alone and forwarded. The spans of a real one name the
 //! files of its steps.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use holdfast_shop::model::RequestedLine;
@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use regex::Regex;
 use tokio::join;
 use tokio::time::timeout;
-use tracing::Subscriber;
+use tracing::callsite::rebuild_interest_cache;
 use tracing::span::{Attributes, Id};
 use tracing::subscriber::{self, DefaultGuard};
+use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry;
 use uuid::Uuid;
@@ -72,12 +73,19 @@ async fn place_order(shop: &Shop, domain: &Domain, user: &str, sku: &str) {
 
 /// Returns the steps from here on, of this thread and the tasks that its orders spawn.
 ///
-/// A span whose code another thread reaches first while this subscriber is the only one stays off
-/// (a fault of `tracing-core`): so an order of an item that no test walks with comes before it.
+/// While a process has one subscriber, `tracing-core` asks that of the current thread alone whether
+/// a span is on, once and for all: a span that another test's thread reaches first would stay off.
+/// So there is a second one, and an order of an item that no test walks with reaches all spans
+/// before they are asked again.
 async fn observe(shop: &Shop, domain: &Domain) -> (Steps, DefaultGuard) {
-    place_order(shop, domain, "bob", "deadbolt").await;
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(registry()));
+    LazyLock::force(&SECOND);
+
     let steps = Steps::default();
     let seen = subscriber::set_default(registry().with(steps.clone()));
+    place_order(shop, domain, "bob", "deadbolt").await;
+    rebuild_interest_cache();
+    steps.0.lock().clear();
     (steps, seen)
 }
 
