@@ -15,6 +15,7 @@
 //!
 //! Tests: `tests/model/delegation.rs`, `tests/it/delegation.rs`.
 
+pub(super) mod mailbox;
 mod message;
 mod outbox;
 
@@ -68,7 +69,7 @@ async fn receive(shop: Shop, mut inbox: Inbox) {
             }
             Some(Message::Answers { key, answers }) => {
                 let Ok(key) = LockKey::new(key) else { continue };
-                shop.engine.queues.answer(&key, answers);
+                delegation.mailboxes().deliver(&key, answers);
             }
             None => {
                 // Whoever may publish in this Redis can send any number of them.

@@ -12,6 +12,7 @@ use moka::sync;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::mailbox::Mailboxes;
 use super::message::{ForwardedOrder, MAILBOX, Message, Seal};
 use crate::engine::queue::QueueEntry;
 use crate::engine::reply::{Address, AddressedAnswer, Answer};
@@ -78,6 +79,8 @@ struct SharedDelegation {
     arrivals: sync::Cache<Address, u64>,
     /// The answers that wait for a message; of each address in it, one is being sent.
     outbox: Outbox,
+    /// Where answers arrive.
+    mailboxes: Mailboxes,
 }
 
 #[derive(Debug)]
@@ -102,6 +105,7 @@ impl Default for Delegation {
                 .time_to_idle(ARRIVALS_TTL)
                 .build(),
             outbox: Mutex::default(),
+            mailboxes: Mailboxes::default(),
         }))
     }
 }
@@ -114,6 +118,10 @@ impl Delegation {
 
     pub(super) fn running(&self) -> Option<&Running> {
         self.0.running.get()
+    }
+
+    pub fn mailboxes(&self) -> &Mailboxes {
+        &self.0.mailboxes
     }
 
     pub fn is_running(&self) -> bool {

@@ -18,6 +18,7 @@ use super::locks::AcquiredLocks;
 use super::pace::Pace;
 use crate::Shop;
 use crate::engine::batch::entry::EntryResult;
+use crate::engine::delegation::mailbox::Mailbox;
 use crate::engine::delegation::{ForwardedOrder, RemoteLease, ms};
 use crate::engine::duplicates::LOOKUP_TIMEOUT;
 use crate::engine::leader::responses::Responses;
@@ -58,6 +59,23 @@ struct ForwardedEntry {
     entry: QueueEntry,
     lease: RemoteLease,
     sent_at: Instant,
+    _waiting: WaitingCommand,
+}
+
+/// A command that [`FORWARDED_WAITING`] counts, until its drop.
+struct WaitingCommand;
+
+impl WaitingCommand {
+    fn new() -> Self {
+        metrics::gauge!(FORWARDED_WAITING).increment(1.0);
+        Self
+    }
+}
+
+impl Drop for WaitingCommand {
+    fn drop(&mut self) {
+        metrics::gauge!(FORWARDED_WAITING).decrement(1.0);
+    }
 }
 
 /// The commands of one leader that another replica executes.
@@ -65,6 +83,8 @@ pub struct Forwarder {
     shop: Shop,
     /// In the order in which they were sent.
     forwarded: BTreeMap<u64, ForwardedEntry>,
+    /// Where their answers arrive.
+    mailbox: Mailbox,
     /// When the next of them are sent.
     pace: Pace,
     /// The last lease whose process did not execute a command, because it has no leader under it.
@@ -72,8 +92,15 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    pub fn new(shop: &Shop) -> Self {
-        Self { shop: shop.clone(), forwarded: BTreeMap::new(), pace: Pace::new(), refused_by: None }
+    /// Forwards commands of the queue of `key`.
+    pub fn new(shop: &Shop, key: &LockKey) -> Self {
+        Self {
+            shop: shop.clone(),
+            forwarded: BTreeMap::new(),
+            mailbox: shop.engine.delegation.mailboxes().open(key.clone()),
+            pace: Pace::new(),
+            refused_by: None,
+        }
     }
 
     pub fn has_forwarded(&self) -> bool {
@@ -84,6 +111,11 @@ impl Forwarder {
         self.refused_by.as_ref()
     }
 
+    /// Waits until there are answers. A dropped future loses none.
+    pub async fn answered(&mut self) {
+        self.mailbox.arrival().await;
+    }
+
     /// Forwards the commands to that holder as they come, and responds with its answers.
     pub async fn forward_to(
         &mut self,
@@ -92,7 +124,6 @@ impl Forwarder {
         responses: &mut Responses,
     ) -> ForwardEnd {
         let delegation = self.shop.engine.delegation.clone();
-        delegation.remember_holder(&queue.key, lease.clone()).await;
         loop {
             self.take_answers(queue, responses).await;
             if self.refused_by.as_ref() == Some(&lease.id) {
@@ -135,7 +166,7 @@ impl Forwarder {
             let (complete_size, held_until) = held.unwrap_or((1, late_at));
             tokio::select! {
                 () = queue.arrived(complete_size) => {}
-                () = queue.answered() => {}
+                () = self.mailbox.arrival() => {}
                 () = sleep_until(late_at.min(held_until)) => {}
             }
         }
@@ -159,9 +190,11 @@ impl Forwarder {
         let numbers: Vec<u64> = entries.iter().map(|_| delegation.next_number()).collect();
         for (number, entry) in numbers.iter().zip(entries) {
             // Before they are sent: the answer may come first.
-            self.forwarded.insert(*number, ForwardedEntry { entry, lease: lease.clone(), sent_at });
+            let lease = lease.clone();
+            let forwarded =
+                ForwardedEntry { entry, lease, sent_at, _waiting: WaitingCommand::new() };
+            self.forwarded.insert(*number, forwarded);
         }
-        self.note_forwarded(queue);
         self.pace.note_sent(sent_at);
 
         let orders = numbers.iter().filter_map(|number| {
@@ -206,14 +239,14 @@ impl Forwarder {
         let mut looked_up = Vec::new();
         let mut returned = Vec::new();
         let mut oldest: Option<Instant> = None;
-        let answers = queue.take_answers();
+        let answers = self.mailbox.take();
         if answers.is_empty() {
             return;
         }
 
         for (number, answer) in answers {
             let Some(forwarded) = self.forwarded.remove(&number) else { continue };
-            let ForwardedEntry { mut entry, lease, sent_at } = forwarded;
+            let ForwardedEntry { mut entry, lease, sent_at, .. } = forwarded;
             oldest = Some(oldest.map_or(sent_at, |oldest| oldest.min(sent_at)));
             self.shop.engine.delegation.note_answer(&lease.id);
             let replica = lease.id.process_name();
@@ -307,7 +340,8 @@ impl Forwarder {
         let until = Instant::now() + LATE_ANSWER_TIMEOUT;
         loop {
             self.take_answers(queue, responses).await;
-            if self.forwarded.is_empty() || timeout_at(until, queue.answered()).await.is_err() {
+            if self.forwarded.is_empty() || timeout_at(until, self.mailbox.arrival()).await.is_err()
+            {
                 return;
             }
         }
@@ -392,9 +426,7 @@ impl Forwarder {
 
     /// Counts the commands without an answer against the limit of the queue.
     fn note_forwarded(&self, queue: &LeaderQueue) {
-        let now = self.forwarded.len();
-        let before = queue.set_forwarded(now);
-        metrics::gauge!(FORWARDED_WAITING).increment(now as f64 - before as f64);
+        queue.set_forwarded(self.forwarded.len());
     }
 }
 

@@ -8,7 +8,7 @@ mod pace;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, Either, MaybeDone, maybe_done, select};
+use futures_util::future::{BoxFuture, Either, MaybeDone, maybe_done, pending, select};
 use holdfast_lock::{LeaseId, LockKey, Wait};
 use tokio::time::{Instant, timeout};
 
@@ -96,12 +96,16 @@ impl Leader {
                 let acquiring = self.acquire_or_find();
                 match self.wait_for(acquiring).await? {
                     LeaseLocation::Here(locks) => return Some(*locks),
-                    LeaseLocation::Elsewhere(lease) => lease,
+                    LeaseLocation::Elsewhere(lease) => {
+                        delegation.remember_holder(&self.queue.key, lease.clone()).await;
+                        lease
+                    }
                 }
             }
         };
 
-        let forwarder = self.forwarder.get_or_insert_with(|| Forwarder::new(&self.shop));
+        let forwarder =
+            self.forwarder.get_or_insert_with(|| Forwarder::new(&self.shop, &self.queue.key));
         match forwarder.forward_to(holder, &self.queue, &mut self.responses).await {
             ForwardEnd::Idle => None,
             ForwardEnd::LeaseMoved => {
@@ -133,13 +137,11 @@ impl Leader {
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
-            let has_forwarded = self.has_forwarded();
+            let forwarder = &mut self.forwarder;
             let event = timeout(PREPARE_INTERVAL, async {
                 tokio::select! {
                     () = self.queue.arrived(awaited) => {}
-                    // Only then: nobody takes late answers to what an earlier leader gave up, and
-                    // they would end each wait at once.
-                    () = self.queue.answered(), if has_forwarded => {}
+                    () = answered(forwarder) => {}
                 }
             });
             let look_up = match select(&mut acquiring, Box::pin(event)).await {
@@ -229,6 +231,14 @@ impl Leader {
         self.queue.put_back(later);
         let early = self.responses.replay(early, LOOKUP_TIMEOUT).await;
         self.responses.reject(early, failure).await;
+    }
+}
+
+/// Waits for answers to forwarded commands.
+async fn answered(forwarder: &mut Option<Forwarder>) {
+    match forwarder {
+        Some(forwarder) => forwarder.answered().await,
+        None => pending().await,
     }
 }
 

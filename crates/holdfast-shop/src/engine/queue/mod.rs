@@ -80,8 +80,6 @@ struct CommandQueue {
     borrowed: usize,
     /// Number of entries that another replica executes, which count against the limit.
     forwarded: usize,
-    /// Its answers to them, each with the number of its command, and the signal that there are any.
-    answers: (Vec<(u64, Answer)>, Arc<Notify>),
     /// The lease of its leader, under which commands of other replicas may join.
     lease: Option<LeaseId>,
     limit: AdaptiveQueueLimit,
@@ -171,14 +169,6 @@ impl CommandQueues {
         refused
     }
 
-    /// Hands the answers of another replica to the leader of `key`, if there is one.
-    pub fn answer(&self, key: &LockKey, answers: Vec<(u64, Answer)>) {
-        if let Some(queue) = self.0.lock().get_mut(key) {
-            queue.answers.0.extend(answers);
-            queue.answers.1.notify_one();
-        }
-    }
-
     pub fn of_leader(&self, key: LockKey) -> LeaderQueue {
         LeaderQueue { queues: self.clone(), key }
     }
@@ -211,7 +201,7 @@ impl LeaderQueue {
         self.with(|queue| queue.take(max)).unwrap_or_default()
     }
 
-    /// Takes the entries that may be forwarded, up to a batch.
+    /// Takes the entries that may be forwarded, up to a batch, which counts as forwarded.
     pub fn take_forwardable(&self) -> TakenEntries {
         let mut taken = TakenEntries::default();
         let now = Instant::now();
@@ -227,6 +217,7 @@ impl LeaderQueue {
                 }
             }
             queue.entries = rest;
+            queue.forwarded += taken.batch.len();
         });
         taken
     }
@@ -240,22 +231,9 @@ impl LeaderQueue {
         self.with(|queue| queue.entries.iter().any(QueueEntry::is_forwardable)).unwrap_or(false)
     }
 
-    /// Sets the number of entries that another replica executes; returns the number before.
-    pub fn set_forwarded(&self, count: usize) -> usize {
-        self.with(|queue| std::mem::replace(&mut queue.forwarded, count)).unwrap_or(0)
-    }
-
-    pub fn take_answers(&self) -> Vec<(u64, Answer)> {
-        self.with(|queue| std::mem::take(&mut queue.answers.0)).unwrap_or_default()
-    }
-
-    /// Waits until there are answers of another replica.
-    pub async fn answered(&self) {
-        let Some(signal) = self.with(|queue| queue.answers.1.clone()) else { return };
-        // The signal may be an old one: they may have been taken since.
-        while self.with(|queue| queue.answers.0.is_empty()).unwrap_or(false) {
-            signal.notified().await;
-        }
+    /// Sets the number of entries that another replica executes.
+    pub fn set_forwarded(&self, count: usize) {
+        self.with(|queue| queue.forwarded = count);
     }
 
     /// Lets no more commands of other replicas join, and returns those that wait.
