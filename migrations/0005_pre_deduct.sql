@@ -17,7 +17,26 @@ create table unsettled_lines (
     -- True once the order is cancelled, refunded or expired: its units are in the row already, and the
     -- settlement takes them first, before another line gets them.
     returned   boolean          not null default false,
-    constraint unsettled_lines_pkey primary key (sku, order_id)
+    constraint unsettled_lines_pkey primary key (sku, order_id),
+    -- They are deleted with their lines. The look-up, of a row of the same statement, costs orders of
+    -- this strategy alone.
+    constraint unsettled_lines_line foreign key (order_id, sku)
+        references order_lines (order_id, sku) on delete cascade
 );
 
 create index returned_lines on unsettled_lines (sku, order_id) where returned;
+
+-- Marks the lines of an order that is cancelled, refunded or expires, under whatever strategy. The
+-- statement that returns the units has locked the item's row, for which a settlement waits.
+create function return_unsettled_lines() returns trigger language plpgsql as $$
+begin
+    update unsettled_lines u set returned = true
+      from order_lines l
+     where l.order_id = new.id and u.order_id = l.order_id and u.sku = l.sku;
+    return null;
+end
+$$;
+
+create trigger orders_return_unsettled_lines after update of status on orders
+    for each row when (old.status in ('pending', 'paid') and new.status in ('cancelled', 'refunded'))
+    execute function return_unsettled_lines();

@@ -5,8 +5,24 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
+use super::runs::{BATCHED, UNITS};
 use crate::redis_connection::RedisTlsArgs;
 use holdfast_base::flags::{seconds, whole_number};
+
+/// Default selection; the other strategies cost the same as one of these, or are slow by design.
+const DEFAULT_STRATEGIES: [&str; 11] = [
+    "none",
+    "local",
+    "owner",
+    "watchdog",
+    "redlock",
+    "fenced",
+    "row-lock",
+    "atomic",
+    UNITS,
+    "pre-deduct",
+    BATCHED,
+];
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -25,9 +41,9 @@ pub struct BenchArgs {
     /// Number of clients that order the hot item
     #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole_number::<u16>(1..=1_000))]
     pub connections: u16,
-    /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
-    /// fenced, row-lock, atomic, units, pre-deduct and batched]
-    #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
+    /// Only these strategies, separated by commas
+    #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..,
+        default_values = DEFAULT_STRATEGIES)]
     pub only: Vec<String>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]

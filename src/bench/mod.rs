@@ -32,23 +32,9 @@ use holdfast_base::signals;
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::STRATEGIES;
 use results::{Method, Results};
-use runs::{BATCHED, Measurements, UNITS};
+use runs::Measurements;
 use servers::{Servers, Tenancy};
 
-/// Default selection; the other strategies cost the same as one of these, or are slow by design.
-const DEFAULT_STRATEGIES: [&str; 11] = [
-    "none",
-    "local",
-    "owner",
-    "watchdog",
-    "redlock",
-    "fenced",
-    "row-lock",
-    "atomic",
-    UNITS,
-    "pre-deduct",
-    BATCHED,
-];
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
@@ -102,18 +88,14 @@ fn leave_out(strategies: &mut Vec<&'static str>, servers: &Servers) -> anyhow::R
     Ok(left_out)
 }
 
-/// Returns the strategies named in `only`, or the default selection. Fails on an unknown name.
+/// Returns the strategies named in `only`, in the order of the table. Fails on an unknown name.
 fn strategies(only: &[String]) -> anyhow::Result<Vec<&'static str>> {
     if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
         bail!("there is no strategy “{name}”; the strategies are {}", Strategy::names());
     }
 
     let names = STRATEGIES.iter().map(|strategy| strategy.name);
-    let selected = names.filter(|name| match only {
-        [] => DEFAULT_STRATEGIES.contains(name),
-        only => only.iter().any(|only| only == name),
-    });
-    Ok(selected.collect())
+    Ok(names.filter(|name| only.iter().any(|only| only == name)).collect())
 }
 
 async fn measure(

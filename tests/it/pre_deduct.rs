@@ -349,7 +349,10 @@ async fn long_backlog_is_settled_in_one_pass() {
     let fill = "with new_orders as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
              select lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'pending', 0, n, now(), now()
-               from generate_series(1, $2) n returning id)
+               from generate_series(1, $2) n returning id),
+         lines as (
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, name, entry_seq)
+             select id, $1, 1, 0, 'item', 0 from new_orders)
          insert into unsettled_lines (sku, order_id, quantity, before, request_id)
          select $1, id, 1, 1, id from new_orders";
     for sql in [fill, "update items set stock = $2 where sku = $1"] {

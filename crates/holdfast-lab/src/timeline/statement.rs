@@ -14,8 +14,15 @@ fn tables(detail: &Detail) -> [&'static str; 4] {
 }
 
 pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
+    // A data path is one of items; accounts are changed in the common way.
+    if !matches!(detail.value, Some(Value::Cents(_)))
+        && let Some(sent) = sent_by_data_path(strategy, point)
+    {
+        return Some(sent.to_owned());
+    }
+
     match point {
-        Point::Expire | Point::Held | Point::Deducted | Point::Delete | Point::Release => {
+        Point::Expire | Point::Held | Point::Delete | Point::Release => {
             lock_commands(strategy.name, point).map(str::to_owned)
         }
         Point::Read => Some(read_statement(strategy, detail)),
@@ -25,16 +32,23 @@ pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<S
     }
 }
 
-/// Returns what a strategy with a lock or a counter in Redis has sent at a point, or sends there.
+fn sent_by_data_path(strategy: &Strategy, point: Point) -> Option<&'static str> {
+    let mut sends = strategy.sends.iter();
+    sends.find(|(sent_at, _)| *sent_at == point).map(|(_, statement)| *statement)
+}
+
+/// Returns whether a strategy takes the units from a counter, so that its wait is not the read's.
+pub fn has_counter(strategy: &Strategy) -> bool {
+    sent_by_data_path(strategy, Point::Deducted).is_some()
+}
+
+/// Returns what a strategy with a lock in Redis has sent at a point, or sends there.
 fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
     let commands = match (strategy, point) {
         ("owner" | "watchdog", Point::Held) => "SET lock owner NX PX lease",
         ("fenced" | "batched", Point::Held) => "INCR fence\nSET lock owner:fence NX PX lease",
         ("owner" | "watchdog" | "fenced" | "batched", Point::Release) => {
             "if GET lock = owner\nthen DEL lock"
-        }
-        ("pre-deduct", Point::Deducted) => {
-            "if GET counter >= quantity\nthen DECRBY counter quantity"
         }
         ("setnx", Point::Held) | ("setnx-expire", Point::Expire) => "SETNX lock value",
         ("setnx-expire", Point::Held) => "PEXPIRE lock lease",
@@ -48,23 +62,8 @@ fn lock_commands(strategy: &str, point: Point) -> Option<&'static str> {
     Some(commands)
 }
 
-/// Returns whether a strategy takes the units from a counter, so that its wait is not the read's.
-pub fn has_counter(strategy: &Strategy) -> bool {
-    lock_commands(strategy.name, Point::Deducted).is_some()
-}
-
 fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
     let [row, column, key, ..] = tables(detail);
-    match strategy.name {
-        "pre-deduct" => return format!("select price_cents from {row}\n where {key} = $1"),
-        "units" if row == "items" => {
-            return "select unit, version from item_units\n where sku = \
-                    $1 and order_id is null\n limit 1 for update skip locked"
-                .to_owned();
-        }
-        _ => {}
-    }
-
     let select = format!("select {column}, version from {row}\n where {key} = $1");
 
     match strategy.read {
@@ -97,19 +96,9 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
         }
     };
 
-    if has_counter(strategy) {
-        return "-- one statement: orders, order_lines, idempotency\n\
-                -- items and stock_ledger follow"
-            .to_owned();
-    }
     // A conditional update has changed the row at the read already.
     if strategy.read == ReadMethod::ConditionalUpdate {
         return format!("insert into {ledger} …\n-- same statement: idempotency, orders");
-    }
-    if strategy.name == "units" && row == "items" {
-        return "update item_units set order_id = $2\n where sku = $1 and unit = $3 and version = $4\n\
-                -- same statement: unit_ledger, idempotency, orders"
-            .to_owned();
     }
     format!(
         "update {row} set {column} = {value}{set}\n where {key} = $1{guard}\n\

@@ -32,10 +32,9 @@ pub struct ItemAudit {
     pub drift: i64,
     /// Units sold that never existed: the deepest fall of the ledger's running sum below zero.
     pub oversold: i64,
-    /// Units of orders (of `pre-deduct`) whose ledger entries are still to be written: the stock
-    /// contains them.
+    /// Units of orders whose ledger entries are still to be written: the stock contains them.
     pub unsettled: i64,
-    /// The counter of `pre-deduct` in Redis; absent if there is none.
+    /// What a strategy counts in Redis; absent if there is no counter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<i64>,
     /// Units that have left the counter, and that no order has: of orders that are on their way,

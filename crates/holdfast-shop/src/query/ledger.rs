@@ -87,7 +87,7 @@ pub async fn latest_balance_entries(
 
 /// Returns an order's entries in the stock ledger, each with its item, oldest first: two per line,
 /// or of items in units two per unit, 2,000 at most. Fails if a line lacks its entry; one that
-/// waits for it ([`crate::strategy::pre_deduct`]) has none yet.
+/// still waits for it has none yet.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,

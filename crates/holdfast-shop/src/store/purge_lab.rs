@@ -136,7 +136,6 @@ async fn delete(db: &mut PgConnection, found: &ConnectedItems) -> sqlx::Result<(
     sqlx::query!("delete from order_lines where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;
-    sqlx::query!("delete from unsettled_lines where sku = any($1)", skus).execute(&mut *db).await?;
     sqlx::query!("delete from balance_ledger where order_id = any($1)", orders)
         .execute(&mut *db)
         .await?;

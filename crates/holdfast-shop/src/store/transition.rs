@@ -71,7 +71,6 @@ pub async fn transition(
     // Postgres executes the parts of a statement in no given order, so each part selects from what
     // it waits for and counts its rows: no item is locked unless all orders are, and nothing is
     // written unless all rows are (`guard`). A row without a value was updated at the read.
-    // Unsettled lines are those of orders whose own entries are still to be written.
     let holds = sqlx::query_file_scalar!(
         "src/store/transition.sql",
         super::row_lock_timeout(batches),

@@ -50,11 +50,6 @@ updated_accounts as (
                   as r (id, fence, cents, increment)
      where guard.holds and a.user_id = r.id and r.cents is not null),
 
-returned_unsettled_lines as (
-    update unsettled_lines u set returned = true
-      from guard, unnest($20::text[], $26::uuid[]) as e (sku, order_id)
-     where guard.holds and u.sku = e.sku and u.order_id = e.order_id),
-
 inserted_stock_entries as (
     insert into stock_ledger (seq, sku, before, delta, after, version, fence, reason,
                               order_id, request_id, at)

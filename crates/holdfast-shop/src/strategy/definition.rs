@@ -3,6 +3,7 @@
 use holdfast_lock::Wait;
 
 use crate::locks::Lock;
+use crate::probe::Point;
 
 /// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Strategy {
     pub batches: bool,
     /// What it sells, if it has a data path of its own ([`super::data_path`]).
     pub data_path: Option<SoldItems>,
+    /// What its data path sends for an item at a probe point, as the lab shows it.
+    pub sends: &'static [(Point, &'static str)],
     pub guarantee: Guarantee,
     pub source: &'static str,
     pub code: &'static str,

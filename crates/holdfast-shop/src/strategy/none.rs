@@ -32,6 +32,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     attempts: ATTEMPTS,
     batches: false,
     data_path: None,
+    sends: &[],
     guarantee: Guarantee::Never,
     source: file!(),
     code: include_str!("none.rs"),
