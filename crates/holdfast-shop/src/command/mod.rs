@@ -68,10 +68,6 @@ pub trait Command: Debug + Send + Sync + 'static {
         Priority::Normal
     }
 
-    fn places_order(&self) -> bool {
-        false
-    }
-
     /// Returns the deltas of its values, if they are known in advance: `atomic` applies them before
     /// the decision, by a conditional update. If `None`, it locks the rows instead.
     fn conditional_update(&self) -> Option<ConditionalUpdate> {

@@ -170,10 +170,6 @@ impl Command for PlaceOrder {
         Some(self.order)
     }
 
-    fn places_order(&self) -> bool {
-        true
-    }
-
     fn single_order(&self) -> Option<SingleOrder<'_>> {
         let (sku, quantity) = self.single_line()?;
         let expected_total_cents = self.expected_total_cents;

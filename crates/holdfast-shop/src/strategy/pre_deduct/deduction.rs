@@ -19,6 +19,7 @@ use crate::Sku;
 use crate::command::state::ShopState;
 use crate::command::{Command, ConditionalUpdate};
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
+use crate::idempotency::Operation;
 use crate::strategy::data_path::{ShopParts, Taken};
 
 /// How often a counter is loaded for one command: Redis may lose it each time.
@@ -59,6 +60,11 @@ struct AnnouncedUnits {
     counter: StockCounter,
 }
 
+/// Returns whether units leave the counter for an order, whose entries follow behind it.
+pub(super) fn places_order(command: &dyn Command) -> bool {
+    matches!(command.idempotency().operation, Operation::PlaceOrder)
+}
+
 impl Deduction {
     /// Takes the units that the command removes from stock, and announces those that it adds. Units
     /// that an order gives back come to the row only: it may be one without any.
@@ -75,7 +81,7 @@ impl Deduction {
         let deduction = Self {
             counted: CountedUnits::default(),
             items: command.reads().items,
-            places_order: command.places_order(),
+            places_order: places_order(command),
             is_kept: false,
             parts: parts.clone(),
             settler: settler.clone(),

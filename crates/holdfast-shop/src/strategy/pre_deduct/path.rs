@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 use sqlx::PgConnection;
 
 use super::counter::StockCounter;
-use super::deduction::Deduction;
+use super::deduction::{Deduction, places_order};
 use super::settler::Settler;
 use super::statements::place;
 use crate::Sku;
@@ -40,7 +40,7 @@ impl DataPath for PreDeduct {
 
     /// Only an order leaves the item's row to the settlement.
     fn strategy_of_rows(&self, command: &dyn Command) -> Option<&'static Strategy> {
-        (!command.places_order()).then_some(&row_lock::STRATEGY)
+        (!places_order(command)).then_some(&row_lock::STRATEGY)
     }
 
     fn write<'a>(
