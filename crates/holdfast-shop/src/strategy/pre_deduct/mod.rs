@@ -28,21 +28,12 @@ pub mod statements;
 
 use super::definition::SoldItems;
 use super::{Guarantee, Isolation, Strategy, none};
-use crate::probe::Point;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "pre-deduct",
     transaction: Isolation::Autocommit,
     data_path: Some(SoldItems::OfLab),
-    sends: &[
-        (Point::Deducted, "if GET counter >= quantity\nthen DECRBY counter quantity"),
-        (Point::Read, "select price_cents from items\n where sku = $1"),
-        (
-            Point::Write,
-            "-- one statement: orders, order_lines, idempotency\n\
-             -- items and stock_ledger follow",
-        ),
-    ],
+    sends: statements::SENDS,
     guarantee: Guarantee::WhileRedisKeepsData,
     source: file!(),
     code: include_str!("mod.rs"),

@@ -11,9 +11,21 @@ use crate::db::Pool;
 use crate::failure::Error;
 use crate::idempotency::ORDERS_PATH;
 use crate::model::OrderStatus;
+use crate::probe::Point;
 use crate::store::key_records::duplicate_key_conflict;
 use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku, UserId};
+
+/// What is sent for an item, at the points at which the lab shows it.
+pub(super) const SENDS: &[(Point, &str)] = &[
+    (Point::Deducted, "if GET counter >= quantity\nthen DECRBY counter quantity"),
+    (Point::Read, "select price_cents from items\n where sku = $1"),
+    (
+        Point::Write,
+        "-- one statement: orders, order_lines, idempotency\n\
+         -- items and stock_ledger follow",
+    ),
+];
 
 /// Lines that one transaction settles: it keeps the item's row locked.
 const MAX_SETTLED: i64 = 1_000;

@@ -23,25 +23,12 @@ pub mod statements;
 
 use super::definition::SoldItems;
 use super::{Guarantee, ReadMethod, Strategy, none};
-use crate::probe::Point;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: "units",
     read: ReadMethod::RowLock,
     data_path: Some(SoldItems::MadeForIt),
-    sends: &[
-        (
-            Point::Read,
-            "select unit, version from item_units\n where sku = $1 and order_id is null\n \
-             limit 1 for update skip locked",
-        ),
-        (
-            Point::Write,
-            "update item_units set order_id = $2\n \
-             where sku = $1 and unit = $3 and version = $4\n\
-             -- same statement: unit_ledger, idempotency, orders",
-        ),
-    ],
+    sends: statements::SENDS,
     guarantee: Guarantee::Always,
     source: file!(),
     code: include_str!("mod.rs"),

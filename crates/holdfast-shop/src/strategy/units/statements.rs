@@ -16,10 +16,26 @@ use crate::command::changes::{StockChange, UnitSnapshot};
 use crate::command::state::ShopState;
 use crate::failure::{Error, Failure};
 use crate::idempotency::ORDERS_PATH;
+use crate::probe::Point;
 use crate::store::key_records::duplicate_key_conflict;
 use crate::store::transition::transition;
 use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku};
+
+/// What is sent for an item, at the points at which the lab shows it.
+pub(super) const SENDS: &[(Point, &str)] = &[
+    (
+        Point::Read,
+        "select unit, version from item_units\n where sku = $1 and order_id is null\n \
+         limit 1 for update skip locked",
+    ),
+    (
+        Point::Write,
+        "update item_units set order_id = $2\n \
+         where sku = $1 and unit = $3 and version = $4\n\
+         -- same statement: unit_ledger, idempotency, orders",
+    ),
+];
 
 /// The most units that an item may have: each is a row.
 pub const MAX_UNITS: i64 = 100_000;
