@@ -83,6 +83,7 @@ course-lost-late = { $lost }, and { $late } after a turn took half a lease
 course-rule-fenced = nothing lost where the fence is compared
 course-rule-held = held at least 30 % of the time
 course-rule-redis = the lock is in Redis (commands a grant)
+course-rule-store = clients of other servers are not excluded
 course-rule-burn = at most 400 commands a second of waiting
 course-rule-blocked = granted again within { $ms } ms
 course-rule-leftover = no key left
@@ -96,6 +97,9 @@ course-rule-commands = at most 6 commands a grant
 course-rule-starved = nobody starves
 course-rule-ran = the fault could strike
 course-no-redis = These functions send Redis no command. A lock in a file or in the memory of one process keeps apart the processes of one machine only; the two processes of a check stand for two machines. (holdfast judge judges locks on other servers.)
+course-no-store = Two clients, each with a Redis and a Postgres of its own, asked for one key, and only one of them got it. So the lock is not in those servers: it is a file, a socket or a variable of this machine, and two machines would not share it.
+course-store-both = both were granted the lock
+course-store-one = only one was granted the lock
 course-sleeps = Nobody works with the lock for most of the time: clients sleep too long between two attempts, or release answers “true” and leaves the key in Redis.
 course-errors = { $calls ->
     [one] 1 call

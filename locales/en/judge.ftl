@@ -11,11 +11,12 @@ judge-cell-lost = { $lost ->
    *[other] lost updates
 }
 judge-cell-runs = { $lost } of { $runs } runs lost updates
-judge-cell-safe = no lost update
+judge-cell-safe = no lost update in { $turns } turns
+judge-cell-safe-runs = no lost update in { $turns } turns of { $runs } runs
 judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
 judge-list-fenced = { $name }, the store checks its fence
-judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓: none. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
+judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
 judge-search = Search
 judge-search-about = a lock, a language, a store
 judge-search-found = { $count ->
@@ -46,18 +47,28 @@ judge-verdict-lost-touched = Loses updates under { $under } of the { $faults ->
    *[other] { $faults } faults that touch it
 }; { $others } do not apply
 judge-verdict-lost-undisturbed = Loses updates even without a fault
-judge-verdict-safe = No lost update { $faults ->
+judge-verdict-safe = No lost update in { $turns } turns { $faults ->
     [0] without a fault
     [one] under 1 fault
    *[other] under { $faults } faults
 }
-judge-verdict-safe-touched = No lost update { $faults ->
+judge-verdict-safe-touched = No lost update in { $turns } turns { $faults ->
     [0] without a fault that touches it
     [one] under the 1 fault that touches it
    *[other] under the { $faults } faults that touch it
 }; { $others } do not apply
+judge-verdict-prevented = No client got the lock, so { $prevented } of { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
+} did not run: what it does under them is not known
+judge-reach = { $touching } of the { $ran ->
+    [one] 1 fault that ran touches
+   *[other] { $ran } faults that ran touch
+} this lock: { $faults }
+judge-bound = None of { $turns } turns without a fault lost an update: with 95 % confidence it is fewer than { $share } % of them
 judge-verdict-nothing = Nothing was judged: no fault ran
 judge-half-fence-safe = With its fence, which the store checks: nothing lost
+judge-half-fence-back = With its fence, which the store checks: nothing lost, but fences went back under { $faults }, so that the store refuses a holder
 judge-half-fence-lost = With its fence, which the store checks: updates are still lost under { $faults }
 judge-half-no-fence = Without a store that checks it: { $verdict }
 judge-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
@@ -74,6 +85,7 @@ judge-result-not-run = did not run
 judge-column-fault = Fault
 judge-column-result = Verdict
 judge-column-lost = lost updates (k/n: runs)
+judge-column-turns = turns
 judge-column-fenced = with the fence
 judge-column-refused = refused by the fence
 judge-column-overlaps = overlapping holders
@@ -88,11 +100,11 @@ judge-column-p50 = wait p50, ms
 judge-column-p99 = wait p99, ms
 judge-column-ratio = p99 ÷ fair queue
 judge-column-jain = Jain’s index
-judge-column-acquired = grants
 judge-column-errors = errors
 judge-column-commands = Redis commands per grant
 judge-key-title = What faults and columns mean
 judge-about-lost = Units that the ledger sold and the stock does not show at the end: a client wrote over a change that it had not read. It may have written over a hundred of them, and another client over its write in turn: then one is lost. So 1 and 100 say the same. 3/5: three of five runs lost updates.
+judge-about-turns = Turns with a grant, of all runs: acquire, read, work, write, release. The figures beside it were found in so many.
 judge-about-fenced = Lost updates if each read registers the fence and each write demands that no higher one was registered.
 judge-about-refused = Turns that were refused so.
 judge-about-overlaps = Pairs of clients that held one key at the same time.
@@ -107,7 +119,6 @@ judge-about-p50 = Half of the grants came sooner.
 judge-about-p99 = 99 of 100 grants came sooner.
 judge-about-ratio = The 99th percentile of the wait over the wait in a fair queue. 1 is fair.
 judge-about-jain = Evenness of the grants over the clients: 1 is even.
-judge-about-acquired = Locks granted.
 judge-about-errors = Requests for the lock that were answered with an error.
 judge-about-commands = Commands in Redis per grant, without those of an idle server.
 
@@ -124,7 +135,9 @@ judge-name-redis-away = redis-away
 judge-name-client-kill = client-kill
 judge-name-script-flush = script-flush
 judge-name-evict = evict
+judge-name-session-cut = session-cut
 judge-name-partition = partition
+judge-name-late-grant = late-grant
 judge-name-clock-jump = clock-jump
 judge-name-slow-commit = slow-commit
 judge-name-cancel = cancel
@@ -141,8 +154,10 @@ judge-fault-redis-away = Redis does not respond for 5 s.
 judge-fault-client-kill = Redis closes all connections, twenty times under load, then once while a client holds the lock.
 judge-fault-script-flush = Redis forgets its scripts, twenty times under load, then once while a client holds the lock.
 judge-fault-evict = Redis reaches its maxmemory and evicts keys of any kind. The holder works on for half a lease.
-judge-fault-partition = One worker process is cut off from Redis.
-judge-fault-clock-jump = The clocks of all adapters, the wall clock and the monotonic one, jump by an hour.
+judge-fault-session-cut = The connections of the holder’s process to the lock’s servers are closed. The holder works on for half a lease.
+judge-fault-partition = One worker process is cut off from the lock’s servers.
+judge-fault-late-grant = A server grants the lock, and its answer arrives after the lease, when another client has the lock.
+judge-fault-clock-jump = The clock of one process is an hour behind the others, and jumps to an hour ahead of them: the wall clock and the monotonic one.
 judge-fault-slow-commit = Commits in Postgres are slow.
 judge-fault-cancel = One of three requests, to acquire or to release, is cancelled on its way.
 
@@ -166,8 +181,8 @@ judge-swimlane-scale = Short gaps are stretched, long gaps (//) are shortened.
 judge-overlap = both between read and write
 
 ## A violation in a sentence without its full stop; it begins as a clause does
-judge-found-both-read = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
-judge-found-read-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
+judge-found-both-read = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, change { $first_change } of the row, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, change { $second_change }, so both took a unit, and the stock shows one
+judge-found-read-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, change { $first_change } of the row, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, change { $second_change }, so both took a unit, and the stock shows one
 judge-found-with-fence = with fence { $fence }, { $found }
 judge-found-units = the ledger has { $units } units more than the stock lost
 judge-found-overlap = { $first } held the lock from { $from } ms to { $until } ms, and { $second } was granted it at { $granted } ms: both held it for { $both } ms

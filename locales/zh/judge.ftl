@@ -10,11 +10,12 @@ judge-cell-lost = { $lost ->
    *[other] 次丢失更新
 }
 judge-cell-runs = { $runs } 次运行中有 { $lost } 次丢失更新
-judge-cell-safe = 没有丢失更新
+judge-cell-safe = { $turns } 轮中没有丢失更新
+judge-cell-safe-runs = { $runs } 次运行的 { $turns } 轮中没有丢失更新
 judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = { $name }，并由存储检查令牌
-judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
+judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓ 784：784 轮中没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
 judge-search = 搜索
 judge-search-about = 锁、语言、存储
 judge-search-found = { $count ->
@@ -39,15 +40,19 @@ judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更�
 judge-verdict-lost-touched = 触及它的 { $faults } 种故障中有 { $under } 种出现丢失更新；另外 { $others } 种不适用
 judge-verdict-lost-undisturbed = 没有故障时也丢失更新
 judge-verdict-safe = { $faults ->
-    [0] 没有故障时没有丢失更新
-   *[other] 在 { $faults } 种故障下没有丢失更新
+    [0] 没有故障时，{ $turns } 轮中没有丢失更新
+   *[other] 在 { $faults } 种故障下，{ $turns } 轮中没有丢失更新
 }
 judge-verdict-safe-touched = { $faults ->
-    [0] 没有触及它的故障，没有丢失更新
-   *[other] 在触及它的 { $faults } 种故障下没有丢失更新
+    [0] 没有触及它的故障，{ $turns } 轮中没有丢失更新
+   *[other] 在触及它的 { $faults } 种故障下，{ $turns } 轮中没有丢失更新
 }；另外 { $others } 种不适用
+judge-verdict-prevented = 没有客户端获得锁，因此 { $faults } 种故障中有 { $prevented } 种未运行：锁在这些故障下的表现未知
+judge-reach = 运行的 { $ran } 种故障中有 { $touching } 种触及这把锁：{ $faults }
+judge-bound = 没有故障时，{ $turns } 轮中没有一轮丢失更新：有 95 % 的把握，丢失的不到 { $share } %
 judge-verdict-nothing = 没有可评测的内容：没有运行任何故障
 judge-half-fence-safe = 由存储检查它的栅栏令牌：没有丢失
+judge-half-fence-back = 由存储检查它的栅栏令牌：没有丢失，但在{ $faults }下令牌倒退，存储因此拒绝持锁者
 judge-half-fence-lost = 由存储检查它的栅栏令牌：在{ $faults }时仍丢失更新
 judge-half-no-fence = 没有存储检查令牌：{ $verdict }
 judge-not-compared = 丢失更新的次数不能互相比较：1 并不比 100 好。每个数字只说明：这里可能丢失更新。
@@ -61,6 +66,7 @@ judge-result-not-run = 未运行
 judge-column-fault = 故障
 judge-column-result = 结论
 judge-column-lost = 丢失更新（k/n：运行）
+judge-column-turns = 轮数
 judge-column-fenced = 检查令牌时
 judge-column-refused = 令牌拒绝次数
 judge-column-overlaps = 同时持锁的客户端对数
@@ -75,11 +81,11 @@ judge-column-p50 = 等待 p50（ms）
 judge-column-p99 = 等待 p99（ms）
 judge-column-ratio = p99 ÷ 公平队列
 judge-column-jain = Jain 指数
-judge-column-acquired = 获锁次数
 judge-column-errors = 错误
 judge-column-commands = 每次获锁的 Redis 命令数
 judge-key-title = 故障和各列的含义
 judge-about-lost = 账本里已售出、而最终库存没有体现的件数：客户端覆盖了它没有读到的修改。它可能一次覆盖上百次修改，随后又被另一个客户端覆盖，这时只丢失一次。所以 1 和 100 说明的是同一件事。3/5：5 次运行中有 3 次丢失更新。
+judge-about-turns = 所有运行中获得锁的轮数：获取、读取、工作、写入、释放。旁边的数字是在这么多轮中发现的。
 judge-about-fenced = 如果每次读取都登记栅栏令牌，每次写入都要求没有登记过更大的令牌，还会丢失的更新数。
 judge-about-refused = 因此被拒绝的次数。
 judge-about-overlaps = 同时持有同一个 key 的客户端对数。
@@ -94,7 +100,6 @@ judge-about-p50 = 一半的获锁，等待时间不超过此值。
 judge-about-p99 = 100 次获锁中有 99 次，等待时间不超过此值。
 judge-about-ratio = 等待时间的第 99 百分位数除以公平队列中的等待时间。1 表示公平。
 judge-about-jain = 各客户端获锁次数的均匀程度：1 表示均匀。
-judge-about-acquired = 获得锁的次数。
 judge-about-errors = 请求锁时返回错误的次数。
 judge-about-commands = 每次获得锁所用的 Redis 命令数，不含空闲服务器自身的命令。
 
@@ -111,7 +116,9 @@ judge-name-redis-away = Redis 不可用
 judge-name-client-kill = 连接被关闭
 judge-name-script-flush = 脚本缓存清空
 judge-name-evict = key 被淘汰
+judge-name-session-cut = 会话切断
 judge-name-partition = 网络分区
+judge-name-late-grant = 授予迟到
 judge-name-clock-jump = 时钟跳变
 judge-name-slow-commit = 提交缓慢
 judge-name-cancel = 请求取消
@@ -128,8 +135,10 @@ judge-fault-redis-away = Redis 有 5 秒没有响应。
 judge-fault-client-kill = Redis 关闭所有连接：负载中二十次，然后在有客户端持锁时再一次。
 judge-fault-script-flush = Redis 丢弃脚本缓存：负载中二十次，然后在有客户端持锁时再一次。
 judge-fault-evict = Redis 达到 maxmemory，淘汰任意 key。持锁者继续工作半个租约。
-judge-fault-partition = 一个工作进程与 Redis 断开。
-judge-fault-clock-jump = 所有适配器的时钟（挂钟和单调时钟）都跳变一小时。
+judge-fault-session-cut = 持锁进程与锁所用服务器的连接被关闭。持锁者继续工作半个租期。
+judge-fault-partition = 一个工作进程与锁所用的服务器断开。
+judge-fault-late-grant = 服务器授予了锁，但应答在租期结束后才到达，此时锁已属于另一个客户端。
+judge-fault-clock-jump = 一个进程的时钟（挂钟和单调时钟）比其他进程慢一小时，然后跳到比它们快一小时。
 judge-fault-slow-commit = Postgres 提交缓慢。
 judge-fault-cancel = 三分之一的加锁和释放请求在途中被取消。
 
@@ -153,8 +162,8 @@ judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩�
 judge-overlap = 两者都在读与写之间
 
 ## 一条违规的说明，句末不加句号
-judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }，{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }；两者各取走一件，库存只体现一件
-judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }，在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }；两次各取走一件，库存只体现一件
+judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两者各取走一件，库存只体现一件
+judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两次各取走一件，库存只体现一件
 judge-found-with-fence = 令牌为 { $fence } 时，{ $found }
 judge-found-units = 账本里售出的件数比库存减少的件数多 { $units }
 judge-found-overlap = { $first } 从 { $from } ms 到 { $until } ms 持有锁，而 { $second } 在 { $granted } ms 获得了锁：两者同时持锁 { $both } ms

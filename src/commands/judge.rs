@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::app;
 use holdfast_base::output::{self, ResultFile};
-use holdfast_judge::{JudgeArgs, JudgeCommand, JudgeOptions};
+use holdfast_judge::report::Judgement;
+use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions};
 
-/// Returns whether the lock has lost no update.
+/// Returns whether the lock is as demanded: by default, whether it has lost no update.
 pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
     match &options.command {
         Some(JudgeCommand::Check { file }) => check_history(file),
@@ -15,6 +16,7 @@ pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
 }
 
 async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
+    let demands = Demands::of(options)?;
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(holdfast_judge::judge(options)).await?;
@@ -22,11 +24,20 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     if let Some(html) = html {
         html.write(&app::judgement_page(&judgement)?)?;
     }
-    Ok(judgement.safe)
+
+    is_as_demanded(&judgement, &demands)
 }
 
 fn check_history(file: &Path) -> anyhow::Result<bool> {
     let judgement = holdfast_judge::check(file)?;
     output::print(&holdfast_judge::format_history(&judgement))?;
-    Ok(judgement.safe)
+    is_as_demanded(&judgement, &Demands::default())
+}
+
+fn is_as_demanded(judgement: &Judgement, demands: &Demands) -> anyhow::Result<bool> {
+    let unmet = demands.unmet(judgement)?;
+    for what in &unmet {
+        output::announce(&format!("Not as demanded: {what}."));
+    }
+    Ok(unmet.is_empty())
 }

@@ -133,7 +133,10 @@ async fn longest_judgement_opens_up_to_the_bound() {
     let shop = Shop::start(1).await;
     let mut judgement: Value = serde_json::from_slice(&judgement(16, 80)).unwrap();
     let mut fault = judgement["faults"][1].clone();
-    fault["repeats"] = json!({ "runs": 10, "lost": 9, "lost_with_fence": 3, "seed": 12 });
+    for (name, value) in [("runs", 10), ("lost_in", 9), ("lost_in_with_fence", 3), ("run_seed", 12)]
+    {
+        fault[name] = value.into();
+    }
     judgement["faults"] = vec![fault; 16].into();
     let page = upload_to(JUDGED, &Visitor::new(&shop), "", judgement.to_string().as_bytes()).await;
     assert_short(&page);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
+use super::demands::Demand;
 use super::fault::Fault;
 use holdfast_base::flags::{seconds, whole_number};
 
@@ -70,13 +71,28 @@ pub struct JudgeArgs {
     /// Under long-work, another client holds the lock while the first one releases; for the course.
     #[arg(skip)]
     pub second_holder: bool,
-    /// The work without a fault goes on until there are so many turns a client, for at most five
-    /// times as long; for the course.
+    /// Two clients with different servers ask for one key first; for the course.
     #[arg(skip)]
-    pub min_turns: u32,
+    pub is_store_checked: bool,
+    /// The work without a fault goes on until there are so many turns, for a minute at most
+    #[arg(long, default_value_t = 5_000, value_parser = whole_number::<u32>(0..=1_000_000))]
+    pub turns: u32,
     /// Environment variable for the adapter, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub env: Vec<(String, String)>,
+    /// Exit code 1 also if these were found, separated by commas
+    #[arg(long, value_name = "FINDINGS", value_delimiter = ',')]
+    pub fail_on: Vec<Demand>,
+    /// Faults under which updates may be lost, separated by commas
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',')]
+    pub may_lose: Vec<String>,
+    /// Judgement that --json has written: exit code 1 if anything is worse now, and only then
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["may_lose", "fail_on"])]
+    pub baseline: Option<PathBuf>,
+    /// Environment variable with the URL of a server of your own. The judge puts a proxy before it,
+    /// so that faults of the network reach it: as NAME=URL; can be repeated
+    #[arg(long, value_name = "NAME=URL", value_parser = variable)]
+    pub backend_proxy: Vec<(String, String)>,
     /// Also write the judgement as JSON; with -, print it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -98,7 +114,8 @@ fn about_faults() -> String {
          a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \
          change one row under the lock. Then it disturbs them, and reads from the ledger what was \
          lost.\n\nFaults: none (always), {faults}.\n\nExit code 0: no update was lost under any \
-         fault that ran. 1: one was. 2: it could not judge; stderr says why."
+         fault that ran. 1: one was. 2: it could not judge, also if a fault did not run because no \
+         client got the lock; stderr says why."
     )
 }
 

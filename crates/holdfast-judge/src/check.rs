@@ -127,6 +127,7 @@ impl Reading {
                     self.faults.push(FaultReport {
                         name,
                         why_not: text("why"),
+                        prevented: line.value.get("prevented").is_some_and(|it| *it == true),
                         ..FaultReport::default()
                     });
                 }
@@ -254,7 +255,7 @@ impl RunInProgress {
             release_ok_when_lost: holds::wrong_releases(&holds, &self.recording).len() as u64,
             fence_regressions: holds::fence_regressions(&holds, &self.recording).len() as u64,
             with_fence,
-            acquired: holds.len() as u64,
+            turns: holds.len() as u64,
             // A history has no commands of Redis, by which one sees which faults touch the lock.
             redis_commands: f64::INFINITY,
             name: self.start.fault,

@@ -11,6 +11,7 @@ use super::verdict::{Cell, Row};
 #[strum(serialize_all = "lowercase")]
 pub enum Column {
     Lost,
+    Turns,
     Fenced,
     Refused,
     Overlaps,
@@ -25,7 +26,6 @@ pub enum Column {
     P99,
     Ratio,
     Jain,
-    Acquired,
     Errors,
     Commands,
 }
@@ -67,16 +67,17 @@ impl From<Cell> for Figure {
     fn from(cell: Cell) -> Self {
         match cell {
             Cell::NotRun | Cell::Elsewhere => Self::None,
-            Cell::Updates(lost) => Self::Count(lost),
-            Cell::Runs { lost, runs } => Self::Runs { lost, runs },
+            Cell::Updates { lost, .. } => Self::Count(lost),
+            Cell::Runs { lost, runs, .. } => Self::Runs { lost, runs },
         }
     }
 }
 
 impl Column {
     /// Those of lost updates and other violations.
-    const SAFETY: [Self; 7] = [
+    const SAFETY: [Self; 8] = [
         Self::Lost,
+        Self::Turns,
         Self::Fenced,
         Self::Refused,
         Self::Overlaps,
@@ -85,7 +86,7 @@ impl Column {
         Self::Busy,
     ];
     /// Those of liveness and cost.
-    pub const COST: [Self; 11] = [
+    pub const COST: [Self; 10] = [
         Self::Blocked,
         Self::Starved,
         Self::Leftover,
@@ -94,16 +95,18 @@ impl Column {
         Self::P99,
         Self::Ratio,
         Self::Jain,
-        Self::Acquired,
         Self::Errors,
         Self::Commands,
     ];
 
     /// Returns the columns of safety. Those of fences are left out of a judgement without any.
     pub fn safety(has_fence: bool) -> impl Iterator<Item = Self> {
-        let of_fences = [Self::Fenced, Self::Refused, Self::Fence];
         let columns = Self::SAFETY.into_iter();
-        columns.filter(move |column| has_fence || !of_fences.contains(column))
+        columns.filter(move |column| has_fence || !column.is_of_fences())
+    }
+
+    pub(super) fn is_of_fences(self) -> bool {
+        matches!(self, Self::Fenced | Self::Refused | Self::Fence)
     }
 
     pub fn name(self) -> &'static str {
@@ -114,6 +117,7 @@ impl Column {
         let fenced = report.with_fence.as_ref();
         match self {
             Self::Lost => report.updates(Row::WithoutFence).into(),
+            Self::Turns => Figure::Count(report.turns),
             Self::Fenced => report.updates(Row::WithFence).into(),
             Self::Refused => fenced.map_or(Figure::None, |fenced| Figure::Count(fenced.refused)),
             Self::Overlaps => Figure::Count(report.overlaps),
@@ -128,7 +132,6 @@ impl Column {
             Self::P99 => Figure::Ms(report.wait_p99_ms),
             Self::Ratio => Figure::Tenths(report.wait_ratio),
             Self::Jain => Figure::Hundredths(report.jain),
-            Self::Acquired => Figure::Count(report.acquired),
             Self::Errors => Figure::Count(report.errors),
             Self::Commands => Figure::Tenths(report.redis_commands),
         }
@@ -147,13 +150,13 @@ impl Column {
             Self::Blocked => Some(ViolationKind::Blocked),
             Self::Starved => Some(ViolationKind::Starved),
             Self::Leftover => Some(ViolationKind::LeftoverKey),
-            Self::Refused
+            Self::Turns
+            | Self::Refused
             | Self::Held
             | Self::P50
             | Self::P99
             | Self::Ratio
             | Self::Jain
-            | Self::Acquired
             | Self::Errors
             | Self::Commands => None,
         }

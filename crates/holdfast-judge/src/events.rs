@@ -25,6 +25,8 @@ pub(super) struct Recording {
     pub(super) outage: Option<(u64, u64)>,
     /// Time over which a fault struck: again and again, or until the killed processes had ended.
     pub(super) struck: Option<(u64, u64)>,
+    /// Connections of a worker that a fault of the network struck.
+    pub(super) struck_connections: Option<usize>,
     pub(super) last_error: Option<String>,
     /// The end of the stderr of an adapter.
     pub(super) last_words: Vec<String>,

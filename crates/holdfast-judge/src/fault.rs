@@ -20,7 +20,9 @@ pub enum Fault {
     ClientKill,
     ScriptFlush,
     Evict,
+    SessionCut,
     Partition,
+    LateGrant,
     ClockJump,
     SlowCommit,
     Cancel,
@@ -58,12 +60,15 @@ impl Fault {
             | Self::RedisAway
             | Self::ClientKill
             | Self::ScriptFlush
-            | Self::Evict
-            | Self::Partition => true,
+            | Self::Evict => true,
+            // Those of the network strike the connections that the lock has, to whatever server.
             Self::Undisturbed
             | Self::Pause
             | Self::LongWork
             | Self::KillHolder
+            | Self::SessionCut
+            | Self::Partition
+            | Self::LateGrant
             | Self::ClockJump
             | Self::SlowCommit
             | Self::Cancel => false,
@@ -76,6 +81,7 @@ impl Fault {
             Self::Pause
             | Self::RedisFailover
             | Self::Partition
+            | Self::LateGrant
             | Self::RedisRestart
             | Self::Cancel => true,
             Self::Undisturbed
@@ -87,6 +93,7 @@ impl Fault {
             | Self::ClientKill
             | Self::ScriptFlush
             | Self::Evict
+            | Self::SessionCut
             | Self::ClockJump
             | Self::SlowCommit => false,
         }

@@ -1,8 +1,6 @@
 //! The faults: how each begins and ends while the clients work. Most hold a client between its read
 //! and its write, so that they strike a holder every time; without a holder they did not run.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_base::message;
@@ -11,6 +9,7 @@ use holdfast_lock::clock::monotonic_us;
 use holdfast_services::Traffic;
 use holdfast_story::EventKind;
 
+use super::clocks::Clock;
 use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
@@ -23,52 +22,45 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const BLOWS: u32 = 20;
 const BLOW_INTERVAL: Duration = Duration::from_millis(50);
 const SLOWNESS: Duration = Duration::from_millis(200);
-/// The jump of `clock-jump`, as libfaketime reads it.
-const CLOCK_JUMP: &str = "+3600s";
-/// The library for programs with several threads, in the folder of libraries.
-const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 
-/// Returns the library that moves the clock of an adapter, if it is installed below `root`.
-pub(super) fn find_faketime(root: &Path) -> Option<PathBuf> {
-    // Debian has a folder per architecture: this one's is first. Those of others are last, for the
-    // architectures whose folders have other names.
-    let own = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let mut folders: Vec<PathBuf> = [own.as_str(), "usr/lib64", "usr/lib", "usr/local/lib64"]
-        .map(|folder| root.join(folder))
-        .into();
-    folders.push(root.join("usr/local/lib"));
-    folders.push(root.join("home/linuxbrew/.linuxbrew/lib"));
-    let others = fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
-    folders.extend(others.map(|entry| entry.path()));
+/// Why a fault did not run.
+#[derive(Debug)]
+pub(super) struct NotRun {
+    pub(super) why: Message,
+    /// The lock is why: no client got it.
+    pub(super) is_prevented: bool,
+}
 
-    let mut libraries = folders.iter().map(|folder| folder.join(FAKETIME));
-    libraries.find(|library| library.is_file())
+impl From<Message> for NotRun {
+    /// Something else than the lock is why.
+    fn from(why: Message) -> Self {
+        Self { why, is_prevented: false }
+    }
 }
 
 /// Places the fault, and returns after its end; `Err` of the inner result says why it could not be
-/// placed. `worker` is struck if the fault strikes one; `clock` is the file of [`CLOCK_JUMP`].
+/// placed. `worker` is struck if the fault strikes one.
 pub(super) async fn place(
     stage: &mut Stage<'_>,
     worker: u32,
-    clock: &Path,
-) -> anyhow::Result<Result<(), Message>> {
+) -> anyhow::Result<Result<(), NotRun>> {
     stage.work_for(WARM_UP).await?;
 
     let plan = stage.plan;
     match stage.fault {
         Fault::Undisturbed => return Ok(Ok(())),
         Fault::RedisSlow => {
-            stage.redis_links.iter().for_each(|link| link.delay(SLOWNESS));
+            stage.links.iter().for_each(|links| links.redis.delay(SLOWNESS));
             stage.work_for(plan.work()).await?;
-            stage.redis_links.iter().for_each(|link| link.delay(Duration::ZERO));
+            stage.links.iter().for_each(|links| links.redis.delay(Duration::ZERO));
             return Ok(Ok(()));
         }
         Fault::RedisAway => {
             let from_us = monotonic_us();
-            stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
+            stage.links.iter().for_each(|links| links.redis.set(Traffic::Refused));
             stage.work_for(AWAY).await?;
             stage.recording.outage = Some((from_us, monotonic_us()));
-            stage.redis_links.iter().for_each(|link| link.set(Traffic::Forwarded));
+            stage.links.iter().for_each(|links| links.redis.set(Traffic::Forwarded));
             return Ok(Ok(()));
         }
         Fault::Cancel => {
@@ -88,8 +80,12 @@ pub(super) async fn place(
         }
         Fault::ClockJump => {
             if let Some(why_not) = stage.find_fixed_clock().await {
-                return Ok(Err(why_not));
+                return Ok(Err(why_not.into()));
             }
+        }
+        Fault::LateGrant => {
+            grant_late(stage, worker).await?;
+            return Ok(Ok(()));
         }
         Fault::RedisFailover => {
             stage.redis.let_replica_lag();
@@ -100,14 +96,15 @@ pub(super) async fn place(
     }
 
     let Some(holder) = stage.hold(worker).await? else {
-        return Ok(Err(message!("judge-why-no-holder", worker)));
+        let why = message!("judge-why-no-holder", worker);
+        return Ok(Err(NotRun { why, is_prevented: true }));
     };
-    strike(stage, holder, clock).await?;
+    strike(stage, holder).await?;
     Ok(Ok(()))
 }
 
 /// Strikes a client that is held between its read and its write, and lets it write.
-async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Result<()> {
+async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     let worker = holder.id.worker;
     let plan = stage.plan;
     // The time for others to acquire a lock whose holder's lease has not expired yet.
@@ -132,19 +129,30 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
             strike_server(stage, holder).await?;
             stage.work_for(takeover).await?;
         }
+        Fault::SessionCut => {
+            stage.cut_sessions(holder.id).await;
+            stage.work_for(takeover).await?;
+        }
         Fault::Partition => {
-            stage.redis_links[worker as usize].set(Traffic::Withheld);
+            stage.note_reach(worker);
+            stage.links[worker as usize].set(Traffic::Withheld);
             stage.work_for(plan.ttl(2.5)).await?;
         }
         Fault::ClockJump => {
-            fs::write(clock, CLOCK_JUMP)?;
+            if let Some(clocks) = &stage.clocks {
+                clocks.set(worker, Clock::Ahead)?;
+            }
             stage.work_for(takeover).await?;
         }
         Fault::LongWork => {
             stage.work_for(plan.ttl(2.5)).await?;
             second = hold_next(stage, worker).await?;
         }
-        Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
+        Fault::Undisturbed
+        | Fault::RedisSlow
+        | Fault::RedisAway
+        | Fault::LateGrant
+        | Fault::Cancel => {}
     }
 
     // A stopped worker reads this as soon as it runs again.
@@ -158,11 +166,45 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         Fault::Partition => {
             // It writes before its messages to Redis arrive again.
             stage.work_for(plan.ttl(0.2)).await?;
-            stage.redis_links[worker as usize].set(Traffic::Forwarded);
+            stage.links[worker as usize].set(Traffic::Forwarded);
         }
         _ => return stage.work_for(commit).await,
     }
     stage.recording.stall = Some(Stall { worker, from_us, until_us: monotonic_us() });
+    Ok(())
+}
+
+/// Withholds from a worker the answer to a grant until its lease has ended and a client of another
+/// worker has the lock, which writes after it.
+async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
+    let plan = stage.plan;
+    let from_us = monotonic_us();
+    stage.note_reach(worker);
+
+    // Meanwhile nobody else is granted it: one of this worker's clients is.
+    let others = |stage: &Stage<'_>, traffic| {
+        let others = (0..).zip(&stage.links).filter(|(other, _)| *other != worker);
+        others.for_each(|(_, links)| links.set(traffic));
+    };
+    others(stage, Traffic::Withheld);
+    stage.work_for(plan.ttl(0.1)).await?;
+    stage.links[worker as usize].set(Traffic::AnswersWithheld);
+    stage.work_for(plan.ttl(0.2)).await?;
+    others(stage, Traffic::Forwarded);
+    stage.work_for(plan.ttl(1.5)).await?;
+
+    // None, if the grant has no lease: it holds the lock still.
+    let other = (worker + 1) % plan.args.workers;
+    let second = stage.hold_within(other, plan.ttl(1.0)).await?;
+    stage.links[worker as usize].set(Traffic::Forwarded);
+    stage.work_for(plan.ttl(0.3)).await?;
+    if second.is_some() {
+        stage.go(other, Duration::ZERO).await?;
+    }
+    let until_us = monotonic_us();
+    stage.recording.stall = Some(Stall { worker, from_us, until_us });
+    // The lock is not free meanwhile, although no client knows that it has it.
+    stage.recording.struck = Some((from_us, until_us));
     Ok(())
 }
 
@@ -193,7 +235,7 @@ async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<(
     stage.mark_server(Server::Redis, EventKind::Killed, holder.id);
     let outage_ms = stage.plan.args.outage_ms;
     if outage_ms > 0 {
-        stage.redis_links.iter().for_each(|link| link.set(Traffic::Refused));
+        stage.links.iter().for_each(|links| links.redis.set(Traffic::Refused));
         stage.work_for(Duration::from_millis(outage_ms)).await?;
     }
 
@@ -206,7 +248,7 @@ async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<(
         stage.mark_server(Server::RedisReplica, EventKind::Promoted, holder.id);
         socket
     };
-    stage.redis_links.iter().for_each(|link| link.repoint(&socket));
+    stage.links.iter().for_each(|links| links.redis.repoint(&socket));
     stage.recording.outage = Some((from_us, monotonic_us()));
     Ok(())
 }
@@ -225,24 +267,4 @@ async fn hold_next(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<Option<
         stage.work_for(plan.ttl(0.2)).await?;
     }
     Ok(second)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn faketime_is_found_where_distributions_have_it() {
-        let root = std::env::temp_dir().join(format!("hf-faketime-{}", std::process::id()));
-        let own = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-        assert_eq!(find_faketime(&root), None);
-        // Each is preferred to those before it.
-        for folder in ["usr/lib/other-linux-gnu", "usr/local/lib64", "usr/lib64", &own] {
-            let library = root.join(folder).join(FAKETIME);
-            fs::create_dir_all(library.parent().expect("a folder")).expect("it is ours");
-            fs::write(&library, "").expect("it is ours");
-            assert_eq!(find_faketime(&root), Some(library));
-        }
-        fs::remove_dir_all(root).expect("it is ours");
-    }
 }

@@ -249,8 +249,15 @@ impl HistoryFile {
     }
 
     /// Writes that a fault did not run.
-    pub(super) fn not_run(&mut self, fault: &str, why: &str, now_us: u64) -> anyhow::Result<()> {
-        self.note("not-run", json!({ "fault": fault, "why": why }), self.time(now_us))
+    pub(super) fn not_run(
+        &mut self,
+        fault: &str,
+        why: &str,
+        prevented: bool,
+        now_us: u64,
+    ) -> anyhow::Result<()> {
+        let value = json!({ "fault": fault, "why": why, "prevented": prevented });
+        self.note("not-run", value, self.time(now_us))
     }
 
     /// Writes the last line, without which the file is truncated.

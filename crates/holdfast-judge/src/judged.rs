@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use holdfast_base::messages::Language;
+use holdfast_base::output::grouped;
 
 use super::fault::Fault;
 use super::report::{FaultReport, Judgement, ViolationKind};
@@ -199,9 +200,10 @@ fn format_cell(cell: Cell) -> String {
     let text = match cell {
         Cell::NotRun => "–".to_owned(),
         Cell::Elsewhere => "○".to_owned(),
-        Cell::Updates(0) => "ok".to_owned(),
-        Cell::Updates(lost) => lost.to_string(),
-        Cell::Runs { lost, runs } => format!("{lost} of {runs}"),
+        Cell::Updates { lost: 0, turns } => format!("ok {}", grouped(turns)),
+        Cell::Updates { lost, .. } => lost.to_string(),
+        Cell::Runs { lost: 0, runs, turns } => format!("ok {} ({runs} runs)", grouped(turns)),
+        Cell::Runs { lost, runs, .. } => format!("{lost} of {runs}"),
     };
     if cell.is_loss() { format!("**{text}**") } else { text }
 }
@@ -258,7 +260,10 @@ fn section(lock: &JudgedLock, about: &str) -> String {
         options => format!(", with `{options}`"),
     };
     let statements = judgement.statements(Language::English);
-    let statements: Vec<String> = statements.into_iter().map(|it| it.text + ".").collect();
+    let statements = statements.into_iter().map(|statement| statement.text);
+    let reached = judgement.reached(Language::English);
+    let said = statements.chain(reached).chain(judgement.bound(Language::English));
+    let statements: Vec<String> = said.map(|text| text + ".").collect();
     format!(
         "### {}\n\n{about}\n\nJudged {day}, seed {}{options}: [adapter](../judge/{folder}), \
          [judgement](judged/{name}.json).\n\n{}\n\n{}\n",
@@ -316,7 +321,7 @@ fn findings_under(report: &FaultReport) -> Vec<String> {
     if let Some(why_not) = report.why_not.as_ref().filter(|_| !report.ran) {
         lines.push(format!("- `{name}` did not run: {why_not}."));
     } else if let Some(text) = sentence(ViolationKind::LostUpdate) {
-        let seed = report.repeats.map(|repeats| format!(" with the seed {}", repeats.seed));
+        let seed = report.repeats.map(|repeats| format!(" with the seed {}", repeats.run_seed));
         let (shown, lost) = (seed.unwrap_or_default(), report.lost_updates);
         lines.push(format!("- `{name}`{shown}, {lost} lost: {text}"));
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::JudgeArgs;
 use super::fault::Fault;
+use super::links::Backend;
 use anyhow::bail;
 
 /// Clients of all workers: each has a connection to the judge's Postgres, which allows 300, and
@@ -20,12 +21,14 @@ pub(super) struct JudgePlan {
     pub(super) args: JudgeArgs,
     pub(super) faults: Vec<Fault>,
     pub(super) seed: u64,
+    pub(super) backends: Vec<Backend>,
     /// Part of the keys of this judgement: a lock of another backend outlives it.
     id: u32,
 }
 
 impl JudgePlan {
-    /// Checks the arguments. Fails if a fault has another name, or there are too many clients.
+    /// Checks the arguments. Fails if a fault has another name, there are too many clients, or no
+    /// proxy can be before a server.
     pub(super) fn new(args: &JudgeArgs) -> anyhow::Result<Self> {
         let clients = args.workers * args.clients;
         if clients > MAX_CLIENTS {
@@ -37,8 +40,10 @@ impl JudgePlan {
             );
         }
 
+        let backends = args.backend_proxy.iter().map(|(name, url)| Backend::new(name, url));
         Ok(Self {
             args: args.clone(),
+            backends: backends.collect::<anyhow::Result<_>>()?,
             faults: select(&args.faults)?,
             seed: args.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
             id: rand::random(),
@@ -72,7 +77,7 @@ impl JudgePlan {
 }
 
 /// Returns the faults of these names, or for `all` every one; `none` is always among them.
-fn select(names: &[String]) -> anyhow::Result<Vec<Fault>> {
+pub(super) fn select(names: &[String]) -> anyhow::Result<Vec<Fault>> {
     let is_known = |name: &str| name == "all" || Fault::named(name).is_some();
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         let all = Fault::list(|_| true);

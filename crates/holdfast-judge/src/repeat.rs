@@ -9,14 +9,16 @@ const CLEAR_LOSSES: u32 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     repeats: Repeats,
+    /// Turns of all runs.
+    turns: u64,
     /// The run that is reported.
     shown: FaultReport,
 }
 
 impl Tally {
     pub(super) fn new(first: FaultReport, seed: u64) -> Self {
-        let repeats = Repeats { runs: 0, lost: 0, lost_with_fence: 0, seed };
-        let mut tally = Self { repeats, shown: first.clone() };
+        let repeats = Repeats { runs: 0, lost_in: 0, lost_in_with_fence: 0, run_seed: seed };
+        let mut tally = Self { repeats, turns: 0, shown: first.clone() };
         tally.add(first, seed);
         tally
     }
@@ -27,11 +29,12 @@ impl Tally {
             return;
         }
         self.repeats.runs += 1;
-        self.repeats.lost += u32::from(run.lost_updates > 0);
-        self.repeats.lost_with_fence += u32::from(lost_with_fence(&run));
+        self.turns += run.turns;
+        self.repeats.lost_in += u32::from(run.lost_updates > 0);
+        self.repeats.lost_in_with_fence += u32::from(lost_with_fence(&run));
         if severity(&run) > severity(&self.shown) {
             self.shown = run;
-            self.repeats.seed = seed;
+            self.repeats.run_seed = seed;
         }
     }
 
@@ -39,12 +42,13 @@ impl Tally {
     /// lock with fences claims that the second row loses none, so its runs go on for that one.
     pub(super) fn is_clear(&self) -> bool {
         let has_fences = self.shown.with_fence.is_some();
-        let losses = if has_fences { self.repeats.lost_with_fence } else { self.repeats.lost };
+        let losses =
+            if has_fences { self.repeats.lost_in_with_fence } else { self.repeats.lost_in };
         losses >= CLEAR_LOSSES
     }
 
     pub(super) fn into_report(self) -> FaultReport {
-        FaultReport { repeats: Some(self.repeats), ..self.shown }
+        FaultReport { repeats: Some(self.repeats), turns: self.turns, ..self.shown }
     }
 }
 
@@ -79,7 +83,7 @@ mod tests {
         let tally = tally(&runs);
         assert!(tally.is_clear());
         let report = tally.into_report();
-        let repeats = Repeats { runs: 5, lost: 3, lost_with_fence: 0, seed: 11 };
+        let repeats = Repeats { runs: 5, lost_in: 3, lost_in_with_fence: 0, run_seed: 11 };
         // The first run that lost updates is shown.
         assert_eq!((report.repeats, report.lost_updates), (Some(repeats), 7));
     }
@@ -91,7 +95,7 @@ mod tests {
         runs.extend(vec![run(2, Some(9)); 3]);
         let tally = tally(&runs);
         assert!(tally.is_clear());
-        let repeats = Repeats { runs: 7, lost: 7, lost_with_fence: 3, seed: 14 };
+        let repeats = Repeats { runs: 7, lost_in: 7, lost_in_with_fence: 3, run_seed: 14 };
         assert_eq!(tally.into_report().repeats, Some(repeats));
     }
 

@@ -47,9 +47,20 @@ pub struct FaultReport {
     /// The same with its values, to be said in another language; absent in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not_message: Option<Message>,
+    /// It did not run because of the lock, which no client got: nothing is known of the lock under
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prevented: bool,
+    /// It struck nothing: the lock had no connection to a server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untouched: bool,
     /// Absent if it ran once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub repeats: Option<Repeats>,
+    /// Turns: grants, after each of which the client read, worked and wrote, unless it was killed.
+    /// Files of older versions call it `acquired`.
+    #[serde(default, alias = "acquired")]
+    pub turns: u64,
     /// Units taken that the stock does not show: entries of the ledger minus the change of stock.
     pub lost_updates: u64,
     /// Pairs of clients that held one key at once, as seen by the judge.
@@ -88,8 +99,6 @@ pub struct FaultReport {
     pub wait_ratio: f64,
     /// Jain's index of the grants over the clients: 1 is even, 1 / clients is one client alone.
     pub jain: f64,
-    #[serde(default)]
-    pub acquired: u64,
     /// Redis commands per grant, without those of idle adapters.
     #[serde(default)]
     pub redis_commands: f64,
@@ -99,6 +108,9 @@ pub struct FaultReport {
     /// One sentence for each violation, with its evidence; the first few of each kind.
     #[serde(default)]
     pub violations: Vec<Violation>,
+    /// A client with other servers was refused the lock; only without a fault, and of the course.
+    #[serde(skip)]
+    pub excludes_elsewhere: bool,
     /// The last lines that an adapter wrote to stderr, not those of one that was killed.
     #[serde(skip)]
     pub stderr: Vec<String>,
@@ -129,11 +141,11 @@ pub struct Repeats {
     /// Runs, without those in which the fault could not be placed.
     pub runs: u32,
     /// Runs that lost an update.
-    pub lost: u32,
+    pub lost_in: u32,
     /// Runs that lost an update of the row whose writes demand the fence; 0 without fences.
-    pub lost_with_fence: u32,
+    pub lost_in_with_fence: u32,
     /// Seed of the run whose figures are reported.
-    pub seed: u64,
+    pub run_seed: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,10 +14,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
+use super::clocks::{Clocks, find_faketime};
 use super::events::Recording;
 use super::failure::{FailureKind, JudgeFailure};
 use super::fault::Fault;
-use super::faults;
+use super::faults::{self, NotRun};
 use super::history::{self, Header, HistoryFile};
 use super::holds;
 use super::ledger::Ledger;
@@ -27,14 +28,15 @@ use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::repeat::Tally;
 use super::report::{Adapter, FaultReport, Judgement};
 use super::stage::Stage;
+use super::stores;
 use super::violations::{Evidence, MAX_BLOCKED_TTLS};
 use holdfast_services::{TempFolder, TempPostgres};
 
 /// Time over which the commands of idle adapters are counted.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The work takes at most so many times its length until there are enough turns.
-const MAX_PROLONGATION: u32 = 5;
+/// The longest work without a fault, until there are enough turns.
+const MAX_UNDISTURBED: Duration = Duration::from_mins(1);
 /// Characters of an error that a report quotes.
 const MAX_WHY: usize = 500;
 /// Work after a fault, in TTLs: long enough to see that a lock is blocked.
@@ -85,7 +87,8 @@ async fn judge_all(
         ledger,
         adapter: None,
         idle_commands_per_s: 0.0,
-        undisturbed_grants: 0,
+        undisturbed_turns: 0,
+        uses_redis: false,
         usual_keys: BTreeSet::new(),
         clock: folder.own_file("clock"),
         history,
@@ -93,6 +96,8 @@ async fn judge_all(
         seed: plan.seed,
     };
 
+    let excludes_elsewhere =
+        plan.args.is_store_checked && stores::excludes_elsewhere(plan, postgres).await?;
     let mut reports = Vec::new();
     for (number, fault) in plan.faults.iter().enumerate() {
         let undisturbed: Option<&FaultReport> = reports.first();
@@ -104,6 +109,9 @@ async fn judge_all(
         });
         let report = Box::pin(report).await;
         reports.push(report.with_context(|| format!("under the fault `{}`", fault.name()))?);
+    }
+    if let Some(undisturbed) = reports.first_mut() {
+        undisturbed.excludes_elsewhere = excludes_elsewhere;
     }
 
     if let Some(history) = judge.history {
@@ -118,11 +126,13 @@ struct Judge<'a> {
     ledger: Ledger,
     adapter: Option<Adapter>,
     idle_commands_per_s: f64,
-    undisturbed_grants: u64,
+    undisturbed_turns: u64,
+    /// The lock sends commands to Redis.
+    uses_redis: bool,
     /// Keys that remain in Redis without a fault, as they would be in any pass: counters, and the
     /// like.
     usual_keys: BTreeSet<String>,
-    /// The file from which libfaketime reads the clock's offset.
+    /// The file from which libfaketime reads the offset of a clock, without the worker's number.
     clock: PathBuf,
     history: Option<HistoryFile>,
     /// When the judgement began: RFC 3339, UTC.
@@ -150,7 +160,7 @@ impl Judge<'_> {
         self.seed = self.plan.seed;
         progress(1);
         let first = self.run_fault(fault).await?;
-        if runs == 1 || !first.ran {
+        if runs == 1 || !first.ran || first.untouched {
             return Ok(first);
         }
 
@@ -169,24 +179,25 @@ impl Judge<'_> {
     }
 
     async fn run_fault(&mut self, fault: Fault) -> anyhow::Result<FaultReport> {
-        let why_not = match self.try_fault(fault).await {
+        let NotRun { why, is_prevented } = match self.try_fault(fault).await {
             Ok(Ok(report)) => return Ok(report),
-            Ok(Err(why_not)) => why_not,
+            Ok(Err(not_run)) => not_run,
             // Some programs don't work under libfaketime, which is no fault of the lock.
             Err(error) if fault == Fault::ClockJump => {
                 let why = format!("{error:#}");
                 let why = why.lines().next().unwrap_or_default().chars().take(MAX_WHY);
-                message!("judge-why-fails", error = why.collect::<String>())
+                message!("judge-why-fails", error = why.collect::<String>()).into()
             }
             Err(error) => return Err(error),
         };
         if let Some(history) = &mut self.history {
-            history.not_run(fault.name(), &why_not.english(), monotonic_us())?;
+            history.not_run(fault.name(), &why.english(), is_prevented, monotonic_us())?;
         }
         Ok(FaultReport {
             name: fault.name().to_owned(),
-            why_not: Some(why_not.english()),
-            why_not_message: Some(why_not),
+            why_not: Some(why.english()),
+            why_not_message: Some(why),
+            prevented: is_prevented,
             ..FaultReport::default()
         })
     }
@@ -227,23 +238,26 @@ impl Judge<'_> {
     }
 
     /// Runs a pass; `Err` of the inner result says why there was no fault.
-    async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, Message>> {
-        let mut env = Vec::new();
+    async fn try_fault(&mut self, fault: Fault) -> anyhow::Result<Result<FaultReport, NotRun>> {
+        // The same for every fault, and again with the same seed.
+        let workers = self.plan.args.workers;
+        let worker = StdRng::seed_from_u64(self.seed).random_range(0..workers);
+        let mut clocks = None;
         if fault == Fault::ClockJump {
-            let Some(library) = faults::find_faketime(Path::new("/")) else {
-                return Ok(Err(message!("judge-why-no-faketime")));
+            let Some(library) = find_faketime(Path::new("/")) else {
+                return Ok(Err(message!("judge-why-no-faketime").into()));
             };
-            env = clock_environment(&self.clock, &library)?;
+            clocks = Some(Clocks::start(&self.clock, library, workers, worker)?);
         }
 
         if fault == Fault::Cancel && self.adapter.as_ref().is_some_and(|it| !it.cancels) {
-            return Ok(Err(message!("judge-why-no-cancel")));
+            return Ok(Err(message!("judge-why-no-cancel").into()));
         }
 
         let pass = self.ledger.begin_pass().await?;
         let numbers = (pass, self.seed);
-        let mut stage = Stage::set_up(self.plan, fault, numbers, env, self.postgres).await?;
-        let ran = self.run_pass(&mut stage).await;
+        let mut stage = Stage::set_up(self.plan, fault, numbers, clocks, self.postgres).await?;
+        let ran = self.run_pass(&mut stage, worker).await;
         let adapter = stage.adapter.clone();
         // Whether it ran or not: the next pass has the machine for itself.
         let recording = stage.take_down().await;
@@ -251,34 +265,33 @@ impl Judge<'_> {
 
         let figures = match ran? {
             Ok(figures) => figures,
-            Err(why_not) => return Ok(Err(why_not)),
+            Err(not_run) => return Ok(Err(not_run)),
         };
         self.adapter = self.adapter.take().or(adapter);
         let report = self.report(fault, &recording, &figures).await?;
         if fault == Fault::Undisturbed {
-            self.undisturbed_grants = report.acquired;
+            self.undisturbed_turns = report.turns;
+            self.uses_redis = report.uses_redis();
         }
-        if fault == Fault::ClockJump && is_crippled(&report, self.undisturbed_grants) {
-            return Ok(Err(message!("judge-why-crippled", grants = report.acquired)));
+        if fault == Fault::ClockJump && is_crippled(&report, self.undisturbed_turns) {
+            return Ok(Err(message!("judge-why-crippled", grants = report.turns).into()));
         }
         self.write_history(&report, &recording).await?;
         Ok(Ok(report))
     }
 
-    /// Runs the work with the fault; `Err` of the inner result says why there was no fault.
+    /// Runs the work with the fault, which strikes `worker` if it strikes one; `Err` of the inner result says why there was no fault.
     async fn run_pass(
         &mut self,
         stage: &mut Stage<'_>,
-    ) -> anyhow::Result<Result<ServerFigures, Message>> {
+        worker: u32,
+    ) -> anyhow::Result<Result<ServerFigures, NotRun>> {
         let undisturbed = stage.fault == Fault::Undisturbed;
         let before = stage.redis.commands().await?;
         let since = Instant::now();
         stage.begin().await?;
-        // The same for every fault, and again with the same seed.
-        let mut random = StdRng::seed_from_u64(self.seed);
-        let worker = random.random_range(0..self.plan.args.workers);
-        if let Err(why_not) = faults::place(stage, worker, &self.clock).await? {
-            return Ok(Err(why_not));
+        if let Err(not_run) = faults::place(stage, worker).await? {
+            return Ok(Err(not_run));
         }
 
         if !undisturbed {
@@ -308,10 +321,14 @@ impl Judge<'_> {
 
     /// Lets the clients work on until there are enough turns to compare.
     async fn work_on(&self, stage: &mut Stage<'_>, since: Instant) -> anyhow::Result<()> {
-        let args = &self.plan.args;
-        let enough = (args.min_turns * args.workers * args.clients) as usize;
-        let longest = self.plan.work() * MAX_PROLONGATION;
-        while stage.recording.turns.len() < enough && since.elapsed() < longest {
+        let enough = self.plan.args.turns as usize;
+        // Few turns say little of a lock that grants it to two clients once in a while.
+        let has_enough = |stage: &Stage<'_>| {
+            let granted =
+                stage.recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Granted);
+            granted.count() >= enough
+        };
+        while !has_enough(stage) && since.elapsed() < MAX_UNDISTURBED {
             stage.work_for(POLL_INTERVAL).await?;
         }
         Ok(())
@@ -343,6 +360,12 @@ impl Judge<'_> {
             self.usual_keys = all.map(|name| name.replace(&unique, "0")).collect();
             return Ok((count, BTreeSet::new()));
         }
+    }
+
+    /// Returns whether a fault of the network strikes also a lock without an open connection, which
+    /// opens one for each command.
+    fn reconnects(&self, fault: Fault) -> bool {
+        fault != Fault::SessionCut && self.uses_redis
     }
 
     async fn report(
@@ -380,7 +403,8 @@ impl Judge<'_> {
             errors: count(TurnOutcome::Error),
             cancelled: count(TurnOutcome::Cancelled),
             leftover_keys: figures.leftover_keys,
-            acquired: holds.len() as u64,
+            untouched: recording.struck_connections == Some(0) && !self.reconnects(fault),
+            turns: holds.len() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
             idle_commands: if fault == Fault::Undisturbed { self.idle_commands_per_s } else { 0.0 },
             stderr: recording.last_words.clone(),
@@ -413,22 +437,9 @@ impl Judge<'_> {
 }
 
 /// Returns whether libfaketime, not the jump, keeps the adapter from its work.
-fn is_crippled(clock_jump: &FaultReport, undisturbed_grants: u64) -> bool {
+fn is_crippled(clock_jump: &FaultReport, undisturbed_turns: u64) -> bool {
     let with_fence = clock_jump.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
-    clock_jump.lost_updates + with_fence == 0 && clock_jump.acquired < undisturbed_grants / 10
-}
-
-/// Sets the clock in this file right, and returns the environment of a process that has it. Its
-/// monotonic clock jumps, too: libfaketime 0.9.10 can't spare that one without breaking the sleeps
-/// of Python 3.11.
-fn clock_environment(clock: &Path, library: &Path) -> anyhow::Result<Vec<(String, String)>> {
-    std::fs::write(clock, "+0s")?;
-    let settings = [
-        ("LD_PRELOAD", library.display().to_string()),
-        ("FAKETIME_TIMESTAMP_FILE", clock.display().to_string()),
-        ("FAKETIME_NO_CACHE", "1".to_owned()),
-    ];
-    Ok(settings.map(|(name, value)| (name.to_owned(), value)).into())
+    clock_jump.lost_updates + with_fence == 0 && clock_jump.turns < undisturbed_turns / 10
 }
 
 #[cfg(test)]
@@ -437,11 +448,8 @@ mod tests {
 
     #[test]
     fn lock_that_loses_is_not_crippled() {
-        let report = |acquired, lost_updates| FaultReport {
-            acquired,
-            lost_updates,
-            ..FaultReport::default()
-        };
+        let report =
+            |turns, lost_updates| FaultReport { turns, lost_updates, ..FaultReport::default() };
         assert!(is_crippled(&report(9, 0), 100));
         assert!(!is_crippled(&report(10, 0), 100) && !is_crippled(&report(9, 1), 100));
     }

@@ -10,15 +10,17 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use super::clocks::Clocks;
 use super::events::{Mark, Recording};
 use super::fault::Fault;
+use super::links::WorkerLinks;
 use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::report::{Actor, Adapter, ClientId, Server};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
-use holdfast_services::{Proxy, TempPostgres};
+use holdfast_services::TempPostgres;
 
 /// Time for a worker to start, besides that of its adapter.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,13 +33,12 @@ pub(super) struct Stage<'a> {
     pub(super) fault: Fault,
     pub(super) pass: i64,
     seed: u64,
-    /// Environment of the adapters, besides the user's.
-    env: Vec<(String, String)>,
+    /// The clocks of the adapters, if a fault moves one.
+    pub(super) clocks: Option<Clocks>,
     postgres: &'a TempPostgres,
-    /// Postgres listens on its socket only; not every client library can connect to that.
-    postgres_proxy: Proxy,
     pub(super) redis: RedisServers,
-    pub(super) redis_links: Vec<Proxy>,
+    /// Those of each worker.
+    pub(super) links: Vec<WorkerLinks>,
     workers: Vec<WorkerProcess>,
     sender: mpsc::UnboundedSender<WorkerMessage>,
     messages: mpsc::UnboundedReceiver<WorkerMessage>,
@@ -54,13 +55,13 @@ impl<'a> Stage<'a> {
         plan: &'a JudgePlan,
         fault: Fault,
         (pass, seed): (i64, u64),
-        env: Vec<(String, String)>,
+        clocks: Option<Clocks>,
         postgres: &'a TempPostgres,
     ) -> anyhow::Result<Self> {
         let redis = RedisServers::start(fault == Fault::RedisFailover).await?;
-        let mut redis_links = Vec::new();
+        let mut links = Vec::new();
         for _ in 0..plan.args.workers {
-            redis_links.push(Proxy::start(&redis.primary.socket()).await?);
+            links.push(WorkerLinks::start(&redis.primary, postgres, &plan.backends).await?);
         }
 
         let (sender, messages) = mpsc::unbounded_channel();
@@ -69,11 +70,10 @@ impl<'a> Stage<'a> {
             fault,
             pass,
             seed,
-            env,
+            clocks,
             postgres,
-            postgres_proxy: Proxy::start(&postgres.socket()).await?,
             redis,
-            redis_links,
+            links,
             workers: Vec::new(),
             sender,
             messages,
@@ -93,22 +93,22 @@ impl<'a> Stage<'a> {
 
     async fn start_worker(&mut self, worker: u32) -> anyhow::Result<WorkerProcess> {
         let plan = self.plan;
-        let mut args = plan.args.clone();
-        args.env.extend(self.env.clone());
-        args.wait_ms = self.wait_ms();
-
+        let links = &self.links[worker as usize];
         // A proxy would add to the waits.
-        let redis = match self.fault {
-            Fault::Undisturbed => self.redis.primary.port,
-            _ => self.redis_links[worker as usize].port,
-        };
+        let is_behind = self.fault != Fault::Undisturbed;
+        let mut args = plan.args.clone();
+        args.env.extend(links.variables(is_behind));
+        args.env.extend(self.clocks.iter().flat_map(|clocks| clocks.environment(worker)));
+        args.wait_ms = self.wait_ms();
+        let redis = if is_behind { links.redis.port } else { self.redis.primary.port };
+
         let setup = WorkerSetup {
             worker,
             args,
             redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.primary.password),
             database_url: format!(
                 "postgres://holdfast:{}@127.0.0.1:{}/holdfast?sslmode=disable",
-                self.postgres.password, self.postgres_proxy.port
+                self.postgres.password, links.postgres.port
             ),
             ledger_url: self.postgres.url(),
             key: format!("item:{}", plan.unique_part(self.pass)),
@@ -226,6 +226,18 @@ impl<'a> Stage<'a> {
     fn mark(&mut self, id: ClientId, kind: EventKind) {
         let actor = Actor { server: None, id };
         self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
+    }
+
+    /// Notes how many connections of a worker a fault of the network strikes.
+    pub(super) fn note_reach(&mut self, worker: u32) {
+        self.recording.struck_connections = Some(self.links[worker as usize].connections());
+    }
+
+    /// Closes the connections of the holder's adapter.
+    pub(super) async fn cut_sessions(&mut self, holder: ClientId) {
+        self.note_reach(holder.worker);
+        self.links[holder.worker as usize].close_connections().await;
+        self.mark(holder, EventKind::Closed);
     }
 
     /// Records what happened to a server while this client held the lock.

@@ -5,12 +5,14 @@ use holdfast_base::output::grouped;
 
 use super::columns::{Column, Figure};
 use super::report::{FaultReport, Judgement};
-use super::verdict::{Cell, Row, without_capital};
+use super::verdict::{Cell, Outcome, Row, without_capital};
 
 /// Columns after the fault's name: heading, width, and unit of the figures.
-const COLUMNS: [(Column, &str, usize, &str); 12] = [
+const COLUMNS: [(Column, &str, usize, &str); 14] = [
     (Column::Lost, "lost", 9, ""),
+    (Column::Turns, "turns", 8, ""),
     (Column::Fenced, "fenced", 9, ""),
+    (Column::Refused, "refused", 9, ""),
     (Column::Overlaps, "overlaps", 9, ""),
     (Column::Release, "bad releases", 13, ""),
     (Column::Fence, "fences back", 12, ""),
@@ -23,7 +25,7 @@ const COLUMNS: [(Column, &str, usize, &str); 12] = [
     (Column::Jain, "Jain", 6, ""),
 ];
 /// Columns that a history has: those of safety.
-const HISTORY_COLUMNS: usize = 5;
+const HISTORY_COLUMNS: usize = 7;
 
 /// Formats the judgement: a line per fault, a sentence per violation, and the verdict.
 pub fn format_judgement(judgement: &Judgement) -> String {
@@ -42,8 +44,12 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         text +=
             "\n`3 of 7`: three of seven runs lost an update. The line shows the first of them.\n";
     }
-    let (_, others) = judgement.reach();
-    if others > 0 {
+    let bound = judgement.bound(Language::English);
+    let reached = judgement.reached(Language::English);
+    for said in bound.into_iter().chain(reached) {
+        text += &format!("\n{said}.\n");
+    }
+    if judgement.reach().1 > 0 {
         text += "\n`○`: the fault strikes the judge's Redis, where this lock sends no commands.\n";
     }
     for fault in &judgement.faults {
@@ -64,12 +70,16 @@ pub fn format_history(judgement: &Judgement) -> String {
 fn table(judgement: &Judgement, columns: usize) -> String {
     let names = judgement.faults.iter().map(|fault| fault.name.len());
     let width = names.chain(["fault".len()]).max().unwrap_or(0);
-    let columns = &COLUMNS[..columns];
+    let has_fence = judgement.has_fence();
+    let columns: Vec<_> = COLUMNS[..columns]
+        .iter()
+        .filter(|(column, ..)| has_fence || !column.is_of_fences())
+        .collect();
     let headings = columns.iter().map(|(_, heading, width, _)| format!("{heading:>width$}"));
 
     let mut text = format!("{:width$}{}\n", "fault", headings.collect::<String>());
     for fault in &judgement.faults {
-        let cells = line(judgement, fault, columns);
+        let cells = line(judgement, fault, &columns);
         text += &format!("{:width$}{cells}\n", fault.name);
     }
     text
@@ -78,7 +88,7 @@ fn table(judgement: &Judgement, columns: usize) -> String {
 fn line(
     judgement: &Judgement,
     fault: &FaultReport,
-    columns: &[(Column, &str, usize, &str)],
+    columns: &[&(Column, &str, usize, &str)],
 ) -> String {
     if let Some(why_not) = fault.why_not.as_ref().filter(|_| !fault.ran) {
         let first = why_not.lines().next().unwrap_or_default();
@@ -106,10 +116,12 @@ fn verdict(judgement: &Judgement) -> String {
 
     let mut text = String::new();
     for statement in judgement.statements(Language::English) {
-        text += &match statement.is_loss {
-            true => format!("NOT safe: {}", without_capital(&statement.text)),
-            false => format!("Safe: {}", without_capital(&statement.text)),
+        let outcome = match statement.outcome {
+            Outcome::Loss => "NOT safe",
+            Outcome::Safe => "Safe",
+            Outcome::NotJudged => "NOT judged",
         };
+        text += &format!("{outcome}: {}", without_capital(&statement.text));
         text += ".\n";
     }
     if !lost.is_empty() {

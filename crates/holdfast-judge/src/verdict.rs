@@ -6,10 +6,14 @@ use holdfast_base::messages::{Language, Message};
 
 use super::fault::Fault;
 use super::report::{FaultReport, Judgement, Repeats};
+use holdfast_base::output::grouped;
 
 /// A lock sends Redis fewer commands per grant than this if it does not use it: a client library
 /// may ping.
 const MIN_COMMANDS: f64 = 0.05;
+/// With 95 % confidence, what did not happen in n turns happens in fewer than this in n: the rule of
+/// three, of `(1 - 3 / n)^n`.
+const RULE_OF_THREE: f64 = 3.0;
 
 /// The two rows of a table of updates: those of a lock, and those of one with fences whose writes
 /// demand the fence.
@@ -25,12 +29,16 @@ pub enum Cell {
     NotRun,
     /// None was lost, and the fault does not strike the servers that the lock uses.
     Elsewhere,
-    /// So many updates were lost; 0 is safe.
-    Updates(u64),
-    /// So many runs of a fault that ran several times lost updates.
+    /// So many updates were lost in so many turns; 0 is safe.
+    Updates {
+        lost: u64,
+        turns: u64,
+    },
+    /// So many runs of a fault that ran several times lost updates; the turns are those of all.
     Runs {
         lost: u32,
         runs: u32,
+        turns: u64,
     },
 }
 
@@ -38,9 +46,32 @@ impl Cell {
     pub fn is_loss(self) -> bool {
         match self {
             Self::NotRun | Self::Elsewhere => false,
-            Self::Updates(lost) => lost > 0,
+            Self::Updates { lost, .. } => lost > 0,
             Self::Runs { lost, .. } => lost > 0,
         }
+    }
+}
+
+/// What a sentence of a verdict says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Safe,
+    Loss,
+    /// The lock kept a fault from running: it is not known what it does under it.
+    NotJudged,
+}
+
+impl Outcome {
+    fn of(is_loss: bool) -> Self {
+        if is_loss { Self::Loss } else { Self::Safe }
+    }
+
+    pub fn is_loss(self) -> bool {
+        self == Self::Loss
+    }
+
+    pub fn is_safe(self) -> bool {
+        self == Self::Safe
     }
 }
 
@@ -48,7 +79,7 @@ impl Cell {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     pub text: String,
-    pub is_loss: bool,
+    pub outcome: Outcome,
 }
 
 impl FaultReport {
@@ -80,18 +111,25 @@ impl FaultReport {
         };
         match (lost.filter(|_| self.ran), self.repeats) {
             (None, _) => Cell::NotRun,
-            (Some(lost), None) => Cell::Updates(lost),
+            (Some(lost), None) => Cell::Updates { lost, turns: self.turns },
             // The report is that of one of the runs: the other row may have lost in another one.
-            (Some(_), Some(Repeats { runs, lost, lost_with_fence, .. })) => match row {
-                Row::WithoutFence => Cell::Runs { lost, runs },
-                Row::WithFence => Cell::Runs { lost: lost_with_fence, runs },
-            },
+            (Some(_), Some(Repeats { runs, lost_in, lost_in_with_fence, .. })) => {
+                let lost = match row {
+                    Row::WithoutFence => lost_in,
+                    Row::WithFence => lost_in_with_fence,
+                };
+                Cell::Runs { lost, runs, turns: self.turns }
+            }
         }
     }
 
     /// Returns whether a lock that does this work without a fault is not struck by a fault.
     pub(crate) fn is_out_of_reach(&self, fault: Fault) -> bool {
-        fault.strikes_redis() && self.redis_commands < MIN_COMMANDS
+        fault.strikes_redis() && !self.uses_redis()
+    }
+
+    pub(crate) fn uses_redis(&self) -> bool {
+        self.redis_commands >= MIN_COMMANDS
     }
 }
 
@@ -105,16 +143,17 @@ impl Judgement {
         self.faults.iter().filter(|it| it.ran && it.fault() != Some(Fault::Undisturbed))
     }
 
-    /// Returns whether the fault strikes servers that the lock does not use: one of Redis, while
-    /// the lock sent no command there.
+    /// Returns whether the fault strikes what the lock does not use: Redis, while the lock sent no
+    /// command there, or connections, while it had none.
     pub fn is_elsewhere(&self, report: &FaultReport) -> bool {
         let undisturbed = self.faults.first();
         let fault = report.fault();
-        undisturbed.zip(fault).is_some_and(|(none, fault)| none.is_out_of_reach(fault))
+        report.untouched
+            || undisturbed.zip(fault).is_some_and(|(none, fault)| none.is_out_of_reach(fault))
     }
 
     pub fn uses_redis(&self) -> bool {
-        self.faults.first().is_none_or(|none| none.redis_commands >= MIN_COMMANDS)
+        self.faults.first().is_none_or(FaultReport::uses_redis)
     }
 
     pub fn cell(&self, report: &FaultReport, row: Row) -> Cell {
@@ -132,13 +171,51 @@ impl Judgement {
         self.faults.iter().any(|report| report.with_fence.is_some())
     }
 
-    /// Returns how many of the faults that ran touch the lock, and how many do not apply: they say
-    /// nothing about a lock that does not use their servers.
+    /// Returns the faults that did not run because of the lock.
+    pub fn prevented(&self) -> impl Iterator<Item = &FaultReport> {
+        self.faults.iter().filter(|report| report.prevented)
+    }
+
+    /// Returns the faults that ran and touch the lock: the others say nothing about a lock that does
+    /// not use their servers.
+    pub fn touching(&self) -> impl Iterator<Item = &FaultReport> {
+        self.injected().filter(|report| report.loses_updates() || !self.is_elsewhere(report))
+    }
+
+    /// Returns how many of the faults that ran touch the lock, and how many do not apply.
     pub fn reach(&self) -> (usize, usize) {
-        let ran = self.injected().count();
-        let applies = |report: &&FaultReport| report.loses_updates() || !self.is_elsewhere(report);
-        let touching = self.injected().filter(applies).count();
-        (touching, ran - touching)
+        let touching = self.touching().count();
+        (touching, self.injected().count() - touching)
+    }
+
+    /// Returns the sentence that says which of the faults touch the lock; `None` if none ran.
+    pub fn reached(&self, language: Language) -> Option<String> {
+        let (touching, others) = self.reach();
+        let names: Vec<String> = self.touching().map(|report| report.title(language)).collect();
+        let ran = touching + others;
+        (ran > 0).then(|| {
+            message!("judge-reach", touching, ran, faults = language.list(&names)).text(language)
+        })
+    }
+
+    /// Returns the sentence that says how sure it is that no update is lost without a fault; `None`
+    /// if one was.
+    pub fn bound(&self, language: Language) -> Option<String> {
+        let none = self.report(Fault::Undisturbed.name()).filter(|report| report.ran)?;
+        if none.loses_updates() || none.turns == 0 {
+            return None;
+        }
+        let percent = 100.0 * RULE_OF_THREE / none.turns as f64;
+        // One figure that says something.
+        let digits = if percent < 1.0 { 2 } else { 0 };
+        let share = format!("{percent:.digits$}");
+        Some(message!("judge-bound", turns = grouped(none.turns), share).text(language))
+    }
+
+    /// Returns the number of turns without a fault, and under those that touch the lock.
+    fn turns(&self) -> u64 {
+        let none = self.report(Fault::Undisturbed.name());
+        none.into_iter().chain(self.touching()).map(|report| report.turns).sum()
     }
 
     /// Returns the verdict: `Loses updates under 3 of 11 faults`, of those that touch the lock. It
@@ -149,8 +226,10 @@ impl Judgement {
         let under = self.injected().filter(|report| report.loses_updates()).count();
         let undisturbed = self.report(Fault::Undisturbed.name()).filter(|report| report.ran);
 
-        let counted = message!("judge-verdict-nothing", faults, under, others);
+        let turns = grouped(self.turns());
+        let counted = message!("judge-verdict-nothing", faults, under, others, turns);
         match undisturbed {
+            _ if !self.has_loss() && self.prevented().next().is_some() => self.not_judged(),
             Some(report) if report.loses_updates() => {
                 counted.with_id("judge-verdict-lost-undisturbed")
             }
@@ -164,26 +243,50 @@ impl Judgement {
         }
     }
 
-    /// Returns the verdict as it is shown: of a lock with fences both halves, what it does with a
-    /// store that checks them, and without.
+    /// Returns the sentence that says which faults did not run because of the lock.
+    fn not_judged(&self) -> Message {
+        let prevented = self.prevented().count();
+        message!("judge-verdict-prevented", prevented, faults = self.faults.len().saturating_sub(1))
+    }
+
+    /// Returns the verdict as it is shown: first that it is none, if the lock kept a fault from
+    /// running; of a lock with fences both halves, what it does with a store that checks them, and
+    /// without.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
-        let is_loss = self.has_loss();
+        let is_prevented = self.prevented().next().is_some();
+        let not_judged = is_prevented.then(|| Statement {
+            text: self.not_judged().text(language),
+            outcome: Outcome::NotJudged,
+        });
+        if is_prevented && !self.has_loss() {
+            return not_judged.into_iter().collect();
+        }
+
+        let found = self.found(language);
+        not_judged.into_iter().chain(found).collect()
+    }
+
+    fn found(&self, language: Language) -> Vec<Statement> {
+        let outcome = Outcome::of(self.has_loss());
         let verdict = self.verdict().text(language);
         if !self.has_fence() {
-            return vec![Statement { text: verdict, is_loss }];
+            return vec![Statement { text: verdict, outcome }];
         }
 
         let verdict = without_capital(&verdict);
         let without_fence = message!("judge-half-no-fence", verdict).text(language);
         let lost = self.faults.iter().filter(|report| report.loses_with_fence());
         let faults: Vec<String> = lost.map(|report| report.title(language)).collect();
-        let with_fence = match faults.as_slice() {
-            [] => Message::new("judge-half-fence-safe"),
-            faults => message!("judge-half-fence-lost", faults = language.list(faults)),
+        let back = self.faults.iter().filter(|report| report.fence_regressions > 0);
+        let back: Vec<String> = back.map(|report| report.title(language)).collect();
+        let with_fence = match (faults.as_slice(), back.as_slice()) {
+            ([], []) => Message::new("judge-half-fence-safe"),
+            ([], back) => message!("judge-half-fence-back", faults = language.list(back)),
+            (faults, _) => message!("judge-half-fence-lost", faults = language.list(faults)),
         };
         vec![
-            Statement { text: with_fence.text(language), is_loss: !faults.is_empty() },
-            Statement { text: without_fence, is_loss },
+            Statement { text: with_fence.text(language), outcome: Outcome::of(!faults.is_empty()) },
+            Statement { text: without_fence, outcome },
         ]
     }
 }

@@ -120,7 +120,20 @@ impl TempPostgres {
     }
 
     pub fn url(&self) -> String {
-        format!("{}&password={}", postgres::url(&self.sockets, "holdfast"), self.password)
+        self.url_of("holdfast")
+    }
+
+    /// Returns the URL of another database.
+    pub fn url_of(&self, database: &str) -> String {
+        format!("{}&password={}", postgres::url(&self.sockets, database), self.password)
+    }
+
+    /// Creates another database; `name` is an identifier.
+    pub async fn create_database(&self, name: &str) -> anyhow::Result<()> {
+        let mut connection = PgConnection::connect(&self.url()).await?;
+        let create = AssertSqlSafe(format!("create database {name}"));
+        sqlx::raw_sql(create).execute(&mut connection).await?;
+        Ok(connection.close().await?)
     }
 
     pub fn pid(&self) -> Option<u32> {

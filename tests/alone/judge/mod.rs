@@ -185,11 +185,13 @@ fn fences_reject_a_paused_holder_and_must_grow() {
     assert!(number(pause, "lost_updates") > 0.0, "{pause:#}");
     assert_eq!(pause["with_fence"]["lost_updates"], 0, "{pause:#}");
     assert!(number(&pause["with_fence"], "refused") > 0.0, "{pause:#}");
-    let repeats = json!({ "runs": 2, "lost": 2, "lost_with_fence": 0, "seed": 7 });
-    assert_eq!(pause["repeats"], repeats, "{pause:#}");
+    let repeats = [("runs", 2), ("lost_in", 2), ("lost_in_with_fence", 0), ("run_seed", 7)];
+    for (name, expected) in repeats {
+        assert_eq!(pause[name], expected, "{name}: {pause:#}");
+    }
     assert_eq!(pause["fence_regressions"], 0, "{pause:#}");
     let flush = fault(&judgement, "redis-flush");
-    assert_eq!(flush["repeats"], Value::Null, "it is none of those that are repeated");
+    assert_eq!(flush["runs"], Value::Null, "it is none of those that are repeated");
     assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
     assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
     // Its drawing says when Redis lost its keys.
@@ -268,7 +270,7 @@ fn kernel_lock_is_safe_under_every_fault() {
         for figure in ["lost_updates", "overlaps", "release_ok_when_lost", "misreported_busy"] {
             assert_eq!(fault[figure], 0, "{fault:#}");
         }
-        assert!(number(fault, "acquired") > 10.0, "{fault:#}");
+        assert!(number(fault, "turns") > 10.0, "{fault:#}");
         assert_eq!(fault["with_fence"], Value::Null, "{fault:#}");
     }
 }
@@ -294,7 +296,7 @@ fn table_names_faults_and_verdict() {
     let none = fault(&judgement, "none");
     let (idle, of_grants) = (number(none, "idle_commands"), number(none, "redis_commands"));
     // Half a second of work at least.
-    let background = idle / 2.0 / number(none, "acquired");
+    let background = idle / 2.0 / number(none, "turns");
     assert!(idle > 0.0 && of_grants < background / 2.0, "{none:#}");
 }
 

@@ -75,6 +75,7 @@ pub(super) struct Finding {
 /// Returns the settings of a check; `command` runs the adapter.
 pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) -> JudgeArgs {
     let faults = FAULTS.iter().filter(|(first, _)| *first <= level);
+    let (workers, clients) = (2, if level >= MANY_CLIENTS { 16 } else { 8 });
     JudgeArgs {
         faults: faults
             .flat_map(|(_, faults)| *faults)
@@ -84,8 +85,8 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         seconds: 2.0,
         seed,
         repeat: 1,
-        workers: 2,
-        clients: if level >= MANY_CLIENTS { 16 } else { 8 },
+        workers,
+        clients,
         work_ms: 2,
         think_ms: 1,
         wait_ms: 5_000,
@@ -94,9 +95,14 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         outage_ms: if level >= EVERYTHING { TTL_MS } else { 0 },
         // Later, the lease is renewed, and nobody else gets the lock.
         second_holder: level == 3,
+        is_store_checked: true,
         // With fewer, a turn more or less would make an even share look uneven.
-        min_turns: if level >= MANY_CLIENTS { 8 } else { 0 },
+        turns: if level >= MANY_CLIENTS { 8 * workers * clients } else { 0 },
         env: vec![("HOLDFAST_COURSE_LEVEL".to_owned(), level.to_string())],
+        backend_proxy: Vec::new(),
+        fail_on: Vec::new(),
+        may_lose: Vec::new(),
+        baseline: None,
         json: None,
         html: None,
         history: None,
@@ -171,7 +177,7 @@ impl Rules {
     /// As [`Self::count`], but with many clients one of a hundred grants may be one: these rules
     /// take the order of the answers for that of the lock, and under load some answers are late.
     fn count_but_few(&mut self, fault: &FaultReport, rule: &str, found: u64, kind: ViolationKind) {
-        let few = if self.level < MANY_CLIENTS { 0 } else { fault.acquired / 100 };
+        let few = if self.level < MANY_CLIENTS { 0 } else { fault.turns / 100 };
         self.add(fault, Message::new(rule), found <= few, grouped(found), Some(kind));
     }
 
@@ -228,6 +234,12 @@ impl Rules {
         let commands = fault.redis_commands;
         let rule = Message::new("course-rule-redis");
         self.add(fault, rule, commands >= MIN_COMMANDS, format!("{commands:.1}"), None);
+        let rule = Message::new("course-rule-store");
+        let elsewhere = Message::new(match fault.excludes_elsewhere {
+            true => "course-store-one",
+            false => "course-store-both",
+        });
+        self.add(fault, rule, !fault.excludes_elsewhere, elsewhere, None);
         self.lost_in_time(fault);
         let held = fault.held_share;
         let rule = Message::new("course-rule-held");
@@ -243,17 +255,19 @@ impl Rules {
         self.fences_grow(fault);
 
         if self.level < MANY_CLIENTS {
-            let of_waits = (commands - MAX_COMMANDS_IN_QUEUE).max(0.0) * fault.acquired as f64;
+            let of_waits = (commands - MAX_COMMANDS_IN_QUEUE).max(0.0) * fault.turns as f64;
             let per_s = of_waits / fault.waited_s.max(f64::MIN_POSITIVE);
             let rule = Message::new("course-rule-burn");
             self.add(fault, rule, per_s <= MAX_COMMANDS_OF_WAIT, format!("{per_s:.0}"), None);
         } else {
-            let commands = commands + fault.idle_commands * TURN_S;
-            let is_cheap = commands <= MAX_COMMANDS_IN_QUEUE;
+            // As they are shown: 0.90 is 0.9.
+            let shown = |figure: f64| (100.0 * figure).round() / 100.0;
+            let [jain, wait] = [fault.jain, fault.wait_ratio].map(shown);
+            let commands = shown(commands + fault.idle_commands * TURN_S);
             let figures = [
-                ("course-rule-jain", fault.jain >= 0.9, fault.jain),
-                ("course-rule-wait", fault.wait_ratio <= 3.0, fault.wait_ratio),
-                ("course-rule-commands", is_cheap, commands),
+                ("course-rule-jain", jain >= 0.9, jain),
+                ("course-rule-wait", wait <= 3.0, wait),
+                ("course-rule-commands", commands <= MAX_COMMANDS_IN_QUEUE, commands),
             ];
             for (rule, holds, measured) in figures {
                 self.add(fault, Message::new(rule), holds, format!("{measured:.2}"), None);
@@ -341,7 +355,7 @@ mod tests {
             held_share: 0.7,
             jain: 1.0,
             redis_commands: 5.0,
-            acquired: 288,
+            turns: 288,
             waited_s: 30.3,
             ..FaultReport::default()
         }
@@ -373,7 +387,7 @@ mod tests {
         assert_eq!(broken(1, Fault::Undisturbed, burns), rule("course-rule-burn", 1));
         // With a pause, on a machine on which a grant takes half a second.
         let is_slow = |fault: &mut FaultReport| {
-            (fault.redis_commands, fault.acquired, fault.waited_s) = (272.0, 18, 44.7);
+            (fault.redis_commands, fault.turns, fault.waited_s) = (272.0, 18, 44.7);
         };
         assert!(broken(1, Fault::Undisturbed, is_slow).is_empty());
         assert_eq!(broken(7, Fault::Undisturbed, burns), rule("course-rule-commands", 7));

@@ -209,6 +209,7 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
     }
     let why = match finding.rule.id() {
         "course-rule-redis" => Some("course-no-redis"),
+        "course-rule-store" => Some("course-no-store"),
         "course-rule-held" => Some("course-sleeps"),
         "course-rule-burn" => Some("course-burns"),
         "course-rule-commands" => Some("course-commands"),

@@ -43,13 +43,18 @@ impl Evidence<'_> {
         until_us: u64,
         of: &[ClientId],
     ) {
+        let text = found.english();
+        let is_known = self.report.violations.iter().any(|it| it.kind == kind && it.text == text);
+        if is_known {
+            return;
+        }
         let mut events = events_between(self.recording, from_us, until_us, of);
         // The write without the fence took effect; the other row's is not in question here.
         events
             .retain(|event| kind != ViolationKind::LostUpdate || event.kind != EventKind::Refused);
         self.report.violations.push(Violation {
             kind,
-            text: found.english(),
+            text,
             message: Some(found),
             events,
             story: Vec::new(),
@@ -88,6 +93,16 @@ impl Evidence<'_> {
     /// Formats a time as milliseconds since the start of the work.
     fn at(&self, us: u64) -> String {
         grouped(us.saturating_sub(self.recording.began_us) / 1_000)
+    }
+
+    /// Formats when a write was sent, and when it was answered: Postgres made it in between. A client
+    /// that was killed has no answer.
+    fn time_of(&self, entry: &LedgerEntry) -> String {
+        let turn = self.holds.iter().find(|turn| {
+            (turn.id, turn.answered_us) == (entry.id, entry.granted_us) && turn.release_us > 0
+        });
+        let sent = self.at(entry.sent_us);
+        turn.map_or_else(|| sent.clone(), |turn| format!("{sent}–{}", self.at(turn.release_us)))
     }
 
     pub(super) async fn lost_updates(&mut self, ledger: &mut Ledger) -> anyhow::Result<()> {
@@ -147,8 +162,10 @@ impl Evidence<'_> {
             second = late.id,
             read = units(late.before),
             wrote = units(late.before - 1),
-            first_at = self.at(early.sent_us),
-            second_at = self.at(late.sent_us),
+            first_change = units(early.version),
+            second_change = units(late.version),
+            first_at = self.time_of(early),
+            second_at = self.time_of(late),
             over = units(late.stock_before),
         );
         if early.id == late.id { both.with_id("judge-found-read-twice") } else { both }

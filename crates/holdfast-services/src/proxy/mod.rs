@@ -1,4 +1,4 @@
-//! A TCP proxy on 127.0.0.1 to a unix socket, whose link can be slow, silent, cut or moved: for the
+//! A TCP proxy on 127.0.0.1 to a server, whose link can be slow, silent, cut or moved: for the
 //! faults of the judge and of tests. On a link to Postgres, a response can be lost and a statement
 //! delayed.
 
@@ -36,9 +36,36 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
+/// Where a server listens.
+#[derive(Debug, Clone)]
+enum Target {
+    Socket(PathBuf),
+    /// A host and its port.
+    Address(String),
+}
+
+type ServerHalves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+
+impl Target {
+    async fn connect(&self) -> std::io::Result<ServerHalves> {
+        Ok(match self {
+            Self::Socket(path) => {
+                let (from, to) = UnixStream::connect(path).await?.into_split();
+                (Box::new(from), Box::new(to))
+            }
+            Self::Address(address) => {
+                let server = TcpStream::connect(address).await?;
+                server.set_nodelay(true)?;
+                let (from, to) = server.into_split();
+                (Box::new(from), Box::new(to))
+            }
+        })
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Link {
-    target: PathBuf,
+    target: Target,
     delay: Duration,
     traffic: Traffic,
     /// Connections of an earlier epoch are closed.
@@ -53,6 +80,8 @@ pub enum Traffic {
     Forwarded,
     /// Forwarded later, as by a network that drops packets. No connection is closed.
     Withheld,
+    /// What the server sends is withheld; what the clients send arrives.
+    AnswersWithheld,
     /// Withheld on the connections that are older, as by a firewall that forgets them.
     WithheldOnOlder(Instant),
     /// All connections are closed, new ones at once, as at the port of a dead server.
@@ -60,13 +89,21 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    fn is_forwarded(self, opened: Instant) -> bool {
+    fn is_forwarded(self, sender: Sender, opened: Instant) -> bool {
         match self {
             Self::Forwarded => true,
+            Self::AnswersWithheld => sender == Sender::Client,
             Self::WithheldOnOlder(since) => opened >= since,
             Self::Withheld | Self::Refused => false,
         }
     }
+}
+
+/// Who sends in one direction of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Client,
+    Server,
 }
 
 /// The connections of an epoch, which end together.
@@ -85,11 +122,21 @@ impl OpenConnections {
 }
 
 impl Proxy {
+    /// Starts a proxy to a unix socket.
     pub async fn start(target: &Path) -> std::io::Result<Self> {
+        Self::start_to(Target::Socket(target.to_owned())).await
+    }
+
+    /// Starts a proxy to a host and its port.
+    pub async fn start_to_address(address: &str) -> std::io::Result<Self> {
+        Self::start_to(Target::Address(address.to_owned())).await
+    }
+
+    async fn start_to(target: Target) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (link, links) = watch::channel(Link {
-            target: target.to_owned(),
+            target,
             delay: Duration::ZERO,
             traffic: Traffic::Forwarded,
             epoch: 0,
@@ -140,7 +187,7 @@ impl Proxy {
     /// Closes all connections and forwards new ones to another socket.
     pub fn repoint(&self, target: &Path) {
         self.end_epoch(|link| {
-            link.target = target.to_owned();
+            link.target = Target::Socket(target.to_owned());
             link.traffic = Traffic::Forwarded;
         });
     }
@@ -155,6 +202,17 @@ impl Proxy {
     /// Closes the clients' connections, and lets new ones in. The server does not learn of it.
     pub async fn cut_clients(&self) {
         let mut open = self.end_epoch(|link| link.keeps_server = true);
+        open.recv().await;
+    }
+
+    /// Returns the number of open connections.
+    pub fn connections(&self) -> usize {
+        self.open.lock().token.strong_count() - 1
+    }
+
+    /// Closes the open connections on both sides, and lets new ones in.
+    pub async fn close_connections(&self) {
+        let mut open = self.end_epoch(|_| {});
         open.recv().await;
     }
 
@@ -212,21 +270,20 @@ async fn carry(
     tokio::pin!(ended);
 
     let connecting = async {
-        let target = link.wait_forwarded().await?;
-        UnixStream::connect(target).await.ok()
+        let target = link.wait_forwarded(Sender::Client).await?;
+        target.connect().await.ok()
     };
     let server = tokio::select! {
         server = connecting => server,
         () = &mut ended => None,
     };
-    let Some(server) = server else { return };
+    let Some((mut from_server, mut to_server)) = server else { return };
 
     let (from_client, to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
     let connection = Connection::new(statements);
     tokio::select! {
-        () = link.forward(from_client, &mut to_server, Requests(&connection)) => {}
-        () = link.forward(&mut from_server, to_client, Responses(&connection)) => {}
+        () = link.forward(Sender::Client, from_client, &mut to_server, Requests(&connection)) => {}
+        () = link.forward(Sender::Server, &mut from_server, to_client, Responses(&connection)) => {}
         () = &mut ended => {}
     }
 
@@ -251,16 +308,19 @@ impl OpenLink {
         let _ = links.wait_for(|link| link.epoch != self.epoch).await;
     }
 
-    /// Waits until the link forwards, and returns its target; `None` if the proxy was dropped.
-    async fn wait_forwarded(&self) -> Option<PathBuf> {
+    /// Waits until the link forwards what one side sends, and returns its target; `None` if the
+    /// proxy was dropped.
+    async fn wait_forwarded(&self, sender: Sender) -> Option<Target> {
         let mut links = self.links.clone();
-        let link = links.wait_for(|link| link.traffic.is_forwarded(self.opened)).await.ok()?;
+        let is_forwarded = |link: &Link| link.traffic.is_forwarded(sender, self.opened);
+        let link = links.wait_for(is_forwarded).await.ok()?;
         Some(link.target.clone())
     }
 
     /// Copies one direction; a delay postpones each chunk and reduces no throughput.
     async fn forward(
         &self,
+        sender: Sender,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
         passing: impl Passing,
@@ -285,7 +345,7 @@ impl OpenLink {
                     sleep_until(due).await;
                 }
                 if !passing.before(&chunk).await
-                    || self.wait_forwarded().await.is_none()
+                    || self.wait_forwarded(sender).await.is_none()
                     || to.write_all(&chunk).await.is_err()
                 {
                     break;

@@ -98,6 +98,12 @@ impl<'a> JudgementView<'a> {
         self.judgement.statements(self.language)
     }
 
+    /// Returns which faults touch the lock, and how sure it is that it is safe without one.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let reached = self.judgement.reached(self.language);
+        reached.into_iter().chain(self.judgement.bound(self.language))
+    }
+
     fn time(&self) -> String {
         let parsed = OffsetDateTime::parse(&self.judgement.started_at, &Rfc3339);
         parsed.map_or_else(|_| self.judgement.started_at.clone(), |time| time.in_utc())
@@ -252,7 +258,7 @@ mod tests {
     fn repeated_fault_shows_its_runs() {
         let mut judgement = judgement();
         let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
-        let repeats = Repeats { runs: 10, lost: 9, lost_with_fence: 0, seed: 12 };
+        let repeats = Repeats { runs: 10, lost_in: 9, lost_in_with_fence: 0, run_seed: 12 };
         pause.repeats = Some(repeats);
         let page = render(&judgement, Language::English);
         let pause = row(&page, "safety-title", "pause");
@@ -261,7 +267,7 @@ mod tests {
         // The run that is shown lost an update with the fence only.
         let pause = judgement.faults.iter_mut().find(|fault| fault.name == "pause").unwrap();
         pause.lost_updates = 0;
-        pause.repeats = Some(Repeats { lost_with_fence: 1, ..repeats });
+        pause.repeats = Some(Repeats { lost_in_with_fence: 1, ..repeats });
         let page = render(&judgement, Language::English);
         assert!(page.contains("Loses updates under 3 of 9 faults"), "{page}");
         assert!(page.contains("updates are still lost under pause<"), "{page}");

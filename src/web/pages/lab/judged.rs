@@ -242,7 +242,7 @@ mod tests {
     fn repeated_fault_has_its_runs() {
         let mut judged = judged("repeated");
         let pause = &mut judged.judgement.faults[1];
-        pause.repeats = Some(Repeats { runs: 10, lost: 9, lost_with_fence: 3, seed: 12 });
+        pause.repeats = Some(Repeats { runs: 10, lost_in: 9, lost_in_with_fence: 3, run_seed: 12 });
         let cell = |row| judged.cell(&Fault::Pause, &row);
         assert_eq!(cell(Row::WithoutFence), Cell::Runs { lost: 9, runs: 10 });
         // The row that compares the fence lost in other runs than the one that is shown.

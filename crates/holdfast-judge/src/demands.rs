@@ -1,0 +1,243 @@
+//! What the caller demands of a judgement, and with it the exit code.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::args::JudgeArgs;
+use super::fault::Fault;
+use super::plan;
+use super::report::{FaultReport, Judgement, ViolationKind};
+
+/// Violations that are no lost updates, and that a caller may not want either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Demand {
+    /// The lock was free, and nobody got it for too long.
+    Blocked,
+    /// A client never got the lock.
+    Starved,
+    /// A release said ok while another client held the lock.
+    BadRelease,
+    /// A fence was not above all earlier ones.
+    FencesBack,
+}
+
+impl Demand {
+    fn kind(self) -> ViolationKind {
+        match self {
+            Self::Blocked => ViolationKind::Blocked,
+            Self::Starved => ViolationKind::Starved,
+            Self::BadRelease => ViolationKind::ReleaseOkWhenLost,
+            Self::FencesBack => ViolationKind::FenceRegression,
+        }
+    }
+}
+
+/// The demands of one command.
+#[derive(Debug, Default)]
+pub struct Demands {
+    fail_on: Vec<Demand>,
+    may_lose: Vec<Fault>,
+    baseline: Option<Judgement>,
+}
+
+impl Demands {
+    /// Reads the baseline, before the work. Fails if a fault has another name, or the baseline can't
+    /// be compared with what will be found.
+    pub fn of(args: &JudgeArgs) -> anyhow::Result<Self> {
+        let faults = plan::select(&args.faults)?;
+        let may_lose = args.may_lose.iter().map(|name| {
+            let fault = Fault::named(name);
+            fault.with_context(|| format!("--may-lose {name}: there is no such fault"))
+        });
+        let baseline = args.baseline.as_deref().map(|path| read_baseline(path, &faults));
+        Ok(Self {
+            fail_on: args.fail_on.clone(),
+            may_lose: may_lose.collect::<anyhow::Result<_>>()?,
+            baseline: baseline.transpose()?,
+        })
+    }
+
+    /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
+    ///
+    /// # Errors
+    /// If the lock kept a fault from running, and lost no update under the others: it can't be
+    /// judged. Or if the baseline is of another lock.
+    pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
+        if let Some(baseline) = &self.baseline {
+            let (ours, theirs) = (&judgement.adapter.name, &baseline.adapter.name);
+            ensure!(
+                without_version(ours) == without_version(theirs),
+                "the baseline is of another lock: {theirs}, not {ours}"
+            );
+        }
+
+        let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
+        if !prevented.is_empty() && !judgement.has_loss() {
+            return Err(anyhow!(
+                "it can't be judged: no client got the lock under {}, so the fault did not run",
+                prevented.join(", ")
+            ));
+        }
+
+        Ok(match &self.baseline {
+            Some(baseline) => judgement
+                .faults
+                .iter()
+                .filter_map(|report| Some((report, baseline.report(&report.name)?)))
+                .flat_map(|(now, before)| what_is_worse(now, before))
+                .collect(),
+            None => self.losses(judgement).chain(self.findings(judgement)).collect(),
+        })
+    }
+
+    fn losses<'a>(&'a self, judgement: &'a Judgement) -> impl Iterator<Item = String> + 'a {
+        let may_lose = |report: &FaultReport| {
+            report.fault().is_some_and(|fault| self.may_lose.contains(&fault))
+        };
+        let lost = judgement.faults.iter().filter(|report| report.loses_updates());
+        lost.filter(move |report| !may_lose(report))
+            .map(|report| format!("updates were lost under {}", report.name))
+    }
+
+    fn findings<'a>(&'a self, judgement: &'a Judgement) -> impl Iterator<Item = String> + 'a {
+        self.fail_on.iter().filter_map(|demand| {
+            let kind = demand.kind();
+            let found = judgement.faults.iter().filter(|report| has(report, &kind));
+            let faults: Vec<&str> = found.map(|report| report.name.as_str()).collect();
+            (!faults.is_empty()).then(|| format!("{kind} under {}", faults.join(", ")))
+        })
+    }
+}
+
+fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
+    let baseline: Judgement = serde_json::from_str(&text)
+        .with_context(|| format!("{name} is no judgement of this version of holdfast"))?;
+
+    let missing = faults.iter().filter(|fault| baseline.report(fault.name()).is_none());
+    let missing: Vec<&str> = missing.map(|fault| fault.name()).collect();
+    ensure!(
+        missing.is_empty(),
+        "the baseline {name} has no result for {}: choose other --faults, or make it again",
+        missing.join(", ")
+    );
+    Ok(baseline)
+}
+
+/// Returns the name of a lock without the words that have a digit: an upgrade is compared, too.
+fn without_version(name: &str) -> Vec<&str> {
+    name.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect()
+}
+
+/// Returns what a fault did now that it did not before.
+fn what_is_worse(now: &FaultReport, before: &FaultReport) -> Vec<String> {
+    let mut worse = Vec::new();
+    let mut compare = |is_so: bool, was_so: bool, what: &str| {
+        if is_so && !was_so {
+            worse.push(format!("{what} under {}, and not in the baseline", now.name));
+        }
+    };
+
+    compare(now.loses_updates(), before.loses_updates(), "updates were lost");
+    compare(
+        now.loses_with_fence(),
+        before.loses_with_fence(),
+        "updates were lost despite the fence",
+    );
+    for demand in Demand::value_variants() {
+        let kind = demand.kind();
+        compare(has(now, &kind), has(before, &kind), kind.name());
+    }
+    worse
+}
+
+fn has(report: &FaultReport, kind: &ViolationKind) -> bool {
+    report.violations.iter().any(|violation| violation.kind == *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Violation;
+
+    fn report(fault: Fault, lost_updates: u64, kinds: &[ViolationKind]) -> FaultReport {
+        let violation = |kind: &ViolationKind| Violation {
+            kind: kind.clone(),
+            text: String::new(),
+            message: None,
+            events: Vec::new(),
+            story: Vec::new(),
+        };
+        FaultReport {
+            name: fault.name().to_owned(),
+            ran: true,
+            lost_updates,
+            violations: kinds.iter().map(violation).collect(),
+            ..FaultReport::default()
+        }
+    }
+
+    fn judgement(name: &str, faults: Vec<FaultReport>) -> Judgement {
+        let adapter = serde_json::from_value(serde_json::json!({ "name": name, "fencing": false }));
+        Judgement {
+            adapter: adapter.unwrap(),
+            faults,
+            safe: true,
+            ttl_ms: 1_000,
+            seed: 7,
+            started_at: String::new(),
+            options: String::new(),
+        }
+    }
+
+    #[test]
+    fn lost_updates_and_what_the_caller_names_are_not_met() {
+        let starved = [ViolationKind::Starved];
+        let faults = vec![report(Fault::Undisturbed, 0, &starved), report(Fault::Pause, 3, &[])];
+        let found = judgement("a 1.0", faults);
+        let demands = |may_lose: &[Fault], fail_on: &[Demand]| Demands {
+            fail_on: fail_on.to_vec(),
+            may_lose: may_lose.to_vec(),
+            baseline: None,
+        };
+        let unmet = |demands: Demands| demands.unmet(&found).unwrap();
+        assert_eq!(unmet(demands(&[], &[])), ["updates were lost under pause"]);
+        assert!(unmet(demands(&[Fault::Pause], &[Demand::Blocked])).is_empty());
+        assert_eq!(unmet(demands(&[Fault::Pause], &[Demand::Starved])), ["starved under none"]);
+    }
+
+    #[test]
+    fn fault_that_the_lock_kept_from_running_is_no_verdict() {
+        let prevented =
+            |ran, lost| FaultReport { ran, prevented: !ran, ..report(Fault::Pause, lost, &[]) };
+        let none = || report(Fault::Undisturbed, 0, &[]);
+        let starving = judgement("a", vec![none(), prevented(false, 0)]);
+        let error = Demands::default().unmet(&starving).unwrap_err();
+        assert!(error.to_string().contains("no client got the lock under pause"), "{error}");
+
+        // Elsewhere it is broken for certain.
+        let broken = FaultReport { lost_updates: 1, ..none() };
+        let broken = judgement("a", vec![broken, prevented(false, 0)]);
+        let unmet = Demands::default().unmet(&broken).unwrap();
+        assert_eq!(unmet, ["updates were lost under none"]);
+    }
+
+    #[test]
+    fn baseline_allows_what_it_has_and_no_more() {
+        let before = judgement("a 1.0", vec![report(Fault::Pause, 3, &[ViolationKind::Blocked])]);
+        let demands = Demands { baseline: Some(before), ..Demands::default() };
+        let same = vec![report(Fault::Pause, 99, &[ViolationKind::Blocked])];
+        assert!(demands.unmet(&judgement("a 1.1", same)).unwrap().is_empty());
+
+        let starved = vec![report(Fault::Pause, 0, &[ViolationKind::Starved])];
+        let worse = demands.unmet(&judgement("a 1.1", starved)).unwrap();
+        assert_eq!(worse, ["starved under pause, and not in the baseline"]);
+        let other = demands.unmet(&judgement("b 1.1", Vec::new())).unwrap_err();
+        assert!(other.to_string().contains("another lock: a 1.0, not b 1.1"), "{other}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The links of a worker to the servers that its lock may use, each through a proxy, so that the
+//! faults of the network strike one worker.
+
+use anyhow::{Context as _, ensure};
+use holdfast_services::{Proxy, TempPostgres, TempRedis, Traffic};
+
+/// A server of the user's own, whose URL the adapter has in an environment variable. It may have
+/// several addresses, separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Backend {
+    variable: String,
+    /// What is before and behind the addresses in the URL.
+    before: String,
+    addresses: Vec<String>,
+    behind: String,
+}
+
+impl Backend {
+    /// Takes a URL apart. Fails if it has no port, or asks for TLS: the server's certificate is not
+    /// for the proxy.
+    pub(super) fn new(variable: &str, url: &str) -> anyhow::Result<Self> {
+        let option = format!("--backend-proxy {variable}={url}");
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let needs_tls = ["https", "rediss", "mysqls", "amqps"].contains(&scheme)
+            || ["sslmode=require", "sslmode=verify", "tls=true"].iter().any(|it| rest.contains(it));
+        ensure!(
+            !needs_tls,
+            "{option}: a server that needs TLS can't be behind a proxy, for which its certificate \
+             is not valid"
+        );
+
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
+        let addresses = rest[begin..end].split(',');
+        let has_port = |address: &str| {
+            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+        };
+        ensure!(
+            addresses.clone().all(has_port),
+            "{option}: it must have a host and a port, for example {variable}=http://127.0.0.1:2379"
+        );
+
+        let begin = url.len() - rest.len() + begin;
+        let end = url.len() - rest.len() + end;
+        Ok(Self {
+            variable: variable.to_owned(),
+            before: url[..begin].to_owned(),
+            addresses: addresses.map(str::to_owned).collect(),
+            behind: url[end..].to_owned(),
+        })
+    }
+
+    /// Returns the variable, and its URL with other addresses.
+    fn at(&self, addresses: &[String]) -> (String, String) {
+        let url = format!("{}{}{}", self.before, addresses.join(","), self.behind);
+        (self.variable.clone(), url)
+    }
+}
+
+/// The links of one worker.
+#[derive(Debug)]
+pub(super) struct WorkerLinks {
+    pub(super) redis: Proxy,
+    /// Postgres listens on its socket only, to which not every client library can connect.
+    pub(super) postgres: Proxy,
+    backends: Vec<(Backend, Vec<Proxy>)>,
+}
+
+impl WorkerLinks {
+    pub(super) async fn start(
+        redis: &TempRedis,
+        postgres: &TempPostgres,
+        backends: &[Backend],
+    ) -> anyhow::Result<Self> {
+        let mut links = Self {
+            redis: Proxy::start(&redis.socket()).await?,
+            postgres: Proxy::start(&postgres.socket()).await?,
+            backends: Vec::new(),
+        };
+        for backend in backends {
+            let mut proxies = Vec::new();
+            for address in &backend.addresses {
+                let proxy = Proxy::start_to_address(address).await;
+                proxies.push(proxy.with_context(|| format!("can't start a proxy to {address}"))?);
+            }
+            links.backends.push((backend.clone(), proxies));
+        }
+        Ok(links)
+    }
+
+    /// Returns the variables of the user's own servers: with the addresses of the proxies, or with
+    /// their own.
+    pub(super) fn variables(&self, is_behind: bool) -> impl Iterator<Item = (String, String)> {
+        self.backends.iter().map(move |(backend, proxies)| {
+            let ports = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port));
+            let proxies: Vec<String> = ports.collect();
+            backend.at(if is_behind { &proxies } else { &backend.addresses })
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Proxy> {
+        let backends = self.backends.iter().flat_map(|(_, proxies)| proxies);
+        [&self.redis, &self.postgres].into_iter().chain(backends)
+    }
+
+    pub(super) fn set(&self, traffic: Traffic) {
+        self.all().for_each(|link| link.set(traffic));
+    }
+
+    /// Returns the number of open connections.
+    pub(super) fn connections(&self) -> usize {
+        self.all().map(Proxy::connections).sum()
+    }
+
+    /// Closes the open connections; the adapter may open others.
+    pub(super) async fn close_connections(&self) {
+        for link in self.all() {
+            link.close_connections().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_url_are_replaced() {
+        let at = |url: &str| {
+            let backend = Backend::new("X", url).unwrap();
+            let proxies = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+            backend.at(&proxies[..backend.addresses.len()]).1
+        };
+        assert_eq!(at("http://localhost:2379"), "http://127.0.0.1:1");
+        assert_eq!(at("mysql://a:b@db:3306/lock?x=@"), "mysql://a:b@127.0.0.1:1/lock?x=@");
+        assert_eq!(at("zk1:2181,zk2:2181/chroot"), "127.0.0.1:1,127.0.0.1:2/chroot");
+
+        let refused = |url: &str| Backend::new("X", url).unwrap_err().to_string();
+        assert!(refused("http://localhost").contains("a host and a port"));
+        assert!(refused("rediss://localhost:6379").contains("needs TLS"));
+    }
+}

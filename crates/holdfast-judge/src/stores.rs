@@ -1,0 +1,112 @@
+//! Is a lock in the servers that it is given? Two clients, each with a Redis and a database of its
+//! own, ask for one key, and each must get it while the other one has it. A file, a socket or a
+//! variable of this machine would exclude one of them.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use holdfast_services::{TempPostgres, TempRedis};
+use tokio::sync::mpsc;
+
+use super::adapter::AdapterProcess;
+use super::ledger::Ledger;
+use super::links::WorkerLinks;
+use super::plan::{ADAPTER_START, JudgePlan};
+use super::processes::end_orphans;
+use super::protocol::{AdapterOp, WorkerSetup};
+
+/// The database of the second client.
+const ELSEWHERE: &str = "elsewhere";
+/// Pass of its keys, which the work does not have.
+const PASS: i64 = 0;
+
+/// Returns whether a client was refused the lock while another one, with other servers, had it.
+pub(super) async fn excludes_elsewhere(
+    plan: &JudgePlan,
+    postgres: &TempPostgres,
+) -> anyhow::Result<bool> {
+    postgres.create_database(ELSEWHERE).await?;
+    let mut tables = Ledger::connect(&postgres.url_of(ELSEWHERE), PASS).await?;
+    tables.create().await?;
+
+    let mut sites = Vec::new();
+    for (worker, database) in (0..).zip(["holdfast", ELSEWHERE]) {
+        sites.push(Site::start(plan, postgres, worker, database).await?);
+    }
+    let asked = ask(&sites).await;
+    drop(sites);
+    end_orphans(postgres.pid()).await;
+    asked
+}
+
+/// The servers of one client.
+struct Site {
+    /// Ends with it.
+    _redis: TempRedis,
+    _links: WorkerLinks,
+    setup: WorkerSetup,
+}
+
+impl Site {
+    async fn start(
+        plan: &JudgePlan,
+        postgres: &TempPostgres,
+        worker: u32,
+        database: &str,
+    ) -> anyhow::Result<Self> {
+        let redis = TempRedis::start().await?;
+        let links = WorkerLinks::start(&redis, postgres, &plan.backends).await?;
+        let setup = WorkerSetup {
+            worker,
+            args: plan.args.clone(),
+            redis_url: format!("redis://:{}@127.0.0.1:{}/0", redis.password, redis.port),
+            database_url: format!(
+                "postgres://holdfast:{}@127.0.0.1:{}/{database}?sslmode=disable",
+                postgres.password, links.postgres.port
+            ),
+            ledger_url: postgres.url_of(database),
+            key: format!("item:{}", plan.unique_part(PASS)),
+            cancels: false,
+            answer_timeout: plan.answer_timeout(),
+            seed: plan.seed,
+            pass: PASS,
+        };
+        Ok(Self { _redis: redis, _links: links, setup })
+    }
+}
+
+/// Lets each client ask for the key, and none release it before all have asked.
+async fn ask(sites: &[Site]) -> anyhow::Result<bool> {
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let asking = async {
+        let mut granted = Vec::new();
+        for Site { setup, .. } in sites {
+            let adapter = AdapterProcess::start(setup, failures.clone());
+            let adapter = adapter.map_err(anyhow::Error::msg)?;
+            let init = AdapterOp::Init {
+                worker: setup.worker,
+                redis_url: &setup.redis_url,
+                database_url: &setup.database_url,
+                ttl_ms: setup.args.ttl_ms,
+            };
+            if !adapter.call(init, ADAPTER_START).await.ok {
+                bail!("the adapter answered `init` with an error");
+            }
+
+            let wait_ms = setup.args.wait_ms.min(setup.args.ttl_ms / 2);
+            let acquire = AdapterOp::Acquire { key: &setup.key, wait_ms };
+            let answer = adapter.call(acquire, Duration::from_millis(wait_ms)).await;
+            let is_refused = matches!(answer.reason.as_deref(), Some("busy" | "timeout"));
+            // It ends with its adapter, which the first client needs until the last one was asked.
+            granted.push((adapter, answer.ok, is_refused));
+        }
+        let mut granted = granted.into_iter().map(|(_, ok, is_refused)| (ok, is_refused));
+        let (first_ok, _) = granted.next().unwrap_or_default();
+        Ok(first_ok && granted.any(|(_, is_refused)| is_refused))
+    };
+
+    tokio::select! {
+        asked = asking => asked,
+        Some(why) = failed.recv() => Err(why.into()),
+    }
+}
