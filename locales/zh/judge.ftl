@@ -162,8 +162,11 @@ judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩�
 judge-overlap = 两者都在读与写之间
 
 ## 一条违规的说明，句末不加句号
-judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两者各取走一件，库存只体现一件
-judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两次各取走一件，库存只体现一件
+# The two of earlier judgements, which files have.
+judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }，{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }；两者各取走一件，库存只体现一件
+judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }，在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }；两次各取走一件，库存只体现一件
+judge-found-both-wrote = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两者各取走一件，库存只体现一件
+judge-found-wrote-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两次各取走一件，库存只体现一件
 judge-found-with-fence = 令牌为 { $fence } 时，{ $found }
 judge-found-units = 账本里售出的件数比库存减少的件数多 { $units }
 judge-found-overlap = { $first } 从 { $from } ms 到 { $until } ms 持有锁，而 { $second } 在 { $granted } ms 获得了锁：两者同时持锁 { $both } ms

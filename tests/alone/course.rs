@@ -222,12 +222,23 @@ fn mistakes_and_cheats_are_told_what_they_are() {
         assert!(broken.iter().any(|rule| rule.starts_with("none nothing lost")), "{stdout}");
         assert!(stdout.contains("These functions send Redis no command"), "{stdout}");
     };
+    let check_file = || {
+        let learner = Learner::new();
+        let lock = fs::read_to_string("tests/course/file_lock.py").unwrap();
+        learner.write_lock(&lock);
+        let (code, stdout, stderr) = learner.check(&[]);
+        assert_eq!(code, Some(1), "{stdout}{stderr}");
+        let store = "none clients of other servers are not excluded only one was granted the lock";
+        assert_eq!(broken(&stdout), [store], "{stdout}");
+        assert!(stdout.contains("a file, a socket or a variable of this machine"), "{stdout}");
+    };
     // At once, as none measures a time.
     thread::scope(|scope| {
         for mistake in mistakes {
             scope.spawn(move || check(mistake));
         }
         scope.spawn(check_cheat);
+        scope.spawn(check_file);
     });
 }
 

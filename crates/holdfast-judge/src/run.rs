@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use holdfast_base::message;
-use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

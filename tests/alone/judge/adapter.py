@@ -195,6 +195,93 @@ class Watchdog(Setnx):
         return super().release(request)
 
 
+class RenewsBlindly(Setnx):
+    """A lease that is written again and again, whoever has it, also after its release."""
+
+    def acquire(self, request):
+        granted = super().acquire(request)
+        if granted["ok"]:
+            arguments = (request["key"], granted["lease"])
+            threading.Thread(target=self.renew, args=arguments, daemon=True).start()
+        return granted
+
+    def renew(self, key, lease):
+        while True:
+            with contextlib.suppress(OSError), Redis() as redis:
+                redis.command("SET", key, lease, "PX", setup["ttl_ms"])
+            time.sleep(setup["ttl_ms"] / 4000)
+
+
+class OftenRight(Setnx):
+    """Grants every 500th time, whoever has the lock."""
+
+    def acquire(self, request):
+        with Redis() as redis:
+            if redis.command("INCR", request["key"] + ":count") % 500 == 0:
+                return {"ok": True, "lease": "nobody's"}
+        return super().acquire(request)
+
+
+class WallFence(Setnx):
+    """Its fence is the time of the client's clock."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.fencing = True
+
+    def acquire(self, request):
+        granted = super().acquire(request)
+        return granted | {"fence": int(time.time() * 1e6)} if granted["ok"] else granted
+
+
+class Session:
+    """A lock of a server (LOCK_URL) that ends with the connection, which the client does not look at."""
+
+    fencing = False
+
+    def __init__(self):
+        self.connections = {}
+
+    def acquire(self, request):
+        host, port = os.environ["LOCK_URL"].removeprefix("lock://").split(":")
+        connection = socket.create_connection((host, int(port)))
+        connection.settimeout(request["wait_ms"] / 1000)
+        try:
+            connection.sendall(request["key"].encode() + b"\n")
+            granted = connection.recv(2) == b"ok"
+        except TimeoutError:
+            granted = False
+        except OSError as error:
+            return {"ok": False, "reason": "error", "detail": str(error)}
+        if not granted:
+            connection.close()
+            return {"ok": False, "reason": "timeout"}
+        self.connections[str(request["id"])] = connection
+        return {"ok": True, "lease": str(request["id"])}
+
+    def release(self, request):
+        self.connections.pop(request["lease"]).close()
+        return {"ok": True}
+
+
+def serve_sessions():
+    """The server of `Session`: a lock per key, held by a connection. Prints its port."""
+    held = {}
+
+    def serve(connection):
+        key = connection.makefile().readline()
+        lock = held.setdefault(key, threading.Lock())
+        with lock, contextlib.suppress(OSError):
+            connection.sendall(b"ok")
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        print(server.getsockname()[1], flush=True)
+        while True:
+            connection = server.accept()[0]
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
 class WallClock:
     """A key with the time of its expiry by the clients' clocks, and no expiry in Redis."""
 
@@ -317,6 +404,10 @@ LOCKS = {
     "never-freed": lambda: Setnx("expiry"),
     "starving": lambda: Setnx("starving"),
     "watchdog": Watchdog,
+    "renews-blindly": lambda: RenewsBlindly(None),
+    "often-right": lambda: OftenRight(None),
+    "wall-fence": WallFence,
+    "session": Session,
     "wall-clock": WallClock,
     "flock": Flock,
 }
@@ -357,4 +448,4 @@ def main():
         threading.Event().wait()
 
 
-main()
+serve_sessions() if MODE == "session-server" else main()

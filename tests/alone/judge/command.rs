@@ -16,9 +16,11 @@ use tempfile::TempDir;
 
 use crate::{SharedMachine, share_machine};
 
-const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judge/adapter.py");
+pub const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judge/adapter.py");
 /// Clients of each of the two workers: few, as the tests run side by side.
 const CLIENTS: &str = "3";
+/// Turns without a fault: few, as most tests ask for what is wrong with each.
+const TURNS: &str = "50";
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Reading the state of every process of the machine takes milliseconds.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
@@ -72,12 +74,12 @@ impl JudgeRun {
     pub fn start_command(options: &[&str], command: &[&str]) -> Self {
         let machine = share_machine();
         let folder = tempfile::tempdir().unwrap();
-        let clients: &[&str] =
-            if options.contains(&"--clients") { &[] } else { &["--clients", CLIENTS] };
+        let defaults = [["--clients", CLIENTS], ["--turns", TURNS]];
+        let defaults = defaults.iter().filter(|[name, _]| !options.contains(name)).flatten();
         let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         judge
             .args(["judge", "--seed", "7"])
-            .args(clients)
+            .args(defaults)
             .arg("--env")
             .arg(format!("LOCK_FOLDER={}", folder.path().display()))
             .args(options)

@@ -157,7 +157,7 @@ impl Evidence<'_> {
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
         let both = message!(
-            "judge-found-both-read",
+            "judge-found-both-wrote",
             first = early.id,
             second = late.id,
             read = units(late.before),
@@ -168,7 +168,7 @@ impl Evidence<'_> {
             second_at = self.time_of(late),
             over = units(late.stock_before),
         );
-        if early.id == late.id { both.with_id("judge-found-read-twice") } else { both }
+        if early.id == late.id { both.with_id("judge-found-wrote-twice") } else { both }
     }
 
     fn describe_with_fence(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {

@@ -210,8 +210,10 @@ mod tests {
     fn list_has_verdict_of_each_fault() {
         let lock = judged("first");
         for report in &lock.judgement.faults {
-            let expected =
-                if report.ran { Cell::Updates(report.lost_updates) } else { Cell::NotRun };
+            let expected = match report.ran {
+                true => Cell::Updates { lost: report.lost_updates, turns: report.turns },
+                false => Cell::NotRun,
+            };
             let fault = report.fault().unwrap();
             assert_eq!(lock.cell(&fault, &Row::WithoutFence), expected, "{}", report.name);
         }
@@ -243,9 +245,10 @@ mod tests {
         let mut judged = judged("repeated");
         let pause = &mut judged.judgement.faults[1];
         pause.repeats = Some(Repeats { runs: 10, lost_in: 9, lost_in_with_fence: 3, run_seed: 12 });
+        let turns = pause.turns;
         let cell = |row| judged.cell(&Fault::Pause, &row);
-        assert_eq!(cell(Row::WithoutFence), Cell::Runs { lost: 9, runs: 10 });
+        assert_eq!(cell(Row::WithoutFence), Cell::Runs { lost: 9, runs: 10, turns });
         // The row that compares the fence lost in other runs than the one that is shown.
-        assert_eq!(cell(Row::WithFence), Cell::Runs { lost: 3, runs: 10 });
+        assert_eq!(cell(Row::WithFence), Cell::Runs { lost: 3, runs: 10, turns });
     }
 }
