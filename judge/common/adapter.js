@@ -1,6 +1,7 @@
 // The protocol of `holdfast judge` (docs/JUDGE.md) for locks in JavaScript.
 //
-// An adapter passes `serve` a function of the request `init` that returns (or resolves to):
+// An adapter passes `serve` a function of the request `init`, and of a function `lost`, to be called
+// with a lease that was lost: its client stops before its write. It returns (or resolves to):
 //   name, fencing, renews
 //   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
 //   release(lease)         resolves to false if the lock was lost
@@ -10,17 +11,21 @@
 
 const readline = require('node:readline');
 
-const answer = (request, fields) =>
-  process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
+const print = (message) => process.stdout.write(JSON.stringify(message) + '\n');
+const answer = (request, fields) => print({ id: request.id, ...fields });
 
 exports.serve = (open) => {
   const leases = new Map();
   let locks;
   let next = 1;
 
+  const lost = (held) => {
+    for (const [lease, other] of leases) if (other === held) print({ lost: lease });
+  };
+
   const handle = {
     async init(request) {
-      locks = await open(request);
+      locks = await open(request, lost);
       const { name, fencing, renews } = locks;
       return { ok: true, name, fencing, renews };
     },

@@ -9,8 +9,9 @@ An adapter passes `serve` a class:
         def release(self, key, lease): ...      # False if the lock was lost
         def fence(self, lease): ...             # with `fencing`
 
-Each acquisition has a thread of its own, which also releases: libraries bind locks to threads. An
-exception is reported as "error": a backend that is away is not a lock that is busy. The judge ends
+A thread that acquires a lease also releases it: libraries bind locks to threads, and clients. It then
+serves another acquisition, so that there are as many threads as clients. A lock that is told that it
+was lost calls `lost(lease)`. An exception is reported as "error": a backend that is away is not a lock that is busy. The judge ends
 an adapter by SIGKILL, and with it all of its child processes.
 """
 
@@ -21,16 +22,30 @@ import queue
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 _output = threading.Lock()
+_threads = ThreadPoolExecutor(max_workers=256)  # the judge has fewer clients
 _leases = {}  # by the lease's name: the queue of its thread, for the request to release it
+_held = {}  # the names of what `acquire` has returned, by its identity
 _names = itertools.count(1)
 
 
-def _answer(request, **fields):
+def _print(message):
     with _output:
-        sys.stdout.write(json.dumps({"id": request["id"], **fields}) + "\n")
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
+
+
+def _answer(request, **fields):
+    _print({"id": request["id"], **fields})
+
+
+def lost(lease):
+    """Tells the client of `lease`, as `acquire` returned it, to stop before its write."""
+    name = _held.get(id(lease))
+    if name:
+        _print({"lost": name})
 
 
 def _error(request, error):
@@ -51,12 +66,15 @@ def _serve_lease(locks, request):
     _leases[name] = releases
     fence = {"fence": locks.fence(lease)} if locks.fencing else {}
     _answer(request, ok=True, lease=name, **fence)
+    _held[id(lease)] = name  # the judge knows no lease before its grant
     request = releases.get()
     try:
         released = locks.release(key, lease)
         _answer(request, **({"ok": True} if released else {"ok": False, "reason": "lost"}))
     except Exception as error:
         _error(request, error)
+    finally:
+        _held.pop(id(lease), None)
 
 
 def serve(kind):
@@ -72,7 +90,7 @@ def serve(kind):
                 sys.exit("the adapter could not open its lock")
             _answer(request, ok=True, name=kind.name, fencing=kind.fencing, renews=kind.renews)
         elif request["op"] == "acquire":
-            threading.Thread(target=_serve_lease, args=(locks, request), daemon=True).start()
+            _threads.submit(_serve_lease, locks, request)
         else:
             releases = _leases.pop(request["lease"], None)
             if releases is None:

@@ -10,6 +10,14 @@ use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions};
 /// Returns whether the lock is as demanded: by default, whether it has lost no update.
 pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
     match &options.command {
+        Some(JudgeCommand::New { language, folder }) => {
+            let file = holdfast_judge::write_adapter(*language, folder)?;
+            output::print(&format!(
+                "Put your lock into {}, which says how to judge it.\n",
+                file.display()
+            ))?;
+            Ok(true)
+        }
         Some(JudgeCommand::Check { file }) => check_history(file),
         None => judge_lock(&options.judge).await,
     }

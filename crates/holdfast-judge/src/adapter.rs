@@ -1,5 +1,6 @@
 //! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
-//! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]). One that
+//! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]), and say that
+//! a lease was lost ([`Leases`]). One that
 //! exits, prints anything else, answers an id twice or not in time is reported with the end of its
 //! stderr; calls then never return.
 
@@ -20,7 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::failure::{FailureKind, JudgeFailure};
-use super::protocol::{AdapterAnswer, AdapterCall, AdapterOp, AdapterRequest, WorkerSetup};
+use super::protocol::{
+    AdapterAnswer, AdapterCall, AdapterLoss, AdapterOp, AdapterRequest, WorkerSetup,
+};
 use super::server_calls::ServerCalls;
 
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -34,6 +37,27 @@ const MAX_QUIET_LOOKS: u32 = 50;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
+
+/// All leases that the adapter has granted, and those of them that it has lost, by the names that it
+/// gave them.
+#[derive(Debug, Clone, Default)]
+struct Leases(Arc<Mutex<HashMap<String, bool>>>);
+
+impl Leases {
+    fn grant(&self, lease: &str) {
+        self.0.lock().insert(lease.to_owned(), false);
+    }
+
+    /// Notes that a lease was lost; of one that was released it says nothing. Returns whether it was
+    /// granted at all.
+    fn lose(&self, lease: &str) -> bool {
+        self.0.lock().get_mut(lease).map(|is_lost| *is_lost = true).is_some()
+    }
+
+    fn is_lost(&self, lease: &str) -> bool {
+        self.0.lock().get(lease).is_some_and(|is_lost| *is_lost)
+    }
+}
 
 #[derive(Debug)]
 struct PendingAnswer {
@@ -55,6 +79,7 @@ pub(super) struct AdapterProcess {
     next_id: AtomicU64,
     pending: PendingAnswers,
     lines: mpsc::UnboundedSender<String>,
+    leases: Leases,
     answer_timeout: Duration,
     failure: Failure,
 }
@@ -109,10 +134,12 @@ impl AdapterProcess {
 
         let calls = ServerCalls::new(&setup.redis_url, &setup.database_url, lines.clone())
             .map_err(|error| format!("an address of the judge's servers: {error}"))?;
+        let leases = Leases::default();
         let process = Self {
             next_id: AtomicU64::new(1),
             pending: Arc::clone(&pending),
             lines,
+            leases: leases.clone(),
             answer_timeout: setup.answer_timeout,
             failure: failure.clone(),
         };
@@ -123,8 +150,8 @@ impl AdapterProcess {
         let max_quiet_looks = max_quiet_looks.clamp(1, MAX_QUIET_LOOKS);
 
         tokio::spawn(async move {
-            let answers = read_answers(BufReader::new(stdout), &pending, &calls, max_quiet_looks);
-            let mut reading = Box::pin(answers);
+            let reader = AnswerReader { pending, leases, calls, max_quiet_looks };
+            let mut reading = Box::pin(reader.read(BufReader::new(stdout)));
             let why = tokio::select! {
                 why = &mut reading => why,
                 // A child of the adapter may keep its stdout open.
@@ -144,6 +171,11 @@ impl AdapterProcess {
     /// Returns the last lines that the adapter has written to stderr.
     pub(super) fn last_words(&self) -> Vec<String> {
         self.failure.last_words()
+    }
+
+    /// Returns whether the adapter has said that the lease was lost.
+    pub(super) fn has_lost(&self, lease: &str) -> bool {
+        self.leases.is_lost(lease)
     }
 
     /// Sends a request and returns its answer, which may take `wait` longer than others.
@@ -247,54 +279,80 @@ async fn read_line_in_time(
     Some((line, true))
 }
 
-/// Passes on the answers, and begins the calls of servers. Returns why that ended; `None` at the
-/// end of stdout.
-async fn read_answers(
-    mut stdout: BufReader<impl AsyncRead + Unpin>,
-    pending: &PendingAnswers,
-    calls: &Arc<ServerCalls>,
+/// What is done with the lines of an adapter.
+struct AnswerReader {
+    pending: PendingAnswers,
+    leases: Leases,
+    calls: Arc<ServerCalls>,
     max_quiet_looks: u32,
-) -> Option<String> {
-    loop {
-        let (line, given_up) = read_line_in_time(&mut stdout, max_quiet_looks).await?;
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
-            return Some(format!("the adapter printed a line of more than {MAX_LINE_BYTES} bytes"));
+}
+
+impl AnswerReader {
+    /// Passes on the answers, and begins the calls of servers. Returns why that ended; `None` at the
+    /// end of stdout.
+    async fn read(&self, mut stdout: BufReader<impl AsyncRead + Unpin>) -> Option<String> {
+        loop {
+            let line = read_line_in_time(&mut stdout, self.max_quiet_looks).await?;
+            if let Err(why) = self.take(&line).await {
+                return Some(why);
+            }
         }
-        if given_up {
-            let quoted: String = text.chars().take(QUOTED_CHARS).collect();
-            return Some(format!(
-                "the adapter printed a line without its newline, and no more of it: {quoted}. End \
-                 each answer with a newline, and flush it"
+    }
+
+    /// Takes a line, which may have been given up before its end. Fails if it is none of the
+    /// protocol.
+    async fn take(&self, (line, given_up): &(Vec<u8>, bool)) -> Result<(), String> {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end();
+        let quoted = || text.chars().take(QUOTED_CHARS).collect::<String>();
+        if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
+            return Err(format!("the adapter printed a line of more than {MAX_LINE_BYTES} bytes"));
+        }
+        if *given_up {
+            return Err(format!(
+                "the adapter printed a line without its newline, and no more of it: {}. End each \
+                 answer with a newline, and flush it",
+                quoted()
             ));
         }
 
-        let answer: AdapterAnswer = match serde_json::from_str(text) {
-            Ok(answer) => answer,
+        match serde_json::from_str::<AdapterAnswer>(text) {
+            Ok(answer) => self.pass_on(answer).await,
             Err(error) => {
                 if let Ok(call) = serde_json::from_str::<AdapterCall>(text) {
-                    calls.begin(call);
-                    continue;
+                    self.calls.begin(call);
+                    return Ok(());
                 }
-                let quoted: String = text.chars().take(QUOTED_CHARS).collect();
-                return Some(format!(
+                if let Ok(AdapterLoss { lost }) = serde_json::from_str(text) {
+                    let unknown =
+                        || format!("the adapter said that it lost {lost}, which it never granted");
+                    return self.leases.lose(&lost).then_some(()).ok_or_else(unknown);
+                }
+                let quoted = quoted();
+                Err(format!(
                     "the adapter printed something that is not an answer ({error}): {quoted}"
-                ));
+                ))
             }
-        };
+        }
+    }
 
+    async fn pass_on(&self, answer: AdapterAnswer) -> Result<(), String> {
         let id = answer.id;
-        let Some(caller) = pending.lock().remove(&id) else {
-            return Some(format!("the adapter answered request {id}, which waits for no answer"));
+        let Some(caller) = self.pending.lock().remove(&id) else {
+            return Err(format!("the adapter answered request {id}, which waits for no answer"));
         };
         // The adapter knows of the cancellation by now: what it calls from here on cleans up.
         if let Some(request) = caller.cancels
-            && pending.lock().contains_key(&request)
+            && self.pending.lock().contains_key(&request)
         {
-            calls.close(request).await;
+            self.calls.close(request).await;
+        }
+        // Before the client knows of it: the next line may say that it was lost.
+        if let Some(lease) = answer.lease.as_ref().filter(|_| answer.ok) {
+            self.leases.grant(lease);
         }
         let _ = caller.sender.send(answer);
+        Ok(())
     }
 }
 
@@ -341,7 +399,10 @@ mod tests {
         for part in parts {
             adapter.write_all(part.as_bytes()).await.expect("it fits");
         }
-        read_answers(BufReader::new(stdout), &pending, &calls, 2).await
+        let leases = Leases::default();
+        leases.grant("mine");
+        let reader = AnswerReader { pending, leases, calls, max_quiet_looks: 2 };
+        reader.read(BufReader::new(stdout)).await
     }
 
     #[tokio::test]
@@ -353,6 +414,12 @@ mod tests {
         }
         let why = failure_after(&["ready> "]).await.expect("it is a failure");
         assert!(why.contains("ready>"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn only_what_was_granted_is_lost() {
+        let why = failure_after(&["{\"lost\":\"mine\"}\n{\"lost\":\"yours\"}\n"]).await;
+        assert!(why.expect("a failure").contains("lost yours, which it never granted"));
     }
 
     #[tokio::test]

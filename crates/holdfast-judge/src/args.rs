@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::demands::Demand;
 use super::fault::Fault;
+use super::new_adapter::AdapterLanguage;
 use holdfast_base::flags::{seconds, whole_number};
 
-/// `holdfast judge`, and its command `check`.
+/// `holdfast judge`, and its commands.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct JudgeOptions {
@@ -21,6 +22,13 @@ pub struct JudgeOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum JudgeCommand {
+    /// Write the adapter of a lock, to be changed into that of your own
+    New {
+        /// Language of the adapter
+        language: AdapterLanguage,
+        /// Folder, which is made
+        folder: PathBuf,
+    },
     /// Compute the verdict from the file of `judge --history` alone; exit codes as of `judge`
     Check {
         /// File that `--history` has written

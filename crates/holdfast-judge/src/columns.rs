@@ -3,7 +3,7 @@
 use holdfast_base::output::grouped;
 use strum::IntoStaticStr;
 
-use super::report::{FaultReport, ViolationKind};
+use super::report::{FaultReport, Judgement, ViolationKind};
 use super::verdict::{Cell, Row};
 
 /// A column; its text is its name in messages.
@@ -14,6 +14,7 @@ pub enum Column {
     Turns,
     Fenced,
     Refused,
+    Saved,
     Overlaps,
     Release,
     Fence,
@@ -75,11 +76,12 @@ impl From<Cell> for Figure {
 
 impl Column {
     /// Those of lost updates and other violations.
-    const SAFETY: [Self; 8] = [
+    const SAFETY: [Self; 9] = [
         Self::Lost,
         Self::Turns,
         Self::Fenced,
         Self::Refused,
+        Self::Saved,
         Self::Overlaps,
         Self::Release,
         Self::Fence,
@@ -99,14 +101,18 @@ impl Column {
         Self::Commands,
     ];
 
-    /// Returns the columns of safety. Those of fences are left out of a judgement without any.
-    pub fn safety(has_fence: bool) -> impl Iterator<Item = Self> {
-        let columns = Self::SAFETY.into_iter();
-        columns.filter(move |column| has_fence || !column.is_of_fences())
+    /// Returns the columns of safety that say something of this lock.
+    pub fn safety(judgement: &Judgement) -> impl Iterator<Item = Self> {
+        Self::SAFETY.into_iter().filter(|column| column.applies_to(judgement))
     }
 
-    pub(super) fn is_of_fences(self) -> bool {
-        matches!(self, Self::Fenced | Self::Refused | Self::Fence)
+    /// Returns whether the lock can have such figures: those of fences only if it has any.
+    pub(super) fn applies_to(self, judgement: &Judgement) -> bool {
+        match self {
+            Self::Fenced | Self::Refused | Self::Fence => judgement.has_fence(),
+            Self::Saved => judgement.faults.iter().any(|report| report.saved_updates > 0),
+            _ => true,
+        }
     }
 
     pub fn name(self) -> &'static str {
@@ -120,6 +126,7 @@ impl Column {
             Self::Turns => Figure::Count(report.turns),
             Self::Fenced => report.updates(Row::WithFence).into(),
             Self::Refused => fenced.map_or(Figure::None, |fenced| Figure::Count(fenced.refused)),
+            Self::Saved => Figure::Count(report.saved_updates),
             Self::Overlaps => Figure::Count(report.overlaps),
             Self::Release => Figure::Count(report.release_ok_when_lost),
             Self::Fence => fenced.map_or(Figure::None, |_| Figure::Count(report.fence_regressions)),
@@ -152,6 +159,7 @@ impl Column {
             Self::Leftover => Some(ViolationKind::LeftoverKey),
             Self::Turns
             | Self::Refused
+            | Self::Saved
             | Self::Held
             | Self::P50
             | Self::P99

@@ -24,6 +24,7 @@ mod holds;
 mod judged;
 mod ledger;
 mod links;
+mod new_adapter;
 mod plan;
 mod processes;
 mod protocol;
@@ -57,6 +58,7 @@ pub use self::args::{JudgeArgs, JudgeCommand, JudgeOptions};
 pub use self::check::check;
 pub use self::demands::Demands;
 pub use self::judged::{JudgedArgs, judged_page, write_judged};
+pub use self::new_adapter::write_adapter;
 pub use self::table::format_history;
 pub use self::worker::run_worker;
 

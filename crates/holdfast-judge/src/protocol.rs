@@ -64,6 +64,13 @@ pub(super) struct AdapterAnswer {
     pub(super) cancels: Option<bool>,
 }
 
+/// The adapter has found that it does not hold a lease any more.
+#[derive(Debug, Deserialize)]
+pub(super) struct AdapterLoss {
+    /// As the answer to `acquire` named it.
+    pub(super) lost: String,
+}
+
 /// A call of a server that the adapter asks for.
 #[derive(Debug, Deserialize)]
 pub(super) struct AdapterCall {
@@ -164,6 +171,12 @@ pub(super) struct Turn {
     pub(super) wrote_us: u64,
     /// The write that demands the fence was refused.
     pub(super) refused: bool,
+    /// The adapter said that the lock was lost, and the client did not write.
+    #[serde(default)]
+    pub(super) stopped: bool,
+    /// So it lost no update: another client had written since its read.
+    #[serde(default)]
+    pub(super) saved: bool,
     pub(super) release_us: u64,
     pub(super) released_us: u64,
     pub(super) release: ReleaseAnswer,

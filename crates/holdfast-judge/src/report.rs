@@ -65,6 +65,10 @@ pub struct FaultReport {
     pub lost_updates: u64,
     /// Pairs of clients that held one key at once, as seen by the judge.
     pub overlaps: u64,
+    /// Turns that would have lost an update, if the adapter had not said in time that the lock was
+    /// lost.
+    #[serde(default)]
+    pub saved_updates: u64,
     /// Releases that were answered `ok` although another client held the lock by then.
     pub release_ok_when_lost: u64,
     /// Releases that were answered `lost` within half a lease of the grant; only without a fault.

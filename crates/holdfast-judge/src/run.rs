@@ -404,6 +404,7 @@ impl Judge<'_> {
             leftover_keys: figures.leftover_keys,
             untouched: recording.struck_connections == Some(0) && !self.reconnects(fault),
             turns: holds.len() as u64,
+            saved_updates: holds.iter().filter(|turn| turn.saved).count() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
             idle_commands: if fault == Fault::Undisturbed { self.idle_commands_per_s } else { 0.0 },
             stderr: recording.last_words.clone(),

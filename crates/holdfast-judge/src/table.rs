@@ -8,11 +8,12 @@ use super::report::{FaultReport, Judgement};
 use super::verdict::{Cell, Outcome, Row, without_capital};
 
 /// Columns after the fault's name: heading, width, and unit of the figures.
-const COLUMNS: [(Column, &str, usize, &str); 14] = [
+const COLUMNS: [(Column, &str, usize, &str); 15] = [
     (Column::Lost, "lost", 9, ""),
     (Column::Turns, "turns", 8, ""),
     (Column::Fenced, "fenced", 9, ""),
     (Column::Refused, "refused", 9, ""),
+    (Column::Saved, "saved", 7, ""),
     (Column::Overlaps, "overlaps", 9, ""),
     (Column::Release, "bad releases", 13, ""),
     (Column::Fence, "fences back", 12, ""),
@@ -25,7 +26,7 @@ const COLUMNS: [(Column, &str, usize, &str); 14] = [
     (Column::Jain, "Jain", 6, ""),
 ];
 /// Columns that a history has: those of safety.
-const HISTORY_COLUMNS: usize = 7;
+const HISTORY_COLUMNS: usize = 8;
 
 /// Formats the judgement: a line per fault, a sentence per violation, and the verdict.
 pub fn format_judgement(judgement: &Judgement) -> String {
@@ -70,11 +71,8 @@ pub fn format_history(judgement: &Judgement) -> String {
 fn table(judgement: &Judgement, columns: usize) -> String {
     let names = judgement.faults.iter().map(|fault| fault.name.len());
     let width = names.chain(["fault".len()]).max().unwrap_or(0);
-    let has_fence = judgement.has_fence();
-    let columns: Vec<_> = COLUMNS[..columns]
-        .iter()
-        .filter(|(column, ..)| has_fence || !column.is_of_fences())
-        .collect();
+    let columns = COLUMNS[..columns].iter();
+    let columns: Vec<_> = columns.filter(|(column, ..)| column.applies_to(judgement)).collect();
     let headings = columns.iter().map(|(_, heading, width, _)| format!("{heading:>width$}"));
 
     let mut text = format!("{:width$}{}\n", "fault", headings.collect::<String>());

@@ -306,8 +306,14 @@ async fn take_turn(
         }
     };
 
-    turn.wrote_us = monotonic_us();
-    turn.refused = ledger.write(&turn, row, commit_ms).await?;
+    turn.stopped = state.adapter.has_lost(&lease);
+    if turn.stopped {
+        // As an application does that is told, and a look at what its write would have done.
+        turn.saved = ledger.read(None).await?.stock != row.stock;
+    } else {
+        turn.wrote_us = monotonic_us();
+        turn.refused = ledger.write(&turn, row, commit_ms).await?;
+    }
 
     turn.release_us = monotonic_us();
     let release = AdapterOp::Release { key, lease: &lease };

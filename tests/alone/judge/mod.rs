@@ -483,6 +483,27 @@ fn invalid_options_are_reported_before_the_work() {
 }
 
 #[test]
+fn new_adapter_is_that_of_a_lock_and_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |language: &str| {
+        let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        judge.args(["judge", "new", language]).arg(folder.path().join(language)).output().unwrap()
+    };
+    for language in ["python", "javascript", "rust", "php"] {
+        let made = make(language);
+        assert!(made.status.success(), "{made:?}");
+        let refused = make(language);
+        let why = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && why.contains("exists"), "{why}");
+    }
+
+    let python = folder.path().join("python");
+    let mut compile = Command::new("python3");
+    compile.args(["-m", "py_compile"]).args(["lock.py", "adapter.py"].map(|it| python.join(it)));
+    assert!(compile.status().unwrap().success());
+}
+
+#[test]
 fn interrupted_judge_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::INT, Signal::TERM] {

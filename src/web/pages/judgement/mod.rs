@@ -115,7 +115,7 @@ impl<'a> JudgementView<'a> {
     }
 
     fn safety(&self) -> Vec<Column> {
-        Column::safety(self.judgement.has_fence()).collect()
+        Column::safety(self.judgement).collect()
     }
 
     fn columns(&self) -> Vec<Column> {
