@@ -282,7 +282,7 @@ impl Harness {
         .await?;
         tx.commit().await?;
 
-        // Only a superuser may, and it would disturb others.
+        // It would disturb others, and the user may not have the right.
         if self.tenancy != Tenancy::Alone {
             return Ok(());
         }

@@ -15,8 +15,8 @@ of the rounds' ratios. The clients ran on the same cores: only ratios carry over
 const NOTES_ON_SHARED_SERVERS: &str = "
 fair: Jain's index over the clients. Ratios are medians of the rounds' ratios. Clients and replicas
 ran on this machine; at the no-op's rate its cores are the limit, not your servers. Reads of Redis
-are not counted, as others may use it. Before a run there was no checkpoint, which only a superuser
-may request: with a (min–max) that is wide, run more --rounds, or longer --seconds.
+are not counted, as others may use it. Before a run there was no checkpoint, which would disturb
+others: with a (min–max) that is wide, run more --rounds, or longer --seconds.
 ";
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.
