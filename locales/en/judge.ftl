@@ -61,6 +61,7 @@ judge-verdict-prevented = No client got the lock, so { $prevented } of { $faults
     [one] 1 fault
    *[other] { $faults } faults
 } did not run: what it does under them is not known
+judge-lost-under = Updates were lost under { $faults }
 judge-reach = { $touching } of the { $ran ->
     [one] 1 fault that ran touches
    *[other] { $ran } faults that ran touch

@@ -109,9 +109,6 @@ fn line(
 
 /// Formats the verdict; that of a lock which is not safe names the faults.
 fn verdict(judgement: &Judgement) -> String {
-    let lost = judgement.faults.iter().filter(|fault| fault.loses_updates());
-    let lost: Vec<&str> = lost.map(|fault| fault.name.as_str()).collect();
-
     let mut text = String::new();
     for statement in judgement.statements(Language::English) {
         let outcome = match statement.outcome {
@@ -122,10 +119,8 @@ fn verdict(judgement: &Judgement) -> String {
         text += &format!("{outcome}: {}", without_capital(&statement.text));
         text += ".\n";
     }
-    if !lost.is_empty() {
-        text += &format!("Updates were lost under {}.\n", lost.join(", "));
-    }
-    text
+    let lost = judgement.lost_under(Language::English);
+    text + &lost.map_or_else(String::new, |said| format!("{said}.\n"))
 }
 
 #[cfg(test)]

@@ -198,6 +198,14 @@ impl Judgement {
         })
     }
 
+    /// Returns the sentence that names the faults under which updates were lost; `None` if none were.
+    pub fn lost_under(&self, language: Language) -> Option<String> {
+        let lost = self.faults.iter().filter(|report| report.loses_updates());
+        let faults: Vec<String> = lost.map(|report| report.title(language)).collect();
+        let said = || message!("judge-lost-under", faults = language.list(&faults)).text(language);
+        (!faults.is_empty()).then(said)
+    }
+
     /// Returns the sentence that says how sure it is that no update is lost without a fault; `None`
     /// if one was.
     pub fn bound(&self, language: Language) -> Option<String> {

@@ -1,5 +1,6 @@
 //! *Which lock?*: five questions about a value that is read and then updated, and the answer with
-//! its price. `docs/WHICH-LOCK.md` has the same table.
+//! its price, what it still needs, and what its judgement found. `docs/WHICH-LOCK.md` has the same
+//! table.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
 
+use super::lab::judged::judgement_of;
 use super::layout::Layout;
 use super::respond::html;
 use crate::web::middleware::Query;
@@ -49,7 +51,7 @@ macro_rules! choices {
 const CHOICES: &[Choice] = choices! {
     processes one => "local", "one-replica", "flock";
     processes several, money no => "owner", "outlived", "redis-py";
-    processes several, money yes, fence no => "watchdog", "watchdog", "holdfast-lock-watchdog";
+    processes several, money yes, fence no => "advisory", "database", "sqlx-advisory";
     processes several, money yes, fence yes, hot yes, wait yes
         => "batched", "hot-item", "holdfast-lock-fenced";
     processes several, money yes, fence yes, hot yes, wait no
@@ -78,6 +80,20 @@ impl Choice {
 
     fn price(&self, language: Language) -> String {
         language.text(&format!("choose-{}-price", self.strategy))
+    }
+
+    /// Returns what the lock does not do.
+    fn still_needed(&self, language: Language) -> String {
+        language.text(&format!("choose-{}-needed", self.strategy))
+    }
+
+    /// Returns what the judge found: its verdict, the faults under which the lock lost updates, and
+    /// those that touched it.
+    fn evidence(&self, language: Language) -> Vec<String> {
+        let Some(judgement) = judgement_of(self.judged) else { return Vec::new() };
+        let statements = judgement.statements(language).into_iter().map(|said| said.text);
+        let lost = judgement.lost_under(language);
+        statements.chain(lost).chain(judgement.reached(language)).collect()
     }
 
     fn title_of_lesson(&self, language: Language) -> String {
@@ -113,19 +129,32 @@ impl Answers {
         !QUESTIONS.iter().any(|question| self.has(question))
     }
 
+    fn is_open(&self, name: &str) -> bool {
+        let mut questions = QUESTIONS.iter().filter(|question| question.0 == name);
+        questions.all(|question| !self.has(question))
+    }
+
+    /// Returns whether the answer to a question can change the lock, given those to the others.
+    fn matters(&self, question: &str) -> bool {
+        let is_possible = |choice: &&Choice| {
+            choice.needs.iter().all(|(name, answer)| {
+                *name == question || self.is_open(name) || self.is_given(name, answer)
+            })
+        };
+        CHOICES.iter().filter(is_possible).any(|choice| choice.answer_to(question).is_some())
+    }
+
     /// Returns the lock for these answers; else the question that is to be answered next.
     fn choose(&self) -> Result<&'static Choice, &'static str> {
-        let is_open = |name: &str| {
-            let mut questions = QUESTIONS.iter().filter(|question| question.0 == name);
-            questions.all(|question| !self.has(question))
-        };
         let is_possible = |choice: &&Choice| {
-            choice.needs.iter().all(|(name, answer)| is_open(name) || self.is_given(name, answer))
+            let fits =
+                |(name, answer): &(&str, &str)| self.is_open(name) || self.is_given(name, answer);
+            choice.needs.iter().all(fits)
         };
 
         let mut possible = CHOICES.iter().filter(is_possible);
         let first = possible.next().ok_or(QUESTIONS[0].0)?;
-        match first.needs.iter().find(|(name, _)| is_open(name)) {
+        match first.needs.iter().find(|(name, _)| self.is_open(name)) {
             Some((name, _)) => Err(name),
             None => Ok(first),
         }
@@ -195,6 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn question_that_changes_nothing_is_not_asked() {
+        let asked = |given: &[(&str, &str)]| {
+            let given = answers(given);
+            let asked = QUESTIONS.iter().filter(|(question, _)| given.matters(question));
+            asked.map(|(question, _)| *question).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&[]).len(), 5);
+        assert_eq!(asked(&[("processes", "one")]), ["processes"]);
+        let several = ("processes", "several");
+        assert_eq!(asked(&[several, ("money", "no")]), ["processes", "money"]);
+        assert_eq!(asked(&[several, ("money", "yes"), ("fence", "yes")]).len(), 5);
+    }
+
+    #[test]
     fn choices_name_what_exists() {
         for choice in CHOICES {
             assert!(holdfast_shop::Strategy::named(choice.strategy).is_some(), "{choice:?}");
@@ -217,9 +260,13 @@ mod tests {
             let price = choice.price(language);
             let judged = match choice.judged {
                 "" => "–".to_owned(),
-                name => format!("[{name}](judged/{name}.json)"),
+                name => format!(
+                    "[{name}](judged/{name}.json): {}.",
+                    choice.evidence(language).join(". ")
+                ),
             };
-            let take = format!("**`{strategy}`**: {text} | {price}");
+            let needed = choice.still_needed(language);
+            let take = format!("**`{strategy}`**: {text} | {price} | {needed}");
             writeln!(table, "| {take} | `{}` | {judged} |", choice.lesson).unwrap();
         }
         let document = std::fs::read_to_string(Path::new(ROOT).join("docs/WHICH-LOCK.md")).unwrap();

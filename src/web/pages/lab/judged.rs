@@ -122,9 +122,8 @@ pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
 }
 
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
-    let found = JUDGED.iter().find(|judged| judged.name == *name);
     let unknown = || Problem::missing(message!("problem-missing-judgement", name = name.as_str()));
-    let judgement = &found.ok_or_else(unknown)?.judgement;
+    let judgement = judgement_of(&name).ok_or_else(unknown)?;
     let layout = Layout::of(&request).await?;
     let draw = move || judgement_page(layout, judgement, false);
     PagePlace::take(&request).await?.page(StatusCode::OK, draw).await
@@ -156,6 +155,11 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
         Ok(Err(problem)) => Err(problem),
         Err(_) => refuse_file(&request, "judge-file-invalid").await,
     }
+}
+
+/// Returns the judgement of a lock that comes with the program.
+pub(in crate::web) fn judgement_of(name: &str) -> Option<&'static Judgement> {
+    JUDGED.iter().find(|judged| judged.name == name).map(|judged| &judged.judgement)
 }
 
 /// Renders the site's list.
