@@ -270,19 +270,7 @@ async fn take_turn(
     turn.answered_us = monotonic_us();
 
     if !answer.ok {
-        turn.outcome = match answer.reason.as_deref() {
-            Some("busy") => TurnOutcome::Busy,
-            Some("timeout") => TurnOutcome::Timeout,
-            Some("cancelled") if cancelled.acquire.is_some() => TurnOutcome::Cancelled,
-            Some("error") => {
-                state.keep_error(&answer);
-                TurnOutcome::Error
-            }
-            other => bail!(
-                "the adapter answered `acquire` with the reason {other:?}; it is `busy`, \
-                 `timeout` or `error`"
-            ),
-        };
+        turn.outcome = refusal(state, &answer, cancelled)?;
         return Ok(turn);
     }
 
@@ -335,6 +323,27 @@ async fn take_turn(
         ),
     };
     Ok(turn)
+}
+
+/// Returns why the lock was not granted.
+fn refusal(
+    state: &WorkerState,
+    answer: &AdapterAnswer,
+    cancelled: Cancelled,
+) -> anyhow::Result<TurnOutcome> {
+    Ok(match answer.reason.as_deref() {
+        Some("busy") => TurnOutcome::Busy,
+        Some("timeout") => TurnOutcome::Timeout,
+        Some("cancelled") if cancelled.acquire.is_some() => TurnOutcome::Cancelled,
+        Some("error") => {
+            state.keep_error(answer);
+            TurnOutcome::Error
+        }
+        other => bail!(
+            "the adapter answered `acquire` with the reason {other:?}; it is `busy`, `timeout` or \
+             `error`"
+        ),
+    })
 }
 
 /// Reports that this client is held if that was ordered before its grant. It may write when the

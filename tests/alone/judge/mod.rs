@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use command::{JudgeRun, is_alive};
 
