@@ -6,6 +6,18 @@
 //   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
 //   release(lease)         resolves to false if the lock was lost
 //   fence(lease)           with `fencing`
+// A lock that only takes the work as a closure ends the work at its release:
+//   acquire: (key) => new Promise((granted, failed) => {
+//     const lease = {};
+//     const released = new Promise((release) => (lease.release = release));
+//     lease.ended = redlock.using([key], ttl_ms, async (signal) => {
+//       signal.onabort = () => lost(lease);
+//       granted(lease);
+//       await released;
+//     });
+//     lease.ended.catch(failed);
+//   })
+//   release: (lease) => (lease.release(), lease.ended.then(() => true, () => false))
 // An exception is reported as "error": a backend that is away is not a lock that is busy.
 'use strict';
 

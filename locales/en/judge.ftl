@@ -184,11 +184,8 @@ judge-swimlane-scale = Short gaps are stretched, long gaps (//) are shortened.
 judge-overlap = both between read and write
 
 ## A violation in a sentence without its full stop; it begins as a clause does
-# The two of earlier judgements, which files have.
 judge-found-both-read = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
 judge-found-read-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
-judge-found-both-wrote = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, change { $first_change } of the row, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, change { $second_change }, so both took a unit, and the stock shows one
-judge-found-wrote-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, change { $first_change } of the row, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, change { $second_change }, so both took a unit, and the stock shows one
 judge-found-with-fence = with fence { $fence }, { $found }
 judge-found-units = the ledger has { $units } units more than the stock lost
 judge-found-overlap = { $first } held the lock from { $from } ms to { $until } ms, and { $second } was granted it at { $granted } ms: both held it for { $both } ms

@@ -138,9 +138,9 @@ judge-fault-redis-away = Redis 有 5 秒没有响应。
 judge-fault-client-kill = Redis 关闭所有连接：负载中二十次，然后在有客户端持锁时再一次。
 judge-fault-script-flush = Redis 丢弃脚本缓存：负载中二十次，然后在有客户端持锁时再一次。
 judge-fault-evict = Redis 达到 maxmemory，淘汰任意 key。持锁者继续工作半个租约。
-judge-fault-session-cut = 持锁进程与锁所用服务器的连接被关闭。持锁者继续工作半个租期。
+judge-fault-session-cut = 持锁进程与锁所用服务器的连接被关闭。持锁者继续工作半个租约。
 judge-fault-partition = 一个工作进程与锁所用的服务器断开。
-judge-fault-late-grant = 服务器授予了锁，但应答在租期结束后才到达，此时锁已属于另一个客户端。
+judge-fault-late-grant = 服务器授予了锁，但应答在租约结束后才到达，此时锁已属于另一个客户端。
 judge-fault-clock-jump = 一个进程的时钟（挂钟和单调时钟）比其他进程慢一小时，然后跳到比它们快一小时。
 judge-fault-slow-commit = Postgres 提交缓慢。
 judge-fault-cancel = 三分之一的加锁和释放请求在途中被取消。
@@ -165,11 +165,8 @@ judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩�
 judge-overlap = 两者都在读与写之间
 
 ## 一条违规的说明，句末不加句号
-# The two of earlier judgements, which files have.
 judge-found-both-read = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }，{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }；两者各取走一件，库存只体现一件
 judge-found-read-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }，在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }；两次各取走一件，库存只体现一件
-judge-found-both-wrote = { $first } 和 { $second } 都读到 { $read }：{ $first } 在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），{ $second } 在 { $second_at } ms 也写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两者各取走一件，库存只体现一件
-judge-found-wrote-twice = { $first } 两次读到 { $read }：在 { $first_at } ms 写入 { $wrote }（该行的第 { $first_change } 次更改），在 { $second_at } ms 又写入 { $wrote }，覆盖了当时的 { $over }（第 { $second_change } 次更改）；两次各取走一件，库存只体现一件
 judge-found-with-fence = 令牌为 { $fence } 时，{ $found }
 judge-found-units = 账本里售出的件数比库存减少的件数多 { $units }
 judge-found-overlap = { $first } 从 { $from } ms 到 { $until } ms 持有锁，而 { $second } 在 { $granted } ms 获得了锁：两者同时持锁 { $both } ms

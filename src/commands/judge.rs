@@ -11,11 +11,7 @@ use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions};
 pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
     match &options.command {
         Some(JudgeCommand::New { language, folder }) => {
-            let file = holdfast_judge::write_adapter(*language, folder)?;
-            output::print(&format!(
-                "Put your lock into {}, which says how to judge it.\n",
-                file.display()
-            ))?;
+            output::print(&holdfast_judge::write_adapter(*language, folder)?)?;
             Ok(true)
         }
         Some(JudgeCommand::Check { file }) => check_history(file),
@@ -44,8 +40,9 @@ fn check_history(file: &Path) -> anyhow::Result<bool> {
 
 fn is_as_demanded(judgement: &Judgement, demands: &Demands) -> anyhow::Result<bool> {
     let unmet = demands.unmet(judgement)?;
-    for what in &unmet {
-        output::announce(&format!("Not as demanded: {what}."));
+    // By default, the verdict has said it.
+    for what in unmet.iter().filter(|_| demands.are_given()) {
+        output::print_progress(&format!("Not as demanded: {what}."));
     }
     Ok(unmet.is_empty())
 }

@@ -39,12 +39,7 @@ const TABLES: [&str; 12] = [
     "unsettled_lines",
 ];
 /// Files elsewhere that write one of them, or contain the text of it, and why.
-const WRITES_ELSEWHERE: [(&str, &str, &str); 4] = [
-    (
-        "crates/holdfast-lab/src/timeline/statement.rs",
-        "update item_units",
-        "shows the statement, and does not execute it",
-    ),
+const WRITES_ELSEWHERE: [(&str, &str, &str); 3] = [
     (
         "crates/holdfast-shop/src/users.rs",
         "insert into accounts",

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::demands::Demand;
 use super::fault::Fault;
 use super::new_adapter::AdapterLanguage;
+use super::report::ViolationKind;
 use holdfast_base::flags::{seconds, whole_number};
 
 /// `holdfast judge`, and its commands.
@@ -113,6 +113,30 @@ pub struct JudgeArgs {
     /// Program and arguments of the adapter, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+/// Violations that are no lost updates, and that a caller may not want either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Demand {
+    /// The lock was free, and nobody got it for too long.
+    Blocked,
+    /// A client never got the lock.
+    Starved,
+    /// A release said ok while another client held the lock.
+    BadRelease,
+    /// A fence was not above all earlier ones.
+    FencesBack,
+}
+
+impl Demand {
+    pub(super) fn kind(self) -> ViolationKind {
+        match self {
+            Self::Blocked => ViolationKind::Blocked,
+            Self::Starved => ViolationKind::Starved,
+            Self::BadRelease => ViolationKind::ReleaseOkWhenLost,
+            Self::FencesBack => ViolationKind::FenceRegression,
+        }
+    }
 }
 
 fn about_faults() -> String {

@@ -5,36 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
-use super::args::JudgeArgs;
+use super::args::{Demand, JudgeArgs};
 use super::fault::Fault;
 use super::plan;
 use super::report::{FaultReport, Judgement, ViolationKind};
-
-/// Violations that are no lost updates, and that a caller may not want either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Demand {
-    /// The lock was free, and nobody got it for too long.
-    Blocked,
-    /// A client never got the lock.
-    Starved,
-    /// A release said ok while another client held the lock.
-    BadRelease,
-    /// A fence was not above all earlier ones.
-    FencesBack,
-}
-
-impl Demand {
-    fn kind(self) -> ViolationKind {
-        match self {
-            Self::Blocked => ViolationKind::Blocked,
-            Self::Starved => ViolationKind::Starved,
-            Self::BadRelease => ViolationKind::ReleaseOkWhenLost,
-            Self::FencesBack => ViolationKind::FenceRegression,
-        }
-    }
-}
 
 /// The demands of one command.
 #[derive(Debug, Default)]
@@ -59,6 +34,11 @@ impl Demands {
             may_lose: may_lose.collect::<anyhow::Result<_>>()?,
             baseline: baseline.transpose()?,
         })
+    }
+
+    /// Returns whether the caller demands anything else than the default.
+    pub fn are_given(&self) -> bool {
+        !self.fail_on.is_empty() || !self.may_lose.is_empty() || self.baseline.is_some()
     }
 
     /// Returns what the judgement lacks, a sentence each; none if it is as demanded.

@@ -83,10 +83,6 @@ pub(super) async fn place(
                 return Ok(Err(why_not.into()));
             }
         }
-        Fault::LateGrant => {
-            grant_late(stage, worker).await?;
-            return Ok(Ok(()));
-        }
         Fault::RedisFailover => {
             stage.redis.let_replica_lag();
             // The locks that the replica has expire, so that it is behind by every later grant.
@@ -115,6 +111,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     let mut second = None;
     match stage.fault {
         Fault::KillHolder => return stage.kill(holder).await,
+        Fault::LateGrant => return grant_late(stage, worker).await,
         Fault::Pause => {
             stage.pause(holder.id).await?;
             stage.work_for(plan.ttl(2.5)).await?;
@@ -174,21 +171,21 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Withholds from a worker the answer to a grant until its lease has ended and a client of another
-/// worker has the lock, which writes after it.
+/// Lets the holder release the lock, and withholds from its worker the answer to the next grant until
+/// the lease has ended and a client of another worker has the lock, which writes after it.
 async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     let plan = stage.plan;
     let from_us = monotonic_us();
     stage.note_reach(worker);
 
-    // Meanwhile nobody else is granted it: one of this worker's clients is.
+    // Nobody else is granted it first: one of this worker's clients is.
     let others = |stage: &Stage<'_>, traffic| {
         let others = (0..).zip(&stage.links).filter(|(other, _)| *other != worker);
         others.for_each(|(_, links)| links.set(traffic));
     };
     others(stage, Traffic::Withheld);
-    stage.work_for(plan.ttl(0.1)).await?;
     stage.links[worker as usize].set(Traffic::AnswersWithheld);
+    stage.go(worker, Duration::ZERO).await?;
     stage.work_for(plan.ttl(0.2)).await?;
     others(stage, Traffic::Forwarded);
     stage.work_for(plan.ttl(1.5)).await?;

@@ -83,7 +83,6 @@ const BREAKS: &str = "
 pub(super) struct LedgerEntry {
     #[serde(flatten)]
     pub(super) id: ClientId,
-    pub(super) version: i64,
     pub(super) granted_us: u64,
     /// The value from which the write was computed.
     pub(super) before: i64,

@@ -1,5 +1,5 @@
-//! `holdfast judge new`: the adapter of a simple lock, which a user replaces by their own, with the
-//! file that speaks the protocol.
+//! `holdfast judge new`: the adapter of a judged lock, which a user changes into that of their own,
+//! with the file that speaks the protocol.
 
 use std::fs;
 use std::path::Path;
@@ -16,47 +16,58 @@ pub enum AdapterLanguage {
     Php,
 }
 
-macro_rules! template {
+macro_rules! judge_file {
     ($name:literal) => {
-        include_str!(concat!("../new/", $name))
+        include_str!(concat!("../../../judge/", $name))
     };
 }
 
-macro_rules! protocol {
-    ($name:literal) => {
-        include_str!(concat!("../../../judge/common/", $name))
-    };
-}
+/// How the adapters here name the file with the protocol, and how a new one does.
+const PROTOCOLS: [(&str, &str); 4] = [
+    ("../common/adapter.js", "./adapter.js"),
+    ("/../common/adapter.php", "/adapter.php"),
+    ("use judge_adapter::", "mod adapter;\n\nuse adapter::"),
+    ("judge_adapter::", "adapter::"),
+];
 
 impl AdapterLanguage {
     /// Returns the files: name and content, that of the lock first.
     fn files(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Python => {
-                &[("lock.py", template!("python/lock.py")), ("adapter.py", protocol!("adapter.py"))]
-            }
+            Self::Python => &[
+                ("lock.py", judge_file!("redis-py/lock.py")),
+                ("adapter.py", judge_file!("common/adapter.py")),
+            ],
             Self::Javascript => &[
-                ("lock.js", template!("javascript/lock.js")),
-                ("adapter.js", protocol!("adapter.js")),
+                ("lock.js", judge_file!("sesamecare-redlock/lock.js")),
+                ("adapter.js", judge_file!("common/adapter.js")),
+                ("package.json", judge_file!("sesamecare-redlock/package.json")),
             ],
             Self::Rust => &[
-                ("src/main.rs", template!("rust/src/main.rs")),
-                ("src/adapter.rs", protocol!("rust/src/lib.rs")),
-                ("Cargo.toml", template!("rust/Cargo.toml")),
+                ("src/main.rs", judge_file!("async-redis-lock/src/main.rs")),
+                ("src/adapter.rs", judge_file!("common/rust/src/lib.rs")),
+                ("Cargo.toml", include_str!("new_adapter.toml")),
             ],
             Self::Php => &[
-                ("lock.php", template!("php/lock.php")),
-                ("adapter.php", protocol!("adapter.php")),
+                ("lock.php", judge_file!("symfony-lock/lock.php")),
+                ("adapter.php", judge_file!("common/adapter.php")),
             ],
+        }
+    }
+
+    /// Returns how to get the library, and the command of the adapter.
+    fn commands(self) -> [&'static str; 2] {
+        match self {
+            Self::Python => ["pip install redis", "python3 lock.py"],
+            Self::Javascript => ["npm install", "node lock.js"],
+            Self::Rust => ["cargo build --release", "target/release/my-lock"],
+            Self::Php => ["apt-get install php-cli php-redis php-symfony-lock", "php lock.php"],
         }
     }
 }
 
-/// Writes an adapter into a folder; returns the file with the lock. Overwrites nothing.
-pub fn write_adapter(
-    language: AdapterLanguage,
-    folder: &Path,
-) -> anyhow::Result<std::path::PathBuf> {
+/// Writes an adapter into a folder; returns what to do with it. Overwrites nothing.
+pub fn write_adapter(language: AdapterLanguage, folder: &Path) -> anyhow::Result<String> {
     let files = language.files();
     if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
         bail!("{} exists: choose another folder", folder.join(name).display());
@@ -64,10 +75,20 @@ pub fn write_adapter(
 
     for (name, content) in files {
         let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder);
-        fs::create_dir_all(parent)
+        let content = PROTOCOLS
+            .iter()
+            .fold((*content).to_owned(), |content, (here, there)| content.replace(here, there));
+        fs::create_dir_all(path.parent().unwrap_or(folder))
             .and_then(|()| fs::write(&path, content))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
-    Ok(folder.join(files[0].0))
+
+    let [get, run] = language.commands();
+    let file = folder.join(files[0].0);
+    Ok(format!(
+        "This is the adapter of a lock that is judged already; put yours into {}:\n\n  cd {}\n  \
+         {get}\n  holdfast judge -- {run}\n",
+        file.display(),
+        folder.display()
+    ))
 }

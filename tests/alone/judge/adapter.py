@@ -24,6 +24,9 @@ setup = {}
 # By the id of a request to acquire: whether it was cancelled.
 cancelled = {}
 CANCELS = MODE in ("flock", "owner", "cancel-deletes")
+POOLED = MODE in ("pooled", "pooled-fences")
+# Connections that no command uses. Those of a command whose answer came too late are closed.
+pool = []
 
 
 def answer(request, **fields):
@@ -33,7 +36,7 @@ def answer(request, **fields):
 
 
 class Redis:
-    """One connection to Redis, which is closed after its commands."""
+    """One connection to Redis, which is closed after its commands, or goes back to the pool."""
 
     def __init__(self):
         url = urllib.parse.urlparse(setup["redis_url"])
@@ -44,9 +47,12 @@ class Redis:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.file.close()
-        self.socket.close()
+    def __exit__(self, error, *_):
+        if POOLED and error is None:
+            pool.append(self)
+        else:
+            self.file.close()
+            self.socket.close()
 
     def command(self, *words):
         parts = [str(word).encode() for word in words]
@@ -82,6 +88,10 @@ def poll(request, attempt):
         time.sleep(random.uniform(0.005, 0.015))
 
 
+def connection():
+    return pool.pop() if pool else Redis()
+
+
 class NoLock:
     """Grants after a request to Redis; as `constant-fence` with the same fence each time."""
 
@@ -89,7 +99,7 @@ class NoLock:
 
     def acquire(self, request):
         if self.fencing:
-            with Redis() as redis:
+            with connection() as redis:
                 redis.command("GET", request["key"])
         return {"ok": True, "lease": "none", "fence": 1}
 
@@ -107,7 +117,7 @@ class Setnx:
 
     def acquire(self, request):
         if self.wrong == "script" and self.script is None:
-            with Redis() as redis:
+            with connection() as redis:
                 delete = "return redis.call('del', KEYS[1])"
                 self.script = redis.command("SCRIPT", "LOAD", delete)
         if self.wrong == "starving" and setup["worker"] == 1:
@@ -118,7 +128,7 @@ class Setnx:
 
         def attempt():
             try:
-                with Redis() as redis:
+                with connection() as redis:
                     words = [] if self.wrong == "expiry" else ["PX", setup["ttl_ms"]]
                     if redis.command("SET", key, lease, "NX", *words) is None:
                         return None
@@ -134,13 +144,13 @@ class Setnx:
         answered = poll(request, attempt)
         if self.wrong == "cancel" and answered.get("reason") == "cancelled":
             # It cleans up what it might have, and does not look whose it is.
-            with Redis() as redis:
+            with connection() as redis:
                 redis.command("DEL", key)
         return answered
 
     def release(self, request):
         try:
-            with Redis() as redis:
+            with connection() as redis:
                 if self.wrong == "script":
                     words = ("EVALSHA", self.script, 1, request["key"], request["lease"])
                     redis.command(*words)
@@ -185,7 +195,7 @@ class Watchdog(Setnx):
         )
         while not released.wait(setup["ttl_ms"] / 4000):
             try:
-                with Redis() as redis:
+                with connection() as redis:
                     redis.command("EVAL", script, 1, key, lease, setup["ttl_ms"])
             except OSError:
                 pass
@@ -207,7 +217,7 @@ class RenewsBlindly(Setnx):
 
     def renew(self, key, lease):
         while True:
-            with contextlib.suppress(OSError), Redis() as redis:
+            with contextlib.suppress(OSError), connection() as redis:
                 redis.command("SET", key, lease, "PX", setup["ttl_ms"])
             time.sleep(setup["ttl_ms"] / 4000)
 
@@ -216,7 +226,7 @@ class OftenRight(Setnx):
     """Grants every 500th time, whoever has the lock."""
 
     def acquire(self, request):
-        with Redis() as redis:
+        with connection() as redis:
             if redis.command("INCR", request["key"] + ":count") % 500 == 0:
                 return {"ok": True, "lease": "nobody's"}
         return super().acquire(request)
@@ -293,7 +303,7 @@ class WallClock:
         def attempt():
             now = time.time()
             expiry = repr(now + setup["ttl_ms"] / 1000)
-            with Redis() as redis:
+            with connection() as redis:
                 if redis.command("SET", key, expiry, "NX"):
                     return {"ok": True, "lease": expiry}
                 found = redis.command("GET", key)
@@ -309,7 +319,7 @@ class WallClock:
             return {"ok": False, "reason": "error", "detail": str(error)}
 
     def release(self, request):
-        with Redis() as redis:
+        with connection() as redis:
             if redis.command("GET", request["key"]) != request["lease"]:
                 return {"ok": False, "reason": "lost"}
             redis.command("DEL", request["key"])
@@ -349,7 +359,7 @@ class Flock:
 def ask_in_background():
     """Asks Redis now and then, whether anybody wants the lock or not."""
     while True:
-        with contextlib.suppress(OSError), Redis() as redis:
+        with contextlib.suppress(OSError), connection() as redis:
             redis.command("GET", "anything")
         time.sleep(0.02)
 
@@ -396,6 +406,8 @@ def leak():
 LOCKS = {
     "constant-fence": NoLock,
     "owner": lambda: Setnx(None),
+    "pooled": lambda: Setnx(None),
+    "pooled-fences": lambda: Setnx("fences"),
     "no-owner": lambda: Setnx("owner"),
     "busy-when-away": lambda: Setnx("busy"),
     "fences-repeat": lambda: Setnx("fences"),

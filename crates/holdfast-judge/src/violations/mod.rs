@@ -157,18 +157,16 @@ impl Evidence<'_> {
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
         let both = message!(
-            "judge-found-both-wrote",
+            "judge-found-both-read",
             first = early.id,
             second = late.id,
             read = units(late.before),
             wrote = units(late.before - 1),
-            first_change = units(early.version),
-            second_change = units(late.version),
             first_at = self.time_of(early),
             second_at = self.time_of(late),
             over = units(late.stock_before),
         );
-        if early.id == late.id { both.with_id("judge-found-wrote-twice") } else { both }
+        if early.id == late.id { both.with_id("judge-found-read-twice") } else { both }
     }
 
     fn describe_with_fence(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {

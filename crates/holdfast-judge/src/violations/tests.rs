@@ -59,9 +59,8 @@ fn every_violation_is_told_in_each_language() {
     evidence.grants();
     evidence.leftover_keys(&BTreeSet::from(["lock:7".to_owned()]));
 
-    let entry = |id, version, granted_us, sent_us, stock_before| LedgerEntry {
+    let entry = |id, granted_us, sent_us, stock_before| LedgerEntry {
         id,
-        version,
         granted_us,
         before: 1_000,
         fence: Some(7),
@@ -69,11 +68,11 @@ fn every_violation_is_told_in_each_language() {
         stock_before,
     };
     // The second one was killed before it was answered.
-    let early = entry(first, 1, 6_019_000, 6_020_000, 1_000);
-    let late = entry(second, 12, 0, 6_540_000, 990);
+    let early = entry(first, 6_019_000, 6_020_000, 1_000);
+    let late = entry(second, 0, 6_540_000, 990);
     for found in [
         evidence.describe(&early, &late),
-        evidence.describe_with_fence(&early, &entry(first, 12, 0, 6_540_000, 990)),
+        evidence.describe_with_fence(&early, &entry(first, 0, 6_540_000, 990)),
         lost_units(1_234),
     ] {
         evidence.add(ViolationKind::LostUpdate, found, 0, 0, &[]);
@@ -110,11 +109,10 @@ const SENTENCES: [&str; 13] = [
      c3, w0 c5, w0 c6, w0 c7, w1 c0 and 6 more",
     "keys left in Redis 8,000 ms after the work, beyond those that remain without a fault: 1: \
      lock:7",
-    "w1 c5 and w0 c4 both read 1,000: w1 c5 wrote 999 at 6,020–6,663 ms, change 1 of the row, and \
-     w0 c4 wrote 999 over 990 at 6,540 ms, change 12, so both took a unit, and the stock shows one",
-    "with fence 7, w1 c5 read 1,000 twice: w1 c5 wrote 999 at 6,020–6,663 ms, change 1 of the \
-     row, and w1 c5 wrote 999 over 990 at 6,540 ms, change 12, so both took a unit, and the stock \
-     shows one",
+    "w1 c5 and w0 c4 both read 1,000: w1 c5 wrote 999 at 6,020–6,663 ms, and w0 c4 wrote 999 \
+     over 990 at 6,540 ms, so both took a unit, and the stock shows one",
+    "with fence 7, w1 c5 read 1,000 twice: w1 c5 wrote 999 at 6,020–6,663 ms, and w1 c5 wrote \
+     999 over 990 at 6,540 ms, so both took a unit, and the stock shows one",
     "the ledger has 1,234 units more than the stock lost",
 ];
 

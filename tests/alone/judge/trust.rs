@@ -1,0 +1,94 @@
+//! Locks that were called safe, and are not: each was found by a rule of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use super::command::{ADAPTER, JudgeRun};
+use super::{fault, number};
+
+/// It would have been called safe: under the faults that it kept from running it lost nothing.
+#[test]
+fn lock_that_stops_is_not_judged() {
+    let options = ["--faults", "pause,long-work", "--seconds", "1", "--wait-ms", "300"];
+    let run = JudgeRun::start("renews-blindly", &options).finish();
+    assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("it can't be judged: no client got the lock"), "{}", run.stderr);
+    let judgement = run.judgement();
+    let prevented = ["pause", "long-work"].map(|name| fault(&judgement, name)["prevented"] == true);
+    assert!(prevented.contains(&true), "{judgement:#}");
+
+    let run = JudgeRun::start_with("renews-blindly", &options, &[]).finish();
+    let verdict = run.stdout.lines().find(|line| line.starts_with("NOT judged: "));
+    assert!(verdict.unwrap().contains("no client got the lock, so "), "{}", run.stdout);
+}
+
+#[test]
+fn rare_second_grant_is_found_in_many_turns() {
+    let options = ["--faults", "none", "--seconds", "1", "--turns", "5000"];
+    let run = JudgeRun::start("often-right", &options).finish();
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    let none = fault(&judgement, "none");
+    assert!(number(none, "lost_updates") > 0.0 && number(none, "turns") > 600.0, "{none:#}");
+
+    // What was not lost was not lost in so many turns.
+    let run = JudgeRun::start_with("owner", &["--faults", "none", "--turns", "300"], &[]).finish();
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("with 95 % confidence"), "{}", run.stdout);
+}
+
+#[test]
+fn fence_of_a_clients_clock_goes_back() {
+    let options = ["--faults", "clock-jump", "--seconds", "1", "--fail-on", "fences-back"];
+    let run = JudgeRun::start("wall-fence", &options).finish();
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("fence-regression under clock-jump"), "{}", run.stderr);
+    let judgement = run.judgement();
+    let jump = fault(&judgement, "clock-jump");
+    assert!(number(jump, "fence_regressions") > 0.0, "{jump:#}");
+    assert!(number(&jump["with_fence"], "refused") > 0.0, "{jump:#}");
+    assert_eq!(fault(&judgement, "none")["fence_regressions"], 0, "{judgement:#}");
+}
+
+/// The grant of a lease that has ended by the time of its answer.
+#[test]
+fn late_grant_is_found() {
+    // The more wait, the surer is it that one of them is granted it.
+    let options = ["--faults", "late-grant", "--ttl-ms", "500", "--clients", "8"];
+    let run = JudgeRun::start("pooled", &options).finish();
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert!(number(fault(&judgement, "late-grant"), "lost_updates") > 0.0, "{judgement:#}");
+    // Its fence is below that of the client that has the lock by then.
+    let run = JudgeRun::start("pooled-fences", &options).finish();
+    let judgement = run.judgement();
+    let late = &fault(&judgement, "late-grant")["with_fence"];
+    assert_eq!((&late["lost_updates"], number(late, "refused") > 0.0), (&0.into(), true), "{late}");
+}
+
+/// A lock of a server of one's own, which ends with its connection.
+#[test]
+fn lock_of_a_session_is_lost_with_it() {
+    let mut server = Command::new("python3")
+        .args([ADAPTER, "session-server"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let url = format!("LOCK_URL=lock://127.0.0.1:{}", port.trim());
+
+    let faults = ["--faults", "session-cut,redis-flush", "--seconds", "1"];
+    let options = [&faults[..], &["--backend-proxy", &url]].concat();
+    let run = JudgeRun::start("session", &options).finish();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert!(number(fault(&judgement, "session-cut"), "lost_updates") > 0.0, "{judgement:#}");
+    assert_eq!(fault(&judgement, "none")["lost_updates"], 0, "{judgement:#}");
+    assert_eq!(fault(&judgement, "redis-flush")["lost_updates"], 0, "{judgement:#}");
+}
