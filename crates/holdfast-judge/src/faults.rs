@@ -145,11 +145,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
             stage.work_for(plan.ttl(2.5)).await?;
             second = hold_next(stage, worker).await?;
         }
-        Fault::Undisturbed
-        | Fault::RedisSlow
-        | Fault::RedisAway
-        | Fault::LateGrant
-        | Fault::Cancel => {}
+        Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
     }
 
     // A stopped worker reads this as soon as it runs again.
