@@ -228,18 +228,6 @@ fn lock_without_expiry_blocks_after_a_kill() {
 }
 
 #[test]
-fn starved_worker_is_counted() {
-    let options = ["--faults", "none", "--seconds", "2", "--wait-ms", "500"];
-    let run = JudgeRun::start("starving", &options).finish();
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let judgement = run.judgement();
-    let none = fault(&judgement, "none");
-    assert_eq!(none["waiters_starved"], 3, "{none:#}");
-    assert!((0.35..=0.5).contains(&number(none, "jain")), "{none:#}");
-    assert!(sentences(none, "starved")[0].contains("w1 c0"), "{none:#}");
-}
-
-#[test]
 fn wall_clock_expiry_fails_when_clock_jumps() {
     let options = ["--faults", "clock-jump", "--seconds", "1"];
     let run = JudgeRun::start("wall-clock", &options).finish();

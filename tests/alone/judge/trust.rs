@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use super::command::{ADAPTER, JudgeRun};
-use super::{fault, number};
+use super::{fault, number, sentences};
 
 /// It would have been called safe: under the faults that it kept from running it lost nothing.
 #[test]
@@ -91,4 +91,18 @@ fn lock_of_a_session_is_lost_with_it() {
     assert!(number(fault(&judgement, "session-cut"), "lost_updates") > 0.0, "{judgement:#}");
     assert_eq!(fault(&judgement, "none")["lost_updates"], 0, "{judgement:#}");
     assert_eq!(fault(&judgement, "redis-flush")["lost_updates"], 0, "{judgement:#}");
+}
+
+#[test]
+fn starved_worker_is_counted() {
+    let options = ["--faults", "none", "--seconds", "2", "--wait-ms", "500"];
+    let options = [&options[..], &["--fail-on", "starved,blocked"]].concat();
+    let run = JudgeRun::start("starving", &options).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(run.stderr.contains("Not as demanded: starved under none"), "{}", run.stderr);
+    let judgement = run.judgement();
+    let none = fault(&judgement, "none");
+    assert_eq!(none["waiters_starved"], 3, "{none:#}");
+    assert!((0.35..=0.5).contains(&number(none, "jain")), "{none:#}");
+    assert!(sentences(none, "starved")[0].contains("w1 c0"), "{none:#}");
 }
