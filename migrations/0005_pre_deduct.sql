@@ -27,8 +27,11 @@ create table unsettled_lines (
 create index returned_lines on unsettled_lines (sku, order_id) where returned;
 
 -- Marks the lines of an order that is cancelled, refunded or expires, under whatever strategy. The
--- statement that returns the units has locked the item's row, for which a settlement waits.
-create function return_unsettled_lines() returns trigger language plpgsql as $$
+-- statement that returns the units has locked the item's row, for which a settlement waits. By the
+-- primary keys: a plan that was made while the table was empty would read all of it later.
+create function return_unsettled_lines() returns trigger language plpgsql
+    set enable_seqscan = off
+as $$
 begin
     update unsettled_lines u set returned = true
       from order_lines l

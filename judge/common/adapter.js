@@ -17,7 +17,9 @@
 //     });
 //     lease.ended.catch(failed);
 //   })
-//   release: (lease) => (lease.release(), lease.ended.then(() => true, () => false))
+//   async release(lease) { lease.release(); await lease.ended; return true; }
+// where `using` fails with an error of its own for a lock that was lost or not granted: that is
+// `false` and `null`, all other errors are errors.
 // An exception is reported as "error": a backend that is away is not a lock that is busy.
 'use strict';
 
@@ -45,8 +47,7 @@ exports.serve = (open) => {
       const held = await locks.acquire(key, wait_ms);
       if (!held) return { ok: false, reason: wait_ms ? 'timeout' : 'busy' };
       const lease = `${process.pid}-${next++}`;
-      leases.set(lease, held);
-      return { ok: true, lease, ...(locks.fencing && { fence: locks.fence(held) }) };
+      return { ok: true, lease, held, ...(locks.fencing && { fence: locks.fence(held) }) };
     },
     async release({ lease }) {
       const held = leases.get(lease);
@@ -59,7 +60,9 @@ exports.serve = (open) => {
   input.on('line', async (line) => {
     const request = JSON.parse(line);
     try {
-      answer(request, await handle[request.op](request));
+      const { held, ...fields } = await handle[request.op](request);
+      answer(request, fields);
+      if (held) leases.set(fields.lease, held); // the judge knows no lease before its grant
     } catch (error) {
       if (request.op === 'init') throw error;
       answer(request, { ok: false, reason: 'error', detail: String(error).slice(0, 300) });

@@ -31,21 +31,25 @@ _held = {}  # the names of what `acquire` has returned, by its identity
 _names = itertools.count(1)
 
 
-def _print(message):
-    with _output:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
+def _write(message):
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def _answer(request, **fields):
-    _print({"id": request["id"], **fields})
+    with _output:
+        _write({"id": request["id"], **fields})
 
 
 def lost(lease):
-    """Tells the client of `lease`, as `acquire` returned it, to stop before its write."""
-    name = _held.get(id(lease))
-    if name:
-        _print({"lost": name})
+    """Tells the client of `lease`, as `acquire` returned it, to stop before its write.
+
+    Each lease is an object of its own. One that is lost before its grant was answered counts, too.
+    """
+    with _output:
+        name = _held.setdefault(id(lease), None)
+        if name:
+            _write({"lost": name})
 
 
 def _error(request, error):
@@ -53,20 +57,36 @@ def _error(request, error):
     _answer(request, ok=False, reason="error", detail=detail)
 
 
+def _grant(request, name, lease, fields):
+    """Answers, and says at once what was lost already: the judge knows no lease before its grant."""
+    with _output:
+        is_lost = id(lease) in _held
+        _held[id(lease)] = name
+        _write({"id": request["id"], "ok": True, "lease": name, **fields})
+        if is_lost:
+            _write({"lost": name})
+
+
 def _serve_lease(locks, request):
     """Acquires, answers, and serves the request to release this lease."""
+    try:
+        _take_turn(locks, request)
+    except BaseException:
+        traceback.print_exc()  # the judge quotes it
+
+
+def _take_turn(locks, request):
     key = request["key"]
     try:
         lease = locks.acquire(key, request["wait_ms"] / 1000)
+        fields = {"fence": locks.fence(lease)} if lease is not None and locks.fencing else {}
     except Exception as error:
         return _error(request, error)
     if lease is None:
         return _answer(request, ok=False, reason="timeout" if request["wait_ms"] else "busy")
     name, releases = f"{os.getpid()}-{next(_names)}", queue.SimpleQueue()
     _leases[name] = releases
-    fence = {"fence": locks.fence(lease)} if locks.fencing else {}
-    _answer(request, ok=True, lease=name, **fence)
-    _held[id(lease)] = name  # the judge knows no lease before its grant
+    _grant(request, name, lease, fields)
     request = releases.get()
     try:
         released = locks.release(key, lease)

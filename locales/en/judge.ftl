@@ -16,7 +16,7 @@ judge-cell-safe-runs = no lost update in { $turns } turns of { $runs } runs
 judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
 judge-list-fenced = { $name }, the store checks its fence
-judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ○: none, and the fault does not strike the servers that this lock uses. –: the fault did not run.
+judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ○: none, and the fault does not strike what this lock uses: its servers, or a connection. –: the fault did not run.
 judge-search = Search
 judge-search-about = a lock, a language, a store
 judge-search-found = { $count ->
@@ -57,7 +57,7 @@ judge-verdict-safe-touched = No lost update in { $turns } turns { $faults ->
     [one] under the 1 fault that touches it
    *[other] under the { $faults } faults that touch it
 }; { $others } do not apply
-judge-verdict-prevented = No client got the lock, so { $prevented } of { $faults ->
+judge-verdict-prevented = No client of the process to be struck got the lock, so { $prevented } of { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
 } did not run: what it does under them is not known
@@ -106,7 +106,7 @@ judge-column-errors = errors
 judge-column-commands = Redis commands per grant
 judge-key-title = What faults and columns mean
 judge-about-lost = Units that the ledger sold and the stock does not show at the end: a client wrote over a change that it had not read. It may have written over a hundred of them, and another client over its write in turn: then one is lost. So 1 and 100 say the same. 3/5: three of five runs lost updates.
-judge-about-turns = Turns with a grant, of all runs: acquire, read, work, write, release. The figures beside it were found in so many.
+judge-about-turns = Turns with a grant, of all runs: acquire, read, work, write, release. Other figures than the lost updates are those of one run.
 judge-about-fenced = Lost updates if each read registers the fence and each write demands that no higher one was registered.
 judge-about-refused = Turns that were refused so.
 judge-about-saved = Turns that stopped before their write, because the adapter said that the lock was lost, and that would have lost an update.

@@ -15,7 +15,7 @@ judge-cell-safe-runs = { $runs } 次运行的 { $turns } 轮中没有丢失更�
 judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = { $name }，并由存储检查令牌
-judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓ 784：784 轮中没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
+judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓ 784：784 轮中没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器或连接。–：该故障未运行。
 judge-search = 搜索
 judge-search-about = 锁、语言、存储
 judge-search-found = { $count ->
@@ -47,7 +47,7 @@ judge-verdict-safe-touched = { $faults ->
     [0] 没有触及它的故障，{ $turns } 轮中没有丢失更新
    *[other] 在触及它的 { $faults } 种故障下，{ $turns } 轮中没有丢失更新
 }；另外 { $others } 种不适用
-judge-verdict-prevented = 没有客户端获得锁，因此 { $faults } 种故障中有 { $prevented } 种未运行：锁在这些故障下的表现未知
+judge-verdict-prevented = 要施加故障的进程里没有客户端获得锁，因此 { $faults } 种故障中有 { $prevented } 种未运行：锁在这些故障下的表现未知
 judge-lost-under = 丢失更新的故障：{ $faults }
 judge-reach = 运行的 { $ran } 种故障中有 { $touching } 种触及这把锁：{ $faults }
 judge-bound = 没有故障时，{ $turns } 轮中没有一轮丢失更新：有 95 % 的把握，丢失的不到 { $share } %
@@ -87,7 +87,7 @@ judge-column-errors = 错误
 judge-column-commands = 每次获锁的 Redis 命令数
 judge-key-title = 故障和各列的含义
 judge-about-lost = 账本里已售出、而最终库存没有体现的件数：客户端覆盖了它没有读到的修改。它可能一次覆盖上百次修改，随后又被另一个客户端覆盖，这时只丢失一次。所以 1 和 100 说明的是同一件事。3/5：5 次运行中有 3 次丢失更新。
-judge-about-turns = 所有运行中获得锁的轮数：获取、读取、工作、写入、释放。旁边的数字是在这么多轮中发现的。
+judge-about-turns = 所有运行中获得锁的轮数：获取、读取、工作、写入、释放。除丢失的更新外，其他数字属于其中一次运行。
 judge-about-fenced = 如果每次读取都登记栅栏令牌，每次写入都要求没有登记过更大的令牌，还会丢失的更新数。
 judge-about-refused = 因此被拒绝的次数。
 judge-about-saved = 适配器通知锁已丢失，因此在写入前停止、否则会丢失更新的轮数。

@@ -1,8 +1,11 @@
 //! `pre-deduct`: exact while nothing fails; what a fault between Redis and Postgres costs, in
 //! units; and that a reconciliation with the ledger repairs it.
 
+use std::time::Duration;
+
 use holdfast_shop::command::return_order::ReturnedBy;
 use holdfast_shop::engine;
+use holdfast_shop::store::{oldest_kept, purge_lab_item};
 use holdfast_shop::strategy::pre_deduct::reconcile::reconcile;
 use holdfast_shop::strategy::pre_deduct::statements::settle;
 use holdfast_shop::{OrderId, RequestContext, Sku, UserId};
@@ -338,6 +341,31 @@ async fn order_without_units_is_passed_over() {
     assert_has(&repaired, json!({ "cancelled": [large], "oversold": STOCK - 1, "counter": 1 }));
     assert_eq!(lab.sell_out(0).await.len(), 1);
     lab.assert_sold_exactly(0).await;
+}
+
+/// Orders are returned by whoever does it, and their items are deleted, before they are settled.
+#[tokio::test]
+async fn unsettled_lines_follow_their_orders() {
+    let lab = Lab::new(Shop::start(1).await).await;
+    let placed = lab.sell_out(0).await;
+    lab.settled(0, 0).await;
+    // The row has no units for these.
+    let wait_again = "insert into unsettled_lines (sku, order_id, quantity, before, request_id)
+                      select sku, order_id, quantity, 1, order_id from order_lines";
+    lab.shop.execute(wait_again).await;
+
+    lab.alice.cancels(&placed[0]).succeeds(200).await;
+    let returned = "select count(*) from unsettled_lines where returned";
+    assert_eq!(lab.shop.number(returned).await, 1);
+
+    for order in &placed[1..] {
+        lab.alice.cancels(order).succeeds(200).await;
+    }
+    let sku = Sku::try_from(lab.sku.clone()).unwrap();
+    let newest = oldest_kept(Duration::ZERO);
+    let pool = lab.shop.pool.clone().into();
+    assert!(purge_lab_item(&pool, &sku, &newest).await.unwrap());
+    assert_eq!(lab.shop.number("select count(*) from unsettled_lines").await, 0);
 }
 
 /// A settlement reads each line that it settles, and no others, however many there are.

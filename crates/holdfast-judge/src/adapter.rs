@@ -18,6 +18,7 @@ use tokio::io::{
 };
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::failure::{FailureKind, JudgeFailure};
@@ -82,6 +83,14 @@ pub(super) struct AdapterProcess {
     leases: Leases,
     answer_timeout: Duration,
     failure: Failure,
+    /// The task that has the child, which ends with it.
+    child: AbortHandle,
+}
+
+impl Drop for AdapterProcess {
+    fn drop(&mut self) {
+        self.child.abort();
+    }
 }
 
 /// Says why the judgement can't go on.
@@ -135,22 +144,20 @@ impl AdapterProcess {
         let calls = ServerCalls::new(&setup.redis_url, &setup.database_url, lines.clone())
             .map_err(|error| format!("an address of the judge's servers: {error}"))?;
         let leases = Leases::default();
-        let process = Self {
-            next_id: AtomicU64::new(1),
-            pending: Arc::clone(&pending),
-            lines,
-            leases: leases.clone(),
-            answer_timeout: setup.answer_timeout,
-            failure: failure.clone(),
-        };
 
         // Before the request that it answers is reported as one without any.
         let half_timeout = setup.answer_timeout.as_millis() / (2 * LOOK_INTERVAL.as_millis());
         let max_quiet_looks = u32::try_from(half_timeout).unwrap_or(MAX_QUIET_LOOKS);
         let max_quiet_looks = max_quiet_looks.clamp(1, MAX_QUIET_LOOKS);
 
-        tokio::spawn(async move {
-            let reader = AnswerReader { pending, leases, calls, max_quiet_looks };
+        let reader = AnswerReader {
+            pending: Arc::clone(&pending),
+            leases: leases.clone(),
+            calls,
+            max_quiet_looks,
+        };
+        let ended = failure.clone();
+        let reading = tokio::spawn(async move {
             let mut reading = Box::pin(reader.read(BufReader::new(stdout)));
             let why = tokio::select! {
                 why = &mut reading => why,
@@ -163,9 +170,18 @@ impl AdapterProcess {
             };
             // One that printed something else still runs.
             let _ = child.start_kill();
-            failure.report(why).await;
+            ended.report(why).await;
         });
-        Ok(process)
+
+        Ok(Self {
+            next_id: AtomicU64::new(1),
+            pending,
+            lines,
+            leases,
+            answer_timeout: setup.answer_timeout,
+            failure,
+            child: reading.abort_handle(),
+        })
     }
 
     /// Returns the last lines that the adapter has written to stderr.

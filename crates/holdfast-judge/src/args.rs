@@ -83,7 +83,7 @@ pub struct JudgeArgs {
     #[arg(skip)]
     pub is_store_checked: bool,
     /// The work without a fault goes on until there are so many turns, for a minute at most
-    #[arg(long, default_value_t = 5_000, value_parser = whole_number::<u32>(0..=1_000_000))]
+    #[arg(long, default_value_t = 5_000, value_parser = whole_number::<u32>(0..=50_000))]
     pub turns: u32,
     /// Environment variable for the adapter, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]

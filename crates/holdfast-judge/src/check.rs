@@ -16,7 +16,7 @@ use super::history::{Change, Header, Line, LineType, Process, RunEnd, RunStart, 
 use super::holds;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::repeat::Tally;
-use super::report::{ClientId, FaultReport, Judgement, WithFence};
+use super::report::{ClientId, FaultReport, Judgement, WithFence, is_safe};
 
 const QUOTED_CHARS: usize = 120;
 
@@ -51,7 +51,7 @@ pub fn check(path: &Path) -> anyhow::Result<Judgement> {
          cut off"
     );
     let faults = reading.faults;
-    let safe = !faults.iter().any(|fault| fault.ran && fault.lost_updates > 0);
+    let safe = is_safe(&faults);
     let Header { adapter, ttl_ms, seed, started_at, .. } = header;
     let options = String::new();
     Ok(Judgement { adapter, faults, safe, ttl_ms, seed, started_at, options })
@@ -216,6 +216,9 @@ impl RunInProgress {
                 self.changes.push(update.change);
                 self.fenced.extend(update.fenced);
             }
+            ("update", LineType::Fail) => {
+                turn.saved = line.value.get("saved").is_some_and(|saved| *saved == true);
+            }
             ("release", kind) => {
                 turn.released_us = us;
                 turn.release = match kind {
@@ -256,6 +259,7 @@ impl RunInProgress {
             fence_regressions: holds::fence_regressions(&holds, &self.recording).len() as u64,
             with_fence,
             turns: holds.len() as u64,
+            saved_updates: holds.iter().filter(|turn| turn.saved).count() as u64,
             // A history has no commands of Redis, by which one sees which faults touch the lock.
             redis_commands: f64::INFINITY,
             name: self.start.fault,

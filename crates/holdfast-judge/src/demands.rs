@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 
 use super::args::{Demand, JudgeArgs};
@@ -44,8 +44,8 @@ impl Demands {
     /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
     ///
     /// # Errors
-    /// If the lock kept a fault from running, and lost no update under the others: it can't be
-    /// judged. Or if the baseline is of another lock.
+    /// If the lock kept a fault from running, and is as demanded under the others: it can't be judged.
+    /// Or if the baseline is of another lock.
     pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
         if let Some(baseline) = &self.baseline {
             let (ours, theirs) = (&judgement.adapter.name, &baseline.adapter.name);
@@ -55,15 +55,7 @@ impl Demands {
             );
         }
 
-        let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
-        if !prevented.is_empty() && !judgement.has_loss() {
-            return Err(anyhow!(
-                "it can't be judged: no client got the lock under {}, so the fault did not run",
-                prevented.join(", ")
-            ));
-        }
-
-        Ok(match &self.baseline {
+        let unmet: Vec<String> = match &self.baseline {
             Some(baseline) => judgement
                 .faults
                 .iter()
@@ -71,7 +63,16 @@ impl Demands {
                 .flat_map(|(now, before)| what_is_worse(now, before))
                 .collect(),
             None => self.losses(judgement).chain(self.findings(judgement)).collect(),
-        })
+        };
+
+        let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
+        ensure!(
+            prevented.is_empty() || !unmet.is_empty(),
+            "it can't be judged: no client of the process to be struck got the lock under {}, so the \
+             fault did not run",
+            prevented.join(", ")
+        );
+        Ok(unmet)
     }
 
     fn losses<'a>(&'a self, judgement: &'a Judgement) -> impl Iterator<Item = String> + 'a {
@@ -109,9 +110,12 @@ fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
     Ok(baseline)
 }
 
-/// Returns the name of a lock without the words that have a digit: an upgrade is compared, too.
+/// Returns the name of a lock without the words behind the first one that have a digit: an upgrade is
+/// compared, too.
 fn without_version(name: &str) -> Vec<&str> {
-    name.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect()
+    let words = name.split_whitespace().enumerate();
+    let kept = words.filter(|(at, word)| *at == 0 || !word.contains(|c: char| c.is_ascii_digit()));
+    kept.map(|(_, word)| word).collect()
 }
 
 /// Returns what a fault did now that it did not before.
@@ -198,13 +202,16 @@ mod tests {
         let none = || report(Fault::Undisturbed, 0, &[]);
         let starving = judgement("a", vec![none(), prevented(false, 0)]);
         let error = Demands::default().unmet(&starving).unwrap_err();
-        assert!(error.to_string().contains("no client got the lock under pause"), "{error}");
+        assert!(error.to_string().contains("got the lock under pause"), "{error}");
 
         // Elsewhere it is broken for certain.
         let broken = FaultReport { lost_updates: 1, ..none() };
         let broken = judgement("a", vec![broken, prevented(false, 0)]);
         let unmet = Demands::default().unmet(&broken).unwrap();
         assert_eq!(unmet, ["updates were lost under none"]);
+        // What may be lost is no proof.
+        let allowed = Demands { may_lose: vec![Fault::Undisturbed], ..Demands::default() };
+        allowed.unmet(&broken).unwrap_err();
     }
 
     #[test]

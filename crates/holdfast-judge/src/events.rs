@@ -49,6 +49,10 @@ pub(super) struct Stall {
 }
 
 impl Recording {
+    pub(super) fn has_grant(&self) -> bool {
+        self.turns.iter().any(|turn| turn.outcome == TurnOutcome::Granted)
+    }
+
     pub(super) fn work_us(&self) -> u64 {
         self.ended_us.saturating_sub(self.began_us)
     }

@@ -324,7 +324,9 @@ fn steps_of(turn: &Turn, update: Option<Update>) -> anyhow::Result<Vec<Step>> {
     steps.push((turn.read_us, Invoke, "update", Value::Null));
     steps.push(match update {
         Some(update) => (turn.release_us, Done, "update", serde_json::to_value(update)?),
-        None if turn.stopped => (turn.release_us, Fail, "update", json!("stopped")),
+        None if turn.stopped => {
+            (turn.release_us, Fail, "update", json!({ "stopped": true, "saved": turn.saved }))
+        }
         // Its process was killed before it sent the write.
         None => (turn.release_us, Fail, "update", json!("killed")),
     });

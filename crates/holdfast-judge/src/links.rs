@@ -112,6 +112,11 @@ impl WorkerLinks {
         self.all().map(Proxy::connections).sum()
     }
 
+    /// Returns the number of connections that there have been.
+    pub(super) fn accepted(&self) -> usize {
+        self.all().map(Proxy::accepted).sum()
+    }
+
     /// Closes the open connections; the adapter may open others.
     pub(super) async fn close_connections(&self) {
         for link in self.all() {

@@ -32,9 +32,18 @@ impl Tally {
         self.turns += run.turns;
         self.repeats.lost_in += u32::from(run.lost_updates > 0);
         self.repeats.lost_in_with_fence += u32::from(lost_with_fence(&run));
-        if severity(&run) > severity(&self.shown) {
-            self.shown = run;
+        let other = if severity(&run) > severity(&self.shown) {
             self.repeats.run_seed = seed;
+            std::mem::replace(&mut self.shown, run)
+        } else {
+            run
+        };
+        // Of what only another run has found, the first sentence.
+        let shown = &mut self.shown.violations;
+        for found in other.violations {
+            if !shown.iter().any(|it| it.kind == found.kind) {
+                shown.push(found);
+            }
         }
     }
 

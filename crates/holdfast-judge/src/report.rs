@@ -13,7 +13,8 @@ pub struct Judgement {
     pub adapter: Adapter,
     /// One entry per fault, in the order in which they ran; `none` is the first.
     pub faults: Vec<FaultReport>,
-    /// No lost update under any fault that ran, writes without the fence.
+    /// No lost update under any fault, writes without the fence; false if the lock kept a fault from
+    /// running.
     pub safe: bool,
     pub ttl_ms: u64,
     pub seed: u64,
@@ -22,6 +23,10 @@ pub struct Judgement {
     /// Options of the command, in a file of `docs/judged`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub options: String,
+}
+
+pub(super) fn is_safe(faults: &[FaultReport]) -> bool {
+    !faults.iter().any(|fault| fault.prevented || fault.ran && fault.lost_updates > 0)
 }
 
 /// An adapter's answer to `init`.

@@ -25,7 +25,7 @@ use super::plan::JudgePlan;
 use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::repeat::Tally;
-use super::report::{Adapter, FaultReport, Judgement};
+use super::report::{Adapter, FaultReport, Judgement, is_safe};
 use super::stage::Stage;
 use super::stores;
 use super::violations::{Evidence, MAX_BLOCKED_TTLS};
@@ -59,11 +59,10 @@ pub(super) async fn run(
     postgres.stop().await;
 
     let (adapter, faults) = judged?;
-    let safe = !faults.iter().any(|fault| fault.ran && fault.lost_updates > 0);
     Ok(Judgement {
         adapter,
+        safe: is_safe(&faults),
         faults,
-        safe,
         ttl_ms: plan.args.ttl_ms,
         seed: plan.seed,
         started_at,
@@ -86,8 +85,7 @@ async fn judge_all(
         ledger,
         adapter: None,
         idle_commands_per_s: 0.0,
-        undisturbed_turns: 0,
-        uses_redis: false,
+        undisturbed_rate: 0.0,
         usual_keys: BTreeSet::new(),
         clock: folder.own_file("clock"),
         history,
@@ -125,9 +123,7 @@ struct Judge<'a> {
     ledger: Ledger,
     adapter: Option<Adapter>,
     idle_commands_per_s: f64,
-    undisturbed_turns: u64,
-    /// The lock sends commands to Redis.
-    uses_redis: bool,
+    undisturbed_rate: f64,
     /// Keys that remain in Redis without a fault, as they would be in any pass: counters, and the
     /// like.
     usual_keys: BTreeSet<String>,
@@ -269,10 +265,11 @@ impl Judge<'_> {
         self.adapter = self.adapter.take().or(adapter);
         let report = self.report(fault, &recording, &figures).await?;
         if fault == Fault::Undisturbed {
-            self.undisturbed_turns = report.turns;
-            self.uses_redis = report.uses_redis();
+            self.undisturbed_rate = rate(&report, &recording);
         }
-        if fault == Fault::ClockJump && is_crippled(&report, self.undisturbed_turns) {
+        if fault == Fault::ClockJump
+            && is_crippled(&report, rate(&report, &recording) / self.undisturbed_rate)
+        {
             return Ok(Err(message!("judge-why-crippled", grants = report.turns).into()));
         }
         self.write_history(&report, &recording).await?;
@@ -361,12 +358,6 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns whether a fault of the network strikes also a lock without an open connection, which
-    /// opens one for each command.
-    fn reconnects(&self, fault: Fault) -> bool {
-        fault != Fault::SessionCut && self.uses_redis
-    }
-
     async fn report(
         &mut self,
         fault: Fault,
@@ -402,7 +393,7 @@ impl Judge<'_> {
             errors: count(TurnOutcome::Error),
             cancelled: count(TurnOutcome::Cancelled),
             leftover_keys: figures.leftover_keys,
-            untouched: recording.struck_connections == Some(0) && !self.reconnects(fault),
+            untouched: recording.struck_connections == Some(0),
             turns: holds.len() as u64,
             saved_updates: holds.iter().filter(|turn| turn.saved).count() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,
@@ -436,10 +427,17 @@ impl Judge<'_> {
     }
 }
 
-/// Returns whether libfaketime, not the jump, keeps the adapter from its work.
-fn is_crippled(clock_jump: &FaultReport, undisturbed_turns: u64) -> bool {
+/// Returns the turns in a microsecond of work.
+fn rate(report: &FaultReport, recording: &Recording) -> f64 {
+    report.turns as f64 / recording.work_us().max(1) as f64
+}
+
+/// Returns whether libfaketime, not the jump, keeps the adapter from its work, which has so many
+/// times the usual turns.
+fn is_crippled(clock_jump: &FaultReport, relative_rate: f64) -> bool {
     let with_fence = clock_jump.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
-    clock_jump.lost_updates + with_fence == 0 && clock_jump.turns < undisturbed_turns / 10
+    let found = clock_jump.lost_updates + with_fence + clock_jump.fence_regressions;
+    found == 0 && relative_rate < 0.1
 }
 
 #[cfg(test)]
@@ -448,9 +446,8 @@ mod tests {
 
     #[test]
     fn lock_that_loses_is_not_crippled() {
-        let report =
-            |turns, lost_updates| FaultReport { turns, lost_updates, ..FaultReport::default() };
-        assert!(is_crippled(&report(9, 0), 100));
-        assert!(!is_crippled(&report(10, 0), 100) && !is_crippled(&report(9, 1), 100));
+        let report = |lost_updates| FaultReport { lost_updates, ..FaultReport::default() };
+        assert!(is_crippled(&report(0), 0.09));
+        assert!(!is_crippled(&report(0), 0.1) && !is_crippled(&report(1), 0.09));
     }
 }

@@ -228,15 +228,17 @@ impl<'a> Stage<'a> {
         self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
     }
 
-    /// Notes how many connections of a worker a fault of the network strikes.
+    /// Notes whether a fault of the network strikes a worker: one without a connection now may open
+    /// one for each command.
     pub(super) fn note_reach(&mut self, worker: u32) {
-        self.recording.struck_connections = Some(self.links[worker as usize].connections());
+        self.recording.struck_connections = Some(self.links[worker as usize].accepted());
     }
 
     /// Closes the connections of the holder's adapter.
     pub(super) async fn cut_sessions(&mut self, holder: ClientId) {
-        self.note_reach(holder.worker);
-        self.links[holder.worker as usize].close_connections().await;
+        let links = &self.links[holder.worker as usize];
+        self.recording.struck_connections = Some(links.connections());
+        links.close_connections().await;
         self.mark(holder, EventKind::Closed);
     }
 

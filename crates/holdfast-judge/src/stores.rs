@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use holdfast_services::{TempPostgres, TempRedis};
 use tokio::sync::mpsc;
 
 use super::adapter::AdapterProcess;
 use super::ledger::Ledger;
 use super::links::WorkerLinks;
-use super::plan::{ADAPTER_START, JudgePlan};
+use super::plan::JudgePlan;
 use super::processes::end_orphans;
-use super::protocol::{AdapterOp, WorkerSetup};
+use super::protocol::{AdapterAnswer, AdapterOp, WorkerSetup};
+use super::worker::introduce;
 
 /// The database of the second client.
 const ELSEWHERE: &str = "elsewhere";
@@ -79,30 +79,23 @@ impl Site {
 async fn ask(sites: &[Site]) -> anyhow::Result<bool> {
     let (failures, mut failed) = mpsc::unbounded_channel();
     let asking = async {
-        let mut granted = Vec::new();
+        let mut adapters = Vec::new();
         for Site { setup, .. } in sites {
             let adapter = AdapterProcess::start(setup, failures.clone());
             let adapter = adapter.map_err(anyhow::Error::msg)?;
-            let init = AdapterOp::Init {
-                worker: setup.worker,
-                redis_url: &setup.redis_url,
-                database_url: &setup.database_url,
-                ttl_ms: setup.args.ttl_ms,
-            };
-            if !adapter.call(init, ADAPTER_START).await.ok {
-                bail!("the adapter answered `init` with an error");
-            }
+            introduce(&adapter, setup).await?;
+            adapters.push((adapter, setup));
+        }
 
+        let mut answers = Vec::new();
+        for (adapter, setup) in &adapters {
             let wait_ms = setup.args.wait_ms.min(setup.args.ttl_ms / 2);
             let acquire = AdapterOp::Acquire { key: &setup.key, wait_ms };
-            let answer = adapter.call(acquire, Duration::from_millis(wait_ms)).await;
-            let is_refused = matches!(answer.reason.as_deref(), Some("busy" | "timeout"));
-            // It ends with its adapter, which the first client needs until the last one was asked.
-            granted.push((adapter, answer.ok, is_refused));
+            answers.push(adapter.call(acquire, Duration::from_millis(wait_ms)).await);
         }
-        let mut granted = granted.into_iter().map(|(_, ok, is_refused)| (ok, is_refused));
-        let (first_ok, _) = granted.next().unwrap_or_default();
-        Ok(first_ok && granted.any(|(_, is_refused)| is_refused))
+        let is_refused =
+            |answer: &AdapterAnswer| matches!(answer.reason.as_deref(), Some("busy" | "timeout"));
+        Ok(answers[0].ok && answers[1..].iter().any(is_refused))
     };
 
     tokio::select! {

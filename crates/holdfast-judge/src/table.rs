@@ -51,7 +51,7 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         text += &format!("\n{said}.\n");
     }
     if judgement.reach().1 > 0 {
-        text += "\n`○`: the fault strikes the judge's Redis, where this lock sends no commands.\n";
+        text += "\n`○`: the fault strikes what this lock does not use: Redis, or a connection.\n";
     }
     for fault in &judgement.faults {
         for violation in &fault.violations {
@@ -132,7 +132,7 @@ mod tests {
         let json = include_str!("../../../docs/judged/advisory-lock.json");
         let judgement: Judgement = serde_json::from_str(json).unwrap();
         let text = format_judgement(&judgement);
-        let verdict = "Safe: no lost update under the 5 faults that touch it; 9 do not apply.\n";
+        let verdict = " turns under the 5 faults that touch it; 9 do not apply.\n";
         assert!(text.ends_with(verdict), "{text}");
         let lost = |fault: &str| {
             let line = text.lines().find(|line| line.split(' ').next() == Some(fault)).unwrap();

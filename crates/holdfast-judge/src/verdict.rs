@@ -213,17 +213,21 @@ impl Judgement {
         if none.loses_updates() || none.turns == 0 {
             return None;
         }
-        let percent = 100.0 * RULE_OF_THREE / none.turns as f64;
-        // One figure that says something.
-        let digits = if percent < 1.0 { 2 } else { 0 };
-        let share = format!("{percent:.digits$}");
+        let percent = (100.0 * RULE_OF_THREE / none.turns as f64).min(100.0);
+        // Two digits that say something, and never less than the bound.
+        let digits = (1.0 - percent.log10().floor()).max(0.0);
+        let unit = 10_f64.powf(digits);
+        let share = format!("{:.*}", digits as usize, (percent * unit).ceil() / unit);
         Some(message!("judge-bound", turns = grouped(none.turns), share).text(language))
     }
 
-    /// Returns the number of turns without a fault, and under those that touch the lock.
+    /// Returns the number of turns under the faults that touch the lock; without any, of those
+    /// without a fault.
     fn turns(&self) -> u64 {
         let none = self.report(Fault::Undisturbed.name());
-        none.into_iter().chain(self.touching()).map(|report| report.turns).sum()
+        let is_touched = self.touching().next().is_some();
+        let reports = self.touching().chain(none.filter(|_| !is_touched));
+        reports.map(|report| report.turns).sum()
     }
 
     /// Returns the verdict: `Loses updates under 3 of 11 faults`, of those that touch the lock. It

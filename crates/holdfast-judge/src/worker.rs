@@ -184,7 +184,11 @@ async fn serve(
     }
 }
 
-async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Result<Adapter> {
+/// Sends `init`, and returns the answer.
+pub(super) async fn introduce(
+    adapter: &AdapterProcess,
+    setup: &WorkerSetup,
+) -> anyhow::Result<Adapter> {
     let init = AdapterOp::Init {
         worker: setup.worker,
         redis_url: &setup.redis_url,

@@ -89,7 +89,10 @@ def poll(request, attempt):
 
 
 def connection():
-    return pool.pop() if pool else Redis()
+    try:
+        return pool.pop()
+    except IndexError:
+        return Redis()
 
 
 class NoLock:

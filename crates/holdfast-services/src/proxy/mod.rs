@@ -8,6 +8,7 @@ use std::future::pending;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ pub struct Proxy {
     pub port: u16,
     link: watch::Sender<Link>,
     open: Arc<Mutex<OpenConnections>>,
+    accepted: Arc<AtomicUsize>,
     statements: Arc<Statements>,
     accepting: JoinHandle<()>,
 }
@@ -144,7 +146,9 @@ impl Proxy {
         });
         let open = Arc::new(Mutex::new(OpenConnections::new()));
         let statements = Arc::<Statements>::default();
+        let accepted = Arc::new(AtomicUsize::new(0));
 
+        let count = Arc::clone(&accepted);
         let (admitted, seen) = (Arc::clone(&open), Arc::clone(&statements));
         let accepting = tokio::spawn(async move {
             loop {
@@ -161,6 +165,7 @@ impl Proxy {
                     (link.epoch, link.traffic)
                 };
                 if traffic != Traffic::Refused {
+                    count.fetch_add(1, Ordering::Relaxed);
                     let _ = client.set_nodelay(true);
                     let token = admitted.token.clone();
                     let link = OpenLink { links: links.clone(), epoch, opened: Instant::now() };
@@ -168,7 +173,7 @@ impl Proxy {
                 }
             }
         });
-        Ok(Self { port, link, open, statements, accepting })
+        Ok(Self { port, link, open, accepted, statements, accepting })
     }
 
     /// Delays what is received from now on, in each direction.
@@ -208,6 +213,11 @@ impl Proxy {
     /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.open.lock().token.strong_count() - 1
+    }
+
+    /// Returns the number of connections that were let in so far.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Closes the open connections on both sides, and lets new ones in.

@@ -20,7 +20,7 @@ impl Mailboxes {
     /// Opens the mailbox of a key. One that an earlier leader of the key has opened gets nothing
     /// more: nobody waits for its answers.
     pub fn open(&self, key: LockKey) -> Mailbox {
-        // Only replicas of this shop can fill it, with an answer for each command at most.
+        // Only replicas of this shop can fill it.
         let (sender, receiver) = unbounded_channel();
         self.0.lock().insert(key.clone(), sender.clone());
         Mailbox { mailboxes: self.clone(), key, sender, receiver, arrived: Vec::new() }
@@ -29,7 +29,7 @@ impl Mailboxes {
     /// Delivers answers to the leader of `key`, if it has a mailbox.
     pub fn deliver(&self, key: &LockKey, answers: Answers) {
         if let Some(mailbox) = self.0.lock().get(key) {
-            // Its leader may just have ended.
+            // One that is closed is not listed any more.
             let _ = mailbox.send(answers);
         }
     }
