@@ -1,8 +1,7 @@
 //! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
-//! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]), and say that
-//! a lease was lost ([`Leases`]). One that
-//! exits, prints anything else, answers an id twice or not in time is reported with the end of its
-//! stderr; calls then never return.
+//! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]), and say
+//! that a lease was lost ([`Leases`]). One that exits, prints anything else, answers an id twice or
+//! not in time is reported with the end of its stderr; calls then never return.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
