@@ -38,8 +38,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
 
-/// All leases that the adapter has granted, and those of them that it has lost, by the names that it
-/// gave them.
+/// All leases that the adapter has granted, by the names that it gave them, and whether it has lost
+/// them.
 #[derive(Debug, Clone, Default)]
 struct Leases(Arc<Mutex<HashMap<String, bool>>>);
 
