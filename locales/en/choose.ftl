@@ -21,6 +21,7 @@ choose-open = One more answer is needed
 choose-price = Its price
 choose-lesson = Lesson: { $title }
 choose-judged = Judged: { $name }
+choose-evidence = What the judge found
 choose-one-statement = If one statement does it (`update items set stock = stock - 1 where stock >= 1`), you need no lock.
 choose-local = A mutex in the process.
 choose-local-price = It protects nothing once a second process runs. For several on one machine, lock a file (`flock`).

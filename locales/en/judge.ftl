@@ -203,6 +203,7 @@ judge-found-more = { $names } and { $more } more
 ## Why a fault did not run
 judge-why-no-cancel = the adapter has no `cancel`
 judge-why-no-holder = no client of worker { $worker } got the lock, so there was no holder to strike
+judge-why-no-grant = no client got the lock, so nothing was changed
 judge-why-no-faketime = libfaketime is not installed
 judge-why-go = { $program } is a Go program, which libfaketime does not reach
 judge-why-not-loaded = { $program } does not load libfaketime

@@ -21,6 +21,7 @@ choose-open = 还需要回答一个问题
 choose-price = 代价
 choose-lesson = 课程：{ $title }
 choose-judged = 评测：{ $name }
+choose-evidence = 评测结果
 choose-one-statement = 如果一条语句就能完成（`update items set stock = stock - 1 where stock >= 1`），就不需要锁。
 choose-local = 进程内的互斥锁。
 choose-local-price = 一旦有第二个进程，它就什么也保护不了。同一台机器上的多个进程，可以锁文件（`flock`）。

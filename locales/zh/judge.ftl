@@ -184,6 +184,7 @@ judge-found-more = { $names }，另有 { $more } 个
 ## 故障未运行的原因
 judge-why-no-cancel = 适配器没有 `cancel`
 judge-why-no-holder = 工作进程 { $worker } 的客户端都没有获得锁，因此没有持锁者可以施加故障
+judge-why-no-grant = 没有客户端获得锁，因此没有任何更改
 judge-why-no-faketime = 没有安装 libfaketime
 judge-why-go = { $program } 是 Go 程序，libfaketime 对它不起作用
 judge-why-not-loaded = { $program } 没有加载 libfaketime

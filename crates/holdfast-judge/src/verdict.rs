@@ -110,6 +110,8 @@ impl FaultReport {
             Row::WithFence => self.with_fence.as_ref().map(|fenced| fenced.lost_updates),
         };
         match (lost.filter(|_| self.ran), self.repeats) {
+            // Nothing was changed, so nothing is known.
+            (Some(0), None) if self.turns == 0 => Cell::NotRun,
             (None, _) => Cell::NotRun,
             (Some(lost), None) => Cell::Updates { lost, turns: self.turns },
             // The report is that of one of the runs: the other row may have lost in another one.
