@@ -48,8 +48,8 @@ impl Leases {
         self.0.lock().insert(lease.to_owned(), false);
     }
 
-    /// Notes that a lease was lost; of one that was released it says nothing. Returns whether it was
-    /// granted at all.
+    /// Notes that a lease was lost; of one that was released it says nothing. Returns whether it
+    /// was granted at all.
     fn lose(&self, lease: &str) -> bool {
         self.0.lock().get_mut(lease).map(|is_lost| *is_lost = true).is_some()
     }
@@ -303,8 +303,8 @@ struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Passes on the answers, and begins the calls of servers. Returns why that ended; `None` at the
-    /// end of stdout.
+    /// Passes on the answers, and begins the calls of servers. Returns why that ended; `None` at
+    /// the end of stdout.
     async fn read(&self, mut stdout: BufReader<impl AsyncRead + Unpin>) -> Option<String> {
         loop {
             let line = read_line_in_time(&mut stdout, self.max_quiet_looks).await?;

@@ -1,4 +1,5 @@
-//! The clocks of the adapters under `clock-jump`: each reads its offset from a file, by libfaketime.
+//! The clocks of the adapters under `clock-jump`: each reads its offset from a file, by
+//! libfaketime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,8 +36,8 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Makes a file for each worker, of which `behind` is an hour behind. `file` is that of the first
-    /// one.
+    /// Makes a file for each worker, of which `behind` is an hour behind. `file` is that of the
+    /// first one.
     pub(super) fn start(
         file: &Path,
         library: PathBuf,
@@ -56,8 +57,9 @@ impl Clocks {
         fs::write(&self.files[worker as usize], clock.offset())
     }
 
-    /// Returns the environment of an adapter that has this clock. Its monotonic clock has the offset,
-    /// too: libfaketime 0.9.10 can't spare that one without breaking the sleeps of Python 3.11.
+    /// Returns the environment of an adapter that has this clock. Its monotonic clock has the
+    /// offset, too: libfaketime 0.9.10 can't spare that one without breaking the sleeps of Python
+    /// 3.11.
     pub(super) fn environment(&self, worker: u32) -> [(String, String); 3] {
         let settings = [
             ("LD_PRELOAD", self.library.display().to_string()),

@@ -20,8 +20,8 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// Reads the baseline, before the work. Fails if a fault has another name, or the baseline can't
-    /// be compared with what will be found.
+    /// Reads the baseline, before the work. Fails if a fault has another name, or the baseline
+    /// can't be compared with what will be found.
     pub fn of(args: &JudgeArgs) -> anyhow::Result<Self> {
         let faults = plan::select(&args.faults)?;
         let may_lose = args.may_lose.iter().map(|name| {
@@ -44,8 +44,8 @@ impl Demands {
     /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
     ///
     /// # Errors
-    /// If the lock kept a fault from running, and is as demanded under the others: it can't be judged.
-    /// Or if the baseline is of another lock.
+    /// If the lock kept a fault from running, and is as demanded under the others: it can't be
+    /// judged. Or if the baseline is of another lock.
     pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
         if let Some(baseline) = &self.baseline {
             let (ours, theirs) = (&judgement.adapter.name, &baseline.adapter.name);
@@ -110,8 +110,8 @@ fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
     Ok(baseline)
 }
 
-/// Returns the name of a lock without the words behind the first one that have a digit: an upgrade is
-/// compared, too.
+/// Returns the name of a lock without the words behind the first one that have a digit: an upgrade
+/// is compared, too.
 fn without_version(name: &str) -> Vec<&str> {
     let words = name.split_whitespace().enumerate();
     let kept = words.filter(|(at, word)| *at == 0 || !word.contains(|c: char| c.is_ascii_digit()));

@@ -169,8 +169,8 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the holder release the lock, and withholds from its worker the answer to the next grant until
-/// the lease has ended and a client of another worker has the lock, which writes after it.
+/// Lets the holder release the lock, and withholds from its worker the answer to the next grant
+/// until the lease has ended and a client of another worker has the lock, which writes after it.
 async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     let plan = stage.plan;
     let from_us = monotonic_us();

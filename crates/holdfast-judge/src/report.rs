@@ -13,8 +13,8 @@ pub struct Judgement {
     pub adapter: Adapter,
     /// One entry per fault, in the order in which they ran; `none` is the first.
     pub faults: Vec<FaultReport>,
-    /// No lost update under any fault, writes without the fence; false if the lock kept a fault from
-    /// running.
+    /// No lost update under any fault, writes without the fence; false if the lock kept a fault
+    /// from running.
     pub safe: bool,
     pub ttl_ms: u64,
     pub seed: u64,

@@ -281,7 +281,8 @@ impl Judge<'_> {
         Ok(Ok(report))
     }
 
-    /// Runs the work with the fault, which strikes `worker` if it strikes one; `Err` of the inner result says why there was no fault.
+    /// Runs the work with the fault, which strikes `worker` if it strikes one; `Err` of the inner
+    /// result says why there was no fault.
     async fn run_pass(
         &mut self,
         stage: &mut Stage<'_>,

@@ -11,8 +11,8 @@ use holdfast_base::output::grouped;
 /// A lock sends Redis fewer commands per grant than this if it does not use it: a client library
 /// may ping.
 const MIN_COMMANDS: f64 = 0.05;
-/// With 95 % confidence, what did not happen in n turns happens in fewer than this in n: the rule of
-/// three, of `(1 - 3 / n)^n`.
+/// With 95 % confidence, what did not happen in n turns happens in fewer than this in n: the rule
+/// of three, of `(1 - 3 / n)^n`.
 const RULE_OF_THREE: f64 = 3.0;
 
 /// The two rows of a table of updates: those of a lock, and those of one with fences whose writes
@@ -178,8 +178,8 @@ impl Judgement {
         self.faults.iter().filter(|report| report.prevented)
     }
 
-    /// Returns the faults that ran and touch the lock: the others say nothing about a lock that does
-    /// not use their servers.
+    /// Returns the faults that ran and touch the lock: the others say nothing about a lock that
+    /// does not use their servers.
     pub fn touching(&self) -> impl Iterator<Item = &FaultReport> {
         self.injected().filter(|report| report.loses_updates() || !self.is_elsewhere(report))
     }
@@ -200,7 +200,8 @@ impl Judgement {
         })
     }
 
-    /// Returns the sentence that names the faults under which updates were lost; `None` if none were.
+    /// Returns the sentence that names the faults under which updates were lost; `None` if none
+    /// were.
     pub fn lost_under(&self, language: Language) -> Option<String> {
         let lost = self.faults.iter().filter(|report| report.loses_updates());
         let faults: Vec<String> = lost.map(|report| report.title(language)).collect();

@@ -95,8 +95,8 @@ impl Evidence<'_> {
         grouped(us.saturating_sub(self.recording.began_us) / 1_000)
     }
 
-    /// Formats when a write was sent, and when it was answered: Postgres made it in between. A client
-    /// that was killed has no answer.
+    /// Formats when a write was sent, and when it was answered: Postgres made it in between. A
+    /// client that was killed has no answer.
     fn time_of(&self, entry: &LedgerEntry) -> String {
         let turn = self.holds.iter().find(|turn| {
             (turn.id, turn.answered_us) == (entry.id, entry.granted_us) && turn.release_us > 0
