@@ -97,9 +97,10 @@ pub struct JudgeArgs {
     /// Judgement that --json has written: exit code 1 if anything is worse now, and only then
     #[arg(long, value_name = "FILE", conflicts_with_all = ["may_lose", "fail_on"])]
     pub baseline: Option<PathBuf>,
-    /// Environment variable with the URL of a server of your own. The judge puts a proxy before it,
-    /// so that faults of the network reach it: as NAME=URL; can be repeated
-    #[arg(long, value_name = "NAME=URL", value_parser = variable)]
+    /// Environment variable with the URL or the socket of a server of your own. The judge puts a
+    /// proxy before it, so that faults of the network reach it: as NAME=URL, or NAME with the URL in
+    /// the judge's own environment; can be repeated
+    #[arg(long, value_name = "NAME[=URL]", value_parser = server_variable)]
     pub backend_proxy: Vec<(String, String)>,
     /// Also write the judgement as JSON; with -, print it instead of the table
     #[arg(long, value_name = "FILE")]
@@ -157,6 +158,13 @@ fn about_repeats() -> String {
         "Run {faults} so many times, each with the next seed, until the third run that lost an \
          update"
     )
+}
+
+fn server_variable(setting: &str) -> Result<(String, String), &'static str> {
+    if let Ok(url) = std::env::var(setting) {
+        return Ok((setting.to_owned(), url));
+    }
+    variable(setting).map_err(|_| "it must be NAME=URL, or a variable of the environment")
 }
 
 fn variable(setting: &str) -> Result<(String, String), &'static str> {

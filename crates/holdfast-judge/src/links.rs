@@ -1,11 +1,13 @@
 //! The links of a worker to the servers that its lock may use, each through a proxy, so that the
 //! faults of the network strike one worker.
 
+use std::path::Path;
+
 use anyhow::{Context as _, ensure};
 use holdfast_services::{Proxy, TempPostgres, TempRedis, Traffic};
 
 /// A server of the user's own, whose URL the adapter has in an environment variable. It may have
-/// several addresses, separated by commas.
+/// several addresses, separated by commas, or be a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
     variable: String,
@@ -19,6 +21,15 @@ impl Backend {
     /// Takes a URL apart. Fails if it has no port, or asks for TLS: the server's certificate is not
     /// for the proxy.
     pub(super) fn new(variable: &str, url: &str) -> anyhow::Result<Self> {
+        if url.starts_with('/') {
+            return Ok(Self {
+                variable: variable.to_owned(),
+                before: String::new(),
+                addresses: vec![url.to_owned()],
+                behind: String::new(),
+            });
+        }
+
         let option = format!("--backend-proxy {variable}={url}");
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let needs_tls = ["https", "rediss", "mysqls", "amqps"].contains(&scheme)
@@ -80,7 +91,10 @@ impl WorkerLinks {
         for backend in backends {
             let mut proxies = Vec::new();
             for address in &backend.addresses {
-                let proxy = Proxy::start_to_address(address).await;
+                let proxy = match address.starts_with('/') {
+                    true => Proxy::start(Path::new(address)).await,
+                    false => Proxy::start_to_address(address).await,
+                };
                 proxies.push(proxy.with_context(|| format!("can't start a proxy to {address}"))?);
             }
             links.backends.push((backend.clone(), proxies));
@@ -139,6 +153,7 @@ mod tests {
         assert_eq!(at("http://localhost:2379"), "http://127.0.0.1:1");
         assert_eq!(at("mysql://a:b@db:3306/lock?x=@"), "mysql://a:b@127.0.0.1:1/lock?x=@");
         assert_eq!(at("zk1:2181,zk2:2181/chroot"), "127.0.0.1:1,127.0.0.1:2/chroot");
+        assert_eq!(at("/run/mysqld/mysqld.sock"), "127.0.0.1:1");
 
         let refused = |url: &str| Backend::new("X", url).unwrap_err().to_string();
         assert!(refused("http://localhost").contains("a host and a port"));
