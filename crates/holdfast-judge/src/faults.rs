@@ -13,7 +13,7 @@ use super::clocks::Clock;
 use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
-use super::protocol::Turn;
+use super::protocol::{Turn, TurnOutcome};
 use super::report::Server;
 use super::stage::Stage;
 
@@ -21,6 +21,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// Blows of a fault that also strikes requests under way, before the one that strikes a holder.
 const BLOWS: u32 = 20;
 const BLOW_INTERVAL: Duration = Duration::from_millis(50);
+/// How often a grant is to be withheld: its clients may all have asked before the release.
+const MAX_WITHHELD: u32 = 5;
 const SLOWNESS: Duration = Duration::from_millis(200);
 
 /// Why a fault did not run.
@@ -169,24 +171,24 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the holder release the lock, and withholds from its worker the answer to the next grant
-/// until the lease has ended and a client of another worker has the lock, which writes after it.
+/// Withholds from a worker the answer to a grant until its lease has ended and a client of another
+/// worker has the lock, which writes after it.
 async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     let plan = stage.plan;
     let from_us = monotonic_us();
     stage.note_reach(worker);
 
-    // Nobody else is granted it first: one of this worker's clients is.
-    let others = |stage: &Stage<'_>, traffic| {
-        let others = (0..).zip(&stage.links).filter(|(other, _)| *other != worker);
-        others.for_each(|(_, links)| links.set(traffic));
-    };
-    others(stage, Traffic::Withheld);
-    stage.links[worker as usize].set(Traffic::AnswersWithheld);
-    stage.go(worker, Duration::ZERO).await?;
-    stage.work_for(plan.ttl(0.2)).await?;
-    others(stage, Traffic::Forwarded);
-    stage.work_for(plan.ttl(1.5)).await?;
+    for _ in 0..MAX_WITHHELD {
+        if withhold_grant(stage, worker).await? {
+            break;
+        }
+        // Again, with another holder.
+        stage.links[worker as usize].set(Traffic::Forwarded);
+        if stage.hold(worker).await?.is_none() {
+            break;
+        }
+    }
+    stage.work_for(plan.ttl(1.2)).await?;
 
     // None, if the grant has no lease: it holds the lock still.
     let other = (worker + 1) % plan.args.workers;
@@ -196,11 +198,35 @@ async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     if second.is_some() {
         stage.go(other, Duration::ZERO).await?;
     }
+
     let until_us = monotonic_us();
     stage.recording.stall = Some(Stall { worker, from_us, until_us });
     // The lock is not free meanwhile, although no client knows that it has it.
     stage.recording.struck = Some((from_us, until_us));
     Ok(())
+}
+
+/// Lets the holder release the lock while its worker gets no answers and no other worker reaches the
+/// servers, so that a client of its worker is granted it. Returns whether one was: then the others
+/// have to wait for the lease.
+async fn withhold_grant(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<bool> {
+    let plan = stage.plan;
+    let others = |stage: &Stage<'_>, traffic| {
+        let others = (0..).zip(&stage.links).filter(|(other, _)| *other != worker);
+        others.for_each(|(_, links)| links.set(traffic));
+    };
+
+    others(stage, Traffic::Withheld);
+    stage.links[worker as usize].set(Traffic::AnswersWithheld);
+    stage.go(worker, Duration::ZERO).await?;
+    stage.work_for(plan.ttl(0.2)).await?;
+    others(stage, Traffic::Forwarded);
+
+    let since = stage.recording.turns.len();
+    stage.work_for(plan.ttl(0.3)).await?;
+    let is_of_others =
+        |turn: &Turn| turn.id.worker != worker && turn.outcome == TurnOutcome::Granted;
+    Ok(!stage.recording.turns[since..].iter().any(is_of_others))
 }
 
 /// Strikes Redis while the holder works.
