@@ -98,8 +98,8 @@ pub struct JudgeArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["may_lose", "fail_on"])]
     pub baseline: Option<PathBuf>,
     /// Environment variable with the URL or the socket of a server of your own. The judge puts a
-    /// proxy before it, so that faults of the network reach it: as NAME=URL, or NAME with the URL in
-    /// the judge's own environment; can be repeated
+    /// proxy before it, so that faults of the network reach it: as NAME=URL, or NAME with the URL
+    /// in the judge's own environment; can be repeated
     #[arg(long, value_name = "NAME[=URL]", value_parser = server_variable)]
     pub backend_proxy: Vec<(String, String)>,
     /// Also write the judgement as JSON; with -, print it instead of the table

@@ -206,9 +206,9 @@ async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the holder release the lock while its worker gets no answers and no other worker reaches the
-/// servers, so that a client of its worker is granted it. Returns whether one was: then the others
-/// have to wait for the lease.
+/// Lets the holder release the lock while its worker gets no answers and no other worker reaches
+/// the servers, so that a client of its worker is granted it. Returns whether one was: then the
+/// others have to wait for the lease.
 async fn withhold_grant(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<bool> {
     let plan = stage.plan;
     let others = |stage: &Stage<'_>, traffic| {
