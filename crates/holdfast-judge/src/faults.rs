@@ -178,8 +178,8 @@ async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
     let from_us = monotonic_us();
     stage.note_reach(worker);
 
-    for _ in 0..MAX_WITHHELD {
-        if withhold_grant(stage, worker).await? {
+    for attempt in 1..=MAX_WITHHELD {
+        if withhold_grant(stage, worker).await? || attempt == MAX_WITHHELD {
             break;
         }
         // Again, with another holder.
