@@ -24,7 +24,7 @@ setup = {}
 # By the id of a request to acquire: whether it was cancelled.
 cancelled = {}
 CANCELS = MODE in ("flock", "owner", "cancel-deletes")
-POOLED = MODE in ("pooled", "pooled-fences")
+POOLED = MODE in ("pooled", "pooled-fences", "often-right")
 # Connections that no command uses. Those of a command whose answer came too late are closed.
 pool = []
 
