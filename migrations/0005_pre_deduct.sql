@@ -26,20 +26,17 @@ create table unsettled_lines (
 
 create index returned_lines on unsettled_lines (sku, order_id) where returned;
 
--- Marks the lines of an order that is cancelled, refunded or expires, under whatever strategy. The
--- statement that returns the units has locked the item's row, for which a settlement waits. By the
--- primary keys: a plan that was made while the table was empty would read all of it later.
-create function return_unsettled_lines() returns trigger language plpgsql
+-- Marks a line that `free_units` has freed, whoever returned its order. The statement that returns the
+-- units has locked the item's row, for which a settlement waits. By the primary key: a plan that was
+-- made while the table was empty would read all of it later.
+create function return_unsettled_line() returns trigger language plpgsql
     set enable_seqscan = off
 as $$
 begin
-    update unsettled_lines u set returned = true
-      from order_lines l
-     where l.order_id = new.id and u.order_id = l.order_id and u.sku = l.sku;
+    update unsettled_lines set returned = true where sku = new.sku and order_id = new.order_id;
     return null;
 end
 $$;
 
-create trigger orders_return_unsettled_lines after update of status on orders
-    for each row when (old.status in ('pending', 'paid') and new.status in ('cancelled', 'refunded'))
-    execute function return_unsettled_lines();
+create trigger order_lines_return_unsettled after update of counts_for on order_lines
+    for each row when (new.counts_for is null) execute function return_unsettled_line();
