@@ -1,7 +1,7 @@
 // The protocol of `holdfast judge` (docs/JUDGE.md) for locks in JavaScript.
 //
 // An adapter passes `serve` a function of the request `init`, and of a function `lost`, to be called
-// with a lease that was lost: its client stops before its write. It returns (or resolves to):
+// with a lease, an object, that was lost: its client stops before its write. It returns (or resolves to):
 //   name, fencing, renews
 //   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
 //   release(lease)         resolves to false if the lock was lost
@@ -33,7 +33,10 @@ exports.serve = (open) => {
   let locks;
   let next = 1;
 
+  const lostEarly = new WeakSet(); // before its grant; one of a released lease means nothing
+
   const lost = (held) => {
+    lostEarly.add(held);
     for (const [lease, other] of leases) if (other === held) print({ lost: lease });
   };
 
@@ -62,7 +65,9 @@ exports.serve = (open) => {
     try {
       const { held, ...fields } = await handle[request.op](request);
       answer(request, fields);
-      if (held) leases.set(fields.lease, held); // the judge knows no lease before its grant
+      if (!held) return;
+      leases.set(fields.lease, held); // the judge knows no lease before its grant
+      if (lostEarly.has(held)) print({ lost: fields.lease });
     } catch (error) {
       if (request.op === 'init') throw error;
       answer(request, { ok: false, reason: 'error', detail: String(error).slice(0, 300) });

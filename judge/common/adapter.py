@@ -11,10 +11,11 @@ An adapter passes `serve` a class:
 
 A thread that acquires a lease also releases it: libraries bind locks to threads, and clients. It then
 serves another acquisition, so that there are as many threads as clients. A lock that is told that it
-was lost calls `lost(lease)`. An exception is reported as "error": a backend that is away is not a lock that is busy. The judge ends
-an adapter by SIGKILL, and with it all of its child processes.
+was lost calls `lost(lease)`. An exception is reported as "error": a backend that is away is not a
+lock that is busy. The judge ends an adapter by SIGKILL, and with it all of its child processes.
 """
 
+import collections
 import itertools
 import json
 import os
@@ -28,6 +29,8 @@ _output = threading.Lock()
 _threads = ThreadPoolExecutor(max_workers=256)  # the judge has fewer clients
 _leases = {}  # by the lease's name: the queue of its thread, for the request to release it
 _held = {}  # the names of what `acquire` has returned, by its identity
+# What was lost before its grant, or after its release: kept, so that its identity is no other's.
+_not_held = collections.deque(maxlen=256)
 _names = itertools.count(1)
 
 
@@ -47,9 +50,10 @@ def lost(lease):
     Each lease is an object of its own. One that is lost before its grant was answered counts, too.
     """
     with _output:
-        name = _held.setdefault(id(lease), None)
-        if name:
-            _write({"lost": name})
+        if id(lease) in _held:
+            _write({"lost": _held[id(lease)]})
+        else:
+            _not_held.append(lease)
 
 
 def _error(request, error):
@@ -60,10 +64,9 @@ def _error(request, error):
 def _grant(request, name, lease, fields):
     """Answers, and says at once what was lost already: the judge knows no lease before its grant."""
     with _output:
-        is_lost = id(lease) in _held
         _held[id(lease)] = name
         _write({"id": request["id"], "ok": True, "lease": name, **fields})
-        if is_lost:
+        if any(other is lease for other in _not_held):
             _write({"lost": name})
 
 
