@@ -139,7 +139,8 @@ impl Harness {
             _ => load::run(plan).await?,
         };
         // The work that a data path puts off is a cost of its orders.
-        if Strategy::named(run.strategy).is_some_and(|strategy| strategy.data_path.is_some()) {
+        let puts_off = |it: &Strategy| it.data_path.is_some() && !it.has_own_items();
+        if Strategy::named(run.strategy).is_some_and(puts_off) {
             self.await_settlement(&skus).await?;
         }
         let after = self.counters().await?;

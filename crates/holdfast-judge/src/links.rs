@@ -73,7 +73,7 @@ impl Backend {
 pub(super) struct WorkerLinks {
     pub(super) redis: Proxy,
     /// Postgres listens on its socket only, to which not every client library can connect.
-    pub(super) postgres: Proxy,
+    postgres: Proxy,
     backends: Vec<(Backend, Vec<Proxy>)>,
 }
 
@@ -100,6 +100,12 @@ impl WorkerLinks {
             links.backends.push((backend.clone(), proxies));
         }
         Ok(links)
+    }
+
+    /// Returns the URL of a database behind the link.
+    pub(super) fn database_url(&self, postgres: &TempPostgres, database: &str) -> String {
+        let (password, port) = (&postgres.password, self.postgres.port);
+        format!("postgres://holdfast:{password}@127.0.0.1:{port}/{database}?sslmode=disable")
     }
 
     /// Returns the variables of the user's own servers: with the addresses of the proxies, or with

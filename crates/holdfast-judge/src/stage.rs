@@ -106,10 +106,7 @@ impl<'a> Stage<'a> {
             worker,
             args,
             redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.primary.password),
-            database_url: format!(
-                "postgres://holdfast:{}@127.0.0.1:{}/holdfast?sslmode=disable",
-                self.postgres.password, links.postgres.port
-            ),
+            database_url: links.database_url(self.postgres, "holdfast"),
             ledger_url: self.postgres.url(),
             key: format!("item:{}", plan.unique_part(self.pass)),
             answer_timeout: plan.answer_timeout(),

@@ -60,10 +60,7 @@ impl Site {
             worker,
             args: plan.args.clone(),
             redis_url: format!("redis://:{}@127.0.0.1:{}/0", redis.password, redis.port),
-            database_url: format!(
-                "postgres://holdfast:{}@127.0.0.1:{}/{database}?sslmode=disable",
-                postgres.password, links.postgres.port
-            ),
+            database_url: links.database_url(postgres, database),
             ledger_url: postgres.url_of(database),
             key: format!("item:{}", plan.unique_part(PASS)),
             cancels: false,
