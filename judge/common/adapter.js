@@ -28,6 +28,19 @@ const readline = require('node:readline');
 const print = (message) => process.stdout.write(JSON.stringify(message) + '\n');
 const answer = (request, fields) => print({ id: request.id, ...fields });
 
+// Resolves as `locking`, of a library without a timeout, or to null after waitMs: a lock that comes
+// too late is given back.
+exports.within = async (waitMs, locking, giveBack) => {
+  const late = Symbol('late');
+  let timer;
+  const timeout = new Promise((resolve) => (timer = setTimeout(resolve, waitMs, late)));
+  const lease = await Promise.race([locking, timeout]);
+  clearTimeout(timer);
+  if (lease !== late) return lease;
+  locking.then(giveBack).catch(() => {});
+  return null;
+};
+
 exports.serve = (open) => {
   const leases = new Map();
   let locks;

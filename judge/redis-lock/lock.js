@@ -2,7 +2,7 @@
 
 const { createClient } = require('redis');
 const redisLock = require('redis-lock');
-const { serve } = require('../common/adapter.js');
+const { serve, within } = require('../common/adapter.js');
 const version = require('./package.json').dependencies['redis-lock'];
 
 serve(async ({ redis_url, ttl_ms }) => {
@@ -15,17 +15,9 @@ serve(async ({ redis_url, ttl_ms }) => {
     name: `redis-lock ${version}`,
     fencing: false,
     renews: false,
-    async acquire(key, waitMs) {
-      // `lock` has no timeout, and repeats what fails: one that comes too late is given back.
-      const locking = lock(key, ttl_ms);
-      const late = Symbol('late');
-      let timer;
-      const timeout = new Promise((resolve) => (timer = setTimeout(resolve, waitMs, late)));
-      const done = await Promise.race([locking, timeout]);
-      clearTimeout(timer);
-      if (done !== late) return done;
-      locking.then((done) => done()).catch(() => {});
-      return null;
+    acquire(key, waitMs) {
+      // It repeats what fails.
+      return within(waitMs, lock(key, ttl_ms), (done) => done());
     },
     async release(done) {
       return (await done()) === 1;

@@ -17,8 +17,8 @@ use tokio::io::{
 };
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::failure::{FailureKind, JudgeFailure};
 use super::protocol::{
@@ -40,24 +40,7 @@ type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
 
 /// All leases that the adapter has granted, by the names that it gave them, and whether it has lost
 /// them.
-#[derive(Debug, Clone, Default)]
-struct Leases(Arc<Mutex<HashMap<String, bool>>>);
-
-impl Leases {
-    fn grant(&self, lease: &str) {
-        self.0.lock().insert(lease.to_owned(), false);
-    }
-
-    /// Notes that a lease was lost; of one that was released it says nothing. Returns whether it
-    /// was granted at all.
-    fn lose(&self, lease: &str) -> bool {
-        self.0.lock().get_mut(lease).map(|is_lost| *is_lost = true).is_some()
-    }
-
-    fn is_lost(&self, lease: &str) -> bool {
-        self.0.lock().get(lease).is_some_and(|is_lost| *is_lost)
-    }
-}
+type Leases = Arc<Mutex<HashMap<String, bool>>>;
 
 #[derive(Debug)]
 struct PendingAnswer {
@@ -83,13 +66,7 @@ pub(super) struct AdapterProcess {
     answer_timeout: Duration,
     failure: Failure,
     /// The task that has the child, which ends with it.
-    child: AbortHandle,
-}
-
-impl Drop for AdapterProcess {
-    fn drop(&mut self) {
-        self.child.abort();
-    }
+    _child: AbortOnDropHandle<()>,
 }
 
 /// Says why the judgement can't go on.
@@ -107,7 +84,8 @@ impl Failure {
     async fn report(&self, failure: JudgeFailure) {
         // For its stderr to arrive.
         sleep(EXIT_TIMEOUT / 10).await;
-        let _ = self.failures.send(failure.with_last_words(self.last_words()));
+        let last_words = Some(self.last_words());
+        let _ = self.failures.send(JudgeFailure { last_words, ..failure });
     }
 }
 
@@ -156,7 +134,7 @@ impl AdapterProcess {
             max_quiet_looks,
         };
         let ended = failure.clone();
-        let reading = tokio::spawn(async move {
+        let reading = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut reading = Box::pin(reader.read(BufReader::new(stdout)));
             let why = tokio::select! {
                 why = &mut reading => why,
@@ -170,7 +148,7 @@ impl AdapterProcess {
             // One that printed something else still runs.
             let _ = child.start_kill();
             ended.report(why).await;
-        });
+        }));
 
         Ok(Self {
             next_id: AtomicU64::new(1),
@@ -179,7 +157,7 @@ impl AdapterProcess {
             leases,
             answer_timeout: setup.answer_timeout,
             failure,
-            child: reading.abort_handle(),
+            _child: reading,
         })
     }
 
@@ -190,25 +168,21 @@ impl AdapterProcess {
 
     /// Returns whether the adapter has said that the lease was lost.
     pub(super) fn has_lost(&self, lease: &str) -> bool {
-        self.leases.is_lost(lease)
+        self.leases.lock().get(lease).is_some_and(|is_lost| *is_lost)
     }
 
-    /// Sends a request and returns its answer, which may take `wait` longer than others.
-    pub(super) async fn call(&self, op: AdapterOp<'_>, wait: Duration) -> AdapterAnswer {
-        let request = self.send(op);
-        self.receive(request, wait).await
-    }
-
-    /// As [`Self::call`], but cancels the request after some time if it has no answer yet.
-    pub(super) async fn call_and_cancel(
+    /// Sends a request and returns its answer, which may take `wait` longer than others. Cancels it
+    /// after some time, if asked to, unless it has an answer by then.
+    pub(super) async fn call(
         &self,
         op: AdapterOp<'_>,
         wait: Duration,
-        after: Duration,
+        cancel_after: Option<Duration>,
     ) -> AdapterAnswer {
         let request = self.send(op);
         let id = request.id;
         let mut receiving = pin!(self.receive(request, wait));
+        let Some(after) = cancel_after else { return receiving.await };
         if !after.is_zero()
             && let Ok(answer) = timeout(after, &mut receiving).await
         {
@@ -228,7 +202,7 @@ impl AdapterProcess {
         };
         // Before the request, as the answer may be there at once.
         self.pending.lock().insert(id, PendingAnswer { sender, cancels });
-        let operation = op.name();
+        let operation = (&op).into();
         let request = AdapterRequest { id, op };
         // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
         let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
@@ -260,15 +234,6 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::UnboundedReceiver<S
         if stdin.write_all(line.as_bytes()).await.is_err() {
             return;
         }
-    }
-}
-
-/// Reads a line; `None` at the end.
-async fn read_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> {
-    let mut line = Vec::new();
-    match reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
-        Ok(1..) => Some(line),
-        _ => None,
     }
 }
 
@@ -341,7 +306,10 @@ impl AnswerReader {
                 if let Ok(AdapterLoss { lost }) = serde_json::from_str(text) {
                     let unknown =
                         || format!("the adapter said that it lost {lost}, which it never granted");
-                    return self.leases.lose(&lost).then_some(()).ok_or_else(unknown);
+                    let mut leases = self.leases.lock();
+                    // Of one that was released it says nothing.
+                    *leases.get_mut(&lost).ok_or_else(unknown)? = true;
+                    return Ok(());
                 }
                 let quoted = quoted();
                 Err(format!(
@@ -364,7 +332,7 @@ impl AnswerReader {
         }
         // Before the client knows of it: the next line may say that it was lost.
         if let Some(lease) = answer.lease.as_ref().filter(|_| answer.ok) {
-            self.leases.grant(lease);
+            self.leases.lock().insert(lease.clone(), false);
         }
         let _ = caller.sender.send(answer);
         Ok(())
@@ -384,8 +352,9 @@ async fn describe_exit(child: &mut Child) -> JudgeFailure {
 
 async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>) {
     let mut stderr = BufReader::new(stderr);
-    while let Some(line) = read_line(&mut stderr).await {
-        let text = String::from_utf8_lossy(&line);
+    let mut line = Vec::new();
+    while let Ok(1..) = (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&std::mem::take(&mut line)).into_owned();
         let mut last = last.lock();
         last.push_back(text.trim_end().chars().take(QUOTED_CHARS).collect());
         if last.len() > STDERR_LINES {
@@ -415,7 +384,7 @@ mod tests {
             adapter.write_all(part.as_bytes()).await.expect("it fits");
         }
         let leases = Leases::default();
-        leases.grant("mine");
+        leases.lock().insert("mine".to_owned(), false);
         let reader = AnswerReader { pending, leases, calls, max_quiet_looks: 2 };
         reader.read(BufReader::new(stdout)).await
     }

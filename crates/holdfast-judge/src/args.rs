@@ -36,7 +36,7 @@ pub enum JudgeCommand {
     },
 }
 
-#[derive(Debug, Clone, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[command(after_help = about_faults())]
 pub struct JudgeArgs {
     /// Faults to run besides none, separated by commas; or all

@@ -84,7 +84,7 @@ struct Reading {
     finished: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RunInProgress {
     start: RunStart,
     recording: Recording,
@@ -110,7 +110,8 @@ impl Reading {
         match line.f.as_str() {
             "begin" => {
                 ensure!(self.run.is_none(), "the run before it has not ended");
-                self.run = Some(RunInProgress::new(value(line.value)?));
+                let start = value(line.value)?;
+                self.run = Some(RunInProgress { start, ..RunInProgress::default() });
             }
             "end" => {
                 let run = self.run.take().context("no run has begun")?;
@@ -170,16 +171,6 @@ fn value<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
 }
 
 impl RunInProgress {
-    fn new(start: RunStart) -> Self {
-        Self {
-            start,
-            recording: Recording::default(),
-            turns: HashMap::new(),
-            changes: Vec::new(),
-            fenced: Vec::new(),
-        }
-    }
-
     fn take(&mut self, process: u32, line: Line, header: &Header) -> anyhow::Result<()> {
         let us = line.time / 1_000;
         let (turn, open) = self.turns.entry(process).or_default();

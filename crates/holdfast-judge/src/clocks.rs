@@ -7,26 +7,11 @@ use std::path::{Path, PathBuf};
 /// The library for programs with several threads, in the folder of libraries.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 
-/// Offsets as libfaketime reads them. None is negative: the monotonic clock moves, too, and of a
-/// machine that was just started it would be below zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Clock {
-    /// An hour behind the others.
-    Behind,
-    Usual,
-    /// An hour ahead of them.
-    Ahead,
-}
-
-impl Clock {
-    fn offset(self) -> &'static str {
-        match self {
-            Self::Behind => "+0s",
-            Self::Usual => "+3600s",
-            Self::Ahead => "+7200s",
-        }
-    }
-}
+/// Offsets as libfaketime reads them, an hour apart. None is negative: the monotonic clock moves,
+/// too, and of a machine that was just started it would be below zero.
+const BEHIND: &str = "+0s";
+const USUAL: &str = "+3600s";
+const AHEAD: &str = "+7200s";
 
 /// One clock for each worker.
 #[derive(Debug)]
@@ -47,14 +32,18 @@ impl Clocks {
         let files = (0..workers).map(|worker| file.with_extension(worker.to_string()));
         let clocks = Self { files: files.collect(), library };
         for worker in 0..workers {
-            let clock = if worker == behind { Clock::Behind } else { Clock::Usual };
-            clocks.set(worker, clock)?;
+            clocks.set(worker, if worker == behind { BEHIND } else { USUAL })?;
         }
         Ok(clocks)
     }
 
-    pub(super) fn set(&self, worker: u32, clock: Clock) -> std::io::Result<()> {
-        fs::write(&self.files[worker as usize], clock.offset())
+    /// Sets a worker's clock an hour ahead of the others.
+    pub(super) fn jump(&self, worker: u32) -> std::io::Result<()> {
+        self.set(worker, AHEAD)
+    }
+
+    fn set(&self, worker: u32, offset: &str) -> std::io::Result<()> {
+        fs::write(&self.files[worker as usize], offset)
     }
 
     /// Returns the environment of an adapter that has this clock. Its monotonic clock has the

@@ -1,13 +1,14 @@
 //! The figures of a judgement's tables: one column each.
 
 use holdfast_base::output::grouped;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::report::{FaultReport, Judgement, ViolationKind};
 use super::verdict::{Cell, Row};
 
-/// A column; its text is its name in messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+/// A column; its text is its name in messages. Those of safety are the first: lost updates and other
+/// violations; then liveness and cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Column {
     Lost,
@@ -75,35 +76,13 @@ impl From<Cell> for Figure {
 }
 
 impl Column {
-    /// Those of lost updates and other violations.
-    const SAFETY: [Self; 9] = [
-        Self::Lost,
-        Self::Turns,
-        Self::Fenced,
-        Self::Refused,
-        Self::Saved,
-        Self::Overlaps,
-        Self::Release,
-        Self::Fence,
-        Self::Busy,
-    ];
+    const SAFETY: usize = 9;
     /// Those of liveness and cost.
-    pub const COST: [Self; 10] = [
-        Self::Blocked,
-        Self::Starved,
-        Self::Leftover,
-        Self::Held,
-        Self::P50,
-        Self::P99,
-        Self::Ratio,
-        Self::Jain,
-        Self::Errors,
-        Self::Commands,
-    ];
+    pub const COST: &[Self] = Self::VARIANTS.split_at(Self::SAFETY).1;
 
     /// Returns the columns of safety that say something of this lock.
     pub fn safety(judgement: &Judgement) -> impl Iterator<Item = Self> {
-        Self::SAFETY.into_iter().filter(|column| column.applies_to(judgement))
+        Self::VARIANTS[..Self::SAFETY].iter().copied().filter(|column| column.applies_to(judgement))
     }
 
     /// Returns whether the lock can have such figures: those of fences only if it has any.
@@ -157,16 +136,7 @@ impl Column {
             Self::Blocked => Some(ViolationKind::Blocked),
             Self::Starved => Some(ViolationKind::Starved),
             Self::Leftover => Some(ViolationKind::LeftoverKey),
-            Self::Turns
-            | Self::Refused
-            | Self::Saved
-            | Self::Held
-            | Self::P50
-            | Self::P99
-            | Self::Ratio
-            | Self::Jain
-            | Self::Errors
-            | Self::Commands => None,
+            _ => None,
         }
     }
 }

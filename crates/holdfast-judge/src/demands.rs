@@ -55,43 +55,65 @@ impl Demands {
             );
         }
 
-        let unmet: Vec<String> = match &self.baseline {
-            Some(baseline) => judgement
-                .faults
-                .iter()
-                .filter_map(|report| Some((report, baseline.report(&report.name)?)))
-                .flat_map(|(now, before)| what_is_worse(now, before))
-                .collect(),
-            None => self.losses(judgement).chain(self.findings(judgement)).collect(),
-        };
+        let unmet = judgement.faults.iter().flat_map(|report| {
+            let found = findings(report).into_iter();
+            let unmet = found.filter(|finding| !self.allows(finding, report));
+            unmet.map(|finding| self.describe(finding, report))
+        });
+        let unmet: Vec<String> = unmet.collect();
 
         let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
         ensure!(
             prevented.is_empty() || !unmet.is_empty(),
-            "it can't be judged: no client of the process to be struck got the lock under {}, so the \
-             fault did not run",
+            "it can't be judged: no client of the process to be struck got the lock under {}",
             prevented.join(", ")
         );
         Ok(unmet)
     }
 
-    fn losses<'a>(&'a self, judgement: &'a Judgement) -> impl Iterator<Item = String> + 'a {
-        let may_lose = |report: &FaultReport| {
-            report.fault().is_some_and(|fault| self.may_lose.contains(&fault))
-        };
-        let lost = judgement.faults.iter().filter(|report| report.loses_updates());
-        lost.filter(move |report| !may_lose(report))
-            .map(|report| format!("updates were lost under {}", report.name))
+    fn allows(&self, finding: &Finding, report: &FaultReport) -> bool {
+        if let Some(baseline) = &self.baseline {
+            // A fault that it has no result for is not compared.
+            return baseline
+                .report(&report.name)
+                .is_none_or(|before| findings(before).contains(finding));
+        }
+
+        match finding {
+            Finding::Lost => report.fault().is_some_and(|fault| self.may_lose.contains(&fault)),
+            Finding::LostWithFence => true,
+            Finding::Of(demand) => !self.fail_on.contains(demand),
+        }
     }
 
-    fn findings<'a>(&'a self, judgement: &'a Judgement) -> impl Iterator<Item = String> + 'a {
-        self.fail_on.iter().filter_map(|demand| {
-            let kind = demand.kind();
-            let found = judgement.faults.iter().filter(|report| has(report, &kind));
-            let faults: Vec<&str> = found.map(|report| report.name.as_str()).collect();
-            (!faults.is_empty()).then(|| format!("{kind} under {}", faults.join(", ")))
-        })
+    fn describe(&self, finding: Finding, report: &FaultReport) -> String {
+        let what = match finding {
+            Finding::Lost => "updates were lost".to_owned(),
+            Finding::LostWithFence => "updates were lost despite the fence".to_owned(),
+            Finding::Of(demand) => demand.kind().name().to_owned(),
+        };
+        let since = if self.baseline.is_some() { ", and not in the baseline" } else { "" };
+        format!("{what} under {}{since}", report.name)
     }
+}
+
+/// What a caller may not want of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finding {
+    Lost,
+    LostWithFence,
+    Of(Demand),
+}
+
+fn findings(report: &FaultReport) -> Vec<Finding> {
+    let has = |demand: &Demand| {
+        let kind = demand.kind();
+        report.violations.iter().any(|violation| violation.kind == kind)
+    };
+    let lost = report.loses_updates().then_some(Finding::Lost);
+    let with_fence = report.loses_with_fence().then_some(Finding::LostWithFence);
+    let demands = Demand::value_variants().iter().copied().filter(has).map(Finding::Of);
+    lost.into_iter().chain(with_fence).chain(demands).collect()
 }
 
 fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
@@ -116,32 +138,6 @@ fn without_version(name: &str) -> Vec<&str> {
     let words = name.split_whitespace().enumerate();
     let kept = words.filter(|(at, word)| *at == 0 || !word.contains(|c: char| c.is_ascii_digit()));
     kept.map(|(_, word)| word).collect()
-}
-
-/// Returns what a fault did now that it did not before.
-fn what_is_worse(now: &FaultReport, before: &FaultReport) -> Vec<String> {
-    let mut worse = Vec::new();
-    let mut compare = |is_so: bool, was_so: bool, what: &str| {
-        if is_so && !was_so {
-            worse.push(format!("{what} under {}, and not in the baseline", now.name));
-        }
-    };
-
-    compare(now.loses_updates(), before.loses_updates(), "updates were lost");
-    compare(
-        now.loses_with_fence(),
-        before.loses_with_fence(),
-        "updates were lost despite the fence",
-    );
-    for demand in Demand::value_variants() {
-        let kind = demand.kind();
-        compare(has(now, &kind), has(before, &kind), kind.name());
-    }
-    worse
-}
-
-fn has(report: &FaultReport, kind: &ViolationKind) -> bool {
-    report.violations.iter().any(|violation| violation.kind == *kind)
 }
 
 #[cfg(test)]

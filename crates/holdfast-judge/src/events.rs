@@ -18,7 +18,8 @@ pub(super) struct Recording {
     /// End of the work, before the last turns were finished.
     pub(super) ended_us: u64,
     pub(super) turns: Vec<Turn>,
-    pub(super) marks: Vec<Mark>,
+    /// What happened to a server while this client held the lock; else to the client's worker.
+    pub(super) marks: Vec<Event<Actor>>,
     /// Time in which the messages of a worker were late: it was stopped, or cut off.
     pub(super) stall: Option<Stall>,
     /// Time in which no client could reach Redis.
@@ -30,15 +31,6 @@ pub(super) struct Recording {
     pub(super) last_error: Option<String>,
     /// The end of the stderr of an adapter.
     pub(super) last_words: Vec<String>,
-}
-
-#[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) at_us: u64,
-    /// The client that held the lock, and the server that it happened to; else it happened to the
-    /// client's worker.
-    pub(super) actor: Actor,
-    pub(super) kind: EventKind,
 }
 
 #[derive(Debug)]
@@ -66,13 +58,8 @@ impl Recording {
     fn marks(&self, from_us: u64, until_us: u64) -> impl Iterator<Item = Event<Actor>> {
         let marks = self.marks.iter();
         let marks = marks.filter(move |mark| (from_us..=until_us).contains(&mark.at_us));
-        marks.map(|mark| self.since_began(Event::new(mark.actor, mark.at_us, mark.kind.clone())))
+        marks.map(|mark| self.since_began(mark.clone()))
     }
-}
-
-/// Returns whether an event happened to one of these clients, or while one held the lock.
-fn is_of(event: &Event<Actor>, clients: &[ClientId]) -> bool {
-    clients.contains(&event.lane.id)
 }
 
 pub(super) fn ms(us: u64) -> f64 {
@@ -91,6 +78,8 @@ pub(super) fn events_between(
     }
 
     let span = from_us..=until_us;
+    // To one of the clients, or to a server while one held the lock.
+    let is_theirs = |event: &Event<Actor>| clients.contains(&event.lane.id);
     let mut events = Vec::new();
     for turn in &recording.turns {
         let last_us = turn.answered_us.max(turn.release_us).max(turn.released_us);
@@ -106,10 +95,10 @@ pub(super) fn events_between(
     events.sort_by_key(|event| event.at_us);
 
     // Before some of them go: a page full of the clients in question has no room for others.
-    let needed = events.iter().filter(|event| is_of(event, clients)).count();
+    let needed = events.iter().filter(|event| is_theirs(event)).count();
     let room = MAX_EVENTS.saturating_sub(needed);
-    keep_ends(&mut events, |event| is_of(event, clients), MAX_NEEDED / 2);
-    keep_ends(&mut events, |event| !is_of(event, clients), room / 2);
+    keep_ends(&mut events, is_theirs, MAX_NEEDED / 2);
+    keep_ends(&mut events, |event| !is_theirs(event), room / 2);
     events
 }
 

@@ -38,11 +38,6 @@ impl JudgeFailure {
     pub fn other(why: impl Into<String>) -> Self {
         Self::new(FailureKind::Other, why)
     }
-
-    #[must_use]
-    pub fn with_last_words(self, last_words: Vec<String>) -> Self {
-        Self { last_words: Some(last_words), ..self }
-    }
 }
 
 impl From<anyhow::Error> for JudgeFailure {

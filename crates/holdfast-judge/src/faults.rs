@@ -9,7 +9,6 @@ use holdfast_lock::clock::monotonic_us;
 use holdfast_services::Traffic;
 use holdfast_story::EventKind;
 
-use super::clocks::Clock;
 use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
@@ -50,7 +49,8 @@ pub(super) async fn place(
 
     let plan = stage.plan;
     match stage.fault {
-        Fault::Undisturbed => return Ok(Ok(())),
+        // Its clients cancel by themselves.
+        Fault::Undisturbed | Fault::Cancel => return Ok(Ok(())),
         Fault::RedisSlow => {
             stage.links.iter().for_each(|links| links.redis.delay(SLOWNESS));
             stage.work_for(plan.work()).await?;
@@ -63,10 +63,6 @@ pub(super) async fn place(
             stage.work_for(AWAY).await?;
             stage.recording.outage = Some((from_us, monotonic_us()));
             stage.links.iter().for_each(|links| links.redis.set(Traffic::Forwarded));
-            return Ok(Ok(()));
-        }
-        Fault::Cancel => {
-            stage.work_for(plan.work()).await?;
             return Ok(Ok(()));
         }
         Fault::ClientKill | Fault::ScriptFlush => {
@@ -141,13 +137,19 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
         }
         Fault::ClockJump => {
             if let Some(clocks) = &stage.clocks {
-                clocks.set(worker, Clock::Ahead)?;
+                clocks.jump(worker)?;
             }
             stage.work_for(takeover).await?;
         }
         Fault::LongWork => {
             stage.work_for(plan.ttl(2.5)).await?;
-            second = hold_next(stage, worker).await?;
+            if plan.args.second_holder {
+                let other = (worker + 1) % plan.args.workers;
+                // None, if the lock was renewed, so that nobody else got it.
+                second = stage.hold_within(other, plan.ttl(0.5)).await?;
+                // So long that the order of the two grants is certain.
+                stage.work_for(plan.ttl(0.2)).await?;
+            }
         }
         Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}
     }
@@ -234,16 +236,16 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
     match stage.fault {
         Fault::RedisFlush => {
             stage.redis.flush().await?;
-            stage.mark_server(Server::Redis, EventKind::Flushed, holder.id);
+            stage.mark(Some(Server::Redis), EventKind::Flushed, holder.id);
         }
         Fault::ClientKill => {
             stage.redis.close_connections().await?;
-            stage.mark_server(Server::Redis, EventKind::Closed, holder.id);
+            stage.mark(Some(Server::Redis), EventKind::Closed, holder.id);
         }
         Fault::ScriptFlush => stage.redis.flush_scripts().await?,
         Fault::Evict => {
             stage.redis.evict().await?;
-            stage.mark_server(Server::Redis, EventKind::Evicted, holder.id);
+            stage.mark(Some(Server::Redis), EventKind::Evicted, holder.id);
         }
         _ => replace_server(stage, holder).await?,
     }
@@ -253,7 +255,7 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
 /// Kills the primary, and starts an empty server or promotes the replica.
 async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     let from_us = monotonic_us();
-    stage.mark_server(Server::Redis, EventKind::Killed, holder.id);
+    stage.mark(Some(Server::Redis), EventKind::Killed, holder.id);
     let outage_ms = stage.plan.args.outage_ms;
     if outage_ms > 0 {
         stage.links.iter().for_each(|links| links.redis.set(Traffic::Refused));
@@ -262,30 +264,14 @@ async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<(
 
     let socket = if stage.fault == Fault::RedisRestart {
         let socket = stage.redis.restart().await?;
-        stage.mark_server(Server::Redis, EventKind::Restarted, holder.id);
+        stage.mark(Some(Server::Redis), EventKind::Restarted, holder.id);
         socket
     } else {
         let socket = stage.redis.fail_over().await?;
-        stage.mark_server(Server::RedisReplica, EventKind::Promoted, holder.id);
+        stage.mark(Some(Server::RedisReplica), EventKind::Promoted, holder.id);
         socket
     };
     stage.links.iter().for_each(|links| links.redis.repoint(&socket));
     stage.recording.outage = Some((from_us, monotonic_us()));
     Ok(())
-}
-
-/// Holds the next holder, too, while the one of this worker works on; `None` unless that is asked
-/// for, or if the lock was renewed, so that nobody else got it.
-async fn hold_next(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<Option<Turn>> {
-    let plan = stage.plan;
-    if !plan.args.second_holder {
-        return Ok(None);
-    }
-    let other = (worker + 1) % plan.args.workers;
-    let second = stage.hold_within(other, plan.ttl(0.5)).await?;
-    if second.is_some() {
-        // So long that the order of the two grants is certain.
-        stage.work_for(plan.ttl(0.2)).await?;
-    }
-    Ok(second)
 }

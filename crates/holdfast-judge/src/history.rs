@@ -71,7 +71,7 @@ pub(super) struct Header {
 }
 
 /// Value of the line that begins the run of a fault.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RunStart {
     pub(super) fault: String,
     pub(super) seed: u64,
@@ -116,18 +116,6 @@ pub(super) struct Change {
     pub(super) version: i64,
 }
 
-/// What the judge knows of one run.
-#[derive(Debug)]
-pub(super) struct Run<'a> {
-    pub(super) fault: &'a str,
-    pub(super) seed: u64,
-    pub(super) recording: &'a Recording,
-    /// All writes to both rows.
-    pub(super) ledger: Vec<LedgerRow>,
-    pub(super) stock: i64,
-    pub(super) fenced_stock: Option<i64>,
-}
-
 /// The file.
 #[derive(Debug)]
 pub(super) struct HistoryFile {
@@ -167,16 +155,20 @@ impl HistoryFile {
         self.note("judgement", serde_json::to_value(header)?, 0)
     }
 
-    /// Writes the requests and answers of a run, by time.
-    pub(super) fn run(&mut self, plan: &JudgePlan, mut run: Run<'_>) -> anyhow::Result<()> {
-        let recording = run.recording;
-        let fault = run.fault.to_owned();
-        let start = RunStart { fault, seed: run.seed, stock: INITIAL_STOCK };
+    /// Writes the requests and answers of a run, by time, with all writes to both rows.
+    pub(super) fn run(
+        &mut self,
+        plan: &JudgePlan,
+        recording: &Recording,
+        start: &RunStart,
+        ledger: Vec<LedgerRow>,
+        end: RunEnd,
+    ) -> anyhow::Result<()> {
         self.note("begin", serde_json::to_value(start)?, self.time(recording.began_us))?;
 
-        let mut lines = self.lines_of_clients(plan, recording, &mut run.ledger)?;
+        let mut lines = self.lines_of_clients(plan, recording, ledger)?;
         for mark in &recording.marks {
-            let Actor { server, id } = mark.actor;
+            let Actor { server, id } = mark.lane;
             let value = match server {
                 Some(server) => json!({ "server": server, "holder": id.to_string() }),
                 None => json!({ "worker": id.worker, "holder": id.to_string() }),
@@ -193,7 +185,7 @@ impl HistoryFile {
         }
 
         let late = recording.stall.as_ref().map(|stall| self.late(stall));
-        let end = RunEnd { stock: run.stock, fenced_stock: run.fenced_stock, late };
+        let end = RunEnd { late, ..end };
         let last = lines.last().map_or(0, |line| line.time);
         self.note("end", serde_json::to_value(end)?, last.max(self.time(recording.ended_us)))?;
         self.runs += 1;
@@ -209,10 +201,10 @@ impl HistoryFile {
         &self,
         plan: &JudgePlan,
         recording: &Recording,
-        ledger: &mut Vec<LedgerRow>,
+        ledger: Vec<LedgerRow>,
     ) -> anyhow::Result<Vec<Line>> {
         let mut writes: HashMap<(ClientId, u64, bool), LedgerRow> =
-            ledger.drain(..).map(|row| ((row.id, row.granted_us, row.fenced), row)).collect();
+            ledger.into_iter().map(|row| ((row.id, row.granted_us, row.fenced), row)).collect();
         let mut numbers = Numbers { plan, killed: HashMap::new(), latest: HashMap::new() };
         let mut lines = Vec::new();
 

@@ -10,6 +10,7 @@ use clap::Args;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 
+use super::columns::{Column, Figure};
 use super::fault::Fault;
 use super::report::{FaultReport, Judgement, ViolationKind};
 use super::verdict::{Cell, Row};
@@ -140,20 +141,6 @@ impl JudgedLock {
         let kept = name.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.map(|c| if c == ' ' { '-' } else { c }).collect()
     }
-
-    /// Returns the options with which it was judged, without the seed.
-    fn options(&self) -> String {
-        let mut words = self.judgement.options.split_whitespace();
-        let mut kept = Vec::new();
-        while let Some(word) = words.next() {
-            match word {
-                "--seed" => drop(words.next()),
-                word if word.starts_with("--seed=") => {}
-                word => kept.push(word),
-            }
-        }
-        kept.join(" ")
-    }
 }
 
 fn updates(locks: &[JudgedLock]) -> String {
@@ -166,34 +153,24 @@ fn updates(locks: &[JudgedLock]) -> String {
     }
 
     let mut rows = Vec::new();
-    for JudgedLock { judgement, .. } in locks {
-        let cells = |row| {
-            let cell = |fault: &&str| match judgement.report(fault) {
-                Some(report) => judgement.cell(report, row),
-                None => Cell::NotRun,
-            };
-            faults.iter().map(cell).map(format_cell).collect::<Vec<_>>()
+    for lock in locks {
+        let judgement = &lock.judgement;
+        let row = |name: String, row| {
+            let cells = faults.iter().map(|fault| match judgement.report(fault) {
+                Some(report) => format_cell(judgement.cell(report, row)),
+                None => format_cell(Cell::NotRun),
+            });
+            [name].into_iter().chain(cells).collect::<Vec<_>>()
         };
-        rows.push((judgement, Row::WithoutFence, cells(Row::WithoutFence)));
+        let name = format!("[{}](#{})", judgement.adapter.name, lock.anchor());
+        rows.push(row(name, Row::WithoutFence));
         if judgement.adapter.fencing {
-            rows.push((judgement, Row::WithFence, cells(Row::WithFence)));
+            rows.push(row("… with its fence".to_owned(), Row::WithFence));
         }
     }
 
-    let anchors: Vec<String> = locks.iter().map(JudgedLock::anchor).collect();
-    let mut anchors = anchors.iter();
-    let rows = rows.into_iter().map(|(judgement, row, cells)| {
-        let name = match row {
-            Row::WithoutFence => {
-                let anchor = anchors.next().map_or("", String::as_str);
-                format!("[{}](#{anchor})", judgement.adapter.name)
-            }
-            Row::WithFence => "… with its fence".to_owned(),
-        };
-        [vec![name], cells].concat()
-    });
-    let heads = faults.iter().map(|fault| format!("`{fault}`"));
-    table(&["lock".to_owned()].into_iter().chain(heads).collect::<Vec<_>>(), rows)
+    let heads = faults.iter().map(|fault| format!(" `{fault}` |")).collect::<String>();
+    format!("| lock |{heads}\n|---{}|\n{}", "|---".repeat(faults.len()), table_rows(rows))
 }
 
 fn format_cell(cell: Cell) -> String {
@@ -226,26 +203,11 @@ fn costs(locks: &[JudgedLock]) -> String {
             starved.unwrap_or(0).to_string(),
         ])
     });
-    let heads = [
-        "lock",
-        "held",
-        "wait p50",
-        "wait p99",
-        "p99 × fair",
-        "even",
-        "commands",
-        "after a kill",
-        "starved",
-    ];
-    table(&heads.map(str::to_owned), rows)
+    table_rows(rows)
 }
 
-fn table(heads: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut text = format!("| {} |\n{}|\n", heads.join(" | "), "|---".repeat(heads.len()));
-    for row in rows {
-        text += &format!("| {} |\n", row.join(" | "));
-    }
-    text
+fn table_rows(rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    rows.into_iter().map(|row| format!("| {} |\n", row.join(" | "))).collect()
 }
 
 fn duration(ms: f64) -> String {
@@ -255,14 +217,13 @@ fn duration(ms: f64) -> String {
 fn section(lock: &JudgedLock, about: &str) -> String {
     let JudgedLock { name, folder, judgement } = lock;
     let day = judgement.started_at.get(..10).unwrap_or_default();
-    let options = match lock.options().as_str() {
+    let options = match judgement.options.as_str() {
         "" => String::new(),
         options => format!(", with `{options}`"),
     };
     let statements = judgement.statements(Language::English);
     let statements = statements.into_iter().map(|statement| statement.text);
-    let reached = judgement.reached(Language::English);
-    let said = statements.chain(reached).chain(judgement.bound(Language::English));
+    let said = statements.chain(judgement.notes(Language::English));
     let statements: Vec<String> = said.map(|text| text + ".").collect();
     format!(
         "### {}\n\n{about}\n\nJudged {day}, seed {}{options}: [adapter](../judge/{folder}), \
@@ -274,30 +235,22 @@ fn section(lock: &JudgedLock, about: &str) -> String {
     )
 }
 
-type Count = fn(&FaultReport) -> u64;
-
 /// Returns what was found, a line each.
 fn findings(judgement: &Judgement) -> Vec<String> {
     let mut lines: Vec<String> = judgement.faults.iter().flat_map(findings_under).collect();
 
-    let counted: [(Count, &str); 4] = [
-        (
-            |report| report.release_ok_when_lost,
-            "Releases were answered *ok* although another client held the lock",
-        ),
-        (
-            |report| report.fence_regressions,
-            "Grants had a fence that was not above all earlier ones",
-        ),
-        (|report| report.misreported_busy, "Answers were *busy* or *timeout* while Redis was away"),
-        (
-            |report| report.with_fence.as_ref().map_or(0, |fenced| fenced.refused),
-            "Turns that the fence refused",
-        ),
+    let counted = [
+        (Column::Release, "Releases were answered *ok* although another client held the lock"),
+        (Column::Fence, "Grants had a fence that was not above all earlier ones"),
+        (Column::Busy, "Answers were *busy* or *timeout* while Redis was away"),
+        (Column::Refused, "Turns that the fence refused"),
     ];
-    for (count, what) in counted {
-        let ran = judgement.faults.iter().filter(|report| report.ran && count(report) > 0);
-        let under = ran.map(|report| format!("{} under `{}`", count(report), report.name));
+    for (column, what) in counted {
+        let ran = judgement.faults.iter().filter(|report| report.ran);
+        let under = ran.filter_map(|report| match column.figure(report) {
+            Figure::Count(count @ 1..) => Some(format!("{count} under `{}`", report.name)),
+            _ => None,
+        });
         let under: Vec<String> = under.collect();
         if !under.is_empty() {
             lines.push(format!("- {what}: {}.", under.join(", ")));
@@ -336,35 +289,12 @@ fn findings_under(report: &FaultReport) -> Vec<String> {
     lines
 }
 
-/// Returns the README of an adapter without its title; its links lead from `docs/`.
+/// Returns the README of an adapter without its title. Its links begin at the root of the
+/// repository, and lead from `docs/` here.
 fn about(root: &Path, folder: &str) -> anyhow::Result<String> {
     let readme = read(&root.join("judge").join(folder).join("README.md"))?;
     let text = readme.split_once('\n').map_or("", |(_, text)| text).trim();
-
-    let mut parts = text.split("](");
-    let mut led = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (link, rest) = part.split_once(')').unwrap_or((part, ""));
-        let link = if link.starts_with("http") { link.to_owned() } else { from_docs(folder, link) };
-        led += &format!("]({link}){rest}");
-    }
-    Ok(led)
-}
-
-/// Returns a link of an adapter's README as it leads from `docs/`.
-fn from_docs(folder: &str, link: &str) -> String {
-    let mut path = vec!["judge", folder];
-    for step in link.split('/') {
-        match step {
-            ".." => drop(path.pop()),
-            "." => {}
-            step => path.push(step),
-        }
-    }
-    match path.as_slice() {
-        ["docs", below @ ..] => below.join("/"),
-        path => format!("../{}", path.join("/")),
-    }
+    Ok(text.replace("](../../docs/", "](").replace("](../../", "](../"))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

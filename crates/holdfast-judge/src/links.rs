@@ -1,35 +1,29 @@
 //! The links of a worker to the servers that its lock may use, each through a proxy, so that the
 //! faults of the network strike one worker.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use holdfast_services::{Proxy, TempPostgres, TempRedis, Traffic};
+
+use super::plan::JudgePlan;
+use super::protocol::WorkerSetup;
 
 /// A server of the user's own, whose URL the adapter has in an environment variable. It may have
 /// several addresses, separated by commas, or be a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
     variable: String,
-    /// What is before and behind the addresses in the URL.
-    before: String,
-    addresses: Vec<String>,
-    behind: String,
+    url: String,
+    /// Where the addresses are in the URL.
+    place: Range<usize>,
 }
 
 impl Backend {
-    /// Takes a URL apart. Fails if it has no port, or asks for TLS: the server's certificate is not
-    /// for the proxy.
+    /// Finds the addresses in a URL. Fails if one has no port, or if the server asks for TLS: its
+    /// certificate is not for the proxy.
     pub(super) fn new(variable: &str, url: &str) -> anyhow::Result<Self> {
-        if url.starts_with('/') {
-            return Ok(Self {
-                variable: variable.to_owned(),
-                before: String::new(),
-                addresses: vec![url.to_owned()],
-                behind: String::new(),
-            });
-        }
-
         let option = format!("--backend-proxy {variable}={url}");
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let needs_tls = ["https", "rediss", "mysqls", "amqps"].contains(&scheme)
@@ -40,32 +34,37 @@ impl Backend {
              is not valid"
         );
 
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
-        let addresses = rest[begin..end].split(',');
+        let start = url.len() - rest.len();
+        let end = rest.find(['/', '?']).map_or(url.len(), |at| start + at);
+        let place = match is_socket(url) {
+            true => 0..url.len(),
+            false => url[..end].rfind('@').map_or(start, |at| at + 1)..end,
+        };
         let has_port = |address: &str| {
             address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
         };
         ensure!(
-            addresses.clone().all(has_port),
+            is_socket(url) || url[place.clone()].split(',').all(has_port),
             "{option}: it must have a host and a port, for example {variable}=http://127.0.0.1:2379"
         );
 
-        let begin = url.len() - rest.len() + begin;
-        let end = url.len() - rest.len() + end;
-        Ok(Self {
-            variable: variable.to_owned(),
-            before: url[..begin].to_owned(),
-            addresses: addresses.map(str::to_owned).collect(),
-            behind: url[end..].to_owned(),
-        })
+        Ok(Self { variable: variable.to_owned(), url: url.to_owned(), place })
     }
 
-    /// Returns the variable, and its URL with other addresses.
-    fn at(&self, addresses: &[String]) -> (String, String) {
-        let url = format!("{}{}{}", self.before, addresses.join(","), self.behind);
-        (self.variable.clone(), url)
+    fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.url[self.place.clone()].split(',')
     }
+
+    /// Returns the URL with other addresses.
+    fn url_at(&self, addresses: &[String]) -> String {
+        let mut url = self.url.clone();
+        url.replace_range(self.place.clone(), &addresses.join(","));
+        url
+    }
+}
+
+fn is_socket(address: &str) -> bool {
+    address.starts_with('/')
 }
 
 /// The links of one worker.
@@ -90,8 +89,8 @@ impl WorkerLinks {
         };
         for backend in backends {
             let mut proxies = Vec::new();
-            for address in &backend.addresses {
-                let proxy = match address.starts_with('/') {
+            for address in backend.addresses() {
+                let proxy = match is_socket(address) {
                     true => Proxy::start(Path::new(address)).await,
                     false => Proxy::start_to_address(address).await,
                 };
@@ -102,10 +101,30 @@ impl WorkerLinks {
         Ok(links)
     }
 
-    /// Returns the URL of a database behind the link.
-    pub(super) fn database_url(&self, postgres: &TempPostgres, database: &str) -> String {
+    /// Returns what a worker is told of a pass in which nothing is cancelled; its adapter reaches
+    /// `database` behind the link.
+    pub(super) fn setup(
+        &self,
+        plan: &JudgePlan,
+        (worker, pass): (u32, i64),
+        redis_url: String,
+        (postgres, database): (&TempPostgres, &str),
+    ) -> WorkerSetup {
         let (password, port) = (&postgres.password, self.postgres.port);
-        format!("postgres://holdfast:{password}@127.0.0.1:{port}/{database}?sslmode=disable")
+        let database_url =
+            format!("postgres://holdfast:{password}@127.0.0.1:{port}/{database}?sslmode=disable");
+        WorkerSetup {
+            worker,
+            args: plan.args.clone(),
+            redis_url,
+            database_url,
+            ledger_url: postgres.url_of(database),
+            key: format!("item:{}", plan.unique_part(pass)),
+            cancels: false,
+            answer_timeout: plan.answer_timeout(),
+            seed: plan.seed,
+            pass,
+        }
     }
 
     /// Returns the variables of the user's own servers: with the addresses of the proxies, or with
@@ -113,8 +132,11 @@ impl WorkerLinks {
     pub(super) fn variables(&self, is_behind: bool) -> impl Iterator<Item = (String, String)> {
         self.backends.iter().map(move |(backend, proxies)| {
             let ports = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port));
-            let proxies: Vec<String> = ports.collect();
-            backend.at(if is_behind { &proxies } else { &backend.addresses })
+            let url = match is_behind {
+                true => backend.url_at(&ports.collect::<Vec<_>>()),
+                false => backend.url.clone(),
+            };
+            (backend.variable.clone(), url)
         })
     }
 
@@ -154,7 +176,7 @@ mod tests {
         let at = |url: &str| {
             let backend = Backend::new("X", url).unwrap();
             let proxies = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
-            backend.at(&proxies[..backend.addresses.len()]).1
+            backend.url_at(&proxies[..backend.addresses().count()])
         };
         assert_eq!(at("http://localhost:2379"), "http://127.0.0.1:1");
         assert_eq!(at("mysql://a:b@db:3306/lock?x=@"), "mysql://a:b@127.0.0.1:1/lock?x=@");

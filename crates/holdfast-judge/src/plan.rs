@@ -6,6 +6,8 @@ use super::JudgeArgs;
 use super::fault::Fault;
 use super::links::Backend;
 use anyhow::bail;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Clients of all workers: each has a connection to the judge's Postgres, which allows 300, and
 /// adapters may have some.
@@ -21,6 +23,8 @@ pub(super) struct JudgePlan {
     pub(super) args: JudgeArgs,
     pub(super) faults: Vec<Fault>,
     pub(super) seed: u64,
+    /// When the judgement began: RFC 3339, UTC.
+    pub(super) started_at: String,
     pub(super) backends: Vec<Backend>,
     /// Part of the keys of this judgement: a lock of another backend outlives it.
     id: u32,
@@ -46,6 +50,7 @@ impl JudgePlan {
             backends: backends.collect::<anyhow::Result<_>>()?,
             faults: select(&args.faults)?,
             seed: args.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
+            started_at: OffsetDateTime::now_utc().format(&Rfc3339)?,
             id: rand::random(),
         })
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::JudgeArgs;
 use super::failure::JudgeFailure;
@@ -15,8 +16,10 @@ pub(super) struct AdapterRequest<'a> {
     pub(super) op: AdapterOp<'a>,
 }
 
-#[derive(Debug, Serialize)]
+/// A request; its text is its name.
+#[derive(Debug, Serialize, IntoStaticStr)]
 #[serde(tag = "op", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum AdapterOp<'a> {
     Init {
         worker: u32,
@@ -38,17 +41,6 @@ pub(super) enum AdapterOp<'a> {
     },
 }
 
-impl AdapterOp<'_> {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Init { .. } => "init",
-            Self::Acquire { .. } => "acquire",
-            Self::Release { .. } => "release",
-            Self::Cancel { .. } => "cancel",
-        }
-    }
-}
-
 /// The adapter's answer to any request.
 #[derive(Debug, Deserialize)]
 pub(super) struct AdapterAnswer {
@@ -58,10 +50,14 @@ pub(super) struct AdapterAnswer {
     pub(super) detail: Option<String>,
     pub(super) lease: Option<String>,
     pub(super) fence: Option<i64>,
+    /// Of an answer to `init`.
     pub(super) name: Option<String>,
-    pub(super) fencing: Option<bool>,
-    pub(super) renews: Option<bool>,
-    pub(super) cancels: Option<bool>,
+    #[serde(default)]
+    pub(super) fencing: bool,
+    #[serde(default)]
+    pub(super) renews: bool,
+    #[serde(default)]
+    pub(super) cancels: bool,
 }
 
 /// The adapter has found that it does not hold a lease any more.
@@ -87,24 +83,6 @@ pub(super) struct AdapterCall {
 pub(super) enum ServerOp {
     Redis { words: Vec<String> },
     Postgres { sql: String },
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct CallReply {
-    pub(super) op: &'static str,
-    pub(super) call: u64,
-    #[serde(flatten)]
-    pub(super) result: CallResult,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum CallResult {
-    Value(serde_json::Value),
-    /// The server's own words.
-    Error(String),
-    /// Why there is no reply.
-    Away(String),
 }
 
 /// The first line to a worker.
@@ -172,10 +150,8 @@ pub(super) struct Turn {
     /// The write that demands the fence was refused.
     pub(super) refused: bool,
     /// The adapter said that the lock was lost, and the client did not write.
-    #[serde(default)]
     pub(super) stopped: bool,
     /// So it lost no update: another client had written since its read.
-    #[serde(default)]
     pub(super) saved: bool,
     pub(super) release_us: u64,
     pub(super) released_us: u64,

@@ -288,27 +288,30 @@ impl fmt::Display for Actor {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    EnumString,
+    IntoStaticStr,
+    Serialize,
+    Deserialize,
+)]
 #[serde(from = "String", into = "&'static str")]
 pub enum Server {
     Redis,
+    #[strum(serialize = "Redis replica")]
     RedisReplica,
 }
 
 impl From<String> for Server {
     /// A file may name any server.
     fn from(name: String) -> Self {
-        let replica: &str = Self::RedisReplica.into();
-        if name == replica { Self::RedisReplica } else { Self::Redis }
-    }
-}
-
-impl From<Server> for &'static str {
-    fn from(server: Server) -> Self {
-        match server {
-            Server::Redis => "Redis",
-            Server::RedisReplica => "Redis replica",
-        }
+        name.parse().unwrap_or(Self::Redis)
     }
 }
 

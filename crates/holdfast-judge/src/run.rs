@@ -9,8 +9,6 @@ use holdfast_base::message;
 use holdfast_lock::clock::monotonic_us;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
 use super::clocks::{Clocks, find_faketime};
@@ -18,9 +16,9 @@ use super::events::Recording;
 use super::failure::{FailureKind, JudgeFailure};
 use super::fault::Fault;
 use super::faults::{self, NotRun};
-use super::history::{self, Header, HistoryFile};
+use super::history::{self, Header, HistoryFile, RunEnd, RunStart};
 use super::holds;
-use super::ledger::Ledger;
+use super::ledger::{INITIAL_STOCK, Ledger};
 use super::plan::JudgePlan;
 use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{ReleaseAnswer, TurnOutcome};
@@ -50,10 +48,9 @@ pub(super) async fn run(
     progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<Judgement> {
     adopt_orphans();
-    let started_at = OffsetDateTime::now_utc().format(&Rfc3339)?;
     let postgres = TempPostgres::start(folder).await?;
 
-    let judged = judge_all(plan, folder, &postgres, (history, &started_at), progress).await;
+    let judged = judge_all(plan, folder, &postgres, history, progress).await;
     // Before an error is returned: every way ends what was started.
     end_orphans(postgres.pid()).await;
     postgres.stop().await;
@@ -65,7 +62,7 @@ pub(super) async fn run(
         faults,
         ttl_ms: plan.args.ttl_ms,
         seed: plan.seed,
-        started_at,
+        started_at: plan.started_at.clone(),
         options: String::new(),
     })
 }
@@ -74,7 +71,7 @@ async fn judge_all(
     plan: &JudgePlan,
     folder: &TempFolder,
     postgres: &TempPostgres,
-    (history, started_at): (Option<HistoryFile>, &str),
+    history: Option<HistoryFile>,
     mut progress: impl FnMut(usize, &str),
 ) -> anyhow::Result<(Adapter, Vec<FaultReport>)> {
     let mut ledger = Ledger::connect(&postgres.url(), 0).await?;
@@ -89,7 +86,6 @@ async fn judge_all(
         usual_keys: BTreeSet::new(),
         clock: folder.own_file("clock"),
         history,
-        started_at: started_at.to_owned(),
         seed: plan.seed,
     };
 
@@ -130,8 +126,6 @@ struct Judge<'a> {
     /// The file from which libfaketime reads the offset of a clock, without the worker's number.
     clock: PathBuf,
     history: Option<HistoryFile>,
-    /// When the judgement began: RFC 3339, UTC.
-    started_at: String,
     /// Seed of this run; repeated ones have the following numbers.
     seed: u64,
 }
@@ -212,24 +206,20 @@ impl Judge<'_> {
                 ttl_ms: self.plan.args.ttl_ms,
                 workers: self.plan.args.workers,
                 clients: self.plan.args.clients,
-                started_at: self.started_at.clone(),
+                started_at: self.plan.started_at.clone(),
                 seed: self.plan.seed,
             })?;
         }
 
+        let fault = report.name.clone();
+        let start = RunStart { fault, seed: self.seed, stock: INITIAL_STOCK };
         let fenced_stock = match report.with_fence {
             Some(_) => Some(self.ledger.stock(true).await?),
             None => None,
         };
-        let run = history::Run {
-            fault: &report.name,
-            seed: self.seed,
-            recording,
-            ledger: self.ledger.rows().await?,
-            stock: self.ledger.stock(false).await?,
-            fenced_stock,
-        };
-        history.run(self.plan, run)
+        let end = RunEnd { stock: self.ledger.stock(false).await?, fenced_stock, late: None };
+        let ledger = self.ledger.rows().await?;
+        history.run(self.plan, recording, &start, ledger, end)
     }
 
     /// Runs a pass; `Err` of the inner result says why there was no fault.

@@ -13,14 +13,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError, Value, cmd};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, ValueRef as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::protocol::{AdapterCall, CallReply, CallResult, ServerOp};
+use super::protocol::{AdapterCall, ServerOp};
 
 /// Longer than any request may take that waits for a reply.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -99,14 +99,14 @@ impl ServerCalls {
     }
 
     fn reply(&self, call: u64, result: Result<Json, CallError>) {
-        let result = match result {
-            Ok(value) => CallResult::Value(value),
-            Err(CallError::Refused(words)) => CallResult::Error(words),
-            Err(CallError::Away(why)) => CallResult::Away(why),
+        let (name, said) = match result {
+            Ok(value) => ("value", value),
+            Err(CallError::Refused(words)) => ("error", words.into()),
+            Err(CallError::Away(why)) => ("away", why.into()),
         };
-        let reply = CallReply { op: "reply", call, result };
-        // JSON always serializes; a closed pipe is reported elsewhere.
-        let _ = self.lines.send(serde_json::to_string(&reply).unwrap_or_default() + "\n");
+        let reply = json!({ "op": "reply", "call": call, (name): said });
+        // A closed pipe is reported elsewhere.
+        let _ = self.lines.send(format!("{reply}\n"));
     }
 
     async fn perform(&self, op: &ServerOp) -> Result<Json, CallError> {
@@ -223,7 +223,6 @@ fn to_json(value: Value) -> Result<Json, CallError> {
 #[cfg(test)]
 mod tests {
     use holdfast_services::{TempFolder, TempPostgres, TempRedis};
-    use serde_json::json;
 
     use super::*;
 

@@ -5,18 +5,18 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
-use holdfast_story::EventKind;
+use holdfast_story::{Event, EventKind};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::clocks::Clocks;
-use super::events::{Mark, Recording};
+use super::events::Recording;
 use super::fault::Fault;
 use super::links::WorkerLinks;
 use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
-use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
+use super::protocol::{Turn, WorkerOrder, WorkerReport};
 use super::report::{Actor, Adapter, ClientId, Server};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
@@ -92,28 +92,19 @@ impl<'a> Stage<'a> {
     }
 
     async fn start_worker(&mut self, worker: u32) -> anyhow::Result<WorkerProcess> {
-        let plan = self.plan;
         let links = &self.links[worker as usize];
         // A proxy would add to the waits.
         let is_behind = self.fault != Fault::Undisturbed;
-        let mut args = plan.args.clone();
-        args.env.extend(links.variables(is_behind));
-        args.env.extend(self.clocks.iter().flat_map(|clocks| clocks.environment(worker)));
-        args.wait_ms = self.wait_ms();
         let redis = if is_behind { links.redis.port } else { self.redis.primary.port };
+        let redis_url = format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.primary.password);
+        let database = (self.postgres, "holdfast");
 
-        let setup = WorkerSetup {
-            worker,
-            args,
-            redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.primary.password),
-            database_url: links.database_url(self.postgres, "holdfast"),
-            ledger_url: self.postgres.url(),
-            key: format!("item:{}", plan.unique_part(self.pass)),
-            answer_timeout: plan.answer_timeout(),
-            cancels: self.fault == Fault::Cancel,
-            seed: self.seed,
-            pass: self.pass,
-        };
+        let mut setup = links.setup(self.plan, (worker, self.pass), redis_url, database);
+        setup.args.env.extend(links.variables(is_behind));
+        setup.args.env.extend(self.clocks.iter().flat_map(|clocks| clocks.environment(worker)));
+        setup.args.wait_ms = self.wait_ms();
+        setup.cancels = self.fault == Fault::Cancel;
+        setup.seed = self.seed;
 
         self.processes += 1;
         WorkerProcess::start(&setup, self.processes, self.sender.clone()).await
@@ -211,18 +202,19 @@ impl<'a> Stage<'a> {
 
     pub(super) async fn pause(&mut self, holder: ClientId) -> anyhow::Result<()> {
         processes::stop_tree(self.workers[holder.worker as usize].leader).await?;
-        self.mark(holder, EventKind::Paused);
+        self.mark(None, EventKind::Paused, holder);
         Ok(())
     }
 
     pub(super) fn resume(&mut self, holder: ClientId) {
-        self.mark(holder, EventKind::Resumed);
+        self.mark(None, EventKind::Resumed, holder);
         processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
     }
 
-    fn mark(&mut self, id: ClientId, kind: EventKind) {
-        let actor = Actor { server: None, id };
-        self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
+    /// Records what happened to a client's worker, or to a server while that client held the lock.
+    pub(super) fn mark(&mut self, server: Option<Server>, kind: EventKind, id: ClientId) {
+        let event = Event::new(Actor { server, id }, monotonic_us(), kind);
+        self.recording.marks.push(event);
     }
 
     /// Notes whether a fault of the network strikes a worker: one without a connection now may open
@@ -236,19 +228,13 @@ impl<'a> Stage<'a> {
         let links = &self.links[holder.worker as usize];
         self.recording.struck_connections = Some(links.connections());
         links.close_connections().await;
-        self.mark(holder, EventKind::Closed);
-    }
-
-    /// Records what happened to a server while this client held the lock.
-    pub(super) fn mark_server(&mut self, server: Server, kind: EventKind, holder: ClientId) {
-        let actor = Actor { server: Some(server), id: holder };
-        self.recording.marks.push(Mark { at_us: monotonic_us(), actor, kind });
+        self.mark(None, EventKind::Closed, holder);
     }
 
     /// Kills the worker of the holder, and starts another in its place.
     pub(super) async fn kill(&mut self, mut turn: Turn) -> anyhow::Result<()> {
         let worker = turn.id.worker;
-        self.mark(turn.id, EventKind::Killed);
+        self.mark(None, EventKind::Killed, turn.id);
         // At least until here it held the lock.
         turn.release_us = monotonic_us();
         self.workers[worker as usize].kill().await;

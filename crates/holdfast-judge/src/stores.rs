@@ -29,55 +29,28 @@ pub(super) async fn excludes_elsewhere(
     let mut tables = Ledger::connect(&postgres.url_of(ELSEWHERE), PASS).await?;
     tables.create().await?;
 
-    let mut sites = Vec::new();
+    let mut setups = Vec::new();
+    // They end with this function.
+    let mut servers = Vec::new();
     for (worker, database) in (0..).zip(["holdfast", ELSEWHERE]) {
-        sites.push(Site::start(plan, postgres, worker, database).await?);
+        let redis = TempRedis::start().await?;
+        // A server of the user's own is none of them: it is the lock's only one.
+        let links = WorkerLinks::start(&redis, postgres, &[]).await?;
+        let redis_url = format!("redis://:{}@127.0.0.1:{}/0", redis.password, redis.port);
+        setups.push(links.setup(plan, (worker, PASS), redis_url, (postgres, database)));
+        servers.push((redis, links));
     }
-    let asked = ask(&sites).await;
-    drop(sites);
+    let asked = ask(&setups).await;
     end_orphans(postgres.pid()).await;
     asked
 }
 
-/// The servers of one client.
-struct Site {
-    /// Ends with it.
-    _redis: TempRedis,
-    _links: WorkerLinks,
-    setup: WorkerSetup,
-}
-
-impl Site {
-    async fn start(
-        plan: &JudgePlan,
-        postgres: &TempPostgres,
-        worker: u32,
-        database: &str,
-    ) -> anyhow::Result<Self> {
-        let redis = TempRedis::start().await?;
-        let links = WorkerLinks::start(&redis, postgres, &plan.backends).await?;
-        let setup = WorkerSetup {
-            worker,
-            args: plan.args.clone(),
-            redis_url: format!("redis://:{}@127.0.0.1:{}/0", redis.password, redis.port),
-            database_url: links.database_url(postgres, database),
-            ledger_url: postgres.url_of(database),
-            key: format!("item:{}", plan.unique_part(PASS)),
-            cancels: false,
-            answer_timeout: plan.answer_timeout(),
-            seed: plan.seed,
-            pass: PASS,
-        };
-        Ok(Self { _redis: redis, _links: links, setup })
-    }
-}
-
 /// Lets each client ask for the key, and none release it before all have asked.
-async fn ask(sites: &[Site]) -> anyhow::Result<bool> {
+async fn ask(setups: &[WorkerSetup]) -> anyhow::Result<bool> {
     let (failures, mut failed) = mpsc::unbounded_channel();
     let asking = async {
         let mut adapters = Vec::new();
-        for Site { setup, .. } in sites {
+        for setup in setups {
             let adapter = AdapterProcess::start(setup, failures.clone());
             let adapter = adapter.map_err(anyhow::Error::msg)?;
             introduce(&adapter, setup).await?;
@@ -88,7 +61,7 @@ async fn ask(sites: &[Site]) -> anyhow::Result<bool> {
         for (adapter, setup) in &adapters {
             let wait_ms = setup.args.wait_ms.min(setup.args.ttl_ms / 2);
             let acquire = AdapterOp::Acquire { key: &setup.key, wait_ms };
-            answers.push(adapter.call(acquire, Duration::from_millis(wait_ms)).await);
+            answers.push(adapter.call(acquire, Duration::from_millis(wait_ms), None).await);
         }
         let is_refused =
             |answer: &AdapterAnswer| matches!(answer.reason.as_deref(), Some("busy" | "timeout"));

@@ -45,9 +45,7 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         text +=
             "\n`3 of 7`: three of seven runs lost an update. The line shows the first of them.\n";
     }
-    let bound = judgement.bound(Language::English);
-    let reached = judgement.reached(Language::English);
-    for said in bound.into_iter().chain(reached) {
+    for said in judgement.notes(Language::English) {
         text += &format!("\n{said}.\n");
     }
     if judgement.reach().1 > 0 {

@@ -3,6 +3,7 @@
 
 use holdfast_base::message;
 use holdfast_base::messages::{Language, Message};
+use strum::EnumIs;
 
 use super::fault::Fault;
 use super::report::{FaultReport, Judgement, Repeats};
@@ -53,7 +54,7 @@ impl Cell {
 }
 
 /// What a sentence of a verdict says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumIs)]
 pub enum Outcome {
     Safe,
     Loss,
@@ -64,14 +65,6 @@ pub enum Outcome {
 impl Outcome {
     fn of(is_loss: bool) -> Self {
         if is_loss { Self::Loss } else { Self::Safe }
-    }
-
-    pub fn is_loss(self) -> bool {
-        self == Self::Loss
-    }
-
-    pub fn is_safe(self) -> bool {
-        self == Self::Safe
     }
 }
 
@@ -200,6 +193,12 @@ impl Judgement {
         })
     }
 
+    /// Returns what is to be known beside the verdict: how sure it is that the lock is safe without
+    /// a fault, and which faults touch it.
+    pub fn notes(&self, language: Language) -> impl Iterator<Item = String> {
+        self.bound(language).into_iter().chain(self.reached(language))
+    }
+
     /// Returns the sentence that names the faults under which updates were lost; `None` if none
     /// were.
     pub fn lost_under(&self, language: Language) -> Option<String> {
@@ -210,13 +209,14 @@ impl Judgement {
     }
 
     /// Returns the sentence that says how sure it is that no update is lost without a fault; `None`
-    /// if one was.
-    pub fn bound(&self, language: Language) -> Option<String> {
+    /// if one was, or if the turns are too few to say it.
+    fn bound(&self, language: Language) -> Option<String> {
         let none = self.report(Fault::Undisturbed.name()).filter(|report| report.ran)?;
-        if none.loses_updates() || none.turns == 0 {
+        let percent = 100.0 * RULE_OF_THREE / none.turns as f64;
+        if none.loses_updates() || percent >= 100.0 {
             return None;
         }
-        let percent = (100.0 * RULE_OF_THREE / none.turns as f64).min(100.0);
+
         // Two digits that say something, and never less than the bound.
         let digits = (1.0 - percent.log10().floor()).max(0.0);
         let unit = 10_f64.powf(digits);
@@ -268,41 +268,39 @@ impl Judgement {
     /// running; of a lock with fences both halves, what it does with a store that checks them, and
     /// without.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
-        let is_prevented = self.prevented().next().is_some();
-        let not_judged = is_prevented.then(|| Statement {
-            text: self.not_judged().text(language),
-            outcome: Outcome::NotJudged,
-        });
-        if is_prevented && !self.has_loss() {
-            return not_judged.into_iter().collect();
+        let mut statements = Vec::new();
+        if self.prevented().next().is_some() {
+            let text = self.not_judged().text(language);
+            statements.push(Statement { text, outcome: Outcome::NotJudged });
+            if !self.has_loss() {
+                return statements;
+            }
         }
 
-        let found = self.found(language);
-        not_judged.into_iter().chain(found).collect()
+        let mut text = self.verdict().text(language);
+        if self.has_fence() {
+            statements.push(self.with_fence(language));
+            let verdict = without_capital(&text);
+            text = message!("judge-half-no-fence", verdict).text(language);
+        }
+        statements.push(Statement { text, outcome: Outcome::of(self.has_loss()) });
+        statements
     }
 
-    fn found(&self, language: Language) -> Vec<Statement> {
-        let outcome = Outcome::of(self.has_loss());
-        let verdict = self.verdict().text(language);
-        if !self.has_fence() {
-            return vec![Statement { text: verdict, outcome }];
-        }
-
-        let verdict = without_capital(&verdict);
-        let without_fence = message!("judge-half-no-fence", verdict).text(language);
-        let lost = self.faults.iter().filter(|report| report.loses_with_fence());
-        let faults: Vec<String> = lost.map(|report| report.title(language)).collect();
-        let back = self.faults.iter().filter(|report| report.fence_regressions > 0);
-        let back: Vec<String> = back.map(|report| report.title(language)).collect();
-        let with_fence = match (faults.as_slice(), back.as_slice()) {
+    /// Returns the half of a verdict that says what a store does that checks the fence.
+    fn with_fence(&self, language: Language) -> Statement {
+        let under = |is_found: fn(&FaultReport) -> bool| {
+            let found = self.faults.iter().filter(|report| is_found(report));
+            found.map(|report| report.title(language)).collect::<Vec<_>>()
+        };
+        let lost = under(FaultReport::loses_with_fence);
+        let back = under(|report| report.fence_regressions > 0);
+        let message = match (lost.as_slice(), back.as_slice()) {
             ([], []) => Message::new("judge-half-fence-safe"),
             ([], back) => message!("judge-half-fence-back", faults = language.list(back)),
-            (faults, _) => message!("judge-half-fence-lost", faults = language.list(faults)),
+            (lost, _) => message!("judge-half-fence-lost", faults = language.list(lost)),
         };
-        vec![
-            Statement { text: with_fence.text(language), outcome: Outcome::of(!faults.is_empty()) },
-            Statement { text: without_fence, outcome },
-        ]
+        Statement { text: message.text(language), outcome: Outcome::of(!lost.is_empty()) }
     }
 }
 

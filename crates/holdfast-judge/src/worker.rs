@@ -195,7 +195,7 @@ pub(super) async fn introduce(
         database_url: &setup.database_url,
         ttl_ms: setup.args.ttl_ms,
     };
-    let answer = adapter.call(init, ADAPTER_START).await;
+    let answer = adapter.call(init, ADAPTER_START, None).await;
     if !answer.ok {
         bail!("the adapter answered `init` with an error: {}", describe(&answer));
     }
@@ -203,9 +203,9 @@ pub(super) async fn introduce(
     let name = answer.name.filter(|name| !name.trim().is_empty());
     Ok(Adapter {
         name: name.context("the adapter's answer to `init` has no `name`")?,
-        fencing: answer.fencing.unwrap_or_default(),
-        renews: answer.renews.unwrap_or_default(),
-        cancels: answer.cancels.unwrap_or_default(),
+        fencing: answer.fencing,
+        renews: answer.renews,
+        cancels: answer.cancels,
     })
 }
 
@@ -267,10 +267,7 @@ async fn take_turn(
     let wait_ms = setup.args.wait_ms;
     let acquire = AdapterOp::Acquire { key, wait_ms };
     let wait = Duration::from_millis(wait_ms);
-    let answer = match cancelled.acquire {
-        Some(after) => state.adapter.call_and_cancel(acquire, wait, after).await,
-        None => state.adapter.call(acquire, wait).await,
-    };
+    let answer = state.adapter.call(acquire, wait, cancelled.acquire).await;
     turn.answered_us = monotonic_us();
 
     if !answer.ok {
@@ -309,10 +306,7 @@ async fn take_turn(
 
     turn.release_us = monotonic_us();
     let release = AdapterOp::Release { key, lease: &lease };
-    let answer = match cancelled.release {
-        Some(after) => state.adapter.call_and_cancel(release, Duration::ZERO, after).await,
-        None => state.adapter.call(release, Duration::ZERO).await,
-    };
+    let answer = state.adapter.call(release, Duration::ZERO, cancelled.release).await;
     turn.released_us = monotonic_us();
     turn.release = match (answer.ok, answer.reason.as_deref()) {
         (true, _) => ReleaseAnswer::Ok,

@@ -74,17 +74,9 @@ impl Choice {
         needs.join(" ")
     }
 
-    fn text(&self, language: Language) -> String {
-        language.text(&format!("choose-{}", self.strategy))
-    }
-
-    fn price(&self, language: Language) -> String {
-        language.text(&format!("choose-{}-price", self.strategy))
-    }
-
-    /// Returns what the lock does not do.
-    fn still_needed(&self, language: Language) -> String {
-        language.text(&format!("choose-{}-needed", self.strategy))
+    /// Returns what it is; with `-price` what it costs, with `-needed` what it does not do.
+    fn text(&self, part: &str, language: Language) -> String {
+        language.text(&format!("choose-{}{part}", self.strategy))
     }
 
     /// Returns what the judge found: its verdict, the faults under which the lock lost updates, and
@@ -134,25 +126,22 @@ impl Answers {
         questions.all(|question| !self.has(question))
     }
 
+    /// Returns whether the answers allow a choice, whatever the one to `besides` is.
+    fn allow(&self, choice: &Choice, besides: &str) -> bool {
+        choice.needs.iter().all(|(name, answer)| {
+            *name == besides || self.is_open(name) || self.is_given(name, answer)
+        })
+    }
+
     /// Returns whether the answer to a question can change the lock, given those to the others.
     fn matters(&self, question: &str) -> bool {
-        let is_possible = |choice: &&Choice| {
-            choice.needs.iter().all(|(name, answer)| {
-                *name == question || self.is_open(name) || self.is_given(name, answer)
-            })
-        };
-        CHOICES.iter().filter(is_possible).any(|choice| choice.answer_to(question).is_some())
+        let mut possible = CHOICES.iter().filter(|choice| self.allow(choice, question));
+        possible.any(|choice| choice.answer_to(question).is_some())
     }
 
     /// Returns the lock for these answers; else the question that is to be answered next.
     fn choose(&self) -> Result<&'static Choice, &'static str> {
-        let is_possible = |choice: &&Choice| {
-            let fits =
-                |(name, answer): &(&str, &str)| self.is_open(name) || self.is_given(name, answer);
-            choice.needs.iter().all(fits)
-        };
-
-        let mut possible = CHOICES.iter().filter(is_possible);
+        let mut possible = CHOICES.iter().filter(|choice| self.allow(choice, ""));
         let first = possible.next().ok_or(QUESTIONS[0].0)?;
         match first.needs.iter().find(|(name, _)| self.is_open(name)) {
             Some((name, _)) => Err(name),
@@ -256,8 +245,8 @@ mod tests {
                 write!(table, "| {} ", choice.answer_to(question).unwrap_or("–")).unwrap();
             }
             let language = Language::English;
-            let (strategy, text) = (choice.strategy, choice.text(language));
-            let price = choice.price(language);
+            let (strategy, text) = (choice.strategy, choice.text("", language));
+            let price = choice.text("-price", language);
             let judged = match choice.judged {
                 "" => "–".to_owned(),
                 name => format!(
@@ -265,7 +254,7 @@ mod tests {
                     choice.evidence(language).join(". ")
                 ),
             };
-            let needed = choice.still_needed(language);
+            let needed = choice.text("-needed", language);
             let take = format!("**`{strategy}`**: {text} | {price} | {needed}");
             writeln!(table, "| {take} | `{}` | {judged} |", choice.lesson).unwrap();
         }

@@ -29,10 +29,14 @@ POOLED = MODE in ("pooled", "pooled-fences", "often-right")
 pool = []
 
 
-def answer(request, **fields):
+def print_line(message):
     with out_lock:
-        sys.stdout.write(json.dumps({"id": request["id"], **fields}) + "\n")
+        sys.stdout.write(message + "\n")
         sys.stdout.flush()
+
+
+def answer(request, **fields):
+    print_line(json.dumps({"id": request["id"], **fields}))
 
 
 class Redis:
@@ -223,6 +227,19 @@ class RenewsBlindly(Setnx):
             with contextlib.suppress(OSError), connection() as redis:
                 redis.command("SET", key, lease, "PX", setup["ttl_ms"])
             time.sleep(setup["ttl_ms"] / 4000)
+
+
+class TellsLoss(Setnx):
+    """Tells its client when the lease has ended: mostly too late, after its release."""
+
+    def acquire(self, request):
+        granted = super().acquire(request)
+        if granted["ok"]:
+            message = json.dumps({"lost": granted["lease"]})
+            timer = threading.Timer(setup["ttl_ms"] / 1000, print_line, [message])
+            timer.daemon = True
+            timer.start()
+        return granted
 
 
 class OftenRight(Setnx):
@@ -420,6 +437,7 @@ LOCKS = {
     "starving": lambda: Setnx("starving"),
     "watchdog": Watchdog,
     "renews-blindly": lambda: RenewsBlindly(None),
+    "tells-loss": lambda: TellsLoss(None),
     "often-right": lambda: OftenRight(None),
     "wall-fence": WallFence,
     "session": Session,

@@ -1,7 +1,10 @@
 //! Locks that were called safe, and are not: each was found by a rule of its own.
 
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value as Json, json};
 
 use super::command::{ADAPTER, JudgeRun};
 use super::{fault, number, sentences};
@@ -71,6 +74,58 @@ fn late_grant_is_found() {
     let judgement = run.judgement();
     let late = &fault(&judgement, "late-grant")["with_fence"];
     assert_eq!((&late["lost_updates"], number(late, "refused") > 0.0), (&0.into(), true), "{late}");
+}
+
+#[test]
+fn client_that_is_told_of_its_loss_does_not_write() {
+    let run = JudgeRun::start("tells-loss", &["--faults", "long-work", "--seconds", "1"]).finish();
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    let long_work = fault(&judgement, "long-work");
+    assert!(number(long_work, "saved_updates") > 0.0, "{long_work:#}");
+}
+
+/// An adapter whose fences are the threads that acquire.
+const THREADS: &str = "
+import threading
+from adapter import serve
+
+class Locks:
+    name, fencing, renews = 'threads', True, False
+    def __init__(self, init): pass
+    def acquire(self, key, wait): return object()
+    def release(self, key, lease): return True
+    def fence(self, lease): return threading.get_ident()
+
+serve(Locks)
+";
+
+/// A library whose client belongs to a thread connects once per client, not per turn.
+#[test]
+fn python_adapter_uses_its_threads_again() {
+    let common = concat!(env!("CARGO_MANIFEST_DIR"), "/judge/common");
+    let mut python = Command::new("python3");
+    python.args(["-c", THREADS]).env("PYTHONPATH", common).env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut python = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut requests = python.stdin.take().unwrap();
+    let mut answers = BufReader::new(python.stdout.take().unwrap()).lines();
+    let mut ask = |request: Json| -> Json {
+        writeln!(requests, "{request}").unwrap();
+        serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap()
+    };
+
+    ask(json!({ "id": 0, "op": "init" }));
+    let mut threads = BTreeSet::new();
+    for turn in 0..50 {
+        let granted = ask(json!({ "id": 2 * turn + 1, "op": "acquire", "key": "k", "wait_ms": 0 }));
+        threads.insert(granted["fence"].as_u64().unwrap());
+        let lease = &granted["lease"];
+        ask(json!({ "id": 2 * turn + 2, "op": "release", "key": "k", "lease": lease }));
+    }
+    // More than one: a thread that has just answered may not be idle yet.
+    assert!(threads.len() <= 5, "{threads:?}");
+    drop(requests);
+    python.wait().unwrap();
 }
 
 /// Ends with the test.

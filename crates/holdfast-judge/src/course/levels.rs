@@ -9,6 +9,7 @@ use holdfast_base::output::grouped;
 
 use crate::args::JudgeArgs;
 use crate::fault::Fault;
+use crate::report::ViolationKind::{EarlyGrant, EarlyLoss, LeftoverKey, LostUpdate};
 use crate::report::{FaultReport, Judgement, Violation, ViolationKind};
 use crate::violations::{MAX_BLOCKED_TTLS, MAX_BLOCKED_TTLS_AFTER_KILL};
 
@@ -63,13 +64,13 @@ fn first_level(fault: Fault) -> u32 {
 
 /// A rule, what was measured, and whether it holds.
 #[derive(Debug)]
-pub(super) struct Finding {
-    pub(super) fault: Fault,
-    pub(super) rule: Message,
-    pub(super) measured: Text,
-    pub(super) holds: bool,
+pub struct Finding {
+    pub fault: Fault,
+    pub rule: Message,
+    pub measured: Text,
+    pub holds: bool,
     /// The kind of the violation that shows why not.
-    kind: Option<ViolationKind>,
+    pub kind: Option<ViolationKind>,
 }
 
 /// Returns the settings of a check; `command` runs the adapter.
@@ -99,14 +100,8 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         // With fewer, a turn more or less would make an even share look uneven.
         turns: if level >= MANY_CLIENTS { 8 * workers * clients } else { 0 },
         env: vec![("HOLDFAST_COURSE_LEVEL".to_owned(), level.to_string())],
-        backend_proxy: Vec::new(),
-        fail_on: Vec::new(),
-        may_lose: Vec::new(),
-        baseline: None,
-        json: None,
-        html: None,
-        history: None,
         command,
+        ..JudgeArgs::default()
     }
 }
 
@@ -135,12 +130,8 @@ pub(super) fn evidence<'a>(judgement: &'a Judgement, finding: &Finding) -> Optio
     violation(judgement, finding, finding.kind.as_ref()?)
 }
 
-/// Returns the violation that names the keys which are left under the rule's fault.
-pub(super) fn left_key<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
-    violation(judgement, finding, &ViolationKind::LeftoverKey)
-}
-
-fn violation<'a>(
+/// Returns the violation of a kind under the rule's fault.
+pub(super) fn violation<'a>(
     judgement: &'a Judgement,
     finding: &Finding,
     kind: &ViolationKind,
@@ -187,30 +178,16 @@ impl Rules {
             Some(Fault::KillHolder) => {
                 self.nothing_lost(fault);
                 self.granted_again(fault, MAX_BLOCKED_TTLS_AFTER_KILL);
-                let left = fault
-                    .violations
-                    .iter()
-                    .filter(|it| it.kind == ViolationKind::LeftoverKey)
-                    .count();
-                self.count(fault, "course-rule-leftover", left as u64, ViolationKind::LeftoverKey);
+                let left = fault.violations.iter().filter(|it| it.kind == LeftoverKey).count();
+                self.count(fault, "course-rule-leftover", left as u64, LeftoverKey);
                 self.fences_grow(fault);
             }
             Some(Fault::LongWork) => {
                 let wrong = fault.release_ok_when_lost;
                 self.count(fault, "course-rule-release", wrong, ViolationKind::ReleaseOkWhenLost);
-                self.count_but_few(
-                    fault,
-                    "course-rule-kept",
-                    fault.early_grants,
-                    ViolationKind::EarlyGrant,
-                );
+                self.count_but_few(fault, "course-rule-kept", fault.early_grants, EarlyGrant);
                 if self.level > 3 {
-                    self.count(
-                        fault,
-                        "course-rule-lost",
-                        fault.lost_updates,
-                        ViolationKind::LostUpdate,
-                    );
+                    self.count(fault, "course-rule-lost", fault.lost_updates, LostUpdate);
                 }
                 self.fences_grow(fault);
             }
@@ -245,12 +222,7 @@ impl Rules {
         let rule = Message::new("course-rule-held");
         self.add(fault, rule, held >= MIN_HELD, format!("{:.0} %", 100.0 * held), None);
         if self.level >= 3 {
-            self.count_but_few(
-                fault,
-                "course-rule-true",
-                fault.early_losses,
-                ViolationKind::EarlyLoss,
-            );
+            self.count_but_few(fault, "course-rule-true", fault.early_losses, EarlyLoss);
         }
         self.fences_grow(fault);
 
@@ -293,7 +265,7 @@ impl Rules {
             late => message!("course-lost-late", lost, late).into(),
         };
         let rule = Message::new("course-rule-lost");
-        self.add(fault, rule, lost == 0, measured, Some(ViolationKind::LostUpdate));
+        self.add(fault, rule, lost == 0, measured, Some(LostUpdate));
     }
 
     /// From the level of the fence on, where the fence is compared.

@@ -22,8 +22,8 @@ use self::folder::{CourseFolder, Language};
 use holdfast_base::messages::Language as Edition;
 
 pub use self::check::{CheckArgs, CheckResult, check};
-pub use self::levels::LAST_LEVEL;
-pub use self::text::{CheckHead, CheckedRule};
+pub use self::levels::{Finding, LAST_LEVEL};
+pub use self::text::{CheckHead, head};
 
 #[derive(Debug, Clone, Subcommand)]
 pub enum CourseCommand {
@@ -81,11 +81,6 @@ pub fn hint(folder: &Path, level: Option<u32>) -> anyhow::Result<CourseAnswer> {
     folder.store(&progress)?;
     let text = text::hint(progress.checked_level(), progress.hints, Edition::of_environment());
     Ok(CourseAnswer { text, yes: true })
-}
-
-/// Returns the head of the page of a check.
-pub fn head(check: &CheckResult, language: Edition) -> CheckHead {
-    text::head(check, language)
 }
 
 /// Says whether the level is passed, and why not.

@@ -5,6 +5,7 @@ use super::folder::{Progress, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
 use super::tasks::{heading, task, task_text};
 use crate::fault::Fault;
+use crate::report::ViolationKind::LeftoverKey;
 use crate::report::{Actor, Violation};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
@@ -18,20 +19,11 @@ const MAX_RULES: usize = 24;
 
 /// What the page of a check begins with.
 #[derive(Debug)]
-pub struct CheckHead {
+pub struct CheckHead<'a> {
     pub title: String,
     pub verdict: String,
     pub passed: bool,
-    pub rules: Vec<CheckedRule>,
-}
-
-/// A rule of the level under a fault, with what was measured.
-#[derive(Debug)]
-pub struct CheckedRule {
-    pub holds: bool,
-    pub fault: Fault,
-    pub rule: String,
-    pub measured: String,
+    pub rules: &'a [Finding],
 }
 
 /// Returns a hint, and after the last one says so.
@@ -129,20 +121,14 @@ fn written(check: &CheckResult, fault: Option<Fault>, language: Language) -> Str
 }
 
 /// Returns the head of the check's page.
-pub(super) fn head(check: &CheckResult, language: Language) -> CheckHead {
+pub fn head(check: &CheckResult, language: Language) -> CheckHead<'_> {
     let passed = check.passed();
     let verdict = language.text(if passed { "course-passed" } else { "course-failed" });
-    let rules = check.findings.iter().map(|finding| CheckedRule {
-        holds: finding.holds,
-        fault: finding.fault,
-        rule: finding.rule.text(language),
-        measured: finding.measured.text(language),
-    });
     CheckHead {
         title: heading(check.level, language),
         verdict: capitalized(&verdict),
         passed,
-        rules: rules.collect(),
+        rules: &check.findings,
     }
 }
 
@@ -225,7 +211,7 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
     let mut text = format!("\n{}\n", describe_violation(violation, finding, language));
     // Nobody gets a lock whose key nobody deletes.
     if finding.rule.id() == "course-rule-blocked"
-        && let Some(left) = levels::left_key(&check.judgement, finding)
+        && let Some(left) = levels::violation(&check.judgement, finding, &LeftoverKey)
     {
         text += &format!("{}\n", describe_violation(left, finding, language));
     }

@@ -67,6 +67,15 @@ impl Evidence<'_> {
         let lease_us = self.lease_us();
         if let Some(violation) = self.report.violations.last_mut() {
             violation.story = story(self.recording, turns, lease_us);
+            let story = &mut violation.story;
+            match violation.kind {
+                // The refusals were of the row with the fence, the values of the one without.
+                ViolationKind::LostUpdate => story.retain(|it| it.kind != EventKind::Refused),
+                ViolationKind::LostWithFence => {
+                    story.iter_mut().for_each(|it| it.detail.value = None);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -118,7 +127,6 @@ impl Evidence<'_> {
             let found = self.describe(early, late);
             self.add(ViolationKind::LostUpdate, found, from_us, late.sent_us, &[early.id, late.id]);
             self.tell(&[early, late].map(|entry| (entry.id, entry.granted_us)));
-            self.leave_out_refusals();
         }
 
         if lost > 0 && breaks.is_empty() {
@@ -137,22 +145,8 @@ impl Evidence<'_> {
             let found = self.describe_with_fence(&early, &late);
             self.add(ViolationKind::LostWithFence, found, 0, 0, &[]);
             self.tell(&[&early, &late].map(|entry| (entry.id, entry.granted_us)));
-            self.leave_out_values();
         }
         Ok(())
-    }
-
-    /// The refusals were of the row with the fence.
-    fn leave_out_refusals(&mut self) {
-        let last = self.report.violations.last_mut();
-        last.into_iter().for_each(|it| it.story.retain(|event| event.kind != EventKind::Refused));
-    }
-
-    /// The values were those of the row without the fence.
-    fn leave_out_values(&mut self) {
-        let last = self.report.violations.last_mut();
-        let story = last.into_iter().flat_map(|violation| &mut violation.story);
-        story.for_each(|event| event.detail.value = None);
     }
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
@@ -219,13 +213,8 @@ impl Evidence<'_> {
                 released = self.at(turn.release_us),
                 lease = grouped(self.plan.args.ttl_ms),
             );
-            self.add(
-                ViolationKind::EarlyLoss,
-                found,
-                turn.answered_us,
-                turn.released_us,
-                &[turn.id],
-            );
+            let kind = ViolationKind::EarlyLoss;
+            self.add(kind, found, turn.answered_us, turn.released_us, &[turn.id]);
             self.tell(&[(turn.id, turn.answered_us)]);
         }
     }
@@ -276,13 +265,8 @@ impl Evidence<'_> {
                 answer,
                 answered = self.at(turn.answered_us),
             );
-            self.add(
-                ViolationKind::MisreportedBusy,
-                found,
-                turn.asked_us,
-                turn.answered_us,
-                &[turn.id],
-            );
+            let kind = ViolationKind::MisreportedBusy;
+            self.add(kind, found, turn.asked_us, turn.answered_us, &[turn.id]);
         }
     }
 

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::statements::{Connection, Passing, Requests, Responses, Statements};
 
@@ -35,7 +35,7 @@ pub struct Proxy {
     open: Arc<Mutex<OpenConnections>>,
     accepted: Arc<AtomicUsize>,
     statements: Arc<Statements>,
-    accepting: JoinHandle<()>,
+    _accepting: AbortOnDropHandle<()>,
 }
 
 /// Where a server listens.
@@ -150,7 +150,7 @@ impl Proxy {
 
         let count = Arc::clone(&accepted);
         let (admitted, seen) = (Arc::clone(&open), Arc::clone(&statements));
-        let accepting = tokio::spawn(async move {
+        let accepting = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
                     // No file descriptor is free: connections that end free some.
@@ -172,8 +172,8 @@ impl Proxy {
                     tokio::spawn(carry(client, link, Arc::clone(&seen), token));
                 }
             }
-        });
-        Ok(Self { port, link, open, accepted, statements, accepting })
+        }));
+        Ok(Self { port, link, open, accepted, statements, _accepting: accepting })
     }
 
     /// Delays what is received from now on, in each direction.
@@ -260,12 +260,6 @@ impl Proxy {
     /// If there is no response within [`RESPONSE_TIMEOUT`].
     pub async fn deliver(&self) -> Result<(), Elapsed> {
         timeout(RESPONSE_TIMEOUT, self.statements.deliver()).await
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 

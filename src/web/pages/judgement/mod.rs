@@ -45,7 +45,7 @@ pub struct JudgementView<'a> {
 struct SavedJudgement<'a> {
     view: JudgementView<'a>,
     /// Of a check of the course.
-    check: Option<CheckHead>,
+    check: Option<CheckHead<'a>>,
     style: String,
     policy: String,
 }
@@ -55,7 +55,7 @@ struct SavedJudgement<'a> {
 /// # Errors
 /// Fails if the template does.
 pub fn saved_page(judgement: &Judgement) -> askama::Result<String> {
-    saved_page_in(judgement, Language::of_environment())
+    save(judgement, None, Language::of_environment())
 }
 
 /// Renders a check of the course as one HTML file, in the language of the terminal.
@@ -67,13 +67,9 @@ pub fn saved_check(check: &CheckResult) -> askama::Result<String> {
     save(&check.judgement, Some(course::head(check, language)), language)
 }
 
-fn saved_page_in(judgement: &Judgement, language: Language) -> askama::Result<String> {
-    save(judgement, None, language)
-}
-
 fn save(
     judgement: &Judgement,
-    check: Option<CheckHead>,
+    check: Option<CheckHead<'_>>,
     language: Language,
 ) -> askama::Result<String> {
     let style = without_fonts(&STYLES.concat());
@@ -98,12 +94,6 @@ impl<'a> JudgementView<'a> {
         self.judgement.statements(self.language)
     }
 
-    /// Returns which faults touch the lock, and how sure it is that it is safe without one.
-    fn notes(&self) -> impl Iterator<Item = String> {
-        let reached = self.judgement.reached(self.language);
-        reached.into_iter().chain(self.judgement.bound(self.language))
-    }
-
     fn time(&self) -> String {
         let parsed = OffsetDateTime::parse(&self.judgement.started_at, &Rfc3339);
         parsed.map_or_else(|_| self.judgement.started_at.clone(), |time| time.in_utc())
@@ -119,7 +109,7 @@ impl<'a> JudgementView<'a> {
     }
 
     fn columns(&self) -> Vec<Column> {
-        self.safety().into_iter().chain(Column::COST).collect()
+        self.safety().into_iter().chain(Column::COST.iter().copied()).collect()
     }
 
     fn column(&self, column: &Column) -> String {
@@ -180,6 +170,7 @@ pub fn about(fault: &FaultReport, language: Language) -> Option<String> {
 mod tests {
     use holdfast_base::message;
     use holdfast_base::messages::Message;
+    use holdfast_judge::course::Finding;
     use holdfast_judge::fault::Fault;
     use holdfast_judge::report::Repeats;
     use holdfast_story::EventKind;
@@ -193,7 +184,7 @@ mod tests {
     }
 
     fn render(judgement: &Judgement, language: Language) -> String {
-        saved_page_in(judgement, language).unwrap()
+        save(judgement, None, language).unwrap()
     }
 
     fn violation(kind: ViolationKind) -> Violation {
@@ -276,17 +267,18 @@ mod tests {
     #[test]
     fn page_of_a_check_has_its_verdict_and_rules() {
         let judgement = judgement();
-        let rule = course::CheckedRule {
+        let rule = Finding {
             holds: false,
             fault: Fault::Pause,
-            rule: "fences never go back".to_owned(),
-            measured: "119".to_owned(),
+            rule: Message::new("course-rule-fences"),
+            measured: "119".into(),
+            kind: None,
         };
         let head = CheckHead {
             title: "Level 5 of 8: the fence".to_owned(),
             verdict: "Not passed".to_owned(),
             passed: false,
-            rules: vec![rule],
+            rules: &[rule],
         };
         let page = save(&judgement, Some(head), Language::English).unwrap();
         for text in ["<h1>Level 5 of 8: the fence</h1>", "Not passed", "fences never go back"] {

@@ -158,6 +158,7 @@ impl Delegation {
     pub fn note_silence(&self, lease: &LeaseId) {
         let now = Instant::now();
         let mut silent = self.0.silent.lock();
+        // Each start of a replica is another process: they would add up.
         silent.retain(|_, silence| silence.is_recent(now));
         let process = lease.process_id();
         let next = Silence::after(silent.get(process).copied(), now);

@@ -53,6 +53,7 @@ impl QueueEntry {
 
     /// Returns whether another replica may execute it.
     pub fn is_forwardable(&self) -> bool {
+        // What a probe watches or holds is in this process.
         let is_plain = matches!(self.context.probe(), Probe::Off);
         is_plain && !self.stays_here && self.command.single_order().is_some()
     }
@@ -206,6 +207,7 @@ impl LeaderQueue {
         let mut taken = TakenEntries::default();
         let now = Instant::now();
         self.with(|queue| {
+            // What stays keeps its order.
             let mut rest = VecDeque::new();
             for entry in std::mem::take(&mut queue.entries) {
                 if taken.batch.len() >= MAX_BATCH_SIZE || !entry.is_forwardable() {
@@ -239,6 +241,7 @@ impl LeaderQueue {
     /// Lets no more commands of other replicas join, and returns those that wait.
     pub fn end_lease(&self) -> Vec<QueueEntry> {
         let ended = self.with(|queue| {
+            // Without a lease none of theirs has joined.
             if queue.lease.take().is_none() {
                 return Vec::new();
             }
@@ -292,6 +295,7 @@ impl LeaderQueue {
     }
 
     pub fn close_if_empty(&self) -> bool {
+        // In one step: a command that joins after it starts a leader of its own.
         let mut queues = self.queues.0.lock();
         let empty =
             queues.get(&self.key).is_none_or(|queue| queue.waiting() + queue.forwarded == 0);
@@ -304,6 +308,7 @@ impl LeaderQueue {
 
 impl Drop for LeaderQueue {
     fn drop(&mut self) {
+        // Commands would wait in it for a leader that has ended.
         if std::thread::panicking() {
             self.queues.0.lock().remove(&self.key);
         }
