@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use super::args::{Demand, JudgeArgs};
 use super::fault::Fault;
 use super::plan;
-use super::report::{FaultReport, Judgement, ViolationKind};
+use super::report::{FaultReport, Judgement};
 
 /// The demands of one command.
 #[derive(Debug, Default)]
@@ -143,7 +143,7 @@ fn without_version(name: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Violation;
+    use crate::report::{Violation, ViolationKind};
 
     fn report(fault: Fault, lost_updates: u64, kinds: &[ViolationKind]) -> FaultReport {
         let violation = |kind: &ViolationKind| Violation {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::events::{Recording, Stall};
-use super::ledger::{INITIAL_STOCK, LedgerRow};
+use super::ledger::LedgerRow;
 use super::plan::JudgePlan;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::report::{Actor, Adapter, ClientId};
