@@ -19,6 +19,8 @@ async fn next_return_is_found_by_the_pending_orders() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let pending = alice.orders("last-lantern", 1).ok().await;
+    // An item with one line: by its index it is found as fast as by the key.
+    shop.pool.execute("analyze order_lines").await.unwrap();
     shop.pool.execute(OTHER_ORDERS).await.unwrap();
     let lines = "insert into order_lines
                      (order_id, sku, quantity, unit_price_cents, name, counts_for, entry_seq)
@@ -27,7 +29,6 @@ async fn next_return_is_found_by_the_pending_orders() {
                         (values ('last-lantern'), ('deadbolt')) as items (sku),
                         (select id as user_id from users where name = 'bob') as users";
     shop.pool.execute(lines).await.unwrap();
-    shop.pool.execute("analyze orders, order_lines").await.unwrap();
     let skus = ["last-lantern", "deadbolt"].map(|sku| Sku::try_from(sku.to_owned()).unwrap());
 
     let returns = async || {
@@ -40,6 +41,8 @@ async fn next_return_is_found_by_the_pending_orders() {
         assert!(read < 20, "{read} rows were read");
         skus.each_ref().map(|sku| returns[sku])
     };
+    returns().await;
+    shop.pool.execute("analyze orders, order_lines").await.unwrap();
     let found = returns().await;
     assert_eq!(found[1], NextReturn::NoneReserved);
     let NextReturn::At(at) = found[0] else { panic!("{found:?}") };
