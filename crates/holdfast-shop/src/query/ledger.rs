@@ -109,7 +109,7 @@ pub async fn stock_entries_of_order(
                      from unit_ledger u
                     where u.order_id = $1 and u.reason = 'order' and not exists (
                           select from order_lines l
-                           where l.order_id = u.order_id and l.sku = u.sku
+                           where l.order_id = u.order_id and l.sku || '' = u.sku
                              and l.entry_seq = u.seq)) as e
             order by seq"#,
         order.0,

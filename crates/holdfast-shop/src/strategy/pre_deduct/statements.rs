@@ -196,7 +196,7 @@ async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<bool> {
                from settled),
          numbered_lines as (
              update order_lines l set entry_seq = s.seq from settled s
-              where l.order_id = s.order_id and l.sku = $1),
+              where l.order_id = s.order_id and l.sku || '' = $1),
          updated as (
              update items i
                 set stock = i.stock - s.units, version = i.version + s.number,
