@@ -6,8 +6,8 @@ use strum::{IntoStaticStr, VariantArray};
 use super::report::{FaultReport, Judgement, ViolationKind};
 use super::verdict::{Cell, Row};
 
-/// A column; its text is its name in messages. Those of safety are the first: lost updates and other
-/// violations; then liveness and cost.
+/// A column; its text is its name in messages. Those of safety are the first: lost updates and
+/// other violations; then liveness and cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Column {

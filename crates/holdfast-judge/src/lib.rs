@@ -10,6 +10,7 @@
 
 mod adapter;
 mod args;
+mod backend;
 mod check;
 mod clocks;
 pub mod columns;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::JudgeArgs;
+use super::backend::Backend;
 use super::fault::Fault;
-use super::links::Backend;
 use anyhow::bail;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

@@ -75,7 +75,7 @@ impl Choice {
     }
 
     /// Returns what it is; with `-price` what it costs, with `-needed` what it does not do.
-    fn text(&self, part: &str, language: Language) -> String {
+    fn part(&self, part: &str, language: Language) -> String {
         language.text(&format!("choose-{}{part}", self.strategy))
     }
 
@@ -245,8 +245,8 @@ mod tests {
                 write!(table, "| {} ", choice.answer_to(question).unwrap_or("–")).unwrap();
             }
             let language = Language::English;
-            let (strategy, text) = (choice.strategy, choice.text("", language));
-            let price = choice.text("-price", language);
+            let (strategy, text) = (choice.strategy, choice.part("", language));
+            let price = choice.part("-price", language);
             let judged = match choice.judged {
                 "" => "–".to_owned(),
                 name => format!(
@@ -254,7 +254,7 @@ mod tests {
                     choice.evidence(language).join(". ")
                 ),
             };
-            let needed = choice.text("-needed", language);
+            let needed = choice.part("-needed", language);
             let take = format!("**`{strategy}`**: {text} | {price} | {needed}");
             writeln!(table, "| {take} | `{}` | {judged} |", choice.lesson).unwrap();
         }
