@@ -136,7 +136,16 @@ impl Column {
             Self::Blocked => Some(ViolationKind::Blocked),
             Self::Starved => Some(ViolationKind::Starved),
             Self::Leftover => Some(ViolationKind::LeftoverKey),
-            _ => None,
+            Self::Turns
+            | Self::Refused
+            | Self::Saved
+            | Self::Held
+            | Self::P50
+            | Self::P99
+            | Self::Ratio
+            | Self::Jain
+            | Self::Errors
+            | Self::Commands => None,
         }
     }
 }

@@ -52,31 +52,51 @@ impl Fault {
 
     /// Returns whether it strikes Redis, and not a lock that sends no commands there.
     pub fn strikes_redis(self) -> bool {
-        // Those of the network strike the connections that the lock has, to whatever server.
-        matches!(
-            self,
+        match self {
             Self::RedisFlush
-                | Self::RedisRestart
-                | Self::RedisFailover
-                | Self::RedisSlow
-                | Self::RedisAway
-                | Self::ClientKill
-                | Self::ScriptFlush
-                | Self::Evict
-        )
+            | Self::RedisRestart
+            | Self::RedisFailover
+            | Self::RedisSlow
+            | Self::RedisAway
+            | Self::ClientKill
+            | Self::ScriptFlush
+            | Self::Evict => true,
+            // Those of the network strike the connections that the lock has, to whatever server.
+            Self::Undisturbed
+            | Self::Pause
+            | Self::LongWork
+            | Self::KillHolder
+            | Self::SessionCut
+            | Self::Partition
+            | Self::LateGrant
+            | Self::ClockJump
+            | Self::SlowCommit
+            | Self::Cancel => false,
+        }
     }
 
     /// Returns whether its outcome depends on when it strikes, so that one run says little.
     pub fn is_repeated(self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Pause
-                | Self::RedisFailover
-                | Self::Partition
-                | Self::LateGrant
-                | Self::RedisRestart
-                | Self::Cancel
-        )
+            | Self::RedisFailover
+            | Self::Partition
+            | Self::LateGrant
+            | Self::RedisRestart
+            | Self::Cancel => true,
+            Self::Undisturbed
+            | Self::LongWork
+            | Self::KillHolder
+            | Self::RedisFlush
+            | Self::RedisSlow
+            | Self::RedisAway
+            | Self::ClientKill
+            | Self::ScriptFlush
+            | Self::Evict
+            | Self::SessionCut
+            | Self::ClockJump
+            | Self::SlowCommit => false,
+        }
     }
 
     /// Lists the names of some of the faults.
