@@ -13,21 +13,12 @@ use uuid::Uuid;
 use crate::lessons::{self, LESSONS};
 use crate::progress;
 use holdfast_shop::db::Pool;
-use holdfast_shop::sessions::SessionToken;
-use holdfast_shop::{Error, UserId, students};
+use holdfast_shop::students::{self, JoinResult};
+use holdfast_shop::{Error, UserId};
 
 /// Letters and digits of a code: no I, O, 0 and 1, which look alike.
 const CODE_ALPHABET: &[u8] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 const CODE_LENGTH: usize = 6;
-
-#[derive(Debug, Clone)]
-pub enum JoinResult {
-    Joined(SessionToken),
-    WrongCode,
-    /// Another device has a session under this nickname, which its student typed like that.
-    Taken(String),
-    Full,
-}
 
 /// A student on the score board.
 #[derive(Debug, Clone)]
@@ -88,8 +79,8 @@ pub async fn code(pool: &Pool) -> Result<Option<String>, Error> {
     Ok(code.fetch_optional(&mut *pool.acquire().await?).await?)
 }
 
-/// Begins a session of a student; see [`students::join`].
-pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<JoinResult, Error> {
+/// Begins a session of a student; see [`students::join`]. `None` if the code is wrong.
+pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<Option<JoinResult>, Error> {
     let mut tx = pool.begin().await?;
     students::lock(&mut tx).await?;
     // Under the lock: the class may end meanwhile.
@@ -100,16 +91,12 @@ pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<JoinResult,
     .fetch_one(&mut *tx)
     .await?;
     if !is_right {
-        return Ok(JoinResult::WrongCode);
+        return Ok(None);
     }
 
-    let result = match students::join(&mut tx, nickname).await? {
-        students::JoinResult::Joined(session) => JoinResult::Joined(session),
-        students::JoinResult::Taken(nickname) => JoinResult::Taken(nickname),
-        students::JoinResult::Full => JoinResult::Full,
-    };
+    let result = students::join(&mut tx, nickname).await?;
     tx.commit().await?;
-    Ok(result)
+    Ok(Some(result))
 }
 
 /// Returns the code as a person may have typed it, as it is stored: `abc-234` is `ABC234`.

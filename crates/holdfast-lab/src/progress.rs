@@ -9,7 +9,7 @@ use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use holdfast_shop::db::Pool;
+use holdfast_shop::db::{Pool, Transaction};
 use holdfast_shop::{Error, UserId};
 
 /// Number of answers to the question of a lesson.
@@ -64,6 +64,13 @@ pub(super) async fn keep_user(
     Ok(kept.fetch_optional(connection).await?.is_some())
 }
 
+/// Begins a transaction that keeps the visitor's user ([`keep_user`]); `None` if it is disabled.
+async fn begin_as(pool: &Pool, visitor: Visitor) -> Result<Option<Transaction>, Error> {
+    let mut tx = pool.begin().await?;
+    let is_kept = keep_user(&mut tx, visitor.user).await?;
+    Ok(is_kept.then_some(tx))
+}
+
 /// Stores an answer to a lesson, unless the visitor has answered before, or has seen the end of a
 /// run of it, and so the right answer. Returns `false` if the visitor has left.
 pub async fn answer(
@@ -73,10 +80,7 @@ pub async fn answer(
     guess: usize,
 ) -> Result<bool, Error> {
     let guess = i16::try_from(guess).map_err(|_| Error::Bug(format!("no answer: {guess}")))?;
-    let mut tx = pool.begin().await?;
-    if !keep_user(&mut tx, visitor.user).await? {
-        return Ok(false);
-    }
+    let Some(mut tx) = begin_as(pool, visitor).await? else { return Ok(false) };
 
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, guess, answered_at)
@@ -140,10 +144,7 @@ pub async fn mark_done(
     visitor: Visitor,
     run: Uuid,
 ) -> Result<bool, Error> {
-    let mut tx = pool.begin().await?;
-    if !keep_user(&mut tx, visitor.user).await? {
-        return Ok(false);
-    }
+    let Some(mut tx) = begin_as(pool, visitor).await? else { return Ok(false) };
 
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, done_at, run_id)
@@ -174,10 +175,7 @@ pub async fn set_stars(
     stars: usize,
 ) -> Result<bool, Error> {
     let stars = i16::try_from(stars).map_err(|_| Error::Bug(format!("no stars: {stars}")))?;
-    let mut tx = pool.begin().await?;
-    if !keep_user(&mut tx, visitor.user).await? {
-        return Ok(false);
-    }
+    let Some(mut tx) = begin_as(pool, visitor).await? else { return Ok(false) };
 
     sqlx::query!(
         "insert into lab_progress as known (activity, visitor, user_id, stars)
@@ -202,10 +200,9 @@ pub async fn hand_in(
     run: Uuid,
     note: &str,
 ) -> Result<HandInResult, Error> {
-    let mut tx = pool.begin().await?;
-    if !keep_user(&mut tx, visitor.user).await? {
+    let Some(mut tx) = begin_as(pool, visitor).await? else {
         return Ok(HandInResult::VisitorLeft);
-    }
+    };
 
     let handed_in = sqlx::query!(
         "insert into lab_progress

@@ -88,6 +88,12 @@ impl Scenario {
         id.clone_into(&mut self.scene.lock());
     }
 
+    /// Begins a scene, with an item of its own.
+    pub async fn scene_of_item(&self, id: &str, stock: i64) -> anyhow::Result<Sku> {
+        self.scene(id);
+        self.item(stock).await
+    }
+
     pub(super) fn current_scene(&self) -> String {
         self.scene.lock().clone()
     }

@@ -40,36 +40,19 @@ pub fn handles(run: &LabRun) -> Vec<Handle> {
     let Some(pause_us) = pause_us(lanes[0]) else { return Vec::new() };
     let pause_ms = pause_us / 1_000;
 
+    let handle = |field, value: Option<u64>, usual, range, event| {
+        Handle::new(field, value.unwrap_or(usual), range, event)
+    };
     match request.lesson.as_deref() {
         Some("lost-update") => {
-            vec![Handle::new(
-                "gap_ms",
-                request.gap_ms.unwrap_or(pause_ms),
-                0..=100,
-                EventKind::Write,
-            )]
+            vec![handle("gap_ms", request.gap_ms, pause_ms, 0..=100, EventKind::Write)]
         }
         Some("outlived") => vec![
-            Handle::new(
-                "ttl_ms",
-                request.ttl_ms.unwrap_or(LEASE_MS),
-                100..=1_000,
-                EventKind::Expired,
-            ),
-            Handle::new(
-                "work_ms",
-                request.work_ms.unwrap_or(pause_ms),
-                100..=1_000,
-                EventKind::Resumed,
-            ),
+            handle("ttl_ms", request.ttl_ms, LEASE_MS, 100..=1_000, EventKind::Expired),
+            handle("work_ms", request.work_ms, pause_ms, 100..=1_000, EventKind::Resumed),
         ],
         Some("waiting") => {
-            vec![Handle::new(
-                "retry_ms",
-                request.retry_ms.unwrap_or(RETRY_MS),
-                5..=200,
-                EventKind::Tries,
-            )]
+            vec![handle("retry_ms", request.retry_ms, RETRY_MS, 5..=200, EventKind::Tries)]
         }
         _ => Vec::new(),
     }
@@ -89,11 +72,9 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
 
     // Of a request that found its lock free.
     let asks = lanes.iter().filter_map(|lane| {
-        Some(
-            at(lane, &EventKind::Held)?
-                .saturating_sub(at(lane, &EventKind::Wait)?)
-                .min(MAX_DURATION_US),
-        )
+        let held_us = at(lane, &EventKind::Held)?;
+        let ask_us = held_us.saturating_sub(at(lane, &EventKind::Wait)?);
+        Some(ask_us.min(MAX_DURATION_US))
     });
     let ask_us = asks.min().unwrap_or(0);
     let pause_us = value_us("work_ms").or(value_us("gap_ms"));

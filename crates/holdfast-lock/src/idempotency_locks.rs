@@ -79,9 +79,9 @@ impl IdempotencyLocks {
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
-            leases: locks.leases().clone(),
+            leases: locks.leases.clone(),
             prefix: format!("{}{REDIS_KEY_PREFIX}", locks.settings().key_prefix),
-            process: locks.process().clone(),
+            process: locks.process.clone(),
             held: Arc::default(),
             requested: Vec::new(),
             renewal: None,

@@ -46,12 +46,12 @@ pub enum AcquireOutcome {
 #[derive(Debug, Clone)]
 pub struct Locks {
     redis: Redis,
-    process: Process,
+    pub(crate) process: Process,
     local: LocalLocks,
-    fenced: FencedLocks,
+    pub(crate) fenced: FencedLocks,
     quorum: Option<Quorum>,
     waiters: Waiters,
-    leases: Leases,
+    pub(crate) leases: Leases,
     settings: Settings,
 }
 
@@ -157,23 +157,11 @@ impl Locks {
         &self.redis
     }
 
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
-    }
-
     /// Returns a value that is unique to one acquisition, with the name of this process.
     #[doc(hidden)]
     #[must_use]
     pub fn new_owner(&self) -> String {
         self.process.new_owner()
-    }
-
-    pub(crate) fn fenced_locks(&self) -> &FencedLocks {
-        &self.fenced
-    }
-
-    pub(crate) fn leases(&self) -> &Leases {
-        &self.leases
     }
 
     /// Returns the settings.
@@ -362,50 +350,33 @@ impl Locks {
         key: &LockKey,
         request: PollingRequest<'_>,
     ) -> Result<Result<GuardInner, Holder>, Error> {
-        match request.kind {
-            LockKind::Local => Ok(self.acquire_local(key, request).await),
-            LockKind::Owner | LockKind::Watchdog => self.acquire_owner(request).await,
-            LockKind::Quorum => self.acquire_quorum(request).await,
-            LockKind::Fenced => {
-                let PollingRequest { redis_key, ttl, max_hold, wait, until, .. } = request;
-                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
-                Ok(acquired.map(GuardInner::Fenced))
+        let PollingRequest { kind, redis_key, ttl, max_hold, wait, until, .. } = request;
+        Ok(match kind {
+            LockKind::Local => match self.local.acquire(key, wait, until).await {
+                Some(guard) => {
+                    let PollingRequest { asked_us, leases, .. } = request;
+                    let record = LeaseRecord::new(leases, kind, asked_us, NEVER_US);
+                    Ok(GuardInner::Local(guard, LocalRecord(record)))
+                }
+                None => Err(self.as_holder()),
+            },
+            LockKind::Owner | LockKind::Watchdog => {
+                match OwnerLease::acquire(&self.redis, &self.process, request).await? {
+                    Some(lease) => Ok(GuardInner::Owner(lease)),
+                    None => Err(inspect::holder(&self.redis, redis_key).await?),
+                }
             }
-        }
-    }
-
-    async fn acquire_local(
-        &self,
-        key: &LockKey,
-        request: PollingRequest<'_>,
-    ) -> Result<GuardInner, Holder> {
-        let PollingRequest { kind, wait, until, asked_us, leases, .. } = request;
-        let acquired = self.local.acquire(key, wait, until).await;
-        let guard = acquired.ok_or_else(|| self.as_holder())?;
-
-        let record = LeaseRecord::new(leases, kind, asked_us, NEVER_US);
-        Ok(GuardInner::Local(guard, LocalRecord(record)))
-    }
-
-    async fn acquire_owner(
-        &self,
-        request: PollingRequest<'_>,
-    ) -> Result<Result<GuardInner, Holder>, Error> {
-        let acquired = OwnerLease::acquire(&self.redis, &self.process, request).await?;
-        Ok(match acquired {
-            Some(lease) => Ok(GuardInner::Owner(lease)),
-            None => Err(inspect::holder(&self.redis, request.redis_key).await?),
-        })
-    }
-
-    async fn acquire_quorum(
-        &self,
-        request: PollingRequest<'_>,
-    ) -> Result<Result<GuardInner, Holder>, Error> {
-        let quorum = self.quorum.as_ref().ok_or(Error::NoQuorum)?;
-        Ok(match quorum.acquire(request).await? {
-            Some(lease) => Ok(GuardInner::Quorum(lease)),
-            None => Err(quorum.holder(request.redis_key).await),
+            LockKind::Quorum => {
+                let quorum = self.quorum.as_ref().ok_or(Error::NoQuorum)?;
+                match quorum.acquire(request).await? {
+                    Some(lease) => Ok(GuardInner::Quorum(lease)),
+                    None => Err(quorum.holder(redis_key).await),
+                }
+            }
+            LockKind::Fenced => {
+                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
+                acquired.map(GuardInner::Fenced)
+            }
         })
     }
 

@@ -78,13 +78,13 @@ impl Locks {
     /// Returns the id of this process: that of its leases, and the address of its inboxes.
     #[must_use]
     pub fn process_id(&self) -> String {
-        self.process().id()
+        self.process.id()
     }
 
     /// Returns whether this process holds the fenced lock on `key`, or waits for it: a hint.
     #[must_use]
     pub fn is_in_use_here(&self, key: &LockKey) -> bool {
-        self.fenced_locks().has_actor(&self.redis_key(key))
+        self.fenced.has_actor(&self.redis_key(key))
     }
 
     /// Sends a message to the inbox `mailbox` of the process that holds `key` under `lease`, in one

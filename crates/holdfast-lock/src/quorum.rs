@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
@@ -296,20 +295,17 @@ impl QuorumOwner {
         Ok(created)
     }
 
-    fn delete_on(&self, node: &Redis) -> JoinHandle<Result<bool, RedisError>> {
-        let owner = self.clone();
-        let releasing = node.for_release();
-        node.spawn(async move { releasing.delete_if(&owner.key, &owner.owner).await })
-    }
-
     /// Releases the lock on every node, in a task each. Returns [`Released::Held`] if a majority
     /// still had it.
     async fn release(self) -> Released {
         // First: a node that grants the lock from now on is released by `acquire_on`.
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();
-        let nodes = self.quorum.nodes.iter();
-        let mut responses: FuturesUnordered<_> = nodes.map(|node| self.delete_on(node)).collect();
+        let deletions = self.quorum.nodes.iter().map(|node| {
+            let (owner, releasing) = (self.clone(), node.for_release());
+            node.spawn(async move { releasing.delete_if(&owner.key, &owner.owner).await })
+        });
+        let mut responses: FuturesUnordered<_> = deletions.collect();
 
         let mut held = 0;
         let mut lost = 0;

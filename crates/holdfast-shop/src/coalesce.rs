@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::failure::Error;
 use crate::tasks::Tasks;
 
 pub const MAX_WAITING: usize = 4_096;
@@ -27,51 +28,44 @@ pub const MAX_WAITING: usize = 4_096;
 const MAX_PER_CALL: usize = 512;
 
 /// Coalesces the lookups of each key. Cheap to clone; clones share the queues.
-pub struct Coalescer<K, Q, A, E>(Arc<SharedCoalescer<K, Q, A, E>>);
+pub struct Coalescer<K, Q, A>(Arc<SharedCoalescer<K, Q, A>>);
 
-struct SharedCoalescer<K, Q, A, E> {
+struct SharedCoalescer<K, Q, A> {
     tasks: Tasks,
-    call: Call<K, Q, A, E>,
+    call: Call<K, Q, A>,
     /// The queues of the tasks, each of which serves the lookups of one key.
-    queues: Mutex<HashMap<K, LookupQueue<Q, A, E>>>,
+    queues: Mutex<HashMap<K, LookupQueue<Q, A>>>,
 }
 
-type Call<K, Q, A, E> =
-    Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, E>> + Send + Sync>;
+type Call<K, Q, A> =
+    Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, Error>> + Send + Sync>;
 
-type PendingLookup<Q, A, E> = (Q, oneshot::Sender<Result<A, E>>);
+type PendingLookup<Q, A> = (Q, oneshot::Sender<Result<A, Error>>);
 
-type LookupQueue<Q, A, E> = mpsc::Sender<PendingLookup<Q, A, E>>;
+type LookupQueue<Q, A> = mpsc::Sender<PendingLookup<Q, A>>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CoalesceError {
-    QueueIsFull,
-    TaskPanicked,
-}
-
-impl<K, Q, A, E> Clone for Coalescer<K, Q, A, E> {
+impl<K, Q, A> Clone for Coalescer<K, Q, A> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K, Q, A, E> fmt::Debug for Coalescer<K, Q, A, E> {
+impl<K, Q, A> fmt::Debug for Coalescer<K, Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coalescer").finish_non_exhaustive()
     }
 }
 
-impl<K, Q, A, E> Coalescer<K, Q, A, E>
+impl<K, Q, A> Coalescer<K, Q, A>
 where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     Q: Send + 'static,
     A: Send + 'static,
-    E: Clone + From<CoalesceError> + Send + 'static,
 {
     /// `call` looks up the queries of a key. It returns one result per query, in their order.
     pub fn new<F>(tasks: &Tasks, call: impl Fn(K, Vec<Q>) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Result<Vec<A>, E>> + Send + 'static,
+        F: Future<Output = Result<Vec<A>, Error>> + Send + 'static,
     {
         Self(Arc::new(SharedCoalescer {
             tasks: tasks.clone(),
@@ -82,16 +76,16 @@ where
 
     /// Looks up `query` together with the others of `key`. A cancelled lookup is left out of the
     /// next call.
-    pub async fn look_up(&self, key: K, query: Q) -> Result<A, E> {
+    pub async fn look_up(&self, key: K, query: Q) -> Result<A, Error> {
         let (reply, result) = oneshot::channel();
         if !self.enqueue(key, (query, reply)) {
-            return Err(CoalesceError::QueueIsFull.into());
+            let cause = format!("{MAX_WAITING} lookups of the same kind wait");
+            return Err(Error::Overloaded(cause));
         }
-        result.await.unwrap_or_else(|_| Err(CoalesceError::TaskPanicked.into()))
+        result.await.map_err(|_| Error::Bug("the task of a lookup panicked".to_owned()))?
     }
 
-    /// Adds a lookup, for a new task if the key has none; returns `false` if too many wait.
-    fn enqueue(&self, key: K, lookup: PendingLookup<Q, A, E>) -> bool {
+    fn enqueue(&self, key: K, lookup: PendingLookup<Q, A>) -> bool {
         let mut queues = self.0.queues.lock();
         let lookup = match queues.get(&key) {
             None => lookup,
@@ -111,7 +105,7 @@ where
         is_sent
     }
 
-    async fn serve(self, key: K, mut queue: mpsc::Receiver<PendingLookup<Q, A, E>>) {
+    async fn serve(self, key: K, mut queue: mpsc::Receiver<PendingLookup<Q, A>>) {
         loop {
             let mut lookups = Vec::new();
             queue.recv_many(&mut lookups, MAX_PER_CALL).await;
@@ -153,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    type Doubling = Coalescer<&'static str, usize, usize, CoalesceError>;
-    type Lookup = JoinHandle<Result<usize, CoalesceError>>;
+    type Doubling = Coalescer<&'static str, usize, usize>;
+    type Lookup = JoinHandle<Result<usize, Error>>;
 
     /// What a call does.
     #[derive(Clone, Copy)]
@@ -184,7 +178,7 @@ mod tests {
                 let _ = called.send(queries.clone());
                 match permits.lock().await.recv().await {
                     Some(Permit::Succeed) => Ok(queries.iter().map(|n| 2 * n).collect()),
-                    Some(Permit::Fail) => Err(CoalesceError::QueueIsFull),
+                    Some(Permit::Fail) => Err(Error::GivenUp("a call fails")),
                     Some(Permit::Panic) | None => panic!("a call panics"),
                 }
             }
@@ -202,15 +196,15 @@ mod tests {
             lookups.push(look_up(&all, n).await);
         }
         let refused = look_up(&all, 0).await.await.unwrap();
-        assert_eq!(refused, Err(CoalesceError::QueueIsFull));
+        assert!(matches!(refused, Err(Error::Overloaded(_))));
         // A lookup whose caller has gone is left out.
         lookups.remove(0).abort();
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
             let _ = permit.send(Permit::Succeed);
         }
-        assert_eq!(first.await.unwrap(), Ok(0));
+        assert_eq!(first.await.unwrap().unwrap(), 0);
         for (lookup, n) in lookups.into_iter().zip(2..) {
-            assert_eq!(lookup.await.unwrap(), Ok(2 * n));
+            assert_eq!(lookup.await.unwrap().unwrap(), 2 * n);
         }
         let mut sizes = Vec::new();
         while let Ok(queries) = calls.try_recv() {
@@ -231,7 +225,7 @@ mod tests {
         let second = look_up(&all, 2).await;
         let _ = (permit.send(Permit::Fail), permit.send(Permit::Succeed));
         assert!(first.await.unwrap().is_err());
-        assert_eq!(second.await.unwrap(), Ok(4));
+        assert_eq!(second.await.unwrap().unwrap(), 4);
     }
 
     #[tokio::test]
@@ -242,10 +236,10 @@ mod tests {
         let second = look_up(&all, 2).await;
         let _ = permit.send(Permit::Panic);
         for lookup in [first, second] {
-            assert_eq!(lookup.await.unwrap(), Err(CoalesceError::TaskPanicked));
+            assert!(matches!(lookup.await.unwrap(), Err(Error::Bug(_))));
         }
         let third = look_up(&all, 3).await;
         let _ = permit.send(Permit::Succeed);
-        assert_eq!(third.await.unwrap(), Ok(6));
+        assert_eq!(third.await.unwrap().unwrap(), 6);
     }
 }

@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 use super::model::OrderStatus;
 use super::{OrderId, Sku};
-use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
 use holdfast_base::messages::{Message, message};
 
@@ -297,15 +296,6 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
     }
 }
 
-impl From<CoalesceError> for Error {
-    fn from(error: CoalesceError) -> Self {
-        match error {
-            CoalesceError::QueueIsFull => {
-                Error::Overloaded(format!("{MAX_WAITING} lookups of the same kind wait"))
-            }
-            CoalesceError::TaskPanicked => Error::Bug("the task of a lookup panicked".to_owned()),
-        }
-    }
 }
 
 impl From<holdfast_lock::Error> for Error {

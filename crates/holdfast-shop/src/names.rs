@@ -4,10 +4,9 @@
 //! form beside it, which is unique. Postgres does not fold: in the locale C it knows ASCII alone.
 //! Tests: `tests/it/names.rs`, `tests/pages/join.rs`.
 
-use holdfast_base::messages::{Message, message};
 use unicode_normalization::UnicodeNormalization as _;
 
-const MAX_NAME_LENGTH: usize = 64;
+pub(crate) const MAX_NAME_LENGTH: usize = 64;
 
 /// Returns the form in which nicknames are compared: that of the PRECIS profile Nickname
 /// (RFC 8266), without its classes of characters, which lack every newer emoji.
@@ -33,11 +32,6 @@ pub(crate) fn part_of_user_name(typed: &str) -> Option<String> {
     let has_name_characters =
         name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'));
     has_name_characters.then_some(name)
-}
-
-/// Returns the rule for the names of users.
-pub(crate) fn user_name_rule() -> Message {
-    message!("problem-user-name", most = MAX_NAME_LENGTH)
 }
 
 #[cfg(test)]

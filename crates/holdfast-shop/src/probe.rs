@@ -76,10 +76,6 @@ impl ProbedValue {
         Self { key: key.into(), value: None, fence: None }
     }
 
-    pub fn value(key: impl Into<String>, value: i64) -> Self {
-        Self { key: key.into(), value: Some(value), fence: None }
-    }
-
     #[must_use]
     pub fn under(self, fence: Option<i64>) -> Self {
         Self { fence, ..self }

@@ -88,7 +88,8 @@ async fn check_credentials(
     min_length: u16,
 ) -> Result<(String, String), Failure> {
     let Some(name) = names::user_name(&credentials.user) else {
-        return Err(Rejection::invalid("user", names::user_name_rule()).into());
+        let why = message!("problem-user-name", most = names::MAX_NAME_LENGTH);
+        return Err(Rejection::invalid("user", why).into());
     };
     check_new_password("password", &credentials.password, min_length)?;
     for (prefix, of) in [(LAB_NAME_PREFIX, "lab"), (CLASS_NAME_PREFIX, "class")] {

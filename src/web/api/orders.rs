@@ -98,7 +98,7 @@ pub async fn place(
     responses((status = 200, body = Page<Order>)))]
 pub async fn list(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
     let (after, limit) = list_query(&request)?;
-    let orders = orders::orders(&state.shop, user.caller.id, after, limit + 1).await?;
+    let orders = orders::page(&state.shop, user.caller.id, after, true, limit + 1).await?.orders;
     page(&request, orders, limit, |order| order.id)
 }
 

@@ -13,8 +13,8 @@ use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
 use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, csrf};
 use crate::web::{HttpResult, State, see_other};
-use holdfast_lab::class::{self, JoinResult};
-use holdfast_shop::students;
+use holdfast_lab::class;
+use holdfast_shop::students::{self, JoinResult};
 
 /// Longest input that is shown again.
 const MAX_SHOWN: usize = 200;
@@ -64,21 +64,21 @@ pub async fn join(state: State, request: HttpRequest, form: Form<FormFields>) ->
             (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field("nickname", &why))
         }
         Some(nickname) => match class::join(&state.shop.pool, code, &nickname).await? {
-            JoinResult::Joined(session) => {
+            Some(JoinResult::Joined(session)) => {
                 let mut response = see_other(next);
                 kept_basket::move_to_account(&request, &session.token, &mut response).await;
                 set_cookie(&mut response, &SESSION_COOKIE.build(&request, session.token))?;
                 return Ok(response);
             }
-            JoinResult::WrongCode => {
+            None => {
                 let why = language.text("join-wrong-code");
                 (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field("code", &why))
             }
-            JoinResult::Taken(nickname) => {
+            Some(JoinResult::Taken(nickname)) => {
                 let why = language.text_with("join-taken", &[("nickname", nickname.into())]);
                 (StatusCode::CONFLICT, FormErrors::field("nickname", &why))
             }
-            JoinResult::Full => {
+            Some(JoinResult::Full) => {
                 let most = [("most", students::MAX_STUDENTS.into())];
                 let why = language.text_with("join-full", &most);
                 (StatusCode::CONFLICT, FormErrors::field("nickname", &why))

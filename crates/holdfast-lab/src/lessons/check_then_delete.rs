@@ -8,8 +8,7 @@ use holdfast_base::messages::message;
 const LEASE_MS: u64 = 1_500;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = lab.item(10).await?;
-    lab.scene("stale-check");
+    let sku = lab.scene_of_item("stale-check", 10).await?;
     lab.say(message!("run-check-then-delete-step-1"));
     let mut a =
         lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;

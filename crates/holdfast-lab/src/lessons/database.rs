@@ -40,8 +40,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
 /// Returns both values, and what the orders had left.
 async fn same_statement(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
-    lab.scene("same-statement");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("same-statement", 10).await?;
     lab.say(message!("run-database-step-2"));
     let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
     let one_statement = tokio::spawn(locked_read(session(lab), sku.clone(), false));
@@ -64,23 +63,17 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64
 }
 
 /// Another session, which is not the shop's.
-struct Session {
-    pool: Pool,
-    lane: Lane,
-}
-
-fn session(lab: &Scenario) -> Session {
+fn session(lab: &Scenario) -> (Pool, Lane) {
     let lane = lab.actor(message!("run-label-another-session"));
-    Session { pool: lab.cluster.pool.clone(), lane }
+    (lab.cluster.pool.clone(), lane)
 }
 
 /// Returns the stock that it reads under the lock, with its lane.
 async fn locked_read(
-    session: Session,
+    (pool, mut lane): (Pool, Lane),
     sku: Sku,
     two_statements: bool,
 ) -> anyhow::Result<(i64, Lane)> {
-    let Session { pool, mut lane } = session;
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
     lane.happens(EventKind::Wait);

@@ -31,8 +31,7 @@ async fn kill_holder_at(
     at: &'static str,
     when: Message,
 ) -> anyhow::Result<bool> {
-    lab.scene(strategy);
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item(strategy, 10).await?;
     lab.say(message!("run-dead-holder-step-1", strategy, when));
     let first = lab.order(format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
     lab.kill_replica(first).await?;

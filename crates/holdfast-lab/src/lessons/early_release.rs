@@ -5,8 +5,7 @@ use super::{LessonResult, Scenario, sales};
 use holdfast_base::messages::message;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = lab.item(10).await?;
-    lab.scene("early");
+    let sku = lab.scene_of_item("early", 10).await?;
     lab.say(message!("run-early-release-step-1"));
     let a = lab.order(message!("run-label-a-early"), 0, &sku, "early-release");
     let a = a.pause_at("release").await?;
@@ -21,8 +20,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-early-release-step-3", sold = audit.sold, stock = audit.stock));
 
-    lab.scene("around");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("around", 10).await?;
     let c = lab.order(message!("run-label-a-around"), 0, &sku, "owner").pause_at("commit").await?;
     let d = lab.order(message!("run-label-b-around"), 1, &sku, "owner").trying().response().await?;
     let kept_out = d.problem() == Some("lock-busy");

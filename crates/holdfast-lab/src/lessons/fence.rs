@@ -100,8 +100,7 @@ async fn acquire_and_read(
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
 async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
-    lab.scene("stopped");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("stopped", 10).await?;
     lab.say(message!("run-fence-step-1"));
     let first = lab.order(message!("run-label-a-paused"), 0, &sku, "fenced").lease_ms(300);
     let mut first = first.pause_at("read").await?;
@@ -127,8 +126,7 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
 /// Redis loses its counter while A holds the lock. Returns whether the fences still increased and
 /// no update was lost.
 async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
-    lab.scene("flush");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("flush", 10).await?;
     for replica in 1..=3 {
         let before = lab.order("an order", replica, &sku, "fenced").send();
         before.unrecorded_response().await?.require_placed()?;

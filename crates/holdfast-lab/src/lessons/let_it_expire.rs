@@ -19,8 +19,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let quick = place_sequentially(lab, "owner").await?;
     lab.say(message!("run-let-it-expire-step-3", quick = quick.as_millis()));
 
-    lab.scene("two-holders");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("two-holders", 10).await?;
     lab.say(message!("run-let-it-expire-step-4"));
 
     let mut first =
@@ -52,8 +51,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
-    lab.scene(if strategy == "expire-only" { "six" } else { "released" });
-    let sku = lab.item(100).await?;
+    let sku =
+        lab.scene_of_item(if strategy == "expire-only" { "six" } else { "released" }, 100).await?;
     let began = Instant::now();
     for (replica, name) in NAMES.into_iter().enumerate() {
         let order = lab.order(name, replica, &sku, strategy).lease_ms(LEASE_MS).send();

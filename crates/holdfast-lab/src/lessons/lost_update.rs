@@ -17,8 +17,7 @@ pub(super) const LOAD: DefaultLoad =
 const BEHIND_A: Duration = Duration::from_millis(5);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = lab.item(10).await?;
-    lab.scene("pair");
+    let sku = lab.scene_of_item("pair", 10).await?;
     let (first, second) = match lab.request.gap_ms {
         None => overlapping(lab, &sku).await?,
         Some(gap_ms) => timed(lab, &sku, gap_ms).await?,

@@ -9,8 +9,7 @@ pub(super) const LOAD: DefaultLoad =
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let sku = lab.item(10).await?;
-    lab.scene("mutex");
+    let sku = lab.scene_of_item("mutex", 10).await?;
     lab.say(message!("run-one-replica-step-1"));
     let first = lab.order("A", 0, &sku, "local").pause_at("read").await?;
     let beside = lab.order(message!("run-label-b-same-replica"), 0, &sku, "local").trying();

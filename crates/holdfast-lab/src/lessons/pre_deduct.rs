@@ -4,7 +4,7 @@
 use anyhow::ensure;
 
 use super::{LessonResult, Scenario, poll};
-use holdfast_base::messages::message;
+use holdfast_base::messages::{Message, message};
 use holdfast_shop::Sku;
 use holdfast_shop::audit::ItemAudit;
 use holdfast_shop::strategy::pre_deduct::reconcile::Reconciliation;
@@ -29,8 +29,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Kills the replica of an order whose unit has left the counter. Returns the units that nobody can
 /// buy, if the reconciliation brings them back.
 async fn kill_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
-    lab.scene("killed");
-    let sku = lab.item(STOCK).await?;
+    let sku = lab.scene_of_item("killed", STOCK).await?;
     lab.say(message!("run-pre-deduct-step-1", stock = STOCK));
     let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
     lab.kill_replica(first).await?;
@@ -39,27 +38,21 @@ async fn kill_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
     let audit = settled(lab, &sku).await?;
     lab.say(message!("run-pre-deduct-step-2", sold, undersold = audit.undersold));
     let is_undersold = sold == STOCK - 1 && audit.undersold == 1 && audit.ok;
-    let counted = message!("run-pre-deduct-sold", sold, stock = STOCK);
-    lab.evidence(message!("run-pre-deduct-fact-1"), counted, is_undersold);
+    lab.evidence(message!("run-pre-deduct-fact-1"), of_stock(sold), is_undersold);
 
     let repaired = reconcile(lab, &sku).await?;
     let again = lab.order("E", 1, &sku, STRATEGY).response().await?.is_success();
     let audit = settled(lab, &sku).await?;
     lab.say(message!("run-pre-deduct-step-3", undersold = repaired.undersold));
     let is_repaired = again && audit.ok && audit.sold == STOCK && audit.undersold == 0;
-    lab.evidence(
-        message!("run-pre-deduct-fact-2"),
-        message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK),
-        is_repaired,
-    );
+    lab.evidence(message!("run-pre-deduct-fact-2"), of_stock(audit.sold), is_repaired);
     Ok((is_undersold && is_repaired).then_some(repaired.undersold))
 }
 
 /// Flushes Redis while an order is between counter and Postgres. Returns the units that were sold
 /// twice, if the reconciliation cancels their orders.
 async fn flush_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
-    lab.scene("flushed");
-    let sku = lab.item(STOCK).await?;
+    let sku = lab.scene_of_item("flushed", STOCK).await?;
     let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
     lab.flush().await?;
     lab.say(message!("run-pre-deduct-step-4", stock = STOCK));
@@ -69,20 +62,20 @@ async fn flush_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
     let audit = settled(lab, &sku).await?;
     lab.say(message!("run-pre-deduct-step-5", sold = audit.sold, stock = STOCK));
     let is_oversold = sold == STOCK && late && audit.oversold == 1 && !audit.ok;
-    let counted = message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK);
-    lab.evidence(message!("run-pre-deduct-fact-3"), counted, is_oversold);
+    lab.evidence(message!("run-pre-deduct-fact-3"), of_stock(audit.sold), is_oversold);
 
     let repaired = reconcile(lab, &sku).await?;
     let audit = settled(lab, &sku).await?;
     let cancelled = repaired.cancelled.len();
     lab.say(message!("run-pre-deduct-step-6", cancelled));
     let is_repaired = cancelled == 1 && audit.ok && audit.sold == STOCK && audit.oversold == 0;
-    lab.evidence(
-        message!("run-pre-deduct-fact-4"),
-        message!("run-pre-deduct-sold", sold = audit.sold, stock = STOCK),
-        is_repaired,
-    );
+    lab.evidence(message!("run-pre-deduct-fact-4"), of_stock(audit.sold), is_repaired);
     Ok((is_oversold && is_repaired).then_some(repaired.oversold))
+}
+
+/// Says how many units of the stock were sold.
+fn of_stock(sold: i64) -> Message {
+    message!("run-pre-deduct-sold", sold, stock = STOCK)
 }
 
 /// Sends orders one after the other, the last of which must be rejected. Returns how many were

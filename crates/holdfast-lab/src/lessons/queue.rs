@@ -87,8 +87,7 @@ async fn build_queue(
 
 /// Returns whether each of the four ways ended as claimed, and a description.
 async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
-    lab.scene("full");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("full", 10).await?;
     lab.say(message!("run-queue-step-4", capacity = CAPACITY));
     let (served, line) = build_queue(lab, &sku, CAPACITY, &["B", "C"]).await?;
 
@@ -136,8 +135,8 @@ async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
 /// Adds a restock to a queue of buyers that is longer than the stock: `in_turn`, or with its own
 /// priority. Returns how many of the buyers are rejected as sold out.
 async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Result<usize> {
-    lab.scene(if in_turn { "restock-in-turn" } else { "restock-first" });
-    let sku = lab.item(1).await?;
+    let sku =
+        lab.scene_of_item(if in_turn { "restock-in-turn" } else { "restock-first" }, 1).await?;
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C", "D"]).await?;
 
     let body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
@@ -164,8 +163,7 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
 /// order. Returns how many queued requests received no response; whether a rendezvous was rejected,
 /// and its order placed elsewhere once; and whether the lease was renewed and the order stayed due.
 async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool, bool)> {
-    lab.scene("renewed");
-    let leased = lab.item(10).await?;
+    let leased = lab.scene_of_item("renewed", 10).await?;
     let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue");
     let id = unpaid.placed_order().await?;
     let due_at = "select expires_at from orders where id = $1";
@@ -180,8 +178,7 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     let was_renewed = holder.is_some() && lab.holder(&leased).await? == holder;
     lab.say(message!("run-queue-step-7", lease_ms = LEASE_MS));
 
-    lab.scene("killed");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("killed", 10).await?;
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C"]).await?;
     let busy = lab.order(message!("run-label-d-rendezvous"), 0, &sku, "queue").trying();
     let busy = busy.response().await?;

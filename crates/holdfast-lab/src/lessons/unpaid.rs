@@ -74,8 +74,7 @@ async fn kill_worker_at(
     point: &str,
     when: Message,
 ) -> anyhow::Result<i64> {
-    lab.scene(&format!("killed-at-{point}"));
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item(&format!("killed-at-{point}"), 10).await?;
     lab.idle_worker(1, Duration::from_secs(20)).await?;
     lab.pause_worker(0, point, ROW_LOCK).await?;
     let order = order(lab, label, &sku, SHORT_PERIOD_MS).placed_order().await?;
@@ -98,8 +97,7 @@ async fn kill_worker_at(
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
 /// and no unit is returned.
 async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
-    lab.scene("payment-first");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("payment-first", 10).await?;
     let order = order(lab, message!("run-label-paid-in-time"), &sku, LONG_PERIOD_MS);
     let order = order.by(&payer.token).placed_order().await?;
 
@@ -123,8 +121,7 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
 /// payment is rejected and the unit is returned once.
 async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
-    lab.scene("expiry-first");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("expiry-first", 10).await?;
     for replica in [0, 1] {
         lab.pause_worker(replica, "commit", ROW_LOCK).await?;
     }
@@ -161,8 +158,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 /// Puts an order into the sorted set, whose worker cancels it and is gone before it removes it.
 /// Returns how often the unit was returned, or -1 if the set or the ledger is not as claimed.
 async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<i64> {
-    lab.scene("delivered-twice");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("delivered-twice", 10).await?;
     let order = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
     queue.add(order, QUEUED_FOR).await?;
     lab.say(message!("run-unpaid-step-7"));
@@ -188,8 +184,7 @@ async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Resu
 /// Flushes Redis while one order is in the sorted set and another one only in Postgres. Returns
 /// whether the set never delivers its order, and the shop's worker expires the other one.
 async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<bool> {
-    lab.scene("flush");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("flush", 10).await?;
     let queued = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
     queue.add(queued, QUEUED_FOR).await?;
     let due_at = Instant::now() + QUEUED_FOR;

@@ -63,8 +63,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// A holds the lock, and B and C ask for it again and again until A has released it.
 async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
-    lab.scene("retry");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("retry", 10).await?;
     let a = lab.order("A", 0, &sku, "owner").pause_at("read").await?;
     let attempts = lab.watch_attempts(&sku).await?;
 
@@ -99,8 +98,7 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
 
 /// The same in a queue: A's release hands the lock to B, and B's to C.
 async fn queue_behind_a(lab: &Scenario) -> anyhow::Result<()> {
-    lab.scene(BESIDE);
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item(BESIDE, 10).await?;
     let a = lab.order("A", 0, &sku, "fenced").pause_at("read").await?;
 
     let [b, c] = [("B", 1), ("C", 0)].map(|(name, replica)| {

@@ -13,8 +13,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
 
-    lab.scene("stopped");
-    let sku = lab.item(10).await?;
+    let sku = lab.scene_of_item("stopped", 10).await?;
     lab.say(message!("run-watchdog-step-1"));
 
     let mut first = lab.order("A", 0, &sku, "watchdog").lease_ms(SHORT_MS).pause_at("read").await?;
@@ -37,8 +36,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Returns whether an order of two leases kept the lock, and another one was rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
-    let sku = lab.item(10).await?;
-    lab.scene("renewed");
+    let sku = lab.scene_of_item("renewed", 10).await?;
     lab.say(message!("run-watchdog-step-4", lease_ms = LEASE_MS));
     let first = lab.order(message!("run-label-a-long-work"), 0, &sku, "watchdog");
     let mut first = first.lease_ms(LEASE_MS).pause_at("read").await?;

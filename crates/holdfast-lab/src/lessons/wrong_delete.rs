@@ -5,8 +5,7 @@ use super::{LessonResult, Scenario, sales};
 use holdfast_base::messages::message;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = lab.item(10).await?;
-    lab.scene("chain");
+    let sku = lab.scene_of_item("chain", 10).await?;
     lab.say(message!("run-wrong-delete-step-1"));
     let mut a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;
     lab.watch_lease(&mut a, &sku, None).await?;

@@ -28,18 +28,10 @@ pub struct GameCatalogue {
 
 #[derive(Debug, Serialize)]
 struct StrategyRules {
-    guard: Guard,
+    /// What a write compares with the row.
+    guard: WriteGuard,
     has_lock: bool,
     stages: Vec<Stage>,
-}
-
-/// What a write compares with the row.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Guard {
-    None,
-    Version,
-    VersionAndFence,
 }
 
 /// A part of an order's way, from one point to the next.
@@ -118,15 +110,7 @@ impl GameCatalogue {
 
 impl StrategyRules {
     fn of(strategy: &Strategy) -> Self {
-        Self {
-            guard: match strategy.guard {
-                WriteGuard::None => Guard::None,
-                WriteGuard::Version => Guard::Version,
-                WriteGuard::VersionAndFence => Guard::VersionAndFence,
-            },
-            has_lock: strategy.lock.is_some(),
-            stages: stages(strategy),
-        }
+        Self { guard: strategy.guard, has_lock: strategy.lock.is_some(), stages: stages(strategy) }
     }
 }
 

@@ -104,7 +104,7 @@ impl KeyActor {
             Message::LeftToExpire { id } => {
                 if let Some(held) = self.held_by(&id) {
                     let (kind, held) = (LockKind::Fenced, held.held_for());
-                    self.shared.observe(Event::LeftToExpire { kind, held });
+                    self.shared.leases.observe(Event::LeftToExpire { kind, held });
                     // This process forgets the lease: local waiters queue like those of others.
                     self.state = LocalState::Idle;
                 }
@@ -133,7 +133,7 @@ impl KeyActor {
             let _ = waiter.responder.send(Err(Error::Closed));
             return;
         }
-        self.shared.observe(Event::Joined { queue_length: self.waiters.len() });
+        self.shared.leases.observe(Event::Joined { queue_length: self.waiters.len() });
         let free = matches!(self.state, LocalState::Idle) && self.waiters.is_empty();
         if waiter.only_try && !free {
             self.reject_waiters(vec![waiter]);
@@ -255,7 +255,7 @@ impl KeyActor {
 
     fn set_contended(&mut self, contended: bool) {
         if std::mem::replace(&mut self.contended, contended) != contended {
-            self.shared.observe(if contended {
+            self.shared.leases.observe(if contended {
                 Event::ContentionStarted
             } else {
                 Event::ContentionEnded
@@ -345,7 +345,7 @@ impl KeyActor {
                 self.handle_loss();
             }
             Ok(Some(grant)) => {
-                self.shared.observe(Event::Renewed { kind: LockKind::Fenced });
+                self.shared.leases.observe(Event::Renewed { kind: LockKind::Fenced });
                 held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
                 // The first renewal of a grant, which is shorter, makes it a lease.
                 held.lease_duration = ttl;
@@ -412,14 +412,14 @@ impl KeyActor {
         let now_us = monotonic_us();
         let (kind, mut source) = (LockKind::Fenced, held.source);
         if let Some(held) = held.ended_after.take() {
-            self.shared.observe(Event::Released { kind, held, confirmed: true });
+            self.shared.leases.observe(Event::Released { kind, held, confirmed: true });
         }
         if !held.next_fence_is_first() {
             source = Source::LocalHandoff;
             held.handoffs += u32::from(held.remote_waiter.is_some());
         }
         let waited = Duration::from_micros(now_us.saturating_sub(next.joined_us));
-        self.shared.observe(Event::Acquired { kind, source, waited });
+        self.shared.leases.observe(Event::Acquired { kind, source, waited });
 
         held.since_us = now_us;
         held.renewals_end_us = renewals_end_us(next.max_hold);

@@ -70,7 +70,7 @@ impl KeyActor {
             return;
         }
         let (kind, held) = (LockKind::Fenced, held.held_for());
-        self.shared.observe(match released {
+        self.shared.leases.observe(match released {
             Released::Lost => Event::Lost { kind, held },
             Released::Held => Event::Released { kind, held, confirmed: true },
             Released::Unknown => Event::Released { kind, held, confirmed: false },

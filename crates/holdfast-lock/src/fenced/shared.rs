@@ -10,7 +10,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::guard::Message;
 use super::protocol::{Protocol, Timing};
 use crate::lease::Leases;
-use crate::observer::Event;
 
 /// Most messages of Redis that wait in the inboxes of this process: anyone who may publish there
 /// can send as many as they like, and an actor that waits for Redis reads none.
@@ -32,10 +31,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn observe(&self, event: Event) {
-        self.leases.observe(event);
-    }
-
     pub(super) fn channel(&self) -> String {
         format!("{}{}", self.protocol.channels, self.process)
     }

@@ -85,7 +85,7 @@ impl Redis {
         let background = Background::of_this_runtime();
         let connection = match address {
             RedisAddress::One(address) => {
-                RedisConnection::One(ServerConnection::new(address).map_err(Error::new)?)
+                RedisConnection::One(ServerConnection::new(address, None).map_err(Error::new)?)
             }
             RedisAddress::Cluster(seeds) => {
                 RedisConnection::Cluster(ClusterConnection::new(seeds, background.clone()))

@@ -44,7 +44,7 @@ pub(super) struct Call<'a> {
 
 impl ClusterNode {
     pub(super) fn new(address: ConnectionInfo, background: Background) -> Result<Self, RedisError> {
-        let connection = ServerConnection::new(address)?;
+        let connection = ServerConnection::new(address, None)?;
         Ok(Self(Arc::new(Internals { connection, background, last_results: Mutex::default() })))
     }
 

@@ -64,19 +64,8 @@ struct Attempt {
 impl ServerConnection {
     /// RESP3 for its `HELLO`: a missing password fails the connection. Without, Redis closes it at
     /// a command of more than ten arguments, and concurrent commands fail without the reason.
-    pub(super) fn new(address: ConnectionInfo) -> Result<Self, RedisError> {
-        Self::open(address, None)
-    }
-
-    /// The same, for subscriptions to sharded channels.
-    pub(super) fn of_messages(
-        address: ConnectionInfo,
-        receivers: Arc<Receivers>,
-    ) -> Result<Self, RedisError> {
-        Self::open(address, Some(receivers))
-    }
-
-    fn open(
+    /// With receivers it is one for subscriptions to sharded channels.
+    pub(super) fn new(
         address: ConnectionInfo,
         receivers: Option<Arc<Receivers>>,
     ) -> Result<Self, RedisError> {
@@ -268,7 +257,7 @@ mod tests {
         let logins = Arc::new(AtomicU32::new(0));
         let port = start_closing_peer(Arc::clone(&logins)).expect("a free port");
         let address = format!("redis://127.0.0.1:{port}").into_connection_info();
-        let server = ServerConnection::new(address.expect("an address")).expect("a client");
+        let server = ServerConnection::new(address.expect("an address"), None).expect("a client");
         let (ping, began) = (redis::cmd("PING"), Instant::now());
         while logins.load(Ordering::SeqCst) < 6 {
             let _ = server.send(RedisRequest::Command(&ping)).await;

@@ -58,7 +58,7 @@ impl ShardedChannels {
         if let Some(connection) = connections.get(node) {
             return Ok(connection.clone());
         }
-        let connection = ServerConnection::of_messages(address(), self.receivers.clone())?;
+        let connection = ServerConnection::new(address(), Some(self.receivers.clone()))?;
         connections.insert(node.clone(), connection.clone());
         Ok(connection)
     }

@@ -33,8 +33,8 @@ const RESULT_LIFETIME: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone)]
 pub struct Audits {
-    books: Coalescer<(), (), Arc<StockConservation>, Error>,
-    items: Coalescer<Sku, (), Option<ItemAudit>, Error>,
+    books: Coalescer<(), (), Arc<StockConservation>>,
+    items: Coalescer<Sku, (), Option<ItemAudit>>,
     /// Has one connection, for the whole audit, which takes minutes.
     audit_pool: Pool,
     locks: ShopLocks,

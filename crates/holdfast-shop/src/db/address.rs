@@ -13,18 +13,8 @@ use super::error::Error;
 /// out. Others only tune it, and `sqlx` warns that it leaves them out.
 const UNSUPPORTED: [&str; 7] =
     ["service", "servicefile", "sslcrl", "sslcrldir", "require_auth", "requirepeer", "requiressl"];
-/// libpq's variables for the parameters that are checked.
-const VARIABLES: [(&str, &str); 9] = [
-    ("PGTARGETSESSIONATTRS", "target_session_attrs"),
-    ("PGCHANNELBINDING", "channel_binding"),
-    ("PGSERVICE", "service"),
-    ("PGSERVICEFILE", "servicefile"),
-    ("PGSSLCRL", "sslcrl"),
-    ("PGSSLCRLDIR", "sslcrldir"),
-    ("PGREQUIREAUTH", "require_auth"),
-    ("PGREQUIREPEER", "requirepeer"),
-    ("PGREQUIRESSL", "requiressl"),
-];
+/// Parameters that [`check_options`] answers.
+const ANSWERED: [&str; 2] = ["target_session_attrs", "channel_binding"];
 
 /// Checks the text, before it is parsed.
 pub(super) fn check_text(url: &str) -> Result<(), Error> {
@@ -66,8 +56,10 @@ pub(super) fn check_options(
         }
     }
 
-    for (variable_name, name) in VARIABLES {
-        let value = variable(variable_name).filter(|value| !value.is_empty());
+    for name in ANSWERED.into_iter().chain(UNSUPPORTED) {
+        // libpq's variable for `require_auth` is `PGREQUIREAUTH`.
+        let variable_name = format!("PG{}", name.replace('_', "").to_uppercase());
+        let value = variable(&variable_name).filter(|value| !value.is_empty());
         let is_overridden = parameters(url).any(|(parameter, _)| parameter == name);
         if let Some(value) = value.filter(|_| !is_overridden)
             && let Some(why) = objection(name, &value, options)
@@ -104,7 +96,7 @@ fn objection(name: &str, value: &str, options: &PgConnectOptions) -> Option<Stri
 /// Returns the address without the parameters that [`check_options`] has answered, of which `sqlx`
 /// would warn.
 pub(super) fn without_answered_parameters(url: &str) -> Cow<'_, str> {
-    let is_answered = |name: &str| matches!(name, "target_session_attrs" | "channel_binding");
+    let is_answered = |name: &str| ANSWERED.contains(&name);
     if !parameters(url).any(|(name, _)| is_answered(&name)) {
         return url.into();
     }

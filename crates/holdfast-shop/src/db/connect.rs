@@ -32,7 +32,8 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = parsed.map_err(Error::Address)?;
     address::check_options(url, &options, |name| env::var(name).ok())?;
     let options = tls::check_certificates(url, options)?;
-    let options = session::without_startup_settings(options);
+    // What `sqlx` sends with a connection and PgBouncer rejects: Holdfast reads no floats as text.
+    let options = options.extra_float_digits(None);
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 

@@ -72,12 +72,6 @@ fn set(name: &str, value: &str) -> String {
     format!("set_config('{name}', '{value}', false)")
 }
 
-/// Removes what `sqlx` sends with a connection and PgBouncer rejects: Holdfast reads no floats as
-/// text.
-pub(super) fn without_startup_settings(options: PgConnectOptions) -> PgConnectOptions {
-    options.extra_float_digits(None)
-}
-
 /// Fails with [`Error::SharedSession`] if `connection` and another at the same time turn out to
 /// have the same session, or `connection` one after another.
 pub(super) async fn check_own(

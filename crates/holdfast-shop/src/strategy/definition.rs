@@ -1,6 +1,7 @@
 //! The definition of a strategy.
 
 use holdfast_lock::Wait;
+use serde::Serialize;
 
 use crate::locks::Lock;
 use crate::probe::Point;
@@ -69,7 +70,8 @@ pub enum SoldItems {
     MadeForIt,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WriteGuard {
     None,
     Version,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Timeline;
-use crate::event::{Event, Value};
+use crate::event::Value;
 use crate::kind::EventKind;
 
 /// A time in which several lanes worked on one value.
@@ -32,18 +32,6 @@ pub(super) struct Work {
 }
 
 impl Work {
-    fn of(read: usize, event: &Event, to_us: u64) -> Self {
-        Self {
-            read,
-            lane: event.lane,
-            value: event.detail.value,
-            from_us: event.at_us,
-            to_us,
-            has_written: false,
-            is_loss: false,
-        }
-    }
-
     /// Returns the value that it read, if it wrote then.
     fn value_of_write(&self) -> Option<Value> {
         self.value.filter(|_| self.has_written)
@@ -191,7 +179,15 @@ impl Timeline {
 
         for (read, event) in self.events.iter().enumerate() {
             if event.kind == EventKind::Read {
-                open.entry(event.lane).or_insert_with(|| Work::of(read, event, to_us));
+                open.entry(event.lane).or_insert(Work {
+                    read,
+                    lane: event.lane,
+                    value: event.detail.value,
+                    from_us: event.at_us,
+                    to_us,
+                    has_written: false,
+                    is_loss: false,
+                });
             }
 
             let Some(work) = open.get_mut(&event.lane) else { continue };

@@ -250,10 +250,6 @@ impl Drawing {
         event.text(self.language)
     }
 
-    pub fn has_names_beside(&self) -> bool {
-        self.size.name.is_none()
-    }
-
     pub fn legend(&self) -> Vec<Activity> {
         let is_drawn =
             |activity: &Activity| self.states.iter().any(|state| state.activity == *activity);

@@ -73,13 +73,10 @@ pub(super) const SCROLLED: Size = Size {
 };
 /// `race.css` has the same heights.
 pub(super) const SMALL: Size = Size {
-    axis: 0,
     lane: 38,
-    name: None,
-    bar: 12,
     bar_height: 8,
     label: 33,
     rows: 1,
-    foot: MARGIN,
     scale: Scale::within(9.0, 24.0),
+    ..COMPACT
 };

@@ -43,7 +43,7 @@ pub async fn begin_unread(batch: Batch<'_>, known: ReadSnapshot) -> ReadResult {
     let beginning = async {
         let _lab_permit = lab_permit(batch).await?;
         let clock = PostgresClock::read_now(known.state.now);
-        let session = DatabaseSession::unopened();
+        let session = DatabaseSession::Autocommit(None);
         Ok(BegunAttempt { session, snapshot: known, clock, is_unread: true, _lab_permit })
     };
     batch.in_time(beginning).await?

@@ -149,11 +149,6 @@ impl DatabaseSession {
         }
     }
 
-    /// Returns a session that opens its connection for the write, without a read before it.
-    pub fn unopened() -> Self {
-        DatabaseSession::Autocommit(None)
-    }
-
     /// Moves the session out, between two statements. Nothing can be sent on the rest.
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, DatabaseSession::Autocommit(None))

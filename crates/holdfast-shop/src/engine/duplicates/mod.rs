@@ -3,7 +3,7 @@
 //!
 //! 1. [`in_flight`]: the requests of this process.
 //! 2. [`key_locks`]: in Redis, those of all replicas; a duplicate learns of them in one call.
-//! 3. [`records`]: in Postgres, where the write of a command inserts the record of its key. This
+//! 3. [`key_records`]: in Postgres, where the write of a command inserts the record of its key. This
 //!    one alone guarantees it; the other two answer sooner.
 //!
 //! The door is [`Duplicates::admit`]. Whoever rejects a request before its key was read asks
@@ -11,19 +11,20 @@
 
 pub mod in_flight;
 mod key_locks;
-mod records;
 
 use std::time::Duration;
 
+use tokio::time::timeout;
+
+use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::idempotency::IdempotencyRequest;
-use crate::store::key_records::Replay;
+use crate::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
 pub use in_flight::InFlightKey;
 use in_flight::InFlightKeys;
 pub use key_locks::{KeyLocks, keeps_lock};
-use records::RecordLookup;
 
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Timeout of the look-up before a full queue rejects, which must be immediate.
@@ -32,12 +33,19 @@ const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct Duplicates {
     in_flight: InFlightKeys,
-    records: RecordLookup,
+    /// Under overload one look-up at a time serves all commands that arrived during the previous
+    /// one.
+    records: Coalescer<(), IdempotencyRequest, Option<Replay>>,
 }
 
 impl Duplicates {
     pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
-        Self { in_flight: InFlightKeys::default(), records: RecordLookup::new(pool, tasks) }
+        let pool = pool.clone();
+        let records = Coalescer::new(tasks, move |(), requests| {
+            let pool = pool.clone();
+            async move { key_records::look_up_in(&pool, requests).await }
+        });
+        Self { in_flight: InFlightKeys::default(), records }
     }
 
     /// Admits a request, and keeps its duplicates in this process out until the result is dropped.
@@ -45,9 +53,14 @@ impl Duplicates {
         self.in_flight.register(request)
     }
 
-    /// Returns what was stored for the key, if it is found in that time.
+    /// Returns what was stored for the key. Best effort: behind [`crate::coalesce::MAX_WAITING`]
+    /// others, after that time, or while Postgres is unavailable, nothing is found.
     pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
-        self.records.find(request, within).await
+        if request.is_generated {
+            // Nobody else has the key.
+            return None;
+        }
+        timeout(within, self.records.look_up((), request.clone())).await.ok()?.ok().flatten()
     }
 
     /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable.

@@ -25,7 +25,7 @@ const MAX_KNOWN_ITEMS: usize = 100_000;
 pub struct KnownItems {
     known: Arc<RwLock<HashMap<Sku, KnownItem>>>,
     /// Each returns its items, `None` for one that does not exist.
-    lookups: Coalescer<(), Vec<Sku>, Vec<Option<KnownItem>>, Error>,
+    lookups: Coalescer<(), Vec<Sku>, Vec<Option<KnownItem>>>,
 }
 
 impl KnownItems {

@@ -129,11 +129,8 @@ pub async fn restock(
     what: &RestockRequest,
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
-    let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    match context_for_whole_item(shop, context, &[sku]).await {
-        Ok(context) => submit(shop, &context, command).await,
-        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
-    }
+    let command = Restock::new(admin, sku.clone(), what, key)?;
+    submit_for_item(shop, context, sku, Arc::new(command)).await
 }
 
 pub async fn top_up(
@@ -158,7 +155,7 @@ pub async fn edit_item(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = EditItem::new(admin, sku.clone(), set, was, key)?;
-    submit_edit(shop, context, sku, command).await
+    submit_for_item(shop, context, sku, Arc::new(command)).await
 }
 
 pub async fn set_limit(
@@ -170,16 +167,15 @@ pub async fn set_limit(
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let command = EditItem::limit(admin, sku.clone(), limit, key)?;
-    submit_edit(shop, context, sku, command).await
+    submit_for_item(shop, context, sku, Arc::new(command)).await
 }
 
-async fn submit_edit(
+async fn submit_for_item(
     shop: &Shop,
     context: &RequestContext,
     sku: Sku,
-    command: EditItem,
+    command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
-    let command = Arc::new(command);
     match context_for_whole_item(shop, context, &[sku]).await {
         Ok(context) => submit(shop, &context, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,

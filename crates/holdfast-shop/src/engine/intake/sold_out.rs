@@ -23,7 +23,7 @@ const MAX_ITEMS: u64 = 10_000;
 #[derive(Debug, Clone)]
 pub struct SoldOutCache {
     known: Cache<Sku, i64>,
-    lookups: Coalescer<Sku, IdempotencyRequest, (Option<i64>, Option<Replay>), Error>,
+    lookups: Coalescer<Sku, IdempotencyRequest, (Option<i64>, Option<Replay>)>,
 }
 
 impl SoldOutCache {

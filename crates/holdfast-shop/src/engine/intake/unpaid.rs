@@ -36,7 +36,7 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 pub struct UnpaidOrders {
     counts: Cache<UserId, Arc<UnpaidCount>>,
     /// Each counts the unpaid orders that are younger than the given age.
-    lookups: Coalescer<(), (UserId, Duration), Arc<UnpaidCount>, Error>,
+    lookups: Coalescer<(), (UserId, Duration), Arc<UnpaidCount>>,
 }
 
 #[derive(Debug)]

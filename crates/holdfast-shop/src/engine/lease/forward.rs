@@ -88,7 +88,7 @@ pub struct Forwarder {
     /// When the next of them are sent.
     pace: Pace,
     /// The last lease whose process did not execute a command, because it has no leader under it.
-    refused_by: Option<LeaseId>,
+    pub(super) refused_by: Option<LeaseId>,
 }
 
 impl Forwarder {
@@ -105,10 +105,6 @@ impl Forwarder {
 
     pub fn has_forwarded(&self) -> bool {
         !self.forwarded.is_empty()
-    }
-
-    pub fn refused_by(&self) -> Option<&LeaseId> {
-        self.refused_by.as_ref()
     }
 
     /// Waits until there are answers. A dropped future loses none.
@@ -383,27 +379,17 @@ impl Forwarder {
         Err(Error::LockLost(key.clone()))
     }
 
-    /// Responds to the commands whose deadline has passed: with the record of the key, or that the
-    /// outcome is unknown.
-    pub async fn give_up_late(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
-        let now = Instant::now();
-        let late = self.forwarded.extract_if(.., |_, it| it.entry.context.deadline <= now);
-        let late = late.map(|(_, forwarded)| forwarded.entry).collect();
-        self.give_up(late, queue, responses).await;
-    }
-
-    /// [`Self::give_up_late`], of all commands.
-    pub async fn give_up_all(&mut self, queue: &LeaderQueue, responses: &mut Responses) {
-        let all = std::mem::take(&mut self.forwarded).into_values();
-        self.give_up(all.map(|forwarded| forwarded.entry).collect(), queue, responses).await;
-    }
-
-    async fn give_up(
-        &self,
-        entries: Vec<QueueEntry>,
+    /// Responds to the commands whose deadline has passed by `now`, or without a time to all: with
+    /// the record of the key, or that the outcome is unknown.
+    pub async fn give_up(
+        &mut self,
+        now: Option<Instant>,
         queue: &LeaderQueue,
         responses: &mut Responses,
     ) {
+        let is_late = |it: &ForwardedEntry| now.is_none_or(|now| it.entry.context.deadline <= now);
+        let late = self.forwarded.extract_if(.., |_, it| is_late(it));
+        let entries: Vec<QueueEntry> = late.map(|(_, forwarded)| forwarded.entry).collect();
         self.note_forwarded(queue);
         if entries.is_empty() {
             return;

@@ -34,12 +34,6 @@ pub enum LeaseLocation {
     Elsewhere(RemoteLease),
 }
 
-impl LeaseLocation {
-    fn here(locks: AcquiredLocks) -> Self {
-        Self::Here(Box::new(locks))
-    }
-}
-
 type PendingLease = MaybeDone<BoxFuture<'static, Result<LeaseLocation, Failure>>>;
 
 impl Leader {
@@ -60,7 +54,7 @@ impl Leader {
             return self.acquire();
         }
 
-        let refused = self.forwarder.as_ref().and_then(Forwarder::refused_by).cloned();
+        let refused = self.refused_by().cloned();
         maybe_done(Box::pin(async move {
             match AcquiredLocks::acquire_lease(&locks, key.clone(), Wait::Try).await {
                 Err(Failure::Rejected(Rejection::LockBusy(holder))) => {
@@ -75,7 +69,7 @@ impl Leader {
                         None => wait_for_lease(&locks, key).await,
                     }
                 }
-                acquired => acquired.map(LeaseLocation::here),
+                acquired => acquired.map(|locks| LeaseLocation::Here(Box::new(locks))),
             }
         }))
     }
@@ -91,7 +85,7 @@ impl Leader {
         }
 
         let holder = match delegation.last_holder(&self.queue.key).await {
-            Some(lease) if !self.is_refused_by(&lease.id) => lease,
+            Some(lease) if self.refused_by() != Some(&lease.id) => lease,
             _ => {
                 let acquiring = self.acquire_or_find();
                 match self.wait_for(acquiring).await? {
@@ -150,7 +144,7 @@ impl Leader {
             };
             if let Some(forwarder) = &mut self.forwarder {
                 forwarder.take_answers(&self.queue, &mut self.responses).await;
-                forwarder.give_up_late(&self.queue, &mut self.responses).await;
+                forwarder.give_up(Some(Instant::now()), &self.queue, &mut self.responses).await;
             }
             if look_up && self.queue.waiting() == 0 && !self.has_forwarded() {
                 // The queue is empty: drops the request, so that others need not wait for it.
@@ -185,7 +179,7 @@ impl Leader {
         };
         // Nobody else resolves them: what their holder does with them is not known.
         if let Some(forwarder) = &mut self.forwarder {
-            forwarder.give_up_all(&self.queue, &mut self.responses).await;
+            forwarder.give_up(None, &self.queue, &mut self.responses).await;
         }
         self.reject_waiting(failure, until).await;
         None
@@ -195,8 +189,8 @@ impl Leader {
         self.forwarder.as_ref().is_some_and(Forwarder::has_forwarded)
     }
 
-    fn is_refused_by(&self, lease: &LeaseId) -> bool {
-        self.forwarder.as_ref().and_then(Forwarder::refused_by) == Some(lease)
+    fn refused_by(&self) -> Option<&LeaseId> {
+        self.forwarder.as_ref()?.refused_by.as_ref()
     }
 
     /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
@@ -244,5 +238,5 @@ async fn answered(forwarder: &mut Option<Forwarder>) {
 
 async fn wait_for_lease(locks: &ShopLocks, key: LockKey) -> Result<LeaseLocation, Failure> {
     let acquired = AcquiredLocks::acquire_lease(locks, key, Wait::Notify).await;
-    acquired.map(LeaseLocation::here)
+    acquired.map(|locks| LeaseLocation::Here(Box::new(locks)))
 }

@@ -302,15 +302,9 @@ async fn give_back(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteRes
 /// Keeps a write that arrives later from matching its rows, and waits for one that has locked them:
 /// [`ChangedRows::invalidate`](crate::store::changed_rows::ChangedRows::invalidate).
 pub(super) async fn invalidate(db: &mut PgConnection, batch: &BatchWrite) -> Result<(), Error> {
-    match unit_changes(batch).next() {
-        // The statement of the read has locked it, in the transaction of the write.
-        Some(unit) => Ok(wait_for_transaction(db, unit).await?),
-        None => batch.rows.invalidate(db).await,
-    }
-}
+    let Some(change) = unit_changes(batch).next() else { return batch.rows.invalidate(db).await };
 
-/// Waits for the transaction that has locked the unit, if it has not ended.
-async fn wait_for_transaction(db: &mut PgConnection, change: UnitChange<'_>) -> sqlx::Result<()> {
+    // The statement of the read has locked it, in the transaction of the write.
     sqlx::query!(
         "select from item_units where sku = $1 and unit = $2 for update",
         change.change.key.as_str(),
