@@ -17,7 +17,7 @@ use super::runs::{
     SPREAD_ITEMS, Spread, Task, is_success,
 };
 use super::servers::{Site, Tenancy};
-use holdfast_services::ProcessTree;
+use holdfast_services::CpuTime;
 use holdfast_services::load::{self, LoadClient, LoadPlan, LoadReport, Posts};
 use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::db::{self, Pool};
@@ -48,7 +48,7 @@ pub(super) struct Harness {
     redis: Vec<Redis>,
     tenancy: Tenancy,
     replicas: Vec<SocketAddr>,
-    processes: Option<ProcessTree>,
+    up: Option<i32>,
     users: Vec<(UserId, String)>,
     admin: String,
 }
@@ -56,7 +56,7 @@ pub(super) struct Harness {
 impl Harness {
     /// Creates the users and their sessions.
     pub(super) async fn open(site: Site, clients: usize) -> anyhow::Result<Self> {
-        let Site { database_url, database, redis, replicas, processes, tenancy } = site;
+        let Site { database_url, database, redis, replicas, up, tenancy } = site;
         let pool = db::pool(&database_url, OWN_CONNECTIONS)?;
         if let Some(name) = database {
             let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
@@ -71,7 +71,7 @@ impl Harness {
 
         let mut users = sign_in(&pool, clients + 1).await?;
         let (_, admin) = users.pop().context("an admin")?;
-        Ok(Self { pool, redis, tenancy, replicas, processes, users, admin })
+        Ok(Self { pool, redis, tenancy, replicas, up, users, admin })
     }
 
     pub(super) async fn describe_machine(&mut self) -> anyhow::Result<Machine> {
@@ -135,7 +135,7 @@ impl Harness {
         let (plan, skus) = self.plan(run, length).await?;
         let before = self.counters().await?;
         let report = match run.task {
-            Task::Floor => self.floor(&skus, run.clients, length).await?,
+            Task::Floor => self.floor(&skus[0], run.clients, length).await?,
             _ => load::run(plan).await?,
         };
         // The work that a data path puts off is a cost of its orders.
@@ -143,26 +143,24 @@ impl Harness {
         if Strategy::named(run.strategy).is_some_and(puts_off) {
             self.await_settlement(&skus).await?;
         }
-        let after = self.counters().await?;
-        let costs = before.zip(after).map(|(before, after)| after.since(before));
+        let counters = before.zip(self.counters().await?);
 
         let mut audit = self.audit(&skus).await?;
         if run.task == Task::Hot && audit.least_stock == Some(0) {
             audit.ok = false;
             audit.failed.push("sold out before the end: not a rate of sales".to_owned());
         }
-        Ok(Round::new(&report, run.task, costs, audit))
+        Ok(Round::new(&report, run.task, counters, audit))
     }
 
     /// Waits until each order has its ledger entries.
-    async fn await_settlement(&self, skus: &[String]) -> anyhow::Result<()> {
+    async fn await_settlement(&self, skus: &[Sku]) -> anyhow::Result<()> {
         let started = Instant::now();
         let mut connection = self.connection().await?;
 
         for sku in skus {
-            let sku = Sku::try_from(sku.clone()).ok().context("an item's name")?;
             loop {
-                let summary = audit::summary(&mut connection, &sku).await?;
+                let summary = audit::summary(&mut connection, sku).await?;
                 if summary.is_none_or(|summary| summary.unsettled == 0) {
                     break;
                 }
@@ -175,21 +173,20 @@ impl Harness {
 
     async fn floor(
         &self,
-        skus: &[String],
+        sku: &Sku,
         orders: usize,
         length: Duration,
     ) -> anyhow::Result<LoadReport> {
-        let sku = Sku::try_from(skus[0].clone()).ok().context("an item's name")?;
         let buyers: Vec<UserId> = self.users.iter().take(orders).map(|(user, _)| *user).collect();
         let times = [warm_up(length), length];
-        floor::measure(&self.pool, &self.redis[0], &sku, &buyers, times).await
+        floor::measure(&self.pool, &self.redis[0], sku, &buyers, times).await
     }
 
     async fn plan(
         &mut self,
         BenchRun { strategy, task, clients: n, replicas }: BenchRun,
         length: Duration,
-    ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
+    ) -> anyhow::Result<(LoadPlan, Vec<Sku>)> {
         let in_units = Strategy::named(strategy).is_some_and(Strategy::has_own_items);
         let (items, stock) = match task {
             Task::Hot if in_units => (1, MAX_UNITS),
@@ -206,7 +203,7 @@ impl Harness {
             self.payers(&skus, n, &headers, length).await?
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
-            let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
+            let bodies: Vec<String> = skus.iter().map(order).collect();
             let mut clients = Vec::with_capacity(n);
             for (i, (_, token)) in self.users.iter().take(n).enumerate() {
                 // Spread over the items: all would else begin at the same one.
@@ -228,7 +225,7 @@ impl Harness {
     /// Prepares users with money and unpaid orders; returns the clients that pay for them.
     async fn payers(
         &self,
-        skus: &[String],
+        skus: &[Sku],
         users: usize,
         headers: &[String],
         length: Duration,
@@ -259,11 +256,12 @@ impl Harness {
         LoadClient { target: self.replicas[replica], script }
     }
 
-    async fn items(&self, count: usize, stock: i64, in_units: bool) -> anyhow::Result<Vec<String>> {
+    async fn items(&self, count: usize, stock: i64, in_units: bool) -> anyhow::Result<Vec<Sku>> {
         let body = [format!("{{\"stock\":{stock},\"in_units\":{in_units}}}")];
         let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(count as u64);
         let made = run_setup(vec![self.client(0, script)], "sku").await?;
-        Ok(made.into_iter().map(|(_, sku)| sku).collect())
+        let skus = made.into_iter().map(|(_, sku)| Sku::try_from(sku).ok());
+        skus.collect::<Option<Vec<Sku>>>().context("an item's name")
     }
 
     /// Deletes items, orders, ledgers and lab accounts, so that every run begins with the same
@@ -293,14 +291,12 @@ impl Harness {
     }
 
     /// Audits the items' ledgers, and everything that `holdfast audit` checks.
-    async fn audit(&self, skus: &[String]) -> anyhow::Result<AuditSummary> {
+    async fn audit(&self, skus: &[Sku]) -> anyhow::Result<AuditSummary> {
         let whole = audit::check_all(&self.pool, None, |_| {}).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
         let mut summary = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
 
-        let skus: Vec<Sku> =
-            skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
         let audits = skus.iter().map(|sku| audit::check_item(&self.pool, sku));
         let mut audits =
             futures_util::stream::iter(audits).buffer_unordered(OWN_CONNECTIONS as usize);
@@ -329,7 +325,7 @@ impl Harness {
             let count = info_field(&stats, "total_reads_processed:");
             reads += count.context("Redis does not count its reads")?.parse::<f64>()?;
         }
-        let cpu = self.processes.and_then(|tree| tree.cpu_time()).map(CpuMicros::from);
+        let cpu = self.up.and_then(CpuTime::below).map(CpuMicros::from);
         Ok(Some(Costs { redis_reads: reads, writes: next as f64, cpu }))
     }
 }
@@ -386,15 +382,8 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<(UserId, Strin
 /// Runs clients whose requests must all succeed; returns a field of each response, with the index
 /// of its client.
 async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<(usize, String)>> {
-    let report = load::run(LoadPlan {
-        clients,
-        warm_up: Duration::ZERO,
-        window: None,
-        expected: is_success,
-        observe: true,
-        live: None,
-    })
-    .await?;
+    let plan = LoadPlan { observe: true, ..LoadPlan::new(clients, is_success) };
+    let report = load::run(plan).await?;
 
     let mut made = Vec::with_capacity(report.observations.len());
     for record in report.observations {
@@ -407,7 +396,7 @@ async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<
     Ok(made)
 }
 
-fn order(sku: &str) -> String {
+fn order(sku: &Sku) -> String {
     format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}")
 }
 

@@ -186,42 +186,23 @@ impl AuditSummary {
 }
 
 impl Costs {
-    pub(super) fn since(self, earlier: Self) -> Self {
+    /// Returns the costs of a response: what was counted since `earlier`, divided by `responses`.
+    fn since(self, earlier: Self, responses: f64) -> Self {
         let cpu = self.cpu.zip(earlier.cpu);
         Self {
-            redis_reads: self.redis_reads - earlier.redis_reads,
-            writes: self.writes - earlier.writes,
-            cpu: cpu.map(|(now, earlier)| now.since(earlier)),
-        }
-    }
-
-    fn per(self, responses: f64) -> Self {
-        Self {
-            redis_reads: self.redis_reads / responses,
-            writes: self.writes / responses,
-            cpu: self.cpu.map(|cpu| cpu.per(responses)),
+            redis_reads: (self.redis_reads - earlier.redis_reads) / responses,
+            writes: (self.writes - earlier.writes) / responses,
+            cpu: cpu.map(|(now, earlier)| now.since(earlier, responses)),
         }
     }
 }
 
 impl CpuMicros {
-    pub(super) fn total(self) -> f64 {
-        self.postgres + self.replicas + self.redis
-    }
-
-    fn since(self, earlier: Self) -> Self {
+    fn since(self, earlier: Self, responses: f64) -> Self {
         Self {
-            postgres: self.postgres - earlier.postgres,
-            replicas: self.replicas - earlier.replicas,
-            redis: self.redis - earlier.redis,
-        }
-    }
-
-    fn per(self, responses: f64) -> Self {
-        Self {
-            postgres: self.postgres / responses,
-            replicas: self.replicas / responses,
-            redis: self.redis / responses,
+            postgres: (self.postgres - earlier.postgres) / responses,
+            replicas: (self.replicas - earlier.replicas) / responses,
+            redis: (self.redis - earlier.redis) / responses,
         }
     }
 }
@@ -234,11 +215,11 @@ impl From<CpuTime> for CpuMicros {
 }
 
 impl Round {
-    /// `costs` are those of the whole run.
+    /// `counters` are those before and after the run.
     pub(super) fn new(
         report: &LoadReport,
         task: Task,
-        costs: Option<Costs>,
+        counters: Option<(Costs, Costs)>,
         audit: AuditSummary,
     ) -> Self {
         let expected = task.expected();
@@ -255,14 +236,15 @@ impl Round {
             p99_ms: report.latency_ms(0.99),
             jain_clients: jain(report.by_client.iter().copied()).unwrap_or(1.0),
             jain_replicas: jain(report.by_target.values().copied()).unwrap_or(1.0),
-            costs: costs.map(|costs| costs.per(responses)),
+            costs: counters.map(|(before, after)| after.since(before, responses)),
             refused,
             audit,
         }
     }
 
     pub(super) fn cpu_us(&self) -> Option<f64> {
-        Some(self.costs?.cpu?.total())
+        let CpuMicros { postgres, replicas, redis } = self.costs?.cpu?;
+        Some(postgres + replicas + redis)
     }
 }
 

@@ -14,7 +14,7 @@ use super::runs::{BATCHED, MOST_REPLICAS};
 use crate::app;
 use crate::redis_connection::{self, RedisTlsArgs};
 use holdfast_base::output::print_progress;
-use holdfast_services::{ProcessTree, TempReplicas, TempShop};
+use holdfast_services::{TempReplicas, TempShop};
 use holdfast_shop::locks::ShopLocks;
 
 const REDLOCK_NODES: u16 = 3;
@@ -38,8 +38,8 @@ pub(super) struct Site {
     /// The shop's Redis, then the nodes of the quorum.
     pub(super) redis: Vec<Redis>,
     pub(super) replicas: Vec<SocketAddr>,
-    /// Those of all servers, if they are the benchmark's own.
-    pub(super) processes: Option<ProcessTree>,
+    /// Pid of the `up` below which all servers run, if they are the benchmark's own.
+    pub(super) up: Option<i32>,
     pub(super) tenancy: Tenancy,
 }
 
@@ -100,7 +100,7 @@ impl Servers {
                     database: None,
                     redis: redis?,
                     replicas: replicas?,
-                    processes: shop.processes(),
+                    up: shop.pid(),
                     tenancy: Tenancy::Alone,
                 })
             }
@@ -179,7 +179,7 @@ impl YourServers {
             database: Some(database.name.clone()),
             redis: redis.clone(),
             replicas: addresses,
-            processes: None,
+            up: None,
             tenancy: Tenancy::Shared { pool_size: *pool_size },
         })
     }

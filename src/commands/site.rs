@@ -16,7 +16,6 @@ use crate::web::site::{
 use holdfast_base::output::print_progress;
 use holdfast_base::signals;
 use holdfast_lab::race::model::Race;
-use holdfast_lab::run::LabRunState;
 use holdfast_lab::scheduler_game::Level;
 use holdfast_lab::{lessons, terminal};
 use holdfast_services::{RunningUp, TempShop, load};
@@ -142,7 +141,7 @@ async fn race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Result<Race>
     let mut race: Race = call(shop, "POST", "/api/race", body).await?;
     let end = Instant::now() + RACE_TIMEOUT;
 
-    while matches!(race.state, LabRunState::Queued | LabRunState::Running) {
+    while !race.state.is_over() {
         ensure!(Instant::now() < end, "a race is not over after {RACE_TIMEOUT:?}");
         sleep(POLL_INTERVAL).await;
         race = call(shop, "GET", &format!("/api/race/{}", race.id), Body::default()).await?;

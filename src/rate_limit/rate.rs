@@ -27,17 +27,13 @@ const PERIODS: [(&str, &str, u64); 3] =
 /// The rate of a token bucket: `burst` permits at once, then `permits` per `period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    pub(super) permits: u64,
+    pub permits: u64,
     /// One of [`PERIODS`].
     pub(super) period_us: u64,
-    pub(super) burst: u64,
+    pub burst: u64,
 }
 
 impl Rate {
-    pub fn permits(self) -> u64 {
-        self.permits
-    }
-
     /// Returns the name of the period in which the permits accrue: `second`, `minute` or `hour`.
     pub fn period(self) -> &'static str {
         let period = PERIODS.iter().find(|(.., length_us)| *length_us == self.period_us);
@@ -52,10 +48,6 @@ impl Rate {
             burst: self.burst.saturating_mul(factor).min(MAX_PERMITS),
             ..self
         }
-    }
-
-    pub fn burst(self) -> u64 {
-        self.burst
     }
 
     /// Returns the seconds in which a whole burst refills: the window of `RateLimit-Policy`.
@@ -233,7 +225,7 @@ mod tests {
         for (text, most_calls) in [("50/s:200", 80), ("1000/s:1000", 80), ("10/m:10", 12)] {
             let rate: Rate = text.parse().unwrap();
             let (calls, passed) = a_second_at(rate, 20);
-            let max = rate.burst() + rate.permits_in_us(1_000_000);
+            let max = rate.burst + rate.permits_in_us(1_000_000);
             assert!(passed <= max, "{text}: {passed}");
             assert!(passed * 10 >= max * 9, "{text}: only {passed} of {max}");
             assert!(calls <= most_calls, "{text}: {calls} calls");

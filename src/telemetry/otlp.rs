@@ -26,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, layer};
 
 use super::otlp_client::PlainClient;
-use super::variable::variable;
+use super::variable;
 
 const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
@@ -187,14 +187,6 @@ impl SpanExporter for WarningExporter {
         }
 
         exported
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
     }
 
     fn set_resource(&mut self, resource: &Resource) {

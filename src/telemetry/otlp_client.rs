@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use percent_encoding::percent_decode_str;
 
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
@@ -66,7 +67,8 @@ fn head_of(request: &Request<Bytes>) -> Vec<u8> {
     .into_bytes();
 
     if let Some(credentials) = credentials {
-        let credentials = BASE64_STANDARD.encode(percent_decoded(credentials));
+        let decoded: Vec<u8> = percent_decode_str(credentials).collect();
+        let credentials = BASE64_STANDARD.encode(decoded);
         head.extend_from_slice(format!("Authorization: Basic {credentials}\r\n").as_bytes());
     }
 
@@ -79,26 +81,6 @@ fn head_of(request: &Request<Bytes>) -> Vec<u8> {
 
     head.extend_from_slice(b"\r\n");
     head
-}
-
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, others)) = rest.split_first() {
-        let code = (first == b'%').then(|| others.get(..2)).flatten();
-        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                rest = &others[2..];
-            }
-            None => {
-                decoded.push(first);
-                rest = others;
-            }
-        }
-    }
-    decoded
 }
 
 /// Sends all bytes. Each write has only the time that is left, so that a collector that reads

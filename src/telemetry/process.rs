@@ -8,6 +8,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 use holdfast_base::metrics::define_metrics;
+use holdfast_services::ProcessStat;
 
 define_metrics! {
     PROCESS_CPU: "process_cpu_seconds_total", Counter [] &[],
@@ -35,7 +36,7 @@ static BOOT_TIME: LazyLock<Option<u64>> =
 /// Records what `/metrics` shows of the process.
 pub fn record() {
     let stat = fs::read_to_string("/proc/self/stat").ok();
-    let Some(usage) = stat.and_then(|stat| Usage::parse(&stat)) else { return };
+    let Some(usage) = stat.and_then(|stat| ProcessStat::parse(&stat)) else { return };
     let ticks = clock_ticks_per_second();
     metrics::counter!(PROCESS_CPU).absolute(usage.cpu_ticks / ticks);
     metrics::gauge!(PROCESS_THREADS).set(usage.threads as f64);
@@ -43,7 +44,7 @@ pub fn record() {
     metrics::gauge!(PROCESS_RESIDENT_MEMORY)
         .set((usage.resident_pages * page_size() as u64) as f64);
     if let Some(boot) = *BOOT_TIME {
-        metrics::gauge!(PROCESS_START_TIME).set((boot + usage.start_ticks / ticks) as f64);
+        metrics::gauge!(PROCESS_START_TIME).set((boot + usage.start / ticks) as f64);
     }
 
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
@@ -62,49 +63,12 @@ fn boot_time(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// What `/proc/<pid>/stat` says of a process.
-#[derive(Debug, PartialEq, Eq)]
-struct Usage {
-    cpu_ticks: u64,
-    threads: u64,
-    /// Since the boot.
-    start_ticks: u64,
-    virtual_bytes: u64,
-    resident_pages: u64,
-}
-
-impl Usage {
-    /// The second field, the name, is arbitrary; `fields` are those behind it.
-    fn parse(stat: &str) -> Option<Self> {
-        let (_, fields) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Self {
-            cpu_ticks: number(11)? + number(12)?,
-            threads: number(17)?,
-            start_ticks: number(19)?,
-            virtual_bytes: number(20)?,
-            resident_pages: number(21)?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_parsed_after_any_process_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 150 60 7 8 20 0 9 0 4242 8192 2 1";
-        let usage = Usage {
-            cpu_ticks: 210,
-            threads: 9,
-            start_ticks: 4242,
-            virtual_bytes: 8192,
-            resident_pages: 2,
-        };
-        assert_eq!(Usage::parse(stat), Some(usage));
-        assert_eq!(Usage::parse("7 (a) S 1 7"), None);
+    fn boot_time_is_parsed() {
         assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\nprocesses 9\n"), Some(1_700_000_000));
     }
 }

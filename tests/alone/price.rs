@@ -138,14 +138,8 @@ async fn batched_order_costs_fraction_of_a_write() {
         };
         let target = |n: usize| shop.replicas[n % 2].base_url[7..].parse().unwrap();
         let client = |n| LoadClient { target: target(n), script: posts() };
-        let plan = LoadPlan {
-            clients: (0..CONNECTIONS).map(client).collect(),
-            warm_up: Duration::ZERO,
-            window: None,
-            expected: |status| status == 201,
-            observe: false,
-            live: None,
-        };
+        let clients = (0..CONNECTIONS).map(client).collect();
+        let plan = LoadPlan::new(clients, |status| status == 201);
         let report = load::run(plan).await.unwrap();
         assert_eq!(report.expected_total, orders as u64, "{:?}", report.statuses);
     };

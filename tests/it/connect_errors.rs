@@ -85,7 +85,7 @@ async fn refused_connections_name_their_cause() {
         )
         .await;
     let rules = "local all holdfast,many,barred,idle,missing scram-sha-256\n";
-    std::fs::write(server.postgres.access_rules(), rules).unwrap();
+    std::fs::write(&server.postgres.access_rules, rules).unwrap();
     server.execute("select pg_reload_conf()").await;
 
     let wrong_login = "Correct the user and the password in DATABASE_URL";

@@ -21,14 +21,8 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
         target: shop.replicas[0].base_url[7..].parse().unwrap(),
         script: Posts::new("/api/orders", &alice.token, &headers, &bodies, n).limit(each),
     };
-    let plan = LoadPlan {
-        clients: (0..CONNECTIONS).map(client).collect(),
-        warm_up: std::time::Duration::ZERO,
-        window: None,
-        expected: |status| status == 201,
-        observe: false,
-        live: None,
-    };
+    let clients = (0..CONNECTIONS).map(client).collect();
+    let plan = LoadPlan::new(clients, |status| status == 201);
     let began = Instant::now();
     let report = load::run(plan).await.unwrap();
     assert_eq!(report.expected_total, orders as u64, "{:?}", report.statuses);

@@ -94,7 +94,7 @@ async fn forgotten_idle_connections_are_replaced() {
         shop.number(used).await == 0
     })
     .await;
-    postgres.freeze_open_connections();
+    postgres.set(Traffic::WithheldOnOlder(tokio::time::Instant::now()));
     let orders = (0..8).map(|_| send_in_time(alice.orders("deadbolt", 1)));
     let reads = (0..40).map(|_| send_in_time(read()));
     let (orders, reads) = futures_util::join!(join_all(orders), join_all(reads));

@@ -1,10 +1,8 @@
 //! The links of a worker to the servers that its lock may use, each through a proxy, so that the
 //! faults of the network strike one worker.
 
-use std::path::Path;
-
 use anyhow::Context as _;
-use holdfast_services::{Proxy, TempPostgres, TempRedis, Traffic};
+use holdfast_services::{Proxy, Target, TempPostgres, TempRedis, Traffic};
 
 use super::backend::{Backend, is_socket};
 use super::plan::JudgePlan;
@@ -26,17 +24,18 @@ impl WorkerLinks {
         backends: &[Backend],
     ) -> anyhow::Result<Self> {
         let mut links = Self {
-            redis: Proxy::start(&redis.socket()).await?,
-            postgres: Proxy::start(&postgres.socket()).await?,
+            redis: Proxy::start(Target::Socket(redis.socket())).await?,
+            postgres: Proxy::start(Target::Socket(postgres.socket())).await?,
             backends: Vec::new(),
         };
         for backend in backends {
             let mut proxies = Vec::new();
             for address in backend.addresses() {
-                let proxy = match is_socket(address) {
-                    true => Proxy::start(Path::new(address)).await,
-                    false => Proxy::start_to_address(address).await,
+                let target = match is_socket(address) {
+                    true => Target::Socket(address.into()),
+                    false => Target::Address(address.into()),
                 };
+                let proxy = Proxy::start(target).await;
                 proxies.push(proxy.with_context(|| format!("can't start a proxy to {address}"))?);
             }
             links.backends.push((backend.clone(), proxies));

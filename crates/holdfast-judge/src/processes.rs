@@ -140,7 +140,7 @@ pub(super) async fn end_orphans(known: Option<u32>) {
     // The table is read entry by entry: a child may have become an orphan behind the reader.
     let mut empty_tables = 0;
     while empty_tables < 2 {
-        let orphans: Vec<i32> = process_table()
+        let orphans: Vec<i32> = ProcessStat::all()
             .iter()
             .filter(|entry| entry.parent == me && known != Some(entry.pid.unsigned_abs()))
             .map(|entry| entry.pid)
@@ -161,7 +161,7 @@ pub(super) async fn end_orphans(known: Option<u32>) {
 
 /// Returns the process group of `leader` and all descendants of these.
 fn tree(leader: i32) -> Vec<ProcessStat> {
-    select_tree(&process_table(), leader)
+    select_tree(&ProcessStat::all(), leader)
 }
 
 fn select_tree(table: &[ProcessStat], leader: i32) -> Vec<ProcessStat> {
@@ -177,20 +177,10 @@ fn select_tree(table: &[ProcessStat], leader: i32) -> Vec<ProcessStat> {
             .collect();
         // Again and again, as a child may stand before its parent.
         if found.is_empty() {
-            return table.iter().filter(|entry| pids.contains(&entry.pid)).copied().collect();
+            return table.iter().filter(|entry| pids.contains(&entry.pid)).cloned().collect();
         }
         pids.extend(found);
     }
-}
-
-/// Reads `/proc`; empty where it does not exist.
-fn process_table() -> Vec<ProcessStat> {
-    let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = folders.filter_map(|folder| {
-        folder.file_name().to_str()?.parse::<i32>().ok()?;
-        ProcessStat::parse(&fs::read_to_string(folder.path().join("stat")).ok()?)
-    });
-    stats.collect()
 }
 
 #[cfg(test)]
@@ -199,10 +189,8 @@ mod tests {
 
     #[test]
     fn tree_has_descendants_outside_the_group() {
-        let entry = |(pid, parent, group)| {
-            let (state, cpu_ticks, start) = ('S', 0, 0);
-            ProcessStat { pid, state, parent, group, cpu_ticks, start }
-        };
+        let entry =
+            |(pid, parent, group)| ProcessStat { pid, parent, group, ..ProcessStat::default() };
         // A grandchild comes before its parent; 30 is of the group, 40 of another worker.
         let table = [(7, 21, 7), (20, 1, 20), (21, 20, 21), (30, 1, 20), (40, 1, 40), (41, 40, 41)];
         let tree = select_tree(&table.map(entry), 20);

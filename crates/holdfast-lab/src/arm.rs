@@ -61,12 +61,9 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
 
     let live: Arc<Mutex<LoadReport>> = Arc::default();
     let plan = LoadPlan {
-        clients,
-        warm_up: Duration::ZERO,
-        window: None,
-        expected: |status| (200..300).contains(&status),
         observe: true,
         live: Some(Arc::clone(&live)),
+        ..LoadPlan::new(clients, |status| (200..300).contains(&status))
     };
     let began = Instant::now();
     let report = tokio::select! {

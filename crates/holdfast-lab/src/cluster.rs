@@ -115,7 +115,7 @@ impl ManagedCluster {
             }
             process.kill().await;
 
-            let name = process.name();
+            let name = &process.name;
             restarted.push(message!("run-restarted", name));
             let is_back = responds(async || is_alive(*replica).await).await;
             ensure!(is_back, "{name} does not respond, not even after a restart");

@@ -22,7 +22,7 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct DataDir {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     _lock: File,
 }
 
@@ -50,10 +50,6 @@ impl DataDir {
         create_folder(&path.join("log"), 0o700)?;
         check_folder(&path.join("log"))?;
         Ok(Self { path, _lock: lock })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(super) fn log(&self, name: &str) -> PathBuf {

@@ -149,16 +149,14 @@ mod tests {
 
     #[test]
     fn record_survives_any_path() {
-        let folder = std::env::temp_dir().join(format!("hf-identity-{}", std::process::id()));
-        fs::create_dir(&folder).expect("a new folder");
-        let path = folder.join("id");
+        let folder = tempfile::tempdir().expect("a new folder");
+        let path = folder.path().join("id");
         let without_birth = FolderId { device: 7, inode: 8, born: None };
         for mut written in [identity("/a"), identity("/a\nid b\n"), identity("/ä ö\n")] {
             written.external = Some(without_birth);
             written.write(&path).expect("it can be written");
             assert_eq!(Identity::read(&path).expect("it can be read"), Some(written));
         }
-        fs::remove_dir_all(folder).expect("it is ours");
         assert_eq!(Identity::parse(b""), None);
         assert_eq!(Identity::parse(b"id 1\n"), None);
     }

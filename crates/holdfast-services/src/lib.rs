@@ -34,12 +34,12 @@ mod temp_shop;
 mod up;
 
 pub use args::{LabMode, UpArgs};
-pub use cpu_time::{CpuTime, ProcessTree};
+pub use cpu_time::CpuTime;
 pub use data_dir::{RunningUp, read_env};
 pub use postgres::MAX_CONNECTIONS;
 pub use process::tied_command;
 pub use process_info::ProcessStat;
-pub use proxy::{Proxy, Traffic};
+pub use proxy::{Proxy, Target, Traffic};
 pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};

@@ -232,14 +232,13 @@ mod tests {
 
     #[test]
     fn restarted_child_keeps_its_place() {
-        let data = std::env::temp_dir().join(format!("hf-orphans-{}", std::process::id()));
-        fs::create_dir(&data).expect("a new folder");
-        let registry = ChildRegistry::new(&data, &data).expect("it can be written");
+        let folder = tempfile::tempdir().expect("a new folder");
+        let data = folder.path();
+        let registry = ChildRegistry::new(data, data).expect("it can be written");
         for role in ["postgres", "redis", "postgres"] {
             registry.record_child(role, std::process::id()).expect("it can be written");
         }
         let text = fs::read_to_string(data.join("pids")).expect("it was written");
-        fs::remove_dir_all(&data).expect("it is ours");
         let recorded: Vec<String> =
             text.lines().filter_map(RegisteredChild::parse).map(|child| child.role).collect();
         assert_eq!(recorded, ["postgres", "redis"]);

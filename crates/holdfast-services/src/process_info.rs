@@ -71,33 +71,54 @@ fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {
 }
 
 /// What `/proc/<pid>/stat` says of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStat {
     pub pid: i32,
+    pub name: String,
     pub state: char,
     pub parent: i32,
     pub group: i32,
-    /// Processor time in ticks, in user and kernel mode, with that of its children that ended.
+    /// Processor time in ticks, in user and kernel mode.
     pub cpu_ticks: u64,
+    /// That of its children that ended.
+    pub child_cpu_ticks: u64,
+    pub threads: u64,
     /// Time of its start, in ticks since the boot.
     pub start: u64,
+    pub virtual_bytes: u64,
+    pub resident_pages: u64,
 }
 
 impl ProcessStat {
+    /// Reads those of all processes; none where there is no `/proc`.
+    pub fn all() -> Vec<Self> {
+        let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let stats = folders.filter_map(|folder| {
+            folder.file_name().to_str()?.parse::<i32>().ok()?;
+            // Processes may end meanwhile.
+            Self::parse(&fs::read_to_string(folder.path().join("stat")).ok()?)
+        });
+        stats.collect()
+    }
+
     /// The second field, the name, is arbitrary.
     pub fn parse(stat: &str) -> Option<Self> {
-        let (pid, _) = stat.split_once(' ')?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let (head, fields) = stat.rsplit_once(')')?;
+        let (pid, name) = head.split_once(" (")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         Some(Self {
             pid: pid.parse().ok()?,
-            state: fields.next()?.chars().next()?,
-            parent: fields.next()?.parse().ok()?,
-            group: fields.next()?.parse().ok()?,
-            cpu_ticks: {
-                let times = fields.by_ref().skip(8).take(4).map(|ticks| ticks.parse::<u64>().ok());
-                times.sum::<Option<u64>>()?
-            },
-            start: fields.nth(4)?.parse().ok()?,
+            name: name.to_owned(),
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            cpu_ticks: number(11)? + number(12)?,
+            child_cpu_ticks: number(13)? + number(14)?,
+            threads: number(17)?,
+            start: number(19)?,
+            virtual_bytes: number(20)?,
+            resident_pages: number(21)?,
         })
     }
 }
@@ -108,16 +129,22 @@ mod tests {
 
     #[test]
     fn fields_are_parsed_after_any_process_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4242 8192 2 1";
         let parsed = ProcessStat {
             pid: 7,
+            name: "a) b (c".to_owned(),
             state: 'S',
             parent: 1,
             group: 7,
-            cpu_ticks: 5 + 6 + 7 + 8,
+            cpu_ticks: 5 + 6,
+            child_cpu_ticks: 7 + 8,
+            threads: 9,
             start: 4242,
+            virtual_bytes: 8192,
+            resident_pages: 2,
         };
         assert_eq!(ProcessStat::parse(stat), Some(parsed));
+        assert_eq!(ProcessStat::parse("7 (a) S 1 7"), None);
     }
 
     #[test]

@@ -295,25 +295,22 @@ fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owned::create_new_folder;
     use super::*;
 
     #[tokio::test]
     async fn running_service_keeps_its_folder_locked() {
-        let folder = std::env::temp_dir().join(format!("hf-lock-{}", std::process::id()));
-        create_new_folder(&folder, 0o700).expect("a new folder");
-        let mut first = ServicesDir::new(folder.clone(), None);
+        let folder = tempfile::tempdir().expect("a new folder");
+        let mut first = ServicesDir::new(folder.path().into(), None);
         assert!(first.try_lock_for_services().expect("it can be made"));
         let mut sleep = first.command(Path::new("sleep"), "KILL").expect("it can be shared");
         let mut service = sleep.arg("60").spawn().expect("it starts");
         drop((first, sleep));
 
-        let mut second = ServicesDir::new(folder.clone(), None);
+        let mut second = ServicesDir::new(folder.path().into(), None);
         assert!(!second.try_lock_for_services().expect("it is there"));
         service.kill().await.expect("it ends");
         // Not at once: a child of another test has it, too, until it executes its program.
         second.lock_for_services().await.expect("it is free");
-        fs::remove_dir_all(folder).expect("it is ours");
     }
 
     /// As root, with a data folder that is closed to the account of the services.
@@ -322,13 +319,11 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        let data = std::env::temp_dir().join(format!("hf-services-{}", std::process::id()));
-        create_new_folder(&data, 0o700).expect("a new folder");
+        let folder = tempfile::tempdir().expect("a new folder");
+        let data = folder.path();
         // In the place of the record while it is written.
         create_folder(&data.join("id.new"), 0o700).expect("it is ours");
-        let opened = ServicesDir::open(&data, false);
-        fs::remove_dir_all(&data).expect("it is ours");
-        assert!(opened.is_err());
+        assert!(ServicesDir::open(data, false).is_err());
         let is_left = |entry: &fs::DirEntry| {
             let owner = Identity::read(&entry.path().join(OWNER)).ok().flatten();
             owner.is_some_and(|owner| owner.path == data)

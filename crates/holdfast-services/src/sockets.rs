@@ -22,12 +22,8 @@ pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Creates a folder of the current user, which others can pass through and not read.
-pub(super) fn create_passable() -> Result<PathBuf> {
-    create_with(0o711)
-}
-
-fn create_with(mode: u32) -> Result<PathBuf> {
+/// Creates a folder of the current user; with the mode 0711, others can pass through and not read.
+pub(super) fn create_with(mode: u32) -> Result<PathBuf> {
     let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
     let in_tmp = Path::new("/tmp").join(&name);
     // Fails if it exists: it could be another user's.
@@ -69,12 +65,10 @@ mod tests {
 
     #[test]
     fn only_own_socket_folder_is_removed() {
-        let other = std::env::temp_dir().join(format!("other-{}", std::process::id()));
-        fs::create_dir(&other).expect("a folder");
-        remove(&other);
-        assert!(other.exists());
-        fs::remove_dir(&other).expect("it is still there");
-        for own in [create(None), create_passable()].map(|own| own.expect("a folder")) {
+        let other = tempfile::tempdir().expect("a folder");
+        remove(other.path());
+        assert!(other.path().exists());
+        for own in [create(None), create_with(0o711)].map(|own| own.expect("a folder")) {
             remove(&own);
             assert!(!own.exists());
         }

@@ -38,15 +38,11 @@ type SignalRequest = (Signal, oneshot::Sender<()>);
 /// child is resumed first, so that it can exit.
 #[derive(Debug, Clone)]
 pub struct ProcessHandle {
-    name: String,
+    pub name: String,
     signals: mpsc::UnboundedSender<SignalRequest>,
 }
 
 impl ProcessHandle {
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Pauses the child (SIGSTOP). Like the others, returns once the signal was sent, or at once if
     /// the child is down and about to restart.
     pub async fn pause(&self) {
@@ -115,7 +111,7 @@ impl SupervisedChild {
         probe: impl AsyncFn() -> Result<(), String>,
     ) -> Result<()> {
         let failed = self.wait_failed();
-        process::wait_ready(self.handle.name(), limit, &self.log, probe, failed).await?;
+        process::wait_ready(&self.handle.name, limit, &self.log, probe, failed).await?;
         self.desired.send_replace(DesiredState::Run);
         Ok(())
     }
@@ -124,7 +120,7 @@ impl SupervisedChild {
     pub(super) async fn wait_failed(&self) -> anyhow::Error {
         let mut ended = self.ended.clone();
         let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
-        self.log.died(self.handle.name(), status.as_deref().unwrap_or("its task ended"))
+        self.log.died(&self.handle.name, status.as_deref().unwrap_or("its task ended"))
     }
 
     pub(super) async fn stop(&self) {

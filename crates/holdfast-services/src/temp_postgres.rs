@@ -31,7 +31,8 @@ pub struct TempPostgres {
     pub password: String,
     process: Process,
     sockets: PathBuf,
-    access_rules: PathBuf,
+    /// Its `pg_hba.conf`.
+    pub access_rules: PathBuf,
 }
 
 /// The folders of a temporary Postgres, removed with this value. Drop it when no process of
@@ -49,7 +50,7 @@ impl TempFolder {
     pub fn create() -> anyhow::Result<Self> {
         let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
         let own = sockets::create(None)?;
-        let path = sockets::create_passable().inspect_err(|_| sockets::remove(&own))?;
+        let path = sockets::create_with(0o711).inspect_err(|_| sockets::remove(&own))?;
         let sockets = path.join(SOCKETS);
 
         // Before anything else can fail: it removes them.
@@ -107,11 +108,6 @@ impl TempPostgres {
         sqlx::query("select pg_reload_conf()").execute(&mut connection).await?;
         connection.close().await?;
         Ok(Self { password, process, sockets: sockets.clone(), access_rules })
-    }
-
-    /// Returns its `pg_hba.conf`.
-    pub fn access_rules(&self) -> &Path {
-        &self.access_rules
     }
 
     /// Returns its socket, to which a proxy can forward.

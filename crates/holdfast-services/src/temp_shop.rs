@@ -10,7 +10,6 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Signal, geteuid};
 use tokio::process::Command;
 
-use super::cpu_time::ProcessTree;
 use super::data_dir::{RunningUp, read_env};
 use super::owned::{create_data_folder, create_new_folder};
 use super::process::{Process, tied_command};
@@ -70,10 +69,9 @@ impl TempShop {
             .await
     }
 
-    /// Returns the processes of Postgres, Redis and the replicas; `None` once it has ended.
-    pub fn processes(&self) -> Option<ProcessTree> {
-        let root = self.up.child.id().and_then(|pid| i32::try_from(pid).ok())?;
-        Some(ProcessTree { root })
+    /// Returns the pid of `up`; `None` once it has ended.
+    pub fn pid(&self) -> Option<i32> {
+        self.up.child.id()?.try_into().ok()
     }
 
     pub async fn stop(mut self) {

@@ -64,9 +64,9 @@ async fn run_until_stopped(
 
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
-    let mut services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
+    let mut services_dir = ServicesDir::open(&data_dir.path, options.adopt)?;
     // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.
-    orphans::terminate_all(data_dir.path(), &mut services_dir).await?;
+    orphans::terminate_all(&data_dir.path, &mut services_dir).await?;
     let programs = Programs::find(&services_dir).await?;
     replicas::check_free(&addresses)?;
 
@@ -81,7 +81,7 @@ async fn run_until_stopped(
         lab: options.lab.is_on(),
     };
 
-    let registry = Rc::new(ChildRegistry::new(data_dir.path(), &sockets)?);
+    let registry = Rc::new(ChildRegistry::new(&data_dir.path, &sockets)?);
     let services = 2 + usize::from(options.redlock);
     let mut stack = ChildStack { data_dir, registry, children: Vec::new(), services };
     let outcome = tokio::select! {
@@ -101,7 +101,7 @@ async fn run_until_stopped(
 
     stack.stop().await;
     if outcome.is_ok() {
-        let data = stack.data_dir.path().display();
+        let data = stack.data_dir.path.display();
         print_progress(&format!("stopped; the data stays in {data}"));
     }
     outcome
@@ -148,7 +148,7 @@ impl ChildStack {
         sockets: &Path,
     ) -> Result<()> {
         if !postgres::has_cluster(services_dir) {
-            let data = self.data_dir.path().display();
+            let data = self.data_dir.path.display();
             print_progress(&format!("this is a new shop: its data is in {data}"));
         }
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;

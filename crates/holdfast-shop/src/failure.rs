@@ -296,8 +296,6 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
     }
 }
 
-}
-
 impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
         use holdfast_lock::Error::{QueueFull, Unavailable};

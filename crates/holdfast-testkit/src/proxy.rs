@@ -1,18 +1,18 @@
 //! Proxies to the Postgres and the Redis of the tests, which simulate an outage.
 
-use std::path::Path;
-
+use holdfast_services::Target;
 pub use holdfast_services::{Proxy, Traffic};
 
 use crate::{options, services};
 
 pub async fn to_postgres() -> Proxy {
     let socket = format!(".s.PGSQL.{}", options().get_port());
-    Proxy::start(&options().get_socket().unwrap().join(socket)).await.unwrap()
+    let socket = options().get_socket().unwrap().join(socket);
+    Proxy::start(Target::Socket(socket)).await.unwrap()
 }
 
 pub async fn to_redis() -> Proxy {
     let url = &services().running.redis_url;
     let socket = url.strip_prefix("redis+unix://").unwrap();
-    Proxy::start(Path::new(socket)).await.unwrap()
+    Proxy::start(Target::Socket(socket.into())).await.unwrap()
 }

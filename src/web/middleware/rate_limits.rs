@@ -171,7 +171,7 @@ impl RateLimits {
 
 fn too_many_requests(by: &LimitStatus, statuses: &[LimitStatus]) -> Problem {
     let Policy { name, rate } = by.policy;
-    let (burst, permits, period) = (rate.burst(), rate.permits(), rate.period());
+    let (burst, permits, period) = (rate.burst, rate.permits, rate.period());
     let detail = message!("problem-rate-limit", name, burst, permits, period);
     let problem = Problem::new(ProblemType::TooManyRequests, detail)
         .retry_after(by.wait_us.div_ceil(1_000_000))
@@ -189,7 +189,7 @@ pub(super) fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, H
     let mut policies = Vec::new();
     let mut limits = Vec::new();
     for LimitStatus { policy: Policy { name, rate }, left, full_s, .. } in statuses {
-        policies.push(format!("\"{name}\";q={};w={}", rate.burst(), rate.window_s()));
+        policies.push(format!("\"{name}\";q={};w={}", rate.burst, rate.window_s()));
         limits.push(format!("\"{name}\";r={left};t={full_s}"));
     }
 

@@ -51,6 +51,14 @@ pub struct LoadPlan {
     pub live: Option<Arc<Mutex<LoadReport>>>,
 }
 
+impl LoadPlan {
+    /// Counts all expected responses, until all scripts have ended.
+    pub fn new(clients: Vec<LoadClient>, expected: fn(u16) -> bool) -> Self {
+        let warm_up = Duration::ZERO;
+        Self { clients, warm_up, window: None, expected, observe: false, live: None }
+    }
+}
+
 /// One request as its client saw it, with times of the machine's monotonic clock. It took effect,
 /// if at all, between the two times; without a response, at any time after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,7 +40,7 @@ pub struct Proxy {
 
 /// Where a server listens.
 #[derive(Debug, Clone)]
-enum Target {
+pub enum Target {
     Socket(PathBuf),
     /// A host and its port.
     Address(String),
@@ -124,17 +124,7 @@ impl OpenConnections {
 }
 
 impl Proxy {
-    /// Starts a proxy to a unix socket.
-    pub async fn start(target: &Path) -> std::io::Result<Self> {
-        Self::start_to(Target::Socket(target.to_owned())).await
-    }
-
-    /// Starts a proxy to a host and its port.
-    pub async fn start_to_address(address: &str) -> std::io::Result<Self> {
-        Self::start_to(Target::Address(address.to_owned())).await
-    }
-
-    async fn start_to(target: Target) -> std::io::Result<Self> {
+    pub async fn start(target: Target) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (link, links) = watch::channel(Link {
@@ -200,14 +190,12 @@ impl Proxy {
     /// Closes all connections and lets no new one in. Nothing is forwarded any more when it
     /// returns.
     pub async fn cut(&self) {
-        let mut open = self.end_epoch(|link| link.traffic = Traffic::Refused);
-        open.recv().await;
+        self.end_epoch(|link| link.traffic = Traffic::Refused).recv().await;
     }
 
     /// Closes the clients' connections, and lets new ones in. The server does not learn of it.
     pub async fn cut_clients(&self) {
-        let mut open = self.end_epoch(|link| link.keeps_server = true);
-        open.recv().await;
+        self.end_epoch(|link| link.keeps_server = true).recv().await;
     }
 
     /// Returns the number of open connections.
@@ -222,13 +210,7 @@ impl Proxy {
 
     /// Closes the open connections on both sides, and lets new ones in.
     pub async fn close_connections(&self) {
-        let mut open = self.end_epoch(|_| {});
-        open.recv().await;
-    }
-
-    /// Withholds what the open connections send; new ones work.
-    pub fn freeze_open_connections(&self) {
-        self.set(Traffic::WithheldOnOlder(Instant::now()));
+        self.end_epoch(|_| {}).recv().await;
     }
 
     /// Closes the open connections. Returns what ends with the last of them.
@@ -245,12 +227,12 @@ impl Proxy {
     /// Drops the response to the next executed statement and closes its connection instead. The
     /// statement has been executed by then. (Earlier responses may still be in flight.)
     pub fn drop_next_response(&self) {
-        self.statements.drop_next_response();
+        self.statements.armed.store(true, Ordering::SeqCst);
     }
 
     /// Delays the next executed statement, or `begin`, until [`Self::deliver`].
     pub fn delay_next_statement(&self) {
-        self.statements.delay_next();
+        self.statements.hold.store(true, Ordering::SeqCst);
     }
 
     /// Delivers the delayed statement, and waits for the response of the server. The client may
@@ -259,7 +241,8 @@ impl Proxy {
     /// # Errors
     /// If there is no response within [`RESPONSE_TIMEOUT`].
     pub async fn deliver(&self) -> Result<(), Elapsed> {
-        timeout(RESPONSE_TIMEOUT, self.statements.deliver()).await
+        self.statements.deliver.notify_one();
+        timeout(RESPONSE_TIMEOUT, self.statements.delivered.notified()).await
     }
 }
 
@@ -378,7 +361,8 @@ mod tests {
 
     #[tokio::test]
     async fn connection_that_was_just_accepted_is_cut() {
-        let proxy = Proxy::start(Path::new("/nowhere")).await.expect("a proxy");
+        let nowhere = Target::Socket("/nowhere".into());
+        let proxy = Proxy::start(nowhere).await.expect("a proxy");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let client = TcpStream::connect(address).await.expect("it is open");

@@ -9,30 +9,15 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(super) struct Statements {
     /// The response to the next statement is to be dropped.
-    armed: AtomicBool,
+    pub armed: AtomicBool,
     /// The statement was sent; the next response is the one to drop.
     swallow: AtomicBool,
     /// The next statement is to be delayed.
-    hold: AtomicBool,
+    pub hold: AtomicBool,
     /// The delayed statement is to be delivered now.
-    deliver: Notify,
-    delivered: Notify,
-}
-
-impl Statements {
-    pub fn drop_next_response(&self) {
-        self.armed.store(true, Ordering::SeqCst);
-    }
-
-    pub fn delay_next(&self) {
-        self.hold.store(true, Ordering::SeqCst);
-    }
-
-    /// Delivers the delayed statement, and waits for its response.
-    pub async fn deliver(&self) {
-        self.deliver.notify_one();
-        self.delivered.notified().await;
-    }
+    pub deliver: Notify,
+    /// It has its response.
+    pub delivered: Notify,
 }
 
 /// What passes through one direction of a connection.
@@ -45,7 +30,7 @@ pub(super) trait Passing {
 }
 
 /// The statements of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Connection {
     statements: Arc<Statements>,
     /// The delayed statement was sent, and has no response yet.
@@ -57,12 +42,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub fn new(statements: Arc<Statements>) -> Self {
-        Self {
-            statements,
-            is_delivering: AtomicBool::new(false),
-            was_held: AtomicBool::new(false),
-            responded: Notify::new(),
-        }
+        Self { statements, ..Self::default() }
     }
 }
 
