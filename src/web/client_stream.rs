@@ -37,7 +37,7 @@ const MAX_DISCARDED_BYTES: usize = 1024 * 1024;
 pub struct ClientStream {
     tcp: TcpStream,
     state: State,
-    phase: Rc<ConnectionPhase>,
+    pub phase: Rc<ConnectionPhase>,
     /// Wakes the connection at its deadline, or earlier: it is moved only when it has fired.
     timer: Option<Pin<Box<Sleep>>>,
     /// Set once the connection was too late: the time at which it is closed.
@@ -58,10 +58,6 @@ impl ClientStream {
             problem: None,
             _counted: counted,
         }
-    }
-
-    pub fn phase(&self) -> &Rc<ConnectionPhase> {
-        &self.phase
     }
 
     fn poll_deadline(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
@@ -88,7 +84,7 @@ impl ClientStream {
         let late = deadline.is_some_and(|deadline| self.poll_deadline(deadline, cx).is_ready());
         if late {
             self.closes_at = Some(Instant::now() + CLOSE_TIMEOUT);
-            if self.phase.is_in_head() {
+            if self.phase.phase.get() == Phase::Head {
                 self.prepare_problem(StatusCode::REQUEST_TIMEOUT);
             }
         }
@@ -98,7 +94,7 @@ impl ClientStream {
     fn prepare_problem(&mut self, status: StatusCode) {
         let problem = unparsed(status);
         let response =
-            respond_without_request(&self.state, &problem, self.phase.since().into_std());
+            respond_without_request(&self.state, &problem, self.phase.since.get().into_std());
         self.problem = Some(encode(response));
     }
 
@@ -244,14 +240,6 @@ impl ConnectionPhase {
     /// Returns the end of a phase that waits for the client.
     fn deadline(&self) -> Option<Instant> {
         (self.phase.get() != Phase::Request).then(|| self.since.get() + CLIENT_TIMEOUT)
-    }
-
-    fn is_in_head(&self) -> bool {
-        self.phase.get() == Phase::Head
-    }
-
-    fn since(&self) -> Instant {
-        self.since.get()
     }
 
     fn enter(&self, phase: Phase) {

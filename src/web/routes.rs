@@ -1,7 +1,9 @@
 //! Resources that reject other methods with 405, and the redirects of forms' addresses.
 
+use actix_web::dev::HttpServiceFactory;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, LOCATION};
+use actix_web::middleware::Compress;
 use actix_web::web::{self, get};
 use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 
@@ -23,6 +25,16 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
 
 pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
+}
+
+/// The address of a form, one segment below its page's.
+pub fn form_resource(path: &str, post: Route) -> Resource {
+    get_post(path, back_up(), post)
+}
+
+/// What is only read, and long.
+pub fn compressed_resource(path: &'static str, get: Route) -> impl HttpServiceFactory {
+    resource(path, "GET").wrap(Compress::default()).route(get)
 }
 
 pub fn see_other(address: &str) -> HttpResponse {

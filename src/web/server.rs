@@ -70,7 +70,7 @@ pub fn start(
             .h1_allow_half_closed(false)
             .local_addr(local_address)
             .on_connect_ext(|stream: &ClientStream, extensions| {
-                extensions.insert(Rc::clone(stream.phase()));
+                extensions.insert(Rc::clone(&stream.phase));
             })
             .finish(map_config(app, |()| AppConfig::default()));
 

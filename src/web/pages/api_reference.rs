@@ -42,12 +42,6 @@ impl ApiReferencePage {
         }
         groups
     }
-
-    /// Returns where a parameter of a request is.
-    fn place(&self, parameter: &Value) -> String {
-        let place = text(&parameter["in"]);
-        self.layout.text(&format!("shop-api-in-{place}"))
-    }
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {

@@ -5,17 +5,16 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, ServiceConfig, get, post};
 use askama::Template;
-use serde::Deserialize;
 use uuid::Uuid;
 
 use super::csv::{self, Cell};
 use super::format::FormatTime as _;
 use super::join;
-use super::layout::Layout;
+use super::layout::{DoneQuery, Layout};
 use super::respond::html;
 use crate::qr::{self, QrPath};
 use crate::web::middleware::{AdminUser, FormFields, Query, csrf};
-use crate::web::routes::{back_up, get_post, resource};
+use crate::web::routes::{form_resource, get_post, resource};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_base::messages::message;
 use holdfast_lab::class::{self, Student, StudentActivity};
@@ -28,9 +27,9 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/lab/class", "GET").route(get().to(show)))
         .service(resource("/lab/class.csv", "GET").route(get().to(board_file)))
         .service(resource("/lab/class/answers.csv", "GET").route(get().to(answers_file)))
-        .service(get_post("/lab/class/students", back_up(), post().to(change_student)))
-        .service(get_post("/lab/class/reset", back_up(), post().to(reset)))
-        .service(get_post("/lab/class/end", back_up(), post().to(end)))
+        .service(form_resource("/lab/class/students", post().to(change_student)))
+        .service(form_resource("/lab/class/reset", post().to(reset)))
+        .service(form_resource("/lab/class/end", post().to(end)))
         .service(get_post("/join", get().to(join::show), post().to(join::join)))
         .service(resource("/join/{code}", "GET").route(get().to(join::show_code)));
 }
@@ -38,6 +37,9 @@ pub fn configure(config: &mut ServiceConfig) {
 /// The choice of all students, in the place of an id.
 const ALL: &str = "all";
 const DONE: [&str; 4] = ["free", "remove", "reset", "end"];
+const BOARD_FIELDS: &str = "nickname,lessons_done,lessons,answers,right,stars,handed_in,joined_at";
+const ANSWER_FIELDS: &str =
+    "nickname,activity,answer,right,answered_at,done_at,stars,run,note,handed_in_at";
 
 #[derive(Debug, Template)]
 #[template(path = "class.html")]
@@ -54,18 +56,8 @@ struct ClassPage {
 }
 
 impl ClassPage {
-    /// Says what a form has just done.
-    fn done_text(&self) -> Option<String> {
-        self.done.map(|done| self.layout.text(&format!("class-done-{done}")))
-    }
-
     fn here(&self) -> usize {
         self.students.iter().filter(|student| student.is_here).count()
-    }
-
-    fn count(&self) -> String {
-        let counts = [("here", self.here().into()), ("all", self.students.len().into())];
-        self.layout.text_with("class-count", &counts)
     }
 
     /// Returns the title of a lesson; a level of the game has nothing to hand in.
@@ -73,12 +65,6 @@ impl ClassPage {
         let lesson = lessons::named(&activity.activity);
         lesson.map_or_else(String::new, |lesson| lesson.title(self.layout.language))
     }
-}
-
-#[derive(Debug, Deserialize)]
-pub struct DoneQuery {
-    #[serde(default)]
-    done: String,
 }
 
 pub async fn show(
@@ -188,16 +174,7 @@ fn back(done: &str) -> actix_web::HttpResponse {
 
 pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     state.require_class(&request)?;
-    let mut file = csv::header(&[
-        "nickname",
-        "lessons_done",
-        "lessons",
-        "answers",
-        "right",
-        "stars",
-        "handed_in",
-        "joined_at",
-    ]);
+    let mut file = csv::header(BOARD_FIELDS);
     for student in class::board(&state.shop.pool).await? {
         file += &csv::line(&[
             Cell::text(student.nickname),
@@ -215,18 +192,7 @@ pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> Htt
 
 pub async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     state.require_class(&request)?;
-    let mut file = csv::header(&[
-        "nickname",
-        "activity",
-        "answer",
-        "right",
-        "answered_at",
-        "done_at",
-        "stars",
-        "run",
-        "note",
-        "handed_in_at",
-    ]);
+    let mut file = csv::header(ANSWER_FIELDS);
     for activity in class::activities(&state.shop.pool).await? {
         let is_right = activity.is_right();
         file += &csv::line(&[

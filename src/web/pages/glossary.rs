@@ -6,13 +6,12 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::web::page_place::render;
-use crate::web::{HttpResult, Problem};
+use crate::web::HttpResult;
 use holdfast_base::glossary::{self, Entry};
 
 #[derive(Debug, Template)]
 #[template(path = "glossary.html")]
-struct GlossaryPage {
+pub(in crate::web) struct GlossaryPage {
     layout: Layout,
     entries: Vec<Entry>,
 }
@@ -21,10 +20,6 @@ pub async fn show(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &page(Layout::of(&request).await?))
 }
 
-pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
-    render(&page(layout))
-}
-
-fn page(layout: Layout) -> GlossaryPage {
+pub(in crate::web) fn page(layout: Layout) -> GlossaryPage {
     GlossaryPage { entries: glossary::entries(layout.language), layout }
 }

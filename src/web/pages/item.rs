@@ -33,12 +33,6 @@ struct ShopPage {
     purchased: HashMap<Sku, i64>,
 }
 
-impl ShopPage {
-    fn all_purchased(&self, item: &Item) -> Option<i64> {
-        all_purchased(&self.purchased, item)
-    }
-}
-
 /// Returns the units of an item that a customer has, if these are as many as a customer may have.
 fn all_purchased(purchased: &HashMap<Sku, i64>, item: &Item) -> Option<i64> {
     let units = purchased.get(&item.sku).copied()?;
@@ -72,12 +66,6 @@ struct ItemPage {
     next_return: Option<NextReturn>,
     /// The units that the customer has, if these are as many as a customer may have.
     all_purchased: Option<i64>,
-}
-
-impl ItemPage {
-    fn max_quantity(&self) -> i64 {
-        self.item.limit_per_user.unwrap_or(MAX_QUANTITY)
-    }
 }
 
 pub async fn show(request: HttpRequest, sku: Path<String>) -> HttpResult {

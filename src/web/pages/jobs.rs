@@ -27,10 +27,6 @@ struct JobsPage {
 }
 
 impl JobsPage {
-    fn about(&self, job: &JobStatus) -> String {
-        self.layout.text(&format!("admin-job-{}", job.name))
-    }
-
     /// Returns the state of a run, as a symbol and a word.
     fn state(&self, run: &JobRun) -> (&'static str, String) {
         let (symbol, word) = match run.state {

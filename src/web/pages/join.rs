@@ -5,10 +5,9 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
 
 use super::kept_basket;
-use super::layout::{Layout, language_of};
+use super::layout::{Layout, ReturnQuery, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
 use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, csrf};
@@ -29,13 +28,7 @@ struct JoinPage {
     errors: FormErrors,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct JoinQuery {
-    #[serde(default)]
-    next: String,
-}
-
-pub async fn show(state: State, request: HttpRequest, query: Query<JoinQuery>) -> HttpResult {
+pub async fn show(state: State, request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     state.require_class(&request)?;
     let next = return_path(&query.read()?.next).to_owned();
     page(&request, StatusCode::OK, ["", "", &next], FormErrors::default()).await

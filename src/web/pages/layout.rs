@@ -279,7 +279,14 @@ pub async fn bar(request: HttpRequest) -> HttpResult {
 #[derive(Debug, Deserialize)]
 pub struct ReturnQuery {
     #[serde(default)]
-    next: String,
+    pub next: String,
+}
+
+/// What a form has just done, for the page to say it.
+#[derive(Debug, Deserialize)]
+pub struct DoneQuery {
+    #[serde(default)]
+    pub done: String,
 }
 
 /// Returns the language of the cookie, else the first of `Accept-Language` with an edition.

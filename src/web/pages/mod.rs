@@ -40,16 +40,15 @@ mod timeline;
 mod visitor;
 pub mod which_lock;
 
-use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
 
 use super::middleware::body::form_config;
-use super::routes::{back_to, back_up, get_post, resource};
+use super::routes::{back_to, back_up, compressed_resource, form_resource, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(form_config())
-        .service(resource("/", "GET").wrap(Compress::default()).route(get().to(race::show)))
+        .service(compressed_resource("/", get().to(race::show)))
         .service(resource("/shop", "GET").route(get().to(item::list)))
         .service(resource("/language/{tag}", "GET").route(get().to(layout::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
@@ -57,26 +56,18 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/basket/lines", back_to("/shop"), post().to(basket::add)))
         .service(get_post("/orders", get().to(order::list), post().to(place_order::place)))
         .service(resource("/orders/{id}", "GET").route(get().to(order::show)))
-        .service(get_post("/orders/{id}/pay", back_up(), post().to(order::pay)))
-        .service(get_post("/orders/{id}/top-up", back_up(), post().to(order::top_up_and_pay)))
-        .service(get_post("/orders/{id}/cancel", back_up(), post().to(order::cancel)))
-        .service(get_post("/orders/{id}/refund", back_up(), post().to(order::refund)))
+        .service(form_resource("/orders/{id}/pay", post().to(order::pay)))
+        .service(form_resource("/orders/{id}/top-up", post().to(order::top_up_and_pay)))
+        .service(form_resource("/orders/{id}/cancel", post().to(order::cancel)))
+        .service(form_resource("/orders/{id}/refund", post().to(order::refund)))
         .service(resource("/items/{sku}", "GET").route(get().to(item::show)))
         .service(resource("/items/{sku}/ledger", "GET").route(get().to(item_ledger::show)))
         .service(resource("/account", "GET").route(get().to(account::show)))
-        .service(get_post("/account/top-ups", back_up(), post().to(account::top_up)))
+        .service(form_resource("/account/top-ups", post().to(account::top_up)))
         .service(resource("/account/security", "GET").route(get().to(account::show_security)))
-        .service(get_post(
-            "/account/security/password",
-            back_up(),
-            post().to(account::change_password),
-        ))
-        .service(get_post("/account/security/sessions", back_up(), post().to(account::end_session)))
-        .service(
-            resource("/api/docs", "GET")
-                .wrap(Compress::default())
-                .route(get().to(api_reference::show)),
-        )
+        .service(form_resource("/account/security/password", post().to(account::change_password)))
+        .service(form_resource("/account/security/sessions", post().to(account::end_session)))
+        .service(compressed_resource("/api/docs", get().to(api_reference::show)))
         .service(resource("/api/docs/", "GET").route(back_up()))
         .service(resource("/audit", "GET").route(get().to(admin::audit)))
         .service(resource("/locks", "GET").route(get().to(admin::locks)))
@@ -92,8 +83,8 @@ pub fn configure(config: &mut ServiceConfig) {
             post().to(scheduler_game::begin),
         ))
         .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler_game::show)))
-        .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler_game::step)))
-        .service(get_post("/lab/scheduler/{id}/end", back_up(), post().to(scheduler_game::end)))
+        .service(form_resource("/lab/scheduler/{id}/steps", post().to(scheduler_game::step)))
+        .service(form_resource("/lab/scheduler/{id}/end", post().to(scheduler_game::end)))
         .configure(configure_races)
         .configure(lab::configure)
         .configure(class::configure)
@@ -107,24 +98,14 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/sign-out", back_to("/shop"), post().to(sign_in::sign_out)))
         // The format of fonts is compressed.
         .service(resource(r"/static/{name:.*\.woff2}", "GET").route(get().to(assets::serve)))
-        .service(
-            resource("/static/{name}", "GET")
-                .wrap(Compress::default())
-                .route(get().to(assets::serve)),
-        );
+        .service(compressed_resource("/static/{name}", get().to(assets::serve)));
 }
 
 fn configure_races(config: &mut ServiceConfig) {
     config
         .service(get_post("/race", back_to("/"), post().to(race::run)))
-        .service(
-            resource("/race/{id}", "GET").wrap(Compress::default()).route(get().to(race::result)),
-        )
-        .service(
-            resource("/race/{id}/file", "GET")
-                .wrap(Compress::default())
-                .route(get().to(race_file::save)),
-        )
+        .service(compressed_resource("/race/{id}", get().to(race::result)))
+        .service(compressed_resource("/race/{id}/file", get().to(race_file::save)))
         .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
         .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)));
 }

@@ -168,10 +168,6 @@ impl OrderPage {
         all.map(|(name, at)| (self.layout.text(&format!("keeper-time-{name}")), at)).collect()
     }
 
-    fn sum(&self, line: &OrderLine) -> Cents {
-        Cents(line.unit_price_cents * line.quantity)
-    }
-
     fn name<'l>(&self, line: &'l OrderLine) -> &'l str {
         line.names.in_language(self.layout.language)
     }
@@ -203,11 +199,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
         .parse()
         .map_err(|_| Problem::field("missing_cents", message!("problem-no-number")))?;
 
-    let top_up_and_pay = async |shop: &Shop,
-                                context: &RequestContext,
-                                user: UserId,
-                                id: OrderId,
-                                key: IdempotencyKey| {
+    let command = async |shop: &Shop, context: &RequestContext, user, id, key: IdempotencyKey| {
         // Nobody tops up the lab account.
         if is_payable(shop, user, id).await? && !orders::is_of_lab_items(shop, id).await? {
             match engine::top_up(shop, context, user, key.clone(), cents).await {
@@ -217,7 +209,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
         }
         engine::pay_order(shop, context, user, id, key).await
     };
-    execute(parts, OrderStatus::Paid, top_up_and_pay).await
+    execute(parts, OrderStatus::Paid, command).await
 }
 
 /// Returns whether the order is the user's, pending and not expired.

@@ -22,8 +22,7 @@ use holdfast_base::messages::Language;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::query::orders;
 use holdfast_shop::{
-    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestContext, Shop, UserId, baskets,
-    engine,
+    Execution, Failure, IdempotencyKey, Rejection, RequestContext, Shop, UserId, baskets, engine,
 };
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
@@ -73,7 +72,7 @@ pub async fn place(
     // An old page has another one: its basket was ordered, or has changed since.
     if basket.key().as_ref() != Some(&key) || basket.lines().is_empty() {
         if let Some(order) = orders::order_placed_with(&state.shop, user, &key).await? {
-            return Ok(see_other(&order_address(order)));
+            return Ok(see_other(&format!("/orders/{order}")));
         }
         basket.renew_token();
         return rejected(&request, &basket, RejectionReason::Changed, shown).await;
@@ -113,7 +112,7 @@ pub async fn place(
     if let Err(error) = baskets::clear(&state.shop, user, key.as_str()).await {
         tracing::warn!(%error, "the basket of an order was not cleared");
     }
-    Ok(see_other(&order_address(order)))
+    Ok(see_other(&format!("/orders/{order}")))
 }
 
 /// Under a strategy without a lock in Redis, goes without the buyer's lock while Redis is
@@ -144,10 +143,6 @@ async fn place_under_lock(
         engine::place_order(shop, context, user, key.clone(), lines, expected_total_cents).await;
     guards.release().await;
     result
-}
-
-fn order_address(order: OrderId) -> String {
-    format!("/orders/{order}")
 }
 
 async fn rejected(

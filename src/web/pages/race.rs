@@ -5,13 +5,12 @@ use actix_web::http::header::{CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderV
 use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use uuid::Uuid;
 
 use super::assets;
 use super::item::{self, ShopQuery};
 use super::layout::{Layout, language_of};
 use super::race_entries::RaceEntries;
-use super::race_film::{self, RaceCell, RaceView};
+use super::race_film::{self, RaceView};
 use super::race_picture;
 use super::respond::{html, script_json};
 use super::timeline::TimelineView;
@@ -20,9 +19,7 @@ use crate::web::middleware::{FormFields, Query};
 use crate::web::page_place::{PagePlace, render};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 use holdfast_base::messages::{Language, message};
-use holdfast_lab::race::model::{
-    MAX_RACE_BUYERS, Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK,
-};
+use holdfast_lab::race::model::{MAX_RACE_BUYERS, Race, RaceRequest, WITH_LOCK, WITHOUT_LOCK};
 use holdfast_lab::run::LabRunState;
 
 const DEFAULT_LOCK: &str = "fenced";
@@ -65,18 +62,10 @@ struct RecordedRacePage {
 
 #[derive(Debug, Template)]
 #[template(path = "race_result.html")]
-struct RaceResultPage {
+struct RaceResultPage<'a> {
     layout: Layout,
     stage: RaceStage,
-    id: Uuid,
-    verdict: String,
-    is_oversold: bool,
-    /// The timeline of two orders; else the receipts of a crowd.
-    drawing: Option<TimelineView>,
-    cells: Vec<RaceCell>,
-    footer: String,
-    why: String,
-    result: RaceResult,
+    view: RaceView<'a>,
     ledger: RaceEntries,
     preview: RacePreview,
 }
@@ -197,14 +186,6 @@ impl RaceStage {
         })
     }
 
-    fn stock(&self) -> i64 {
-        stock_for(self.buyers)
-    }
-
-    fn crowd(&self) -> String {
-        self.crowd_of(self.buyers)
-    }
-
     fn crowd_of(&self, buyers: u16) -> String {
         if buyers == 2 {
             return self.language.text("race-crowd-two");
@@ -299,16 +280,9 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
         let page = RaceResultPage {
             stage: RaceStage::new(&state, language, Some(&race)),
-            drawing: view.drawing(),
-            cells: view.cells(),
-            footer: view.footer(),
-            why: view.explain(),
-            result: view.result.clone(),
+            view,
             ledger,
-            id: race.id,
             preview,
-            verdict: view.verdict(),
-            is_oversold: view.is_oversold(),
             layout,
         };
         render(&page)

@@ -22,18 +22,16 @@ const STYLES: [&str; 2] =
 
 #[derive(Debug, Template)]
 #[template(path = "race_file.html")]
-struct RaceFile {
+struct RaceFile<'a> {
     language: Language,
-    question: String,
-    verdict: String,
-    why: String,
+    view: RaceView<'a>,
     /// The animated picture, an SVG document with its style.
     picture: String,
     ledger: RaceEntries,
     style: String,
 }
 
-impl RaceFile {
+impl RaceFile<'_> {
     fn policy(&self) -> String {
         let (page, picture) = (hash_source(&self.style), race_picture::style_source());
         format!("default-src 'none'; style-src {page} {picture}")
@@ -55,9 +53,7 @@ pub async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpR
         let view = RaceView::of(&race, language).ok_or_else(|| no_result(&race))?;
         let file = RaceFile {
             language,
-            question: view.question(),
-            verdict: view.verdict(),
-            why: view.explain(),
+            view,
             picture: race_picture::draw(&race, language).ok_or_else(|| no_result(&race))?,
             ledger,
             style: without_fonts(&STYLES.concat()),

@@ -61,7 +61,7 @@ pub(super) struct RaceCell {
 /// A race that is done, in one language.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RaceView<'a> {
-    race: &'a Race,
+    pub race: &'a Race,
     pub result: &'a RaceResult,
     language: Language,
     /// How long the playback takes.

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::race_film::{RaceCell, RaceView, server};
+use super::race_film::{RaceView, server};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
 use holdfast_base::messages::Language;
@@ -14,14 +14,11 @@ const STYLE: &str = include_str!("../../../static/race-picture.css");
 
 #[derive(Debug, Template)]
 #[template(path = "race_picture.svg", escape = "html")]
-struct RacePicture {
-    verdict: String,
-    is_loss: bool,
+struct RacePicture<'a> {
+    view: RaceView<'a>,
     lock: String,
-    footer: String,
     /// The timeline of two orders; else the receipts of a crowd.
     drawing: Option<TimelineView>,
-    cells: Vec<RaceCell>,
 }
 
 /// Returns the source with which a content security policy admits the picture's style.
@@ -39,24 +36,21 @@ pub(super) fn draw(race: &Race, language: Language) -> Option<String> {
     let view = RaceView::of(race, language)?;
     let mut drawing = view.drawing();
 
-    if let Some(drawing) = &mut drawing {
-        drawing.is_animated = true;
+    if let Some(shown) = &mut drawing {
+        shown.is_animated = true;
         // An animation tells who was sold a unit at its end, in the verdict.
-        for (lane, order) in drawing.timeline.lanes.iter_mut().zip(&view.result.lanes) {
+        for (lane, order) in shown.drawing.timeline.lanes.iter_mut().zip(&view.result.lanes) {
             lane.replica = server(order, language);
         }
     }
 
     let picture = RacePicture {
-        verdict: view.verdict(),
-        is_loss: view.is_oversold(),
+        view,
         lock: match race.lock.as_str() {
             "none" => language.text("race-picture-off"),
             lock => language.text_with("race-picture-lock", &[("lock", lock.into())]),
         },
-        footer: view.footer(),
         drawing,
-        cells: view.cells(),
     };
 
     picture.render().ok()

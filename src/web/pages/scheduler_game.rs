@@ -53,10 +53,6 @@ impl SchedulerStartPage {
         Some(self.layout.text_with(message, &[("games", self.games.len().into())]))
     }
 
-    fn title(&self, game: &Game) -> String {
-        level_text(level_name(game), "title", self.layout.language)
-    }
-
     fn summary(&self, game: &Game) -> String {
         let variables =
             [("steps", game.steps_taken().into()), ("minutes", minutes_left(game).into())];
@@ -221,7 +217,7 @@ pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -
 
     let mut response = match accepts_html(&request) {
         true => see_other(&format!("/lab/scheduler/{}", game.id)),
-        false => json(&ServedState::of(&state, &game, None).await?),
+        false => HttpResponse::Ok().json(ServedState::of(&state, &game, None).await?),
     };
     if let Some(cookie) = cookie {
         set_cookie(&mut response, &cookie)?;
@@ -273,7 +269,7 @@ pub async fn show(
     let game = find_game(&state, &id)?;
     let served = ServedState::of(&state, &game, None).await?;
     if !accepts_html(&request) {
-        return Ok(json(&served));
+        return Ok(HttpResponse::Ok().json(served));
     }
 
     let layout = Layout::of(&request).await?;
@@ -317,7 +313,7 @@ pub async fn step(
     match next {
         Ok(next) => {
             store_stars(&state, &request, &next).await?;
-            Ok(json(&ServedState::of(&state, &next, None).await?))
+            Ok(HttpResponse::Ok().json(ServedState::of(&state, &next, None).await?))
         }
         Err(GameError::Refused(refusal)) => {
             let served = ServedState::of(&state, &game, Some(refusal)).await?;
@@ -325,10 +321,6 @@ pub async fn step(
         }
         Err(error) => Err(problem(error)),
     }
-}
-
-fn json(state: &ServedState) -> HttpResponse {
-    HttpResponse::Ok().json(state)
 }
 
 fn problem(error: GameError) -> Problem {

@@ -42,7 +42,7 @@ pub struct ReturnQuery {
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     let query = query.read()?;
     let layout = Layout::of(&request).await?;
-    let next = return_path(&query.next);
+    let next = csrf::local_path(&query.next);
     let page = SignInPage {
         next: next.to_owned(),
         user: String::new(),
@@ -55,24 +55,19 @@ pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult
     html(StatusCode::OK, &page)
 }
 
-/// Returns where to go after signing in: `next` if it is on this site, otherwise the shop.
-fn return_path(next: &str) -> &str {
-    if next.is_empty() { "/shop" } else { csrf::local_path(next) }
-}
-
 pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     app_state(&request)?.require_open_sign_up()?;
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/shop"));
     }
     let query = query.read()?;
-    let (next, errors) = (return_path(&query.next), FormErrors::default());
+    let (next, errors) = (csrf::local_path(&query.next), FormErrors::default());
     sign_up_page(&request, StatusCode::OK, next, String::new(), errors).await
 }
 
 pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
 
@@ -102,7 +97,7 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     state.require_open_sign_up()?;
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
 

@@ -1,6 +1,6 @@
 //! The SVG of a timeline's drawing, with the list of its events in words.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use askama::Template;
 
@@ -9,7 +9,7 @@ use holdfast_story::Drawing;
 #[derive(Debug, Template)]
 #[template(path = "parts/timeline.html")]
 pub struct TimelineView {
-    drawing: Drawing,
+    pub drawing: Drawing,
     pub is_animated: bool,
     /// Id of the description of a scrolled drawing; empty for one that fits.
     labelled_by: String,
@@ -20,14 +20,6 @@ impl TimelineView {
     #[must_use]
     pub fn labelled_by(self, id: &str) -> Self {
         Self { labelled_by: id.to_owned(), ..self }
-    }
-
-    fn begin(&self, index: &usize) -> String {
-        fade_begin(self.place(*index))
-    }
-
-    fn begin_of_overlap(&self) -> String {
-        fade_begin(self.place_of_overlap())
     }
 }
 
@@ -43,12 +35,6 @@ impl Deref for TimelineView {
 
     fn deref(&self) -> &Drawing {
         &self.drawing
-    }
-}
-
-impl DerefMut for TimelineView {
-    fn deref_mut(&mut self) -> &mut Drawing {
-        &mut self.drawing
     }
 }
 

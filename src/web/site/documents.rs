@@ -55,12 +55,8 @@ pub(super) struct Document {
 
 impl Document {
     pub fn slug(&self) -> String {
-        slug(self.name)
+        self.name.to_ascii_lowercase()
     }
-}
-
-fn slug(name: &str) -> String {
-    name.to_ascii_lowercase()
 }
 
 pub(super) fn read_all(docs: &Path, language: Language) -> anyhow::Result<Vec<Document>> {
@@ -203,7 +199,7 @@ impl PageOf {
             Language::English => "../zh/docs/",
             Language::Chinese => "../../docs/",
         };
-        Some(format!("{edition}{}.html{hash}", slug(known)))
+        Some(format!("{edition}{}.html{hash}", known.to_ascii_lowercase()))
     }
 }
 

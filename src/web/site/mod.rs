@@ -75,7 +75,9 @@ impl NewSite {
 
         let prefix = format!(".{}-", name.to_string_lossy());
         let mut folder = tempfile::Builder::new();
-        let new = folder.prefix(&prefix).permissions(readable()).tempdir_in(parent);
+        // A web server of another user reads it.
+        let readable = fs::Permissions::from_mode(0o755);
+        let new = folder.prefix(&prefix).permissions(readable).tempdir_in(parent);
         let new = new.with_context(|| format!("can't write in {}", parent.display()))?;
         Ok(Self { out, new })
     }
@@ -116,11 +118,6 @@ impl NewSite {
         }
         fs::remove_dir_all(&old).with_context(|| format!("can't remove {}", old.display()))
     }
-}
-
-/// Returns the permissions of a folder that a web server of another user reads.
-fn readable() -> fs::Permissions {
-    fs::Permissions::from_mode(0o755)
 }
 
 /// Checks that the documents and PGlite are where they are said to be.
@@ -190,8 +187,8 @@ struct Edition<'a> {
 impl Edition<'_> {
     fn write(&self, recordings: &Recordings) -> anyhow::Result<()> {
         self.add("/which-lock", which_lock::site_page)?;
-        self.add("/glossary", glossary::site_page)?;
-        self.add("/lab/course", course::site_page)?;
+        self.add("/glossary", |layout| render(&glossary::page(layout)))?;
+        self.add("/lab/course", |layout| render(&course::page(layout)))?;
         self.add("/lab/judged", judged::site_list)?;
 
         let layout_of = |name: &str| self.layout(&format!("/lab/judged/{name}"));
@@ -216,7 +213,7 @@ impl Edition<'_> {
             let layout = self.layout(&format!("/lab/lessons/{name}"));
             let page = saved_run::draw(layout, run.clone())?;
             let lesson = lessons::named(name).context("a recorded lesson is unknown")?;
-            recorded.push(RecordedLesson { lesson, bytes: page.len() });
+            recorded.push(RecordedLesson { lesson, kilobytes: (page.len() + 500) / 1_000 });
             self.write_page(&format!("lessons/{name}.html"), &page)?;
         }
         self.add("/lab/lessons", |layout| render(&LessonsPage { layout, lessons: recorded }))
@@ -267,11 +264,5 @@ struct LessonsPage {
 #[derive(Debug)]
 struct RecordedLesson {
     lesson: &'static Lesson,
-    bytes: usize,
-}
-
-impl RecordedLesson {
-    fn kilobytes(&self) -> usize {
-        (self.bytes + 500) / 1_000
-    }
+    kilobytes: usize,
 }

@@ -18,7 +18,6 @@ use holdfast_base::output::grouped;
 use holdfast_judge::columns::Column;
 use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{FaultReport, Judgement, Violation, ViolationKind};
-use holdfast_judge::verdict::Statement;
 use holdfast_story::Drawing;
 
 const STYLES: [&str; 3] = [
@@ -90,10 +89,6 @@ impl<'a> JudgementView<'a> {
         self.judgement.verdict().text(self.language)
     }
 
-    fn statements(&self) -> Vec<Statement> {
-        self.judgement.statements(self.language)
-    }
-
     fn time(&self) -> String {
         let parsed = OffsetDateTime::parse(&self.judgement.started_at, &Rfc3339);
         parsed.map_or_else(|_| self.judgement.started_at.clone(), |time| time.in_utc())
@@ -114,10 +109,6 @@ impl<'a> JudgementView<'a> {
 
     fn column(&self, column: &Column) -> String {
         self.language.text(&format!("judge-column-{}", column.name()))
-    }
-
-    fn about_column(&self, column: &Column) -> String {
-        self.language.text(&format!("judge-about-{}", column.name()))
     }
 
     /// Returns the style of a figure whose violations were found.

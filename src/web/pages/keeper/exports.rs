@@ -3,7 +3,7 @@
 //! A file is streamed, a page of the list at a time, so a long one costs the memory of one page. If
 //! a page cannot be read, the response breaks off: no file looks complete that is not.
 
-use std::future::{Future, ready};
+use std::future::ready;
 
 use actix_web::body::BodyStream;
 use actix_web::web::{Bytes, Path};
@@ -22,67 +22,34 @@ use crate::web::{HttpResult, State};
 use holdfast_shop::model::{LedgerEntry, OrderStatus};
 use holdfast_shop::query::order_search::{self, FoundOrder, OrderSearch};
 use holdfast_shop::query::{admin_log, catalog, ledger, users};
-use holdfast_shop::{Error, OrderId, Sku, UserId};
+use holdfast_shop::{Error, OrderId, Sku};
 
 /// Entries that are read at once.
 const PAGE_LENGTH: i64 = 1_000;
 
-const ITEM_FIELDS: [&str; 8] =
-    ["sku", "name", "name_zh", "price_cents", "stock", "limit_per_user", "hidden", "description"];
-const ORDER_FIELDS: [&str; 13] = [
-    "id",
-    "user",
-    "status",
-    "total_cents",
-    "created_at",
-    "paid_at",
-    "cancelled_at",
-    "refunded_at",
-    "sku",
-    "name",
-    "name_zh",
-    "quantity",
-    "unit_price_cents",
-];
-const USER_FIELDS: [&str; 6] =
-    ["user", "admin", "disabled_at", "created_at", "balance_cents", "sessions"];
-const LOG_FIELDS: [&str; 9] =
-    ["seq", "at", "admin", "action", "subject", "user", "before", "after", "request_id"];
-const LEDGER_FIELDS: [&str; 10] = [
-    "seq",
-    "at",
-    "before",
-    "delta",
-    "after",
-    "reason",
-    "order_id",
-    "version",
-    "fence",
-    "request_id",
-];
+const ITEM_FIELDS: &str = "sku,name,name_zh,price_cents,stock,limit_per_user,hidden,description";
+const ORDER_FIELDS: &str = "id,user,status,total_cents,created_at,paid_at,cancelled_at,\
+    refunded_at,sku,name,name_zh,quantity,unit_price_cents";
+const USER_FIELDS: &str = "user,admin,disabled_at,created_at,balance_cents,sessions";
+const LOG_FIELDS: &str = "seq,at,admin,action,subject,user,before,after,request_id";
+const LEDGER_FIELDS: &str = "seq,at,before,delta,after,reason,order_id,version,fence,request_id";
 
 /// Lines of a file, and the cursor behind them if more follow.
 type Part<C> = (String, Option<C>);
 
-async fn export<C: 'static, F>(
+async fn export<C: 'static>(
     file_name: &str,
-    fields: &[&str],
-    read: impl Fn(Option<C>) -> F + 'static,
-) -> HttpResult
-where
-    F: Future<Output = Result<Part<C>, Error>> + 'static,
-{
+    fields: &str,
+    read: impl AsyncFn(Option<C>) -> Result<Part<C>, Error> + 'static,
+) -> HttpResult {
     // Before the response begins, so that an outage is reported as what it is.
     let (lines, more) = read(None).await?;
     let first = Bytes::from(csv::header(fields) + &lines);
 
-    let rest = stream::try_unfold(more, move |cursor| {
-        let next = cursor.map(|cursor| read(Some(cursor)));
-        async move {
-            let Some(next) = next else { return Ok(None) };
-            let (lines, more) = next.await?;
-            Ok::<_, Error>(Some((Bytes::from(lines), more)))
-        }
+    let rest = stream::try_unfold((read, more), |(read, cursor)| async move {
+        let Some(cursor) = cursor else { return Ok(None) };
+        let (lines, more) = read(Some(cursor)).await?;
+        Ok::<_, Error>(Some((Bytes::from(lines), (read, more))))
     });
     let parts = stream::once(ready(Ok(first))).chain(rest);
     Ok(csv::download(file_name, BodyStream::new(parts)))
@@ -90,30 +57,26 @@ where
 
 pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
     let search = query.read()?.search;
-    export("holdfast-items.csv", &ITEM_FIELDS, move |after| {
-        items_part(state.clone(), search.clone(), after)
+    export("holdfast-items.csv", ITEM_FIELDS, async move |after: Option<Sku>| {
+        let limit = PAGE_LENGTH + 1;
+        let mut items = catalog::all_items(&state.shop, &search, after.as_ref(), limit).await?;
+        let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
+
+        let lines = items.into_iter().map(|item| {
+            csv::line(&[
+                Cell::text(item.sku.as_str()),
+                Cell::text(item.name),
+                item.name_zh.map_or(Cell::Empty, Cell::text),
+                Cell::plain(item.price_cents),
+                Cell::plain(item.stock),
+                Cell::maybe(item.limit_per_user),
+                Cell::plain(item.hidden),
+                Cell::text(item.description),
+            ])
+        });
+        Ok((lines.collect(), more))
     })
     .await
-}
-
-async fn items_part(state: State, search: String, after: Option<Sku>) -> Result<Part<Sku>, Error> {
-    let limit = PAGE_LENGTH + 1;
-    let mut items = catalog::all_items(&state.shop, &search, after.as_ref(), limit).await?;
-    let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
-
-    let lines = items.into_iter().map(|item| {
-        csv::line(&[
-            Cell::text(item.sku.as_str()),
-            Cell::text(item.name),
-            item.name_zh.map_or(Cell::Empty, Cell::text),
-            Cell::plain(item.price_cents),
-            Cell::plain(item.stock),
-            Cell::maybe(item.limit_per_user),
-            Cell::plain(item.hidden),
-            Cell::text(item.description),
-        ])
-    });
-    Ok((lines.collect(), more))
 }
 
 /// A line per line of an order, with the total in the first one: the sum of the column is that of
@@ -122,21 +85,21 @@ pub async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> H
     const FILE_NAME: &str = "holdfast-orders.csv";
     match filter.read()?.search(&state.shop).await? {
         Some(search) => {
-            export(FILE_NAME, &ORDER_FIELDS, move |after| {
-                orders_part(state.clone(), search.clone(), after)
+            export(FILE_NAME, ORDER_FIELDS, async move |after| {
+                orders_part(&state, &search, after).await
             })
             .await
         }
-        None => Ok(csv::download(FILE_NAME, csv::header(&ORDER_FIELDS))),
+        None => Ok(csv::download(FILE_NAME, csv::header(ORDER_FIELDS))),
     }
 }
 
 async fn orders_part(
-    state: State,
-    search: OrderSearch,
+    state: &State,
+    search: &OrderSearch,
     after: Option<OrderId>,
 ) -> Result<Part<OrderId>, Error> {
-    let found = order_search::search(&state.shop, &search, after, PAGE_LENGTH).await?;
+    let found = order_search::search(&state.shop, search, after, PAGE_LENGTH).await?;
 
     let ids: Vec<OrderId> = found.orders.iter().map(|found| found.order.id).collect();
     let returned = ledger::returned_at(&state.shop, &ids).await?;
@@ -170,65 +133,49 @@ async fn orders_part(
 
 pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> HttpResult {
     let search = query.read()?.search;
-    export("holdfast-users.csv", &USER_FIELDS, move |after| {
-        users_part(state.clone(), search.clone(), after)
+    export("holdfast-users.csv", USER_FIELDS, async move |after: Option<String>| {
+        let after = after.unwrap_or_default();
+        let mut found = users::list(&state.shop, &search, &after, PAGE_LENGTH + 1).await?;
+        let more = cut_page(&mut found, PAGE_LENGTH, |account| account.user.clone());
+
+        let lines = found.into_iter().map(|account| {
+            csv::line(&[
+                Cell::text(account.user),
+                Cell::plain(account.admin),
+                Cell::maybe(account.disabled_at.map(|at| at.rfc3339())),
+                Cell::plain(account.created_at.rfc3339()),
+                Cell::plain(account.balance_cents),
+                Cell::plain(account.sessions),
+            ])
+        });
+        Ok((lines.collect(), more))
     })
     .await
-}
-
-async fn users_part(
-    state: State,
-    search: String,
-    after: Option<String>,
-) -> Result<Part<String>, Error> {
-    let after = after.unwrap_or_default();
-    let mut found = users::list(&state.shop, &search, &after, PAGE_LENGTH + 1).await?;
-    let more = cut_page(&mut found, PAGE_LENGTH, |account| account.user.clone());
-
-    let lines = found.into_iter().map(|account| {
-        csv::line(&[
-            Cell::text(account.user),
-            Cell::plain(account.admin),
-            Cell::maybe(account.disabled_at.map(|at| at.rfc3339())),
-            Cell::plain(account.created_at.rfc3339()),
-            Cell::plain(account.balance_cents),
-            Cell::plain(account.sessions),
-        ])
-    });
-    Ok((lines.collect(), more))
 }
 
 pub async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpResult {
     let subject = filter.read()?.subject(&state.shop).await?;
-    export("holdfast-log.csv", &LOG_FIELDS, move |before| {
-        log_part(state.clone(), subject.clone(), before)
+    export("holdfast-log.csv", LOG_FIELDS, async move |before: Option<i64>| {
+        let subject = subject.as_deref();
+        let mut log = admin_log::changes(&state.shop, subject, before, PAGE_LENGTH + 1).await?;
+        let more = cut_page(&mut log, PAGE_LENGTH, |entry| entry.seq);
+
+        let lines = log.into_iter().map(|entry| {
+            csv::line(&[
+                Cell::plain(entry.seq),
+                Cell::plain(entry.at.rfc3339()),
+                Cell::text(entry.admin),
+                Cell::plain(entry.action.name()),
+                Cell::text(entry.subject),
+                entry.user.map_or(Cell::Empty, Cell::text),
+                Cell::text(entry.before.to_string()),
+                Cell::text(entry.after.to_string()),
+                Cell::plain(entry.request_id),
+            ])
+        });
+        Ok((lines.collect(), more))
     })
     .await
-}
-
-async fn log_part(
-    state: State,
-    subject: Option<String>,
-    before: Option<i64>,
-) -> Result<Part<i64>, Error> {
-    let subject = subject.as_deref();
-    let mut log = admin_log::changes(&state.shop, subject, before, PAGE_LENGTH + 1).await?;
-    let more = cut_page(&mut log, PAGE_LENGTH, |entry| entry.seq);
-
-    let lines = log.into_iter().map(|entry| {
-        csv::line(&[
-            Cell::plain(entry.seq),
-            Cell::plain(entry.at.rfc3339()),
-            Cell::text(entry.admin),
-            Cell::plain(entry.action.name()),
-            Cell::text(entry.subject),
-            entry.user.map_or(Cell::Empty, Cell::text),
-            Cell::text(entry.before.to_string()),
-            Cell::text(entry.after.to_string()),
-            Cell::plain(entry.request_id),
-        ])
-    });
-    Ok((lines.collect(), more))
 }
 
 pub async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpResult {
@@ -237,31 +184,21 @@ pub async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpR
         return Err(body::unknown_item(&sku));
     }
     let file_name = format!("holdfast-ledger-{sku}.csv");
-    export(&file_name, &LEDGER_FIELDS, move |after| {
-        item_ledger_part(state.clone(), sku.clone(), after)
+    export(&file_name, LEDGER_FIELDS, async move |after: Option<i64>| {
+        let after = after.unwrap_or(0);
+        Ok(ledger_part(ledger::stock_entries(&state.shop, &sku, after, PAGE_LENGTH + 1).await?))
     })
     .await
-}
-
-async fn item_ledger_part(state: State, sku: Sku, after: Option<i64>) -> Result<Part<i64>, Error> {
-    let after = after.unwrap_or(0);
-    Ok(ledger_part(ledger::stock_entries(&state.shop, &sku, after, PAGE_LENGTH + 1).await?))
 }
 
 pub async fn user_ledger(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
     let (user, account) = find(&state, &name).await?;
     let file_name = format!("holdfast-ledger-{}.csv", account.user);
-    export(&file_name, &LEDGER_FIELDS, move |after| user_ledger_part(state.clone(), user, after))
-        .await
-}
-
-async fn user_ledger_part(
-    state: State,
-    user: UserId,
-    after: Option<i64>,
-) -> Result<Part<i64>, Error> {
-    let after = after.unwrap_or(0);
-    Ok(ledger_part(ledger::balance_entries(&state.shop, user, after, PAGE_LENGTH + 1).await?))
+    export(&file_name, LEDGER_FIELDS, async move |after: Option<i64>| {
+        let after = after.unwrap_or(0);
+        Ok(ledger_part(ledger::balance_entries(&state.shop, user, after, PAGE_LENGTH + 1).await?))
+    })
+    .await
 }
 
 fn ledger_part(mut entries: Vec<LedgerEntry>) -> Part<i64> {

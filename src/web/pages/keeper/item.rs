@@ -2,17 +2,16 @@
 //! have it open at once: an edit changes only the settings that were edited, and is rejected if one
 //! of them has changed since.
 
+use actix_web::HttpRequest;
 use actix_web::web::{Form, Path};
-use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use serde::Deserialize;
 
 use super::item_form::{INPUTS, WAS, changes, explain_rejection, filled_in};
 use super::log::LogRow;
-use super::sender::{Sender, SentForm, sender};
+use super::sender::{SentForm, sender};
 use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query, body};
 use crate::web::pages::format::{FormatTime as _, format_count};
-use crate::web::pages::layout::{Layout, language_of};
+use crate::web::pages::layout::{DoneQuery, Layout, language_of};
 use crate::web::pages::place_order::submit;
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
@@ -23,7 +22,7 @@ use holdfast_shop::command::MAX_AMOUNT;
 use holdfast_shop::command::restock::RestockRequest;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::{admin_log, catalog};
-use holdfast_shop::{Shop, Sku, UserId, engine};
+use holdfast_shop::{Shop, Sku, engine};
 
 /// Entries of the log on the page.
 const LOG_LENGTH: i64 = 10;
@@ -54,23 +53,13 @@ impl ItemPage {
     fn is_translated(&self) -> bool {
         self.layout.named(self.item.clone()).description != self.item.description
     }
-
-    fn reason(&self, reason: &str) -> String {
-        self.layout.text(&format!("shop-reason-{reason}"))
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub struct ItemQuery {
-    #[serde(default)]
-    done: String,
 }
 
 pub async fn show(
     request: HttpRequest,
     _: AdminUser,
     sku: Path<String>,
-    query: Query<ItemQuery>,
+    query: Query<DoneQuery>,
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let done = match query.read()?.done.as_str() {
@@ -96,26 +85,12 @@ pub(super) async fn show_again(
     page(request, item, edit, stock, None).await
 }
 
-/// Returns the admin who sent that form of an item; otherwise the page that is shown in place of
-/// executing it.
-async fn admin_or_page(
-    request: &HttpRequest,
-    sku: &Sku,
-    name: &str,
-    form: &FormFields,
-) -> Result<Result<UserId, HttpResponse>, Problem> {
-    match sender(request, form).await? {
-        Sender::Admin(admin) => Ok(Ok(admin)),
-        Sender::SignedOut(page) => Ok(Err(page)),
-        Sender::MustCheck(sent) => show_again(request, sku, name, sent).await.map(Err),
-    }
-}
-
 type ItemForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
 pub async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    let admin = match admin_or_page(&request, &sku, "edit", &form).await? {
+    let again = async |sent| show_again(&request, &sku, "edit", sent).await;
+    let admin = match sender(&request, &form, again).await? {
         Ok(admin) => admin,
         Err(page) => return Ok(page),
     };
@@ -149,7 +124,8 @@ pub async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult 
 
 pub async fn stock((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    let admin = match admin_or_page(&request, &sku, "stock", &form).await? {
+    let again = async |sent| show_again(&request, &sku, "stock", sent).await;
+    let admin = match sender(&request, &form, again).await? {
         Ok(admin) => admin,
         Err(page) => return Ok(page),
     };

@@ -6,7 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::item_form::{explain, settings};
-use super::sender::{Sender, SentForm, sender};
+use super::sender::{SentForm, sender};
 use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::place_order::submit;
@@ -51,10 +51,10 @@ pub async fn create(
     context: DefaultContext,
     form: Form<FormFields>,
 ) -> HttpResult {
-    let admin = match sender(&request, &form).await? {
-        Sender::Admin(admin) => admin,
-        Sender::SignedOut(page) => return Ok(page),
-        Sender::MustCheck(sent) => return page(&request, ItemsQuery::default(), sent).await,
+    let again = async |sent| page(&request, ItemsQuery::default(), sent).await;
+    let admin = match sender(&request, &form, again).await? {
+        Ok(admin) => admin,
+        Err(page) => return Ok(page),
     };
     let key = form.key("key")?;
     let language = language_of(&request);

@@ -14,37 +14,25 @@ pub mod users;
 
 use actix_web::web::{ServiceConfig, get, post};
 
-use crate::web::routes::{back_to, back_up, get_post, resource};
+use crate::web::routes::{back_to, form_resource, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/admin", "GET").route(get().to(items::list)))
         .service(get_post("/admin/items", back_to("/admin"), post().to(items::create)))
         .service(resource("/admin/items/{sku}", "GET").route(get().to(item::show)))
-        .service(get_post("/admin/items/{sku}/edit", back_up(), post().to(item::edit)))
-        .service(get_post("/admin/items/{sku}/stock", back_up(), post().to(item::stock)))
+        .service(form_resource("/admin/items/{sku}/edit", post().to(item::edit)))
+        .service(form_resource("/admin/items/{sku}/stock", post().to(item::stock)))
         .service(resource("/admin/log", "GET").route(get().to(log::show)))
         .service(resource("/admin/orders", "GET").route(get().to(orders::list)))
         .service(resource("/admin/orders/{id}", "GET").route(get().to(order::show)))
-        .service(get_post("/admin/orders/{id}/cancel", back_up(), post().to(order::cancel)))
-        .service(get_post("/admin/orders/{id}/refund", back_up(), post().to(order::refund)))
+        .service(form_resource("/admin/orders/{id}/cancel", post().to(order::cancel)))
+        .service(form_resource("/admin/orders/{id}/refund", post().to(order::refund)))
         .service(resource("/admin/users", "GET").route(get().to(users::list)))
         .service(resource("/admin/users/{name}", "GET").route(get().to(users::show)))
-        .service(get_post(
-            "/admin/users/{name}/disabled",
-            back_up(),
-            post().to(users::set_disabled),
-        ))
-        .service(get_post(
-            "/admin/users/{name}/sessions",
-            back_up(),
-            post().to(users::end_sessions),
-        ))
-        .service(get_post(
-            "/admin/users/{name}/password",
-            back_up(),
-            post().to(users::set_password),
-        ))
+        .service(form_resource("/admin/users/{name}/disabled", post().to(users::set_disabled)))
+        .service(form_resource("/admin/users/{name}/sessions", post().to(users::end_sessions)))
+        .service(form_resource("/admin/users/{name}/password", post().to(users::set_password)))
         .service(resource("/admin/items.csv", "GET").route(get().to(exports::items)))
         .service(resource("/admin/orders.csv", "GET").route(get().to(exports::orders)))
         .service(resource("/admin/users.csv", "GET").route(get().to(exports::users)))

@@ -3,24 +3,17 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::{Form, Path};
-use serde::Deserialize;
 
-use super::sender::{Sender, SentForm, sender};
+use super::sender::{SentForm, sender};
 use crate::web::api::admin_orders::find;
 use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query};
-use crate::web::pages::layout::language_of;
+use crate::web::pages::layout::{DoneQuery, language_of};
 use crate::web::pages::order::{self, KeeperView};
 use crate::web::pages::place_order::submit;
 use crate::web::{HttpResult, State, app_state, see_other};
 use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, ReturnedBy};
 use holdfast_shop::model::OrderStatus;
 use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestContext, Shop, engine};
-
-#[derive(Debug, Deserialize)]
-pub struct DoneQuery {
-    #[serde(default)]
-    done: String,
-}
 
 /// Shows any user's order.
 pub async fn show(
@@ -69,10 +62,10 @@ async fn execute(
         Option<IdempotencyKey>,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let admin = match sender(&request, &form).await? {
-        Sender::Admin(admin) => admin,
-        Sender::SignedOut(page) => return Ok(page),
-        Sender::MustCheck(form) => return show_again(&request, &id, form).await,
+    let again = async |sent| show_again(&request, &id, sent).await;
+    let admin = match sender(&request, &form, again).await? {
+        Ok(admin) => admin,
+        Err(page) => return Ok(page),
     };
     let key = form.key("key")?;
     let (order, _, _) = find(&state, &id).await?;

@@ -79,24 +79,12 @@ impl OrderFilter {
 }
 
 impl OrdersPage {
-    fn statuses(&self) -> Vec<&'static str> {
-        FoundStatus::VARIANTS.iter().map(|status| status.name()).collect()
-    }
-
     /// Returns the query of another page of the same search.
     fn query_after(&self, after: &OrderId) -> String {
         match self.filter.query() {
             filter if filter.is_empty() => format!("after={after}"),
             filter => format!("{filter}&after={after}"),
         }
-    }
-
-    fn short(&self, order: &Order) -> String {
-        short_id(&order.id)
-    }
-
-    fn title(&self, order: &Order) -> String {
-        order::title(order, self.layout.language)
     }
 
     /// Returns the displayed status: that of the row, or `expired` once the units were returned.

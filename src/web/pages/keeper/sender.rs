@@ -8,21 +8,13 @@ use crate::web::middleware::{FormFields, csrf, find_caller};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::sign_in_page::page_with_form;
-use crate::web::{Problem, ProblemType};
+use crate::web::{HttpResult, Problem, ProblemType};
 use holdfast_shop::sessions::Caller;
 use holdfast_shop::{IdempotencyKey, UserId};
 
 /// The field that names the admin who opened a form. The texts of a form that the sign-in page
 /// carries on include it.
 const OPENED_BY: &str = "opened_by";
-
-pub(super) enum Sender {
-    Admin(UserId),
-    /// An admin, to whom the form is shown instead of being executed.
-    MustCheck(SentForm),
-    /// Nobody: the page that asks to sign in.
-    SignedOut(HttpResponse),
-}
 
 /// A form as it is shown: new, or as it was rejected.
 #[derive(Default)]
@@ -53,12 +45,18 @@ impl SentForm {
     }
 }
 
-pub(super) async fn sender(request: &HttpRequest, form: &FormFields) -> Result<Sender, Problem> {
+/// Returns the admin who sends a form; otherwise the page that is shown in place of executing it:
+/// the one that asks to sign in, or to an admin the form once more.
+pub(super) async fn sender(
+    request: &HttpRequest,
+    form: &FormFields,
+    show_again: impl AsyncFnOnce(SentForm) -> HttpResult,
+) -> Result<Result<UserId, HttpResponse>, Problem> {
     let problem = match csrf::check_admin_form(request, form.csrf()).await {
         Ok(admin) if opened_by_another(form, &admin.caller).is_some() => {
-            return Ok(Sender::MustCheck(SentForm::for_caller(form, &admin.caller)));
+            return show_again(SentForm::for_caller(form, &admin.caller)).await.map(Err);
         }
-        Ok(admin) => return Ok(Sender::Admin(admin.caller.id)),
+        Ok(admin) => return Ok(Ok(admin.caller.id)),
         Err(problem) => problem,
     };
     // Another site does not fill in forms here.
@@ -66,11 +64,9 @@ pub(super) async fn sender(request: &HttpRequest, form: &FormFields) -> Result<S
         return Err(problem);
     }
     match (problem.problem_type(), find_caller(request).await?) {
-        (ProblemType::Unauthenticated, _) => {
-            page_with_form(request, form).await.map(Sender::SignedOut)
-        }
+        (ProblemType::Unauthenticated, _) => page_with_form(request, form).await.map(Err),
         (ProblemType::Forbidden, Some(caller)) if caller.admin => {
-            Ok(Sender::MustCheck(SentForm::for_caller(form, &caller)))
+            show_again(SentForm::for_caller(form, &caller)).await.map(Err)
         }
         _ => Err(problem),
     }

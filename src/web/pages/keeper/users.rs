@@ -1,8 +1,8 @@
 //! The users: a list, and one user with the account's ledger and what an admin may change.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
-use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
@@ -149,14 +149,10 @@ async fn execute(
     state.sessions.invalidate_user(user)?;
 
     if errors.is_empty() {
-        return Ok(done_at(&command.name, done));
+        return Ok(see_other(&format!("/admin/users/{}?done={done}", command.name)));
     }
     let errors = errors.explain("new", &rule);
     page(&state, &request, &admin, &command.name, UserQuery::default(), errors).await
-}
-
-fn done_at(name: &str, done: &str) -> HttpResponse {
-    see_other(&format!("/admin/users/{name}?done={done}"))
 }
 
 async fn page(

@@ -2,14 +2,12 @@
 //! turn, on one time scale. The orders of a batch share a lock, a read, a write and a commit, so
 //! they are one turn.
 
-use super::traces::{Player, arm_of};
+use super::traces::{Player, arm_of, timeline_of_lanes};
 use super::views;
 use crate::web::pages::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, LabRun, Lane};
-use holdfast_lab::timeline::{TracedRequest, timeline_of};
-use holdfast_shop::Strategy;
 use holdfast_story::{Drawing, Event, EventKind, Value};
 
 /// Id of the scene that compares.
@@ -50,11 +48,7 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
     ];
     let sentence = language.text_with("lab-compare", &variables);
     let lanes = [of_slow.lanes, of_fast.lanes].concat();
-    let requests = lanes.iter().map(|lane| {
-        let strategy = lane.strategy.as_deref().and_then(Strategy::named);
-        TracedRequest { lane, is_duplicate: false, strategy }
-    });
-    let timeline = timeline_of(&requests.collect::<Vec<_>>(), language);
+    let timeline = timeline_of_lanes(&lanes, language);
     Some(Player {
         scene: SCENE.to_owned(),
         sentence: Some(sentence),

@@ -4,17 +4,16 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
 
+use crate::web::HttpResult;
 use crate::web::middleware::LabReader;
-use crate::web::page_place::render;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
-use crate::web::{HttpResult, Problem};
 use holdfast_base::messages::message;
 use holdfast_judge::course::LAST_LEVEL;
 
 #[derive(Debug, Template)]
 #[template(path = "course.html")]
-struct CoursePage {
+pub(in crate::web) struct CoursePage {
     levels: Vec<LevelView>,
     layout: Layout,
 }
@@ -30,11 +29,7 @@ pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
     html(StatusCode::OK, &page(Layout::of(&request).await?))
 }
 
-pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
-    render(&page(layout))
-}
-
-fn page(layout: Layout) -> CoursePage {
+pub(in crate::web) fn page(layout: Layout) -> CoursePage {
     let levels = (1..=LAST_LEVEL).map(|level| {
         let part = |part: &str| layout.text(&format!("course-{level}-{part}"));
         let title = part("title");

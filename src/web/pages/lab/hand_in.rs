@@ -77,12 +77,6 @@ struct ExercisePage {
     lessons: Vec<&'static Lesson>,
 }
 
-impl ExercisePage {
-    fn task(&self, lesson: &Lesson) -> String {
-        self.layout.text(&format!("exercise-{}", lesson.name))
-    }
-}
-
 pub async fn exercise(request: HttpRequest, _: LabReader) -> HttpResult {
     let lessons = EXERCISES.into_iter().filter_map(lessons::named).collect();
     html(StatusCode::OK, &ExercisePage { layout: Layout::of(&request).await?, lessons })

@@ -17,10 +17,9 @@ mod upload;
 mod views;
 mod votes;
 
-use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
 
-use crate::web::routes::{back_to, back_up, get_post, resource};
+use crate::web::routes::{back_to, compressed_resource, form_resource, get_post, resource};
 
 /// Registers all pages of the lab. The address of a form is one segment below its page's, so that
 /// signing in leads back to the page.
@@ -30,31 +29,17 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/lab/runs", back_to("/lab"), post().to(index::run_load)))
         .service(get_post("/lab/files", back_to("/lab"), post().to(saved_run::open)))
         .service(get_post("/lab/judged", get().to(judged::list), post().to(judged::open)))
-        .service(
-            resource("/lab/judged/{name}", "GET")
-                .wrap(Compress::default())
-                .route(get().to(judged::show)),
-        )
-        .service(
-            // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker
-            // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
-            resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
-        )
-        .service(get_post("/lab/runs/{id}/hand-in", back_up(), post().to(run::hand_in)))
+        .service(compressed_resource("/lab/judged/{name}", get().to(judged::show)))
+        // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker
+        // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
+        .service(compressed_resource("/lab/runs/{id}", get().to(run::show)))
+        .service(form_resource("/lab/runs/{id}/hand-in", post().to(run::hand_in)))
         .service(resource("/lab/course", "GET").route(get().to(course::show)))
         .service(resource("/lab/exercise", "GET").route(get().to(hand_in::exercise)))
-        .service(
-            resource("/lab/runs/{id}/picture", "GET")
-                .wrap(Compress::default())
-                .route(get().to(picture::show)),
-        )
+        .service(compressed_resource("/lab/runs/{id}/picture", get().to(picture::show)))
         .service(resource("/lab/runs/{id}/file", "GET").route(get().to(saved_run::save)))
-        .service(
-            resource("/lab/lessons/{name}", "GET")
-                .wrap(Compress::default())
-                .route(get().to(lesson::show)),
-        )
-        .service(get_post("/lab/lessons/{name}/answers", back_up(), post().to(lesson::answer)))
-        .service(get_post("/lab/lessons/{name}/runs", back_up(), post().to(lesson::run)))
+        .service(compressed_resource("/lab/lessons/{name}", get().to(lesson::show)))
+        .service(form_resource("/lab/lessons/{name}/answers", post().to(lesson::answer)))
+        .service(form_resource("/lab/lessons/{name}/runs", post().to(lesson::run)))
         .service(resource("/lab/lessons/{name}/votes", "GET").route(get().to(lesson::votes)));
 }

@@ -100,11 +100,6 @@ impl RunPage {
         what_if::outcome(&self.run, &what_if::recorded(&self.run)).text(self.layout.language)
     }
 
-    fn handle_name(&self, handle: &Handle) -> String {
-        let name = handle.field.replace('_', "-");
-        self.layout.language.text(&format!("lab-handle-{name}"))
-    }
-
     fn parameters(&self) -> Vec<(String, String)> {
         let request = &self.run.request;
         let language = self.layout.language;
@@ -281,10 +276,6 @@ async fn watched(
     Guesses::of(state, lesson, own, layout.language).await.map(Some)
 }
 
-pub(super) fn run_address(id: &uuid::Uuid) -> String {
-    format!("/lab/runs/{id}")
-}
-
 pub(super) fn title(request: &RunRequest, language: Language) -> String {
     match &request.lesson {
         Some(name) => lessons::named(name).map_or_else(|| name.clone(), |l| l.title(language)),
@@ -315,5 +306,5 @@ pub(super) fn status(
 
 pub(super) async fn start_run(state: &AppState, run: NewRun<'_>, query: &str) -> HttpResult {
     let id = queue_run(state, run).await?;
-    Ok(see_other(&format!("{}{query}", run_address(&id))))
+    Ok(see_other(&format!("/lab/runs/{id}{query}")))
 }

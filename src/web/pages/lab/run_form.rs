@@ -5,7 +5,7 @@ use crate::web::pages::rejection::FormErrors;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{Fault, FaultKind, Journey, RunRequest};
-use holdfast_lab::validate::{describe_range, invalid_number, range_of};
+use holdfast_lab::validate::{invalid_number, range_of};
 
 pub const LOAD_NUMBERS: [(&str, &str); 6] = [
     ("stock", "100"),
@@ -116,10 +116,6 @@ pub fn lesson_numbers(lesson: &Lesson) -> Vec<(&'static str, String)> {
 pub fn label(field: &str, language: Language) -> String {
     let name = field.replace('_', "-");
     language.text(&format!("lab-field-{name}"))
-}
-
-pub fn range(field: &str, language: Language) -> String {
-    describe_range(field).text(language)
 }
 
 /// Returns a default, which may be a message.

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::compare;
 use super::index;
-use super::run::{self, run_address};
+use super::run;
 use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::upload::{self, FileError, MAX_FILE_BYTES};
 use super::views;
@@ -76,7 +76,7 @@ pub async fn save(
     let place = PagePlace::take(&request).await?;
     let run = find_run(&state, &request, &id).await?;
     if !run.state.is_over() {
-        return Ok(see_other(&run_address(&run.id)));
+        return Ok(see_other(&format!("/lab/runs/{}", run.id)));
     }
 
     let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
@@ -128,7 +128,7 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
         Ok(imported) if is_possible(&imported.run) => {
             // One that is stored already stays as it is.
             imported.store(&state.shop.pool).await?;
-            Ok(see_other(&run_address(&imported.run.id)))
+            Ok(see_other(&format!("/lab/runs/{}", imported.run.id)))
         }
         Err(FileError::TooLong) => index::refuse_file(&request, "lab-file-too-long").await,
         Ok(_) | Err(FileError::Invalid) => index::refuse_file(&request, "lab-file-invalid").await,

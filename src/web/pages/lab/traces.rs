@@ -291,12 +291,17 @@ pub fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
 
 /// Draws lanes that were computed from the durations of a run.
 pub fn draw_computed(lanes: &[Lane], handles: &[Handle], language: Language) -> TimelineView {
+    let timeline = timeline_of_lanes(lanes, language);
+    TimelineView::from(Drawing::handled(timeline, handles, language))
+}
+
+/// Returns the timeline of lanes that were made for a drawing.
+pub fn timeline_of_lanes(lanes: &[Lane], language: Language) -> Timeline {
     let requests = lanes.iter().map(|lane| {
         let strategy = lane.strategy.as_deref().and_then(Strategy::named);
         TracedRequest { lane, is_duplicate: false, strategy }
     });
-    let timeline = timeline_of(&requests.collect::<Vec<_>>(), language);
-    TimelineView::from(Drawing::handled(timeline, handles, language))
+    timeline_of(&requests.collect::<Vec<_>>(), language)
 }
 
 fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
