@@ -43,5 +43,5 @@ choose-advisory-price = 每个等待者占用一个连接。会话被切断或�
 choose-advisory-needed = 会话结束时，客户端要在写入前停下；请求要幂等。一旦存储能核对编号，就要核对：没有锁能代替它。
 choose-batched-needed = 每次写入都要核对栅栏令牌：否则它只是带租约的锁。请求要幂等。
 choose-fenced-needed = 每次写入都要核对栅栏令牌：否则它只是带租约的锁。请求要幂等。
-choose-row-lock-needed = 读和写要在同一个事务里，并限制空闲事务的时间。请求要幂等：提交的应答可能丢失。
+choose-row-lock-needed = 读和写要在同一个事务里：会话被切断时，写入也随之取消；评测中锁与写入是分开的，所以不会取消。要限制空闲事务的时间。请求要幂等：提交的应答可能丢失。
 choose-version-needed = 重试要有上限。请求要幂等：提交的应答可能丢失。
