@@ -43,5 +43,5 @@ choose-advisory-price = Each waiter keeps a connection. If the session is cut, o
 choose-advisory-needed = A client that stops when its session ends, before it writes; idempotent requests. And a store that checks a number, as soon as there is one: no lock makes up for it.
 choose-batched-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
 choose-fenced-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
-choose-row-lock-needed = Read and write in one transaction: a session that is cut then takes its write with it, which it does not where the lock is beside the write, as in the judgement. A limit for idle transactions. Idempotent requests: an answer to a commit can be lost.
+choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (In the judgement the lock is beside the write, which goes on.) Idempotent requests: an answer to a commit can be lost.
 choose-version-needed = Retries with a bound. Idempotent requests: an answer to a commit can be lost.
