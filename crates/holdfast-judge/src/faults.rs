@@ -49,8 +49,12 @@ pub(super) async fn place(
 
     let plan = stage.plan;
     match stage.fault {
+        Fault::Undisturbed => return Ok(Ok(())),
         // Its clients cancel by themselves.
-        Fault::Undisturbed | Fault::Cancel => return Ok(Ok(())),
+        Fault::Cancel => {
+            stage.work_for(plan.work()).await?;
+            return Ok(Ok(()));
+        }
         Fault::RedisSlow => {
             stage.links.iter().for_each(|links| links.redis.delay(SLOWNESS));
             stage.work_for(plan.work()).await?;
@@ -147,8 +151,10 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
                 let other = (worker + 1) % plan.args.workers;
                 // None, if the lock was renewed, so that nobody else got it.
                 second = stage.hold_within(other, plan.ttl(0.5)).await?;
-                // So long that the order of the two grants is certain.
-                stage.work_for(plan.ttl(0.2)).await?;
+                if second.is_some() {
+                    // So long that the order of the two grants is certain.
+                    stage.work_for(plan.ttl(0.2)).await?;
+                }
             }
         }
         Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway | Fault::Cancel => {}

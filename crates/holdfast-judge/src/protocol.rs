@@ -52,12 +52,9 @@ pub(super) struct AdapterAnswer {
     pub(super) fence: Option<i64>,
     /// Of an answer to `init`.
     pub(super) name: Option<String>,
-    #[serde(default)]
-    pub(super) fencing: bool,
-    #[serde(default)]
-    pub(super) renews: bool,
-    #[serde(default)]
-    pub(super) cancels: bool,
+    pub(super) fencing: Option<bool>,
+    pub(super) renews: Option<bool>,
+    pub(super) cancels: Option<bool>,
 }
 
 /// The adapter has found that it does not hold a lease any more.

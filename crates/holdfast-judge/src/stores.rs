@@ -30,7 +30,7 @@ pub(super) async fn excludes_elsewhere(
     tables.create().await?;
 
     let mut setups = Vec::new();
-    // They end with this function.
+    // They end when they are dropped.
     let mut servers = Vec::new();
     for (worker, database) in (0..).zip(["holdfast", ELSEWHERE]) {
         let redis = TempRedis::start().await?;
@@ -41,6 +41,8 @@ pub(super) async fn excludes_elsewhere(
         servers.push((redis, links));
     }
     let asked = ask(&setups).await;
+    // First: one that was reaped as an orphan would be killed by a number that is another's.
+    drop(servers);
     end_orphans(postgres.pid()).await;
     asked
 }

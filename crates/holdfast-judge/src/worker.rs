@@ -203,9 +203,9 @@ pub(super) async fn introduce(
     let name = answer.name.filter(|name| !name.trim().is_empty());
     Ok(Adapter {
         name: name.context("the adapter's answer to `init` has no `name`")?,
-        fencing: answer.fencing,
-        renews: answer.renews,
-        cancels: answer.cancels,
+        fencing: answer.fencing.unwrap_or_default(),
+        renews: answer.renews.unwrap_or_default(),
+        cancels: answer.cancels.unwrap_or_default(),
     })
 }
 

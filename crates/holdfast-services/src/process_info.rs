@@ -1,5 +1,5 @@
-//! What the system says about a process: proof that a pid still means the recorded process. Linux
-//! has all of it in `/proc`; elsewhere `ps` prints what it can.
+//! What the system says about a process: what it uses, and proof that a pid still means the
+//! recorded process. Linux has all of it in `/proc`; elsewhere `ps` prints what it can.
 
 use std::fs;
 use std::io::ErrorKind;

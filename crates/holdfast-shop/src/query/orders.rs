@@ -44,25 +44,6 @@ pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, 
     Ok(left.map(|row| (row.id, Duration::from_secs_f64(row.left_s))).collect())
 }
 
-/// Returns the user's orders, newest first, older than `after`.
-pub async fn orders(
-    shop: &Shop,
-    user: UserId,
-    after: Option<OrderId>,
-    limit: i64,
-) -> Result<Vec<Order>, Error> {
-    let read = shop.pool.read(move |db| {
-        async move {
-            let newest = scan(db, user, after, limit).await?;
-            let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
-
-            select(db, Some(user), &ids).await
-        }
-        .boxed()
-    });
-    Ok(read.await?.0)
-}
-
 /// Returns a page of the user's orders older than `after`. Without those of lab items it looks
 /// through [`MAX_SCANNED`] orders at most: a user may have very many of the lab.
 pub async fn page(

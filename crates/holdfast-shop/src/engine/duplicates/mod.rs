@@ -3,8 +3,8 @@
 //!
 //! 1. [`in_flight`]: the requests of this process.
 //! 2. [`key_locks`]: in Redis, those of all replicas; a duplicate learns of them in one call.
-//! 3. [`key_records`]: in Postgres, where the write of a command inserts the record of its key. This
-//!    one alone guarantees it; the other two answer sooner.
+//! 3. [`key_records`]: in Postgres, where the write of a command inserts the record of its key.
+//!    This one alone guarantees it; the other two answer sooner.
 //!
 //! The door is [`Duplicates::admit`]. Whoever rejects a request before its key was read asks
 //! [`Duplicates::replay_or`] first: an earlier request may have been executed.
