@@ -4,6 +4,9 @@ const { default: advisoryLock } = require('advisory-lock');
 const { serve, within } = require('../common/adapter.js');
 const version = require('./package.json').dependencies['advisory-lock'];
 
+// The library has no handler for a connection that is cut: by default that ends the process.
+process.on('uncaughtException', console.error);
+
 serve(({ database_url }) => {
   const createMutex = advisoryLock(database_url);
 
