@@ -8,8 +8,8 @@
 mod otlp;
 mod otlp_client;
 pub mod process;
+mod variable;
 
-use std::env::VarError;
 use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, bail};
@@ -20,6 +20,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use holdfast_base::output::{LineWriter, format_is_json};
+
+use self::variable::variable;
 
 pub use otlp::{TraceExporter, continue_trace, describe_response, is_exporting};
 
@@ -45,15 +47,6 @@ pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let traces = exporter.map(TraceExporter::layer);
     tracing_subscriber::registry().with(traces).with(lines.with_filter(filter)).try_init()?;
     Ok(())
-}
-
-/// Returns the value of an environment variable; `None` if it is not set, or blank.
-fn variable(name: &str) -> anyhow::Result<Option<String>> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => bail!("{name} is not valid UTF-8"),
-    }
 }
 
 /// Parses levels and `TARGET=LEVEL`, separated by commas; of several that match, the one with the

@@ -26,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, layer};
 
 use super::otlp_client::PlainClient;
-use super::variable;
+use super::variable::variable;
 
 const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";

@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn verdict_names_the_faults_that_touch_the_lock() {
-        let json = include_str!("../../../docs/judged/advisory-lock.json");
+        let json = include_str!("../../../docs/judged/flock.json");
         let judgement: Judgement = serde_json::from_str(json).unwrap();
         let text = format_judgement(&judgement);
-        let verdict = " turns under the 5 faults that touch it; 9 do not apply.\n";
+        let verdict = " turns under the 5 faults that touch it; 11 do not apply.\n";
         assert!(text.ends_with(verdict), "{text}");
         let lost = |fault: &str| {
             let line = text.lines().find(|line| line.split(' ').next() == Some(fault)).unwrap();
