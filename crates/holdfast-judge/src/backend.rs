@@ -25,7 +25,8 @@ impl Backend {
         ensure!(
             !needs_tls,
             "{option}: a server that needs TLS can't be behind a proxy, for which its certificate \
-             is not valid"
+             is not valid. Start it without TLS, or pass its URL by --env: then no fault of the \
+             network reaches it"
         );
 
         let start = url.len() - rest.len();

@@ -26,7 +26,9 @@ impl Demands {
         let faults = plan::select(&args.faults)?;
         let may_lose = args.may_lose.iter().map(|name| {
             let fault = Fault::named(name);
-            fault.with_context(|| format!("--may-lose {name}: there is no such fault"))
+            fault.with_context(|| {
+                format!("--may-lose {name}: the faults are {}", Fault::list(|_| true))
+            })
         });
         let baseline = args.baseline.as_deref().map(|path| read_baseline(path, &faults));
         Ok(Self {

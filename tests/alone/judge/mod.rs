@@ -368,7 +368,7 @@ fn invalid_options_are_reported_before_the_work() {
     std::fs::write(old.path(), r#"{"version": 1}"#).unwrap();
     let old = ["--baseline", old.path().to_str().unwrap()];
     let cases: [(&[&str], &str); 8] = [
-        (&["--may-lose", "paws"], "--may-lose paws: there is no such fault"),
+        (&["--may-lose", "paws"], "--may-lose paws: the faults are none, pause, "),
         (&["--baseline", "/nonexistent.json"], "can't read /nonexistent.json"),
         (&old, "is no judgement of this version of holdfast"),
         (&["--backend-proxy", "A=rediss://localhost:1"], "a server that needs TLS"),
