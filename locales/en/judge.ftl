@@ -61,6 +61,10 @@ judge-verdict-prevented = No client of the process to be struck got the lock, so
     [one] 1 fault
    *[other] { $faults } faults
 } did not run: what it does under them is not known
+judge-verdict-stopped = Nobody got the lock any more under { $stopped ->
+    [one] 1 fault
+   *[other] { $stopped } faults
+}, although it was free: what it does afterwards is not known
 judge-lost-under = Updates were lost under { $faults }
 judge-reach = { $touching } of the { $ran ->
     [one] 1 fault that ran touches

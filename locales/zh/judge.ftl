@@ -48,6 +48,7 @@ judge-verdict-safe-touched = { $faults ->
    *[other] 在触及它的 { $faults } 种故障下，{ $turns } 轮中没有丢失更新
 }；另外 { $others } 种不适用
 judge-verdict-prevented = 要施加故障的进程里没有客户端获得锁，因此 { $faults } 种故障中有 { $prevented } 种未运行：锁在这些故障下的表现未知
+judge-verdict-stopped = 在 { $stopped } 种故障下，锁空闲着，却再也没有客户端获得它：锁此后的表现未知
 judge-lost-under = 丢失更新的故障：{ $faults }
 judge-reach = 运行的 { $ran } 种故障中有 { $touching } 种触及这把锁：{ $faults }
 judge-bound = 没有故障时，{ $turns } 轮中没有一轮丢失更新：有 95 % 的把握，丢失的不到 { $share } %

@@ -46,7 +46,7 @@ impl Demands {
     /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
     ///
     /// # Errors
-    /// If the lock kept a fault from running, and is as demanded under the others: it can't be
+    /// If the lock kept a fault from running, or stopped, and is else as demanded: it can't be
     /// judged. Or if the baseline is of another lock.
     pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
         if let Some(baseline) = &self.baseline {
@@ -69,6 +69,12 @@ impl Demands {
             prevented.is_empty() || !unmet.is_empty(),
             "it can't be judged: no client of the process to be struck got the lock under {}",
             prevented.join(", ")
+        );
+        let stopped: Vec<&str> = judgement.stopped().map(|it| it.name.as_str()).collect();
+        ensure!(
+            stopped.is_empty() || !unmet.is_empty(),
+            "it can't be judged: nobody got the lock any more under {}, although it was free",
+            stopped.join(", ")
         );
         Ok(unmet)
     }

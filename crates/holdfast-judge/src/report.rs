@@ -26,7 +26,8 @@ pub struct Judgement {
 }
 
 pub(super) fn is_safe(faults: &[FaultReport]) -> bool {
-    !faults.iter().any(|fault| fault.prevented || fault.ran && fault.lost_updates > 0)
+    let is_unsafe = |it: &FaultReport| it.prevented || it.has_stopped() || it.lost_updates > 0;
+    !faults.iter().any(is_unsafe)
 }
 
 /// An adapter's answer to `init`.
@@ -166,6 +167,9 @@ pub struct WithFence {
     #[serde(default)]
     pub refused: u64,
 }
+
+/// Message of a violation *blocked* that lasted until the work ended.
+pub(crate) const BLOCKED_TO_END: &str = "judge-found-blocked-to-end";
 
 /// A kind of violation; its text is its name in files and messages.
 #[derive(

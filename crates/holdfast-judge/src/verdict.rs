@@ -6,7 +6,7 @@ use holdfast_base::messages::{Language, Message};
 use strum::EnumIs;
 
 use super::fault::Fault;
-use super::report::{FaultReport, Judgement, Repeats};
+use super::report::{BLOCKED_TO_END, FaultReport, Judgement, Repeats};
 use holdfast_base::output::grouped;
 
 /// A lock sends Redis fewer commands per grant than this if it does not use it: a client library
@@ -58,7 +58,7 @@ impl Cell {
 pub enum Outcome {
     Safe,
     Loss,
-    /// The lock kept a fault from running: it is not known what it does under it.
+    /// The lock kept a fault from running, or nobody got it any more: it is not known what it does.
     NotJudged,
 }
 
@@ -94,6 +94,12 @@ impl FaultReport {
     /// Returns whether any of the fault's runs lost an update despite the fence.
     pub fn loses_with_fence(&self) -> bool {
         self.updates(Row::WithFence).is_loss()
+    }
+
+    /// Returns whether nobody got the lock any more, although it was free.
+    pub fn has_stopped(&self) -> bool {
+        let mut found = self.violations.iter().filter_map(|it| it.message.as_ref());
+        found.any(|message| message.id() == BLOCKED_TO_END)
     }
 
     /// Returns what became of the updates of a row, wherever the fault strikes.
@@ -171,6 +177,11 @@ impl Judgement {
         self.faults.iter().filter(|report| report.prevented)
     }
 
+    /// Returns the faults after which nobody got the lock any more.
+    pub fn stopped(&self) -> impl Iterator<Item = &FaultReport> {
+        self.faults.iter().filter(|report| report.has_stopped())
+    }
+
     /// Returns the faults that ran and touch the lock: the others say nothing about a lock that
     /// does not use their servers.
     pub fn touching(&self) -> impl Iterator<Item = &FaultReport> {
@@ -237,6 +248,10 @@ impl Judgement {
     /// counts faults, not updates: a fault that ran several times has no number of updates, and 1
     /// is no better than 100.
     pub fn verdict(&self) -> Message {
+        if let Some(why) = self.not_judged().filter(|_| !self.has_loss()) {
+            return why;
+        }
+
         let (faults, others) = self.reach();
         let under = self.injected().filter(|report| report.loses_updates()).count();
         let undisturbed = self.report(Fault::Undisturbed.name()).filter(|report| report.ran);
@@ -244,7 +259,6 @@ impl Judgement {
         let turns = grouped(self.turns());
         let counted = message!("judge-verdict-nothing", faults, under, others, turns);
         match undisturbed {
-            _ if !self.has_loss() && self.prevented().next().is_some() => self.not_judged(),
             Some(report) if report.loses_updates() => {
                 counted.with_id("judge-verdict-lost-undisturbed")
             }
@@ -258,19 +272,23 @@ impl Judgement {
         }
     }
 
-    /// Returns the sentence that says which faults did not run because of the lock.
-    fn not_judged(&self) -> Message {
-        let prevented = self.prevented().count();
-        message!("judge-verdict-prevented", prevented, faults = self.faults.len().saturating_sub(1))
+    /// Returns the sentence that says why the lock is not judged: it kept faults from running, or
+    /// nobody got it any more after some. `None` if neither is so.
+    fn not_judged(&self) -> Option<Message> {
+        let faults = self.faults.len().saturating_sub(1);
+        match (self.prevented().count(), self.stopped().count()) {
+            (0, 0) => None,
+            (0, stopped) => Some(message!("judge-verdict-stopped", stopped)),
+            (prevented, _) => Some(message!("judge-verdict-prevented", prevented, faults)),
+        }
     }
 
-    /// Returns the verdict as it is shown: first that it is none, if the lock kept a fault from
-    /// running; of a lock with fences both halves, what it does with a store that checks them, and
+    /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock with fences both halves, what it does with a store that checks them, and
     /// without.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
         let mut statements = Vec::new();
-        if self.prevented().next().is_some() {
-            let text = self.not_judged().text(language);
+        if let Some(why) = self.not_judged() {
+            let text = why.text(language);
             statements.push(Statement { text, outcome: Outcome::NotJudged });
             if !self.has_loss() {
                 return statements;

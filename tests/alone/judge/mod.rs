@@ -216,8 +216,15 @@ fn lock_without_expiry_blocks_after_a_kill() {
     let options = ["--faults", "kill-holder", "--seconds", "3", "--ttl-ms", "300"];
     let run =
         JudgeRun::start("never-freed", &[&options[..], &["--wait-ms", "1000"]].concat()).finish();
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    // A lock that stops loses nothing.
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("nobody got the lock any more under kill-holder"),
+        "{}",
+        run.stderr
+    );
     let judgement = run.judgement();
+    assert_eq!(judgement["safe"], false, "{judgement:#}");
     let kill = fault(&judgement, "kill-holder");
     assert!(number(kill, "blocked_ms_max") > 900.0, "{kill:#}");
     assert_eq!(kill["leftover_keys"], 1, "{kill:#}");

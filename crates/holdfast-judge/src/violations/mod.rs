@@ -8,7 +8,7 @@ use super::holds::{self, HoldPair};
 use super::ledger::{Ledger, LedgerEntry};
 use super::plan::JudgePlan;
 use super::protocol::{Turn, TurnOutcome};
-use super::report::{ClientId, FaultReport, Violation, ViolationKind, WithFence};
+use super::report::{BLOCKED_TO_END, ClientId, FaultReport, Violation, ViolationKind, WithFence};
 use holdfast_base::message;
 use holdfast_base::messages::{Message, Text};
 use holdfast_base::output::grouped;
@@ -294,7 +294,7 @@ impl Evidence<'_> {
             ttl = grouped(ttl_ms),
         );
         if from + length >= self.recording.ended_us {
-            found = found.with_id("judge-found-blocked-to-end");
+            found = found.with_id(BLOCKED_TO_END);
         }
         // From shortly before, with the last release.
         self.add(ViolationKind::Blocked, found, from.saturating_sub(10_000), from + length, &[]);
