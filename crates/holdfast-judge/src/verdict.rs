@@ -283,8 +283,8 @@ impl Judgement {
         }
     }
 
-    /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock with fences both halves, what it does with a store that checks them, and
-    /// without.
+    /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock
+    /// with fences both halves, what it does with a store that checks them, and without.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
         let mut statements = Vec::new();
         if let Some(why) = self.not_judged() {
