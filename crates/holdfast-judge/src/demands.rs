@@ -89,7 +89,8 @@ impl Demands {
 
         match finding {
             Finding::Lost => report.fault().is_some_and(|fault| self.may_lose.contains(&fault)),
-            Finding::LostWithFence => true,
+            // The fence is there for what the lock may lose.
+            Finding::LostWithFence => false,
             Finding::Of(demand) => !self.fail_on.contains(demand),
         }
     }
@@ -151,7 +152,7 @@ fn without_version(name: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Violation, ViolationKind};
+    use crate::report::{Violation, ViolationKind, WithFence};
 
     fn report(fault: Fault, lost_updates: u64, kinds: &[ViolationKind]) -> FaultReport {
         let violation = |kind: &ViolationKind| Violation {
@@ -197,6 +198,12 @@ mod tests {
         assert_eq!(unmet(demands(&[], &[])), ["updates were lost under pause"]);
         assert!(unmet(demands(&[Fault::Pause], &[Demand::Blocked])).is_empty());
         assert_eq!(unmet(demands(&[Fault::Pause], &[Demand::Starved])), ["starved under none"]);
+
+        let with_fence = Some(WithFence { lost_updates: 1, refused: 0 });
+        let fenced = FaultReport { with_fence, ..report(Fault::Pause, 3, &[]) };
+        let found = judgement("a 1.0", vec![fenced]);
+        let unmet = demands(&[Fault::Pause], &[]).unmet(&found).unwrap();
+        assert_eq!(unmet, ["updates were lost despite the fence under pause"]);
     }
 
     #[test]
