@@ -213,3 +213,13 @@ judge-why-go = { $program } is a Go program, which libfaketime does not reach
 judge-why-not-loaded = { $program } does not load libfaketime
 judge-why-fails = the adapter fails under libfaketime: { $error }
 judge-why-crippled = the adapter hardly works under libfaketime: { $grants } grants
+
+# Of `holdfast judge service`: what two requests show.
+service-found-no-check = No check: { $sold } units were sold of { $opening }. Nothing looks at the stock before the order is written, and the write has no condition
+service-found-read-then-write = Read, then write: both requests read the stock before either wrote it, and each wrote what it had computed. { $sold } units were sold of { $opening }, and one write undid the other
+service-found-check-then-decrement = Check, then relative decrement: both requests found the last unit before either took it, and each subtracted one. { $sold } units were sold of { $opening }
+service-found-check-elsewhere = Check in another transaction: both requests found the last unit, and each took one in a later transaction that did not look again. { $sold } units were sold of { $opening }
+service-found-two-transactions = Two transactions: the stock and the order are not written together. The instance was killed between the two
+service-found-lease-outlived = Lease outlived: the instance was stopped for longer than its lock lasts, another one got the lock, and the first one wrote what it had computed before
+service-found-key-not-unique = Key not unique: both requests had one key, neither found it in the books, and each wrote an order
+service-found-unknown = { $sold } units were sold of { $opening }. The statements show none of the known mistakes: the check may be in a function, or outside of the database

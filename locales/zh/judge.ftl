@@ -191,3 +191,13 @@ judge-why-go = { $program } 是 Go 程序，libfaketime 对它不起作用
 judge-why-not-loaded = { $program } 没有加载 libfaketime
 judge-why-fails = 适配器在 libfaketime 下出错：{ $error }
 judge-why-crippled = 适配器在 libfaketime 下几乎无法工作：只获锁 { $grants } 次
+
+# Of `holdfast judge service`: what two requests show.
+service-found-no-check = 没有检查：库存 { $opening } 件，卖出 { $sold } 件。写入订单前没有语句查看库存，写入语句也没有条件
+service-found-read-then-write = 先读后写：两个请求都在对方写入之前读了库存，又各自写入自己算出的值。库存 { $opening } 件，卖出 { $sold } 件，一次写入覆盖了另一次
+service-found-check-then-decrement = 先检查，再做相对扣减：两个请求都在对方取走之前看到最后一件，然后各减一件。库存 { $opening } 件，卖出 { $sold } 件
+service-found-check-elsewhere = 检查在另一个事务里：两个请求都看到最后一件，又在之后的事务里各取一件，没有再检查。库存 { $opening } 件，卖出 { $sold } 件
+service-found-two-transactions = 两个事务：库存和订单不是一起写入的，实例在两者之间被杀死
+service-found-lease-outlived = 超过租约：实例停住的时间比锁的租约长，另一个实例获得了锁，之后前者又写入了先前算出的值
+service-found-key-not-unique = 键不唯一：两个请求用同一个键，都没有在账上找到它，于是各写入一个订单
+service-found-unknown = 库存 { $opening } 件，卖出 { $sold } 件。这些语句里没有已知的错误：检查可能在函数里，或在数据库之外

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::app;
 use holdfast_base::output::{self, ResultFile};
 use holdfast_judge::report::Judgement;
+use holdfast_judge::service::{ServiceArgs, format_service};
 use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions};
 
 /// Returns whether the lock is as demanded: by default, whether it has lost no update.
@@ -15,6 +16,7 @@ pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
             Ok(true)
         }
         Some(JudgeCommand::Check { file }) => check_history(file),
+        Some(JudgeCommand::Service(args)) => judge_service(args).await,
         None => judge_lock(&options.judge).await,
     }
 }
@@ -30,6 +32,12 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     }
 
     is_as_demanded(&judgement, &demands)
+}
+
+async fn judge_service(args: &ServiceArgs) -> anyhow::Result<bool> {
+    let judgement = Box::pin(holdfast_judge::service::judge_service(args)).await?;
+    output::print(&format_service(&judgement))?;
+    Ok(judgement.sound)
 }
 
 fn check_history(file: &Path) -> anyhow::Result<bool> {

@@ -27,6 +27,7 @@ use self::user::UserCommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
 use holdfast_judge::course::CourseCommand;
+use holdfast_judge::service::run_instance;
 use holdfast_judge::{JudgeOptions, JudgedArgs, run_worker, write_judged};
 use holdfast_services::UpArgs;
 
@@ -71,6 +72,9 @@ pub enum CliCommand {
     /// A worker of `holdfast judge`
     #[command(hide = true)]
     JudgeWorker,
+    /// Keeps an instance of a service for `holdfast judge service`
+    #[command(hide = true)]
+    JudgeInstance,
 }
 
 impl Cli {
@@ -97,6 +101,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Site(options) => Box::pin(site::site(options)).await?,
         CliCommand::Course(command) => return course::course(command).await,
         CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
+        CliCommand::JudgeInstance => run_instance().await?,
     }
     Ok(true)
 }

@@ -350,7 +350,11 @@ async fn describe_exit(child: &mut Child) -> JudgeFailure {
     }
 }
 
-async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>) {
+/// Keeps the last lines of what a program prints, however much that is.
+pub(super) async fn keep_last_lines(
+    stderr: impl AsyncRead + Unpin,
+    last: Arc<Mutex<VecDeque<String>>>,
+) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::fault::Fault;
 use super::new_adapter::AdapterLanguage;
 use super::report::ViolationKind;
+use super::service::ServiceArgs;
 use holdfast_base::flags::{seconds, whole_number};
 
 /// `holdfast judge`, and its commands.
@@ -29,6 +30,9 @@ pub enum JudgeCommand {
         /// Folder, which is made
         folder: PathBuf,
     },
+    /// Judge a service: does it sell what exists, once? Exit code 0 if it does, 1 if not, 2 if it
+    /// could not be judged
+    Service(Box<ServiceArgs>),
     /// Compute the verdict from the file of `judge --history` alone; exit codes as of `judge`
     Check {
         /// File that `--history` has written

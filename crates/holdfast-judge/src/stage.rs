@@ -201,14 +201,14 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) async fn pause(&mut self, holder: ClientId) -> anyhow::Result<()> {
-        processes::stop_tree(self.workers[holder.worker as usize].leader).await?;
+        processes::stop_tree(self.workers[holder.worker as usize].kept.leader).await?;
         self.mark(None, EventKind::Paused, holder);
         Ok(())
     }
 
     pub(super) fn resume(&mut self, holder: ClientId) {
         self.mark(None, EventKind::Resumed, holder);
-        processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
+        processes::signal_tree(self.workers[holder.worker as usize].kept.leader, Signal::CONT);
     }
 
     /// Records what happened to a client's worker, or to a server while that client held the lock.
@@ -237,7 +237,7 @@ impl<'a> Stage<'a> {
         self.mark(None, EventKind::Killed, turn.id);
         // At least until here it held the lock.
         turn.release_us = monotonic_us();
-        self.workers[worker as usize].kill().await;
+        self.workers[worker as usize].kept.kill().await;
         // Until they have ended, stopped clients are still connected, and may be passed the lock.
         self.recording.struck = Some((turn.release_us, monotonic_us()));
         self.recording.turns.push(turn);
@@ -250,7 +250,7 @@ impl<'a> Stage<'a> {
     /// Returns why the clock of an adapter can't jump, if there is one.
     pub(super) async fn find_fixed_clock(&self) -> Option<Message> {
         for worker in &self.workers {
-            if let Some(why) = processes::find_fixed_clock(worker.leader).await {
+            if let Some(why) = processes::find_fixed_clock(worker.kept.leader).await {
                 return Some(why);
             }
         }
@@ -284,7 +284,7 @@ impl<'a> Stage<'a> {
     /// Kills workers and servers; returns the record.
     pub(super) async fn take_down(mut self) -> Recording {
         for worker in &mut self.workers {
-            worker.kill().await;
+            worker.kept.kill().await;
         }
         self.recording
     }

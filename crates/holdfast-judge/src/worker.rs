@@ -1,7 +1,5 @@
 //! A worker: a process with clients and an adapter, which a fault stops and kills as a whole. It
-//! speaks with the judge by lines of JSON on stdin and stdout. At the end of stdin it kills its
-//! descendants and its group: without the judge, nothing of it remains (on Linux, also not what the
-//! adapter has detached).
+//! speaks with the judge by lines of JSON on stdin and stdout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +9,15 @@ use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::adapter::AdapterProcess;
 use super::failure::JudgeFailure;
+use super::kept::run_kept;
 use super::ledger::Ledger;
 use super::plan::ADAPTER_START;
-use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{
     AdapterAnswer, AdapterOp, ReleaseAnswer, Turn, TurnOutcome, WorkerOrder, WorkerReport,
     WorkerSetup,
@@ -84,33 +80,18 @@ enum HoldState {
 
 /// Runs the worker until the end of stdin. Fails only if it was not started by a judge.
 pub async fn run_worker() -> anyhow::Result<()> {
-    adopt_orphans();
-    // The kernel sends it to a stopped group whose parent has died; by default it would end the
-    // worker before its descendants.
-    let _hang_up = signal(SignalKind::hangup())?;
-    let (sender, mut lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        let mut lines = std::io::stdin().lines();
-        while let Some(Ok(line)) = lines.next()
-            && sender.send(line).is_ok()
-        {}
+    let serving = run_kept(async |mut lines| {
+        let first = lines.recv().await.unwrap_or_default();
+        let setup: WorkerSetup = serde_json::from_str(&first)
+            .context("`judge-worker` is started by `holdfast judge`")?;
+        if let Err(why) = serve(setup, &mut lines).await {
+            report(&WorkerReport::Failed(why.into()));
+
+            while lines.recv().await.is_some() {}
+        }
+        Ok(())
     });
-
-    let first = lines.recv().await.unwrap_or_default();
-    let setup: WorkerSetup =
-        serde_json::from_str(&first).context("`judge-worker` is started by `holdfast judge`")?;
-    if let Err(why) = serve(setup, &mut lines).await {
-        report(&WorkerReport::Failed(why.into()));
-
-        while lines.recv().await.is_some() {}
-    }
-
-    // Among them the adapter, which may be stopped, and in another group.
-    end_orphans(None).await;
-    if getpgrp() == getpid() {
-        let _ = kill_process_group(getpgrp(), Signal::KILL);
-    }
-    Ok(())
+    serving.await
 }
 
 /// Follows the judge's orders until the end of stdin.

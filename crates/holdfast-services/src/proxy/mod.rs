@@ -1,7 +1,8 @@
 //! A TCP proxy on 127.0.0.1 to a server, whose link can be slow, silent, cut or moved: for the
 //! faults of the judge and of tests. On a link to Postgres, a response can be lost and a statement
-//! delayed.
+//! delayed, or every exchange watched.
 
+mod exchanges;
 mod statements;
 
 use std::future::pending;
@@ -19,6 +20,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::exchanges::WatchedConnection;
+pub use self::exchanges::{Exchange, Statement, Watcher};
 use self::statements::{Connection, Passing, Requests, Responses, Statements};
 
 /// A statement that is delayed is a chunk, also that of a full batch.
@@ -125,6 +128,19 @@ impl OpenConnections {
 
 impl Proxy {
     pub async fn start(target: Target) -> std::io::Result<Self> {
+        Self::start_with(target, None).await
+    }
+
+    /// Starts a proxy to Postgres whose exchanges are told to `watcher`. To its clients the server
+    /// has no TLS.
+    pub async fn watched(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
+        Self::start_with(target, Some(watcher)).await
+    }
+
+    async fn start_with(
+        target: Target,
+        watcher: Option<Arc<dyn Watcher>>,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (link, links) = watch::channel(Link {
@@ -155,11 +171,14 @@ impl Proxy {
                     (link.epoch, link.traffic)
                 };
                 if traffic != Traffic::Refused {
-                    count.fetch_add(1, Ordering::Relaxed);
+                    let number = count.fetch_add(1, Ordering::Relaxed) as u64;
                     let _ = client.set_nodelay(true);
                     let token = admitted.token.clone();
                     let link = OpenLink { links: links.clone(), epoch, opened: Instant::now() };
-                    tokio::spawn(carry(client, link, Arc::clone(&seen), token));
+                    let watcher = watcher.clone();
+                    let watched = watcher.map(|watcher| WatchedConnection::new(watcher, number));
+                    let connection = Connection::new(Arc::clone(&seen), watched);
+                    tokio::spawn(carry(client, link, connection, token));
                 }
             }
         }));
@@ -248,17 +267,23 @@ impl Proxy {
 
 /// Forwards one connection until it is closed on either side, or by the proxy.
 async fn carry(
-    client: TcpStream,
+    mut client: TcpStream,
     link: OpenLink,
-    statements: Arc<Statements>,
+    connection: Connection,
     token: mpsc::Sender<()>,
 ) {
     let ended = link.wait_closed();
     tokio::pin!(ended);
 
     let connecting = async {
+        let first = match connection.is_watched() {
+            true => exchanges::admit(&mut client).await.ok()?,
+            false => Vec::new(),
+        };
         let target = link.wait_forwarded(Sender::Client).await?;
-        target.connect().await.ok()
+        let (from_server, mut to_server) = target.connect().await.ok()?;
+        to_server.write_all(&first).await.ok()?;
+        Some((from_server, to_server))
     };
     let server = tokio::select! {
         server = connecting => server,
@@ -267,7 +292,6 @@ async fn carry(
     let Some((mut from_server, mut to_server)) = server else { return };
 
     let (from_client, to_client) = client.into_split();
-    let connection = Connection::new(statements);
     tokio::select! {
         () = link.forward(Sender::Client, from_client, &mut to_server, Requests(&connection)) => {}
         () = link.forward(Sender::Server, &mut from_server, to_client, Responses(&connection)) => {}
@@ -370,7 +394,8 @@ mod tests {
         // As the proxy accepts it.
         let link = OpenLink { links: proxy.link.subscribe(), epoch: 0, opened: Instant::now() };
         let token = proxy.open.lock().token.clone();
-        let carrying = carry(client, link, Arc::clone(&proxy.statements), token);
+        let connection = Connection::new(Arc::clone(&proxy.statements), None);
+        let carrying = carry(client, link, connection, token);
         // The cut begins before the connection's own task does.
         let cutting = join(proxy.cut(), carrying);
         timeout(RESPONSE_TIMEOUT, cutting).await.expect("the connection ends");

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
+use super::exchanges::WatchedConnection;
+
 /// What is to happen to the next statement on any connection.
 #[derive(Debug, Default)]
 pub(super) struct Statements {
@@ -33,6 +35,7 @@ pub(super) trait Passing {
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     statements: Arc<Statements>,
+    watched: Option<WatchedConnection>,
     /// The delayed statement was sent, and has no response yet.
     is_delivering: AtomicBool,
     /// The chunk that is being forwarded was delayed.
@@ -41,8 +44,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(statements: Arc<Statements>) -> Self {
-        Self { statements, ..Self::default() }
+    pub fn new(statements: Arc<Statements>, watched: Option<WatchedConnection>) -> Self {
+        Self { statements, watched, ..Self::default() }
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watched.is_some()
     }
 }
 
@@ -62,6 +69,10 @@ impl Passing for Requests<'_> {
             is_delivering.store(true, Ordering::SeqCst);
             was_held.store(true, Ordering::SeqCst);
         }
+
+        if let Some(watched) = &self.0.watched {
+            watched.request(chunk);
+        }
         true
     }
 
@@ -76,8 +87,14 @@ impl Passing for Requests<'_> {
 pub(super) struct Responses<'a>(pub &'a Connection);
 
 impl Passing for Responses<'_> {
-    async fn before(&self, _: &[u8]) -> bool {
+    async fn before(&self, chunk: &[u8]) -> bool {
         let Connection { statements, is_delivering, responded, .. } = self.0;
+        if let Some(watched) = &self.0.watched
+            && !watched.response(chunk).await
+        {
+            return false;
+        }
+
         if is_delivering.swap(false, Ordering::SeqCst) {
             statements.delivered.notify_one();
             responded.notify_one();

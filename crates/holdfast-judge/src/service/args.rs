@@ -1,0 +1,76 @@
+//! Options of `holdfast judge service`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use holdfast_base::flags::whole_number;
+
+use super::pass::Pass;
+use super::run::Plan;
+
+/// `holdfast judge service`
+#[derive(Debug, Clone, Args)]
+#[command(after_help = about_passes())]
+pub struct ServiceArgs {
+    /// File that describes the service
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Passes to run besides control, separated by commas; or all [default: control, none, gate,
+    /// retry]
+    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    faults: Vec<String>,
+    /// Seed of the random choices [default: a random one]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Run each pass so many times, each with the next seed, until the third run that finds
+    /// something
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=1_000))]
+    repeat: u32,
+    /// URLs of a service that runs already, separated by commas, instead of those of the file
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub(super) attach: Vec<String>,
+    /// Also write the judgement as JSON; with -, print it instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl ServiceArgs {
+    pub(super) fn file(&self) -> anyhow::Result<&Path> {
+        self.file.as_deref().context("name the file that describes the service, or use --init")
+    }
+
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        Ok(Plan {
+            passes: select(&self.faults)?,
+            seed: self.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
+            repeat: self.repeat,
+        })
+    }
+}
+
+/// Returns the passes of these names, or for `all` every one, or those of the default; `control` is
+/// always among them.
+fn select(names: &[String]) -> anyhow::Result<Vec<Pass>> {
+    let is_known = |name: &str| name == "all" || name.parse::<Pass>().is_ok();
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        bail!("--faults {unknown}: the passes are all, or some of {}", Pass::list());
+    }
+
+    let is_selected = |pass: &Pass| match names {
+        [] => pass.is_default(),
+        // Without one buyer after the other, the others have nothing to be compared with.
+        names => {
+            *pass == Pass::Control || names.iter().any(|name| name == "all" || name == pass.name())
+        }
+    };
+    Ok(Pass::ALL.iter().copied().filter(is_selected).collect())
+}
+
+fn about_passes() -> String {
+    format!(
+        "Passes: {}.\n\nExit code 0: sound in every pass that ran. 1: not. 2: it could not judge; \
+         stderr says why.",
+        Pass::list()
+    )
+}

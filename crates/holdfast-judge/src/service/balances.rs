@@ -1,0 +1,143 @@
+//! The four balances: what the buyers were told against what the books say.
+
+use std::collections::{HashMap, HashSet};
+
+use super::buyers::{Answer, Answered, Outcome};
+use super::report::Figures;
+
+/// What the service's own books say after a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Books {
+    pub(super) stock: i64,
+    pub(super) sold: i64,
+    /// The orders of each key, if the file says how they are found.
+    pub(super) by_key: Option<HashMap<String, i64>>,
+}
+
+/// Returns the figures of a run.
+pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figures {
+    let count = |is: fn(&Answer) -> bool| {
+        outcomes.iter().filter(|outcome| is(outcome.answer())).count() as u64
+    };
+    let is_sold = |answer: &Answer| *answer == Answer::Sold;
+    let sold = count(is_sold);
+    let keys = outcomes.iter().filter(|outcome| is_sold(outcome.answer()));
+    let keys: HashSet<String> = keys.map(|outcome| outcome.attempt.key.to_string()).collect();
+    let error = outcomes.iter().find_map(|outcome| match outcome.answer() {
+        Answer::Error(error) | Answer::Unknown(error) => Some(error.clone()),
+        Answer::Sold | Answer::SoldOut => None,
+    });
+
+    // Without their keys, orders of a key that was not answered may stand in for lost ones.
+    let promised = i64::try_from(sold).unwrap_or(i64::MAX);
+    let lost = match &books.by_key {
+        Some(by_key) => keys.iter().filter(|key| !by_key.contains_key(*key)).count() as i64,
+        None => (promised - books.sold).max(0),
+    };
+    let doubled = books.by_key.iter().flatten().filter(|(_, orders)| **orders > 1).count() as i64;
+
+    Figures {
+        attempts: outcomes.len() as u64,
+        sold,
+        sold_out: count(|answer| *answer == Answer::SoldOut),
+        unknown: count(|answer| matches!(answer, Answer::Unknown(_))),
+        errors: count(|answer| matches!(answer, Answer::Error(_))),
+        error,
+        opening,
+        stock: books.stock,
+        books_sold: books.sold,
+        oversold: (promised.max(books.sold) - opening).max(0),
+        drift: opening - books.stock - books.sold,
+        lost,
+        doubled,
+        gap_ms: gap_us(opening, outcomes) / 1_000,
+        p99_ms: p99_us(outcomes) / 1_000,
+    }
+}
+
+/// Returns the longest time without a sale while units were left, if there were any buyers.
+fn gap_us(opening: i64, outcomes: &[Outcome]) -> u64 {
+    let began = answered(outcomes).map(|it| it.sent_us).min().unwrap_or_default();
+    let ended = answered(outcomes).map(|it| it.answered_us).max().unwrap_or_default();
+    let sales = outcomes.iter().filter_map(|outcome| {
+        let sale = outcome.answers.iter().find(|it| it.answer == Answer::Sold)?;
+        Some(sale.answered_us)
+    });
+    let mut times: Vec<u64> = sales.collect();
+    times.sort_unstable();
+
+    // After the last unit nobody can buy one.
+    let units = usize::try_from(opening).unwrap_or_default();
+    if times.len() < units {
+        times.push(ended);
+    }
+    times.truncate(units);
+    times.insert(0, began);
+    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+}
+
+fn p99_us(outcomes: &[Outcome]) -> u64 {
+    let times = answered(outcomes).map(|it| it.answered_us - it.sent_us);
+    let mut times: Vec<u64> = times.collect();
+    times.sort_unstable();
+    let place = (times.len() * 99).div_ceil(100);
+    times.get(place.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+fn answered(outcomes: &[Outcome]) -> impl Iterator<Item = &Answered> {
+    outcomes.iter().flat_map(|outcome| &outcome.answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::service::buyers::Attempt;
+    use crate::service::report::Imbalance;
+
+    fn outcome(number: u64, answers: &[(Answer, u64)]) -> Outcome {
+        let attempt = Attempt { buyer: number, key: Uuid::from_u64_pair(0, number), instance: 0 };
+        let answers = answers.iter().cloned();
+        let answers = answers.map(|(answer, answered_us)| Answered {
+            instance: 0,
+            answer,
+            sent_us: 0,
+            answered_us,
+        });
+        Outcome { attempt, answers: answers.collect() }
+    }
+
+    fn books(stock: i64, keys: &[(u64, i64)]) -> Books {
+        let key = |number: u64| Uuid::from_u64_pair(0, number).to_string();
+        let by_key: HashMap<_, _> = keys.iter().map(|(it, orders)| (key(*it), *orders)).collect();
+        Books { stock, sold: by_key.values().sum(), by_key: Some(by_key) }
+    }
+
+    #[test]
+    fn each_balance_is_found_alone() {
+        let unknown = || Answer::Unknown("gone".to_owned());
+        let two = [outcome(1, &[(Answer::Sold, 10)]), outcome(2, &[(unknown(), 20)])];
+        let found = |opening, books| figures(opening, &two, &books).found();
+
+        assert_eq!(found(2, books(0, &[(1, 1), (2, 1)])), []);
+        assert_eq!(found(1, books(-1, &[(1, 1), (2, 1)])), [Imbalance::Oversold]);
+        assert_eq!(found(2, books(0, &[(1, 1)])), [Imbalance::Drift]);
+        assert_eq!(found(2, books(1, &[(2, 1)])), [Imbalance::Lost]);
+        assert_eq!(found(3, books(0, &[(1, 2), (2, 1)])), [Imbalance::Doubled]);
+        // Without keys, the number of orders is all there is.
+        let unnamed = |sold| Books { stock: 2 - sold, sold, by_key: None };
+        assert_eq!(found(2, unnamed(1)), []);
+        assert_eq!(found(2, unnamed(0)), [Imbalance::Lost]);
+    }
+
+    #[test]
+    fn attempt_is_sold_if_one_of_its_answers_says_so() {
+        let sent = outcome(1, &[(Answer::Sold, 30), (Answer::SoldOut, 40)]);
+        let figures =
+            figures(5, &[sent, outcome(2, &[(Answer::Sold, 9_000)])], &books(3, &[(1, 1), (2, 1)]));
+        assert_eq!((figures.sold, figures.sold_out, figures.found().len()), (2, 0, 0));
+        // Units were left, and nobody bought one after that.
+        assert_eq!((figures.gap_ms, figures.p99_ms), (8, 9));
+    }
+}

@@ -1,0 +1,227 @@
+//! The buyers of a run: each attempt to buy one unit has a key of its own, and its answers are kept.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::join;
+use futures_util::stream;
+use holdfast_lock::clock::monotonic_us;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+use uuid::{Builder, Uuid};
+
+use super::file::{Order, Values};
+use super::http::HttpRequest;
+use super::pass::{Load, Pass};
+use super::program::BuyerProgram;
+
+/// Pause before an attempt is sent again to an instance that does not listen.
+const RECONNECT_DELAY: Duration = Duration::from_millis(50);
+/// The longest time between a request and the cut of its connection, in milliseconds.
+const MAX_CUT_MS: u64 = 20;
+
+/// How orders are placed.
+#[derive(Debug)]
+pub(super) struct Buyers {
+    pub(super) order: Order,
+    /// The URLs of the instances.
+    pub(super) bases: Vec<String>,
+    pub(super) program: Option<BuyerProgram>,
+    /// Time for an answer.
+    pub(super) answer_timeout: Duration,
+    /// Attempts of this run that are over.
+    pub(super) ended: AtomicUsize,
+    /// Connections that were cut in this run.
+    pub(super) cuts: AtomicUsize,
+}
+
+/// One unit that somebody wants, ordered at an instance.
+#[derive(Debug, Clone)]
+pub(super) struct Attempt {
+    pub(super) buyer: u64,
+    pub(super) key: Uuid,
+    pub(super) instance: usize,
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    pub(super) attempt: Attempt,
+    /// Of each time it was sent.
+    pub(super) answers: Vec<Answered>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    pub(super) instance: usize,
+    pub(super) answer: Answer,
+    pub(super) sent_us: u64,
+    pub(super) answered_us: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    Sold,
+    SoldOut,
+    /// Neither of these.
+    Error(String),
+    /// There was none.
+    Unknown(String),
+}
+
+impl Outcome {
+    /// Returns what counts of its answers: a sale, whatever the others were.
+    pub(super) fn answer(&self) -> &Answer {
+        let answers = || self.answers.iter().map(|answered| &answered.answer);
+        let sold = answers().find(|answer| **answer == Answer::Sold);
+        let refused = answers().find(|answer| **answer == Answer::SoldOut);
+        let none = const { &Answer::Unknown(String::new()) };
+        sold.or(refused).or(answers().next_back()).unwrap_or(none)
+    }
+}
+
+/// Returns the attempts of a run, over all instances.
+pub(super) fn attempts(load: Load, instances: usize, seed: u64) -> Vec<Attempt> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let numbers = (1..).take(load.attempts);
+    numbers
+        .map(|buyer| Attempt {
+            buyer,
+            key: Builder::from_random_bytes(random.random()).into_uuid(),
+            instance: random.random_range(0..instances),
+        })
+        .collect()
+}
+
+impl Buyers {
+    /// Goes through the steps before the orders, if a program has to.
+    pub(super) async fn prepare(&self, attempts: &[Attempt], item: &Value) -> anyhow::Result<()> {
+        let Some(program) = &self.program else { return Ok(()) };
+        let preparing = attempts.iter().map(async |attempt| {
+            let key = attempt.key.to_string();
+            program.prepare(attempt.buyer, &key, item, &self.bases[attempt.instance]).await
+        });
+        let mut prepared = stream::iter(preparing).buffer_unordered(16);
+        while let Some(outcome) = prepared.next().await {
+            outcome.map_err(|error| {
+                error.context("[order] command: a buyer can't prepare its order")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Places the orders, so many at once.
+    pub(super) async fn order(
+        &self,
+        pass: Pass,
+        attempts: Vec<Attempt>,
+        at_once: usize,
+        values: &Values,
+    ) -> Vec<Outcome> {
+        self.ended.store(0, Ordering::Relaxed);
+        self.cuts.store(0, Ordering::Relaxed);
+        let ordering = attempts.into_iter().map(async |attempt| {
+            let answers = self.attempt(pass, &attempt, values).await;
+            self.ended.fetch_add(1, Ordering::Relaxed);
+            Outcome { attempt, answers }
+        });
+        stream::iter(ordering).buffer_unordered(at_once).collect().await
+    }
+
+    async fn attempt(&self, pass: Pass, attempt: &Attempt, values: &Values) -> Vec<Answered> {
+        let values = values.with("buyer", attempt.buyer).with("key", attempt.key.to_string());
+        let elsewhere = (attempt.instance + 1) % self.bases.len();
+        match pass {
+            Pass::Retry => {
+                let (first, second) = join(
+                    self.send(attempt, attempt.instance, &values),
+                    self.send(attempt, elsewhere, &values),
+                )
+                .await;
+                let third = self.send(attempt, attempt.instance, &values).await;
+                vec![first, second, third]
+            }
+            // Every other one: the rest keeps the service busy.
+            Pass::LostAnswer if attempt.buyer.is_multiple_of(2) => {
+                let cut = self.send_and_cut(attempt, &values).await;
+                vec![cut, self.send(attempt, elsewhere, &values).await]
+            }
+            _ => vec![self.send(attempt, attempt.instance, &values).await],
+        }
+    }
+
+    async fn send(&self, attempt: &Attempt, instance: usize, values: &Values) -> Answered {
+        let sent_us = monotonic_us();
+        let sending = timeout(self.answer_timeout, async {
+            match &self.program {
+                Some(program) => self.send_by(program, attempt, instance).await,
+                None => self.send_by_http(instance, values).await,
+            }
+        });
+        let answer = sending.await.unwrap_or_else(|_| {
+            Answer::Unknown(format!("no answer within {:?}", self.answer_timeout))
+        });
+        Answered { instance, answer, sent_us, answered_us: monotonic_us() }
+    }
+
+    async fn send_by(&self, program: &BuyerProgram, attempt: &Attempt, instance: usize) -> Answer {
+        let answer = match program.order(attempt.buyer, &self.bases[instance]).await {
+            Ok(answer) => answer,
+            Err(error) => return Answer::Unknown(format!("{error:#}")),
+        };
+        match (answer.answer.as_deref(), answer.error) {
+            (Some("sold"), _) => Answer::Sold,
+            (Some("sold-out"), _) => Answer::SoldOut,
+            (Some(other), _) => Answer::Error(other.to_owned()),
+            (None, Some(error)) => Answer::Error(error),
+            (None, None) => Answer::Error("an answer without `answer` or `error`".to_owned()),
+        }
+    }
+
+    /// Sends a request to an instance; to another one, if nobody listens there.
+    async fn send_by_http(&self, instance: usize, values: &Values) -> Answer {
+        for number in instance.. {
+            let base = &self.bases[number % self.bases.len()];
+            let request = match self.request(base, values) {
+                Ok(request) => request,
+                Err(error) => return Answer::Error(error.to_string()),
+            };
+            match request.send().await {
+                Ok(answer) if self.order.sold.contains(&answer.status) => return Answer::Sold,
+                Ok(answer) if self.order.sold_out.contains(&answer.status) => {
+                    return Answer::SoldOut;
+                }
+                Ok(answer) => return Answer::Error(answer.describe()),
+                // Nothing was sent.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    sleep(RECONNECT_DELAY).await;
+                }
+                Err(error) => return Answer::Unknown(error.to_string()),
+            }
+        }
+        unreachable!("there is no last number")
+    }
+
+    /// Sends a request, and cuts its connection before the answer.
+    async fn send_and_cut(&self, attempt: &Attempt, values: &Values) -> Answered {
+        let sent_us = monotonic_us();
+        let after = attempt.key.as_u64_pair().0 % (MAX_CUT_MS + 1);
+        let cut = async {
+            let request = self.request(&self.bases[attempt.instance], values).ok()?;
+            request.send_and_cut(Duration::from_millis(after)).await.ok()
+        };
+        if cut.await.is_some() {
+            self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+        let answer = Answer::Unknown("the connection was cut".to_owned());
+        Answered { instance: attempt.instance, answer, sent_us, answered_us: monotonic_us() }
+    }
+
+    fn request(&self, base: &str, values: &Values) -> anyhow::Result<HttpRequest> {
+        let values = values.with("base", base);
+        HttpRequest::order(&self.order, base, &values)
+    }
+}

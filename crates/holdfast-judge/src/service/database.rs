@@ -1,0 +1,293 @@
+//! The database of a service: made by the judge, in a server of its own or of the user's, or that of
+//! a service that runs already. In the last one the judge runs nothing but the file's SQL.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr as _;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use holdfast_services::{Target, TempFolder, TempPostgres};
+use serde_json::Value;
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{PgConnection, Row as _, SqlSafeStr as _};
+use url::Url;
+
+use super::file::Values;
+
+/// Name of the database in the judge's own server.
+const NAME: &str = "service";
+
+/// The judge's access to the database.
+#[derive(Debug)]
+pub(super) struct Database {
+    url: Url,
+    options: PgConnectOptions,
+    connection: PgConnection,
+    origin: Origin,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Own(Box<TempPostgres>),
+    /// A database that the judge made in a server of the user's, and drops.
+    Made {
+        server: Box<PgConnectOptions>,
+        name: String,
+    },
+    /// That of a service which runs already.
+    Attached,
+}
+
+impl Database {
+    /// Starts a Postgres with an empty database.
+    pub(super) async fn start(folder: &TempFolder) -> anyhow::Result<Self> {
+        let postgres = TempPostgres::start(folder).await?;
+        postgres.create_database(NAME).await?;
+        let url = format!("postgres://holdfast:{}@127.0.0.1/{NAME}", postgres.password);
+        let options = PgConnectOptions::from_str(&postgres.url_of(NAME))?;
+        Self::connect(Url::parse(&url)?, options, Origin::Own(Box::new(postgres))).await
+    }
+
+    /// Makes an empty database in the server of a URL.
+    pub(super) async fn make_in(server: &str) -> anyhow::Result<Self> {
+        let (mut url, options) = parse(server)?;
+        let mut admin = connect(&options).await?;
+        let name = format!("holdfast_judge_{:08x}", rand::random::<u32>());
+        let create = AssertSqlSafe(format!("create database {name}"));
+        let created = sqlx::raw_sql(create).execute(&mut admin).await;
+        created.context("[service] database: can't create a database of the judge's own there")?;
+        admin.close().await?;
+
+        url.set_path(&name);
+        let own = options.clone().database(&name);
+        Self::connect(url, own, Origin::Made { server: Box::new(options), name }).await
+    }
+
+    /// Connects to the database of a service that runs already.
+    pub(super) async fn attach(url: &str) -> anyhow::Result<Self> {
+        let (url, options) = parse(url)?;
+        Self::connect(url, options, Origin::Attached).await
+    }
+
+    async fn connect(url: Url, options: PgConnectOptions, origin: Origin) -> anyhow::Result<Self> {
+        let connection = connect(&options).await?;
+        Ok(Self { url, options: options.disable_statement_logging(), connection, origin })
+    }
+
+    /// Returns where a proxy finds the server.
+    pub(super) fn target(&self) -> Target {
+        match &self.origin {
+            Origin::Own(postgres) => Target::Socket(postgres.socket()),
+            Origin::Made { .. } | Origin::Attached => {
+                let host = self.url.host_str().unwrap_or("127.0.0.1");
+                Target::Address(format!("{host}:{}", self.url.port().unwrap_or(5432)))
+            }
+        }
+    }
+
+    /// Returns the id of the process of the judge's own server.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.origin {
+            Origin::Own(postgres) => postgres.pid(),
+            Origin::Made { .. } | Origin::Attached => None,
+        }
+    }
+
+    /// Adds the placeholders of the database behind the proxy on this port.
+    pub(super) fn values_at(&self, port: u16, values: &Values) -> anyhow::Result<Values> {
+        let mut url = self.url.clone();
+        let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        url.set_ip_host(proxy.ip()).map_err(|()| anyhow!("{} has no host", self.url))?;
+        url.set_port(Some(port)).map_err(|()| anyhow!("{} has no port", self.url))?;
+        url.set_query(None);
+        Ok(values
+            .with("database_url", url.as_str())
+            .with("database_host", "127.0.0.1")
+            .with("database_port", port)
+            .with("database_user", url.username())
+            .with("database_password", url.password().unwrap_or_default())
+            .with("database_name", url.path().trim_start_matches('/')))
+    }
+
+    /// Runs statements of the file.
+    pub(super) async fn run(&mut self, key: &str, sql: &str) -> anyhow::Result<()> {
+        let run = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut self.connection).await;
+        run.map_err(|error| failed(key, sql, &error))?;
+        Ok(())
+    }
+
+    /// Returns the whole number that a query of the file returns.
+    pub(super) async fn number(&mut self, key: &str, sql: &str) -> anyhow::Result<i64> {
+        let rows = self.rows(key, sql).await?;
+        let [row] = rows.as_slice() else {
+            bail!("{key}: `{sql}` returned {} rows instead of one. {SEE_SETUP}", rows.len());
+        };
+        ensure!(
+            row.len() == 1,
+            "{key}: `{sql}` returned {} columns instead of one number",
+            row.len()
+        );
+        let name = row.column(0).name();
+        let text = text_at(row, 0)
+            .with_context(|| format!("{key}: `{sql}` returned null: use coalesce({name}, 0)"))?;
+        whole(&text)
+            .with_context(|| format!("{key}: `{sql}` returned {text:?}: it must be a whole number"))
+    }
+
+    /// Returns the number of each key that a query of the file returns.
+    pub(super) async fn numbers(
+        &mut self,
+        key: &str,
+        sql: &str,
+    ) -> anyhow::Result<Vec<(String, i64)>> {
+        let rows = self.rows(key, sql).await?;
+        let mut numbers = Vec::new();
+        for row in &rows {
+            ensure!(
+                row.len() == 2,
+                "{key}: `{sql}` returned {} columns instead of a key and a number",
+                row.len()
+            );
+            let Some(name) = text_at(row, 0) else { continue };
+            let number = text_at(row, 1).and_then(|text| whole(&text));
+            let number = number.with_context(|| {
+                format!("{key}: the second column of `{sql}` must be a whole number")
+            })?;
+            numbers.push((name, number));
+        }
+        Ok(numbers)
+    }
+
+    async fn rows(&mut self, key: &str, sql: &str) -> anyhow::Result<Vec<PgRow>> {
+        // As a simple query, whose values are all texts.
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).fetch_all(&mut self.connection);
+        rows.await.map_err(|error| failed(key, sql, &error))
+    }
+
+    /// Returns the tables that a query reads, and the columns of their rows.
+    pub(super) async fn learn(&mut self, sql: &str) -> anyhow::Result<Learned> {
+        let explain = format!("explain (verbose, format json) {sql}");
+        let rows = self.rows("[books] stock", &explain).await?;
+        let plan = rows.first().and_then(|row| text_at(row, 0)).unwrap_or_default();
+        let mut learned = Learned::default();
+        collect(&serde_json::from_str(&plan).unwrap_or_default(), &mut learned);
+        Ok(learned)
+    }
+
+    /// Locks the row of the item in a transaction of a connection of its own, until that is
+    /// dropped.
+    pub(super) async fn lock_row(&self, sql: &str) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.options.connect().await?;
+        connection.execute("begin").await?;
+        let locked = connection.fetch_all(AssertSqlSafe(sql.to_owned()).into_sql_str()).await?;
+        match locked.len() {
+            0 => Err(sqlx::Error::RowNotFound),
+            _ => Ok(connection),
+        }
+    }
+
+    /// Returns how many sessions wait for a session, or for one that waits for it.
+    pub(super) async fn count_waiting(&mut self, holder: i32) -> anyhow::Result<usize> {
+        let rows = sqlx::query_as::<_, (i32, Vec<i32>)>(
+            "select pid, pg_blocking_pids(pid) from pg_stat_activity \
+             where wait_event_type = 'Lock' and pid <> pg_backend_pid()",
+        );
+        let waiting = rows.fetch_all(&mut self.connection).await?;
+        let mut chain = vec![holder];
+        loop {
+            let found: Vec<i32> = waiting
+                .iter()
+                .filter(|(pid, blockers)| {
+                    !chain.contains(pid) && blockers.iter().any(|it| chain.contains(it))
+                })
+                .map(|(pid, _)| *pid)
+                .collect();
+            if found.is_empty() {
+                return Ok(chain.len() - 1);
+            }
+            chain.extend(found);
+        }
+    }
+
+    /// Ends the judge's own server, or drops the database that it made.
+    pub(super) async fn end(self) {
+        let _ = self.connection.close().await;
+        match self.origin {
+            Origin::Own(postgres) => postgres.stop().await,
+            Origin::Made { server, name } => {
+                let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
+                if let Ok(mut admin) = server.connect().await {
+                    let _ = sqlx::raw_sql(drop).execute(&mut admin).await;
+                }
+            }
+            Origin::Attached => {}
+        }
+    }
+}
+
+const SEE_SETUP: &str = "Does [setup] make the item?";
+
+/// What the query of the stock reads.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    /// In lower case.
+    pub(super) tables: Vec<String>,
+    /// Names of columns of its results, and of what they are computed from.
+    pub(super) columns: Vec<String>,
+}
+
+fn collect(plan: &Value, learned: &mut Learned) {
+    match plan {
+        Value::Array(parts) => parts.iter().for_each(|part| collect(part, learned)),
+        Value::Object(fields) => {
+            if let Some(table) = fields.get("Relation Name").and_then(Value::as_str) {
+                learned.tables.push(table.to_lowercase());
+            }
+            let output = fields.get("Output").and_then(Value::as_array);
+            for text in output.into_iter().flatten().filter_map(Value::as_str) {
+                let words = text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+                learned.columns.extend(words.filter(|it| !it.is_empty()).map(str::to_owned));
+            }
+            fields.values().for_each(|field| collect(field, learned));
+        }
+        _ => {}
+    }
+}
+
+fn parse(url: &str) -> anyhow::Result<(Url, PgConnectOptions)> {
+    let parsed =
+        Url::parse(url).ok().filter(|it| it.scheme().starts_with("postgres") && it.has_host());
+    let parsed = parsed.with_context(|| {
+        format!(
+            "[service] database: {url:?} must be a URL, postgres://USER:PASSWORD@HOST:PORT/NAME"
+        )
+    })?;
+    let options = PgConnectOptions::from_str(url).context("[service] database")?;
+    Ok((parsed, options))
+}
+
+async fn connect(options: &PgConnectOptions) -> anyhow::Result<PgConnection> {
+    let connection = options.clone().disable_statement_logging().connect().await;
+    connection.context("[service] database: can't connect to it")
+}
+
+fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {
+    let why = match error {
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        error => error.to_string(),
+    };
+    anyhow!("{key}: `{}` failed: {why}", sql.trim())
+}
+
+fn text_at(row: &PgRow, column: usize) -> Option<String> {
+    row.try_get_unchecked::<Option<String>, _>(column).ok().flatten()
+}
+
+/// Returns a whole number that may be written with a fraction of zeros, as a sum of decimals is.
+fn whole(text: &str) -> Option<i64> {
+    let digits = match text.split_once('.') {
+        Some((digits, zeros)) if zeros.chars().all(|digit| digit == '0') => digits,
+        _ => text,
+    };
+    digits.parse().ok()
+}

@@ -1,0 +1,246 @@
+//! The two requests that show a finding: their statements side by side, with the values that are not
+//! the service's secrets.
+
+use std::collections::BTreeMap;
+
+use holdfast_services::{Exchange, Statement};
+
+use super::pass::{Load, Pass};
+use super::pattern::{Pattern, Step};
+use super::report::{Evidence, Imbalance, StatementReport};
+use super::run::Run;
+use super::stage::Stage;
+use super::watch::{Access, access};
+
+/// Statements that are shown of the requests: those that matter most.
+const MAX_STATEMENTS: usize = 10;
+/// Characters of a statement.
+const MAX_CHARS: usize = 300;
+/// Numbers of so many digits are shown, as no secret fits into them.
+const SHOWN_DIGITS: usize = 2;
+
+/// Returns the orders of a run that is to show what a pass has found: two requests alone.
+pub(super) fn load(pass: Pass, found: &[Imbalance]) -> Load {
+    match pass {
+        // The same order twice; if it is sold twice, there must be two units.
+        Pass::Retry | Pass::LostAnswer => {
+            let units = if found.contains(&Imbalance::Oversold) { 1 } else { 2 };
+            Load { units, attempts: 1, buyers: 1 }
+        }
+        Pass::Control => Load { units: 1, attempts: 2, buyers: 1 },
+        _ => Load { units: 1, attempts: 2, buyers: 2 },
+    }
+}
+
+/// Returns what a run of two requests shows; nothing if it has not found what the pass has.
+pub(super) fn of(stage: &Stage<'_>, pass: Pass, found: &[Imbalance], run: &Run) -> Vec<Evidence> {
+    let shows = run.figures.found();
+    if !found.iter().any(|imbalance| shows.contains(imbalance)) {
+        return Vec::new();
+    }
+
+    let requests = requests(run);
+    let mut steps: Vec<(u8, Step, StatementReport)> = Vec::new();
+    let began = requests.values().map(|request| request.sent_us).min().unwrap_or_default();
+    for seen in &run.seen {
+        let Some(request) = requests.get(&seen.instance) else { continue };
+        let is_within = seen.exchange.sent_us >= request.sent_us;
+        for statement in seen.exchange.statements.iter().filter(|_| is_within) {
+            let shown = Shown { stage, run, request, began };
+            steps.extend(shown.step(seen.instance, &seen.exchange, statement));
+        }
+    }
+
+    // The least important ones go first, of these the latest.
+    while steps.len() > MAX_STATEMENTS
+        && let Some(least) = steps.iter().map(|(weight, ..)| *weight).min()
+        && let Some(place) = steps.iter().rposition(|(weight, ..)| *weight == least)
+    {
+        steps.remove(place);
+    }
+    steps.sort_by(|(_, _, one), (_, _, other)| one.sent_ms.total_cmp(&other.sent_ms));
+
+    let pattern = Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step));
+    let message = pattern.message(run.figures.sold, run.figures.opening);
+    vec![Evidence {
+        pattern,
+        summary: message.english(),
+        message: Some(message),
+        statements: steps.into_iter().map(|(.., statement)| statement).collect(),
+    }]
+}
+
+/// What an instance had to do: one of the requests.
+struct Request {
+    buyer: u64,
+    sent_us: u64,
+}
+
+/// Returns the request of each instance.
+fn requests(run: &Run) -> BTreeMap<usize, Request> {
+    let mut requests = BTreeMap::new();
+    for outcome in &run.outcomes {
+        let buyer = outcome.attempt.buyer;
+        for answered in &outcome.answers {
+            let request = Request { buyer, sent_us: answered.sent_us };
+            requests.entry(answered.instance).or_insert(request);
+        }
+    }
+    requests
+}
+
+struct Shown<'a> {
+    stage: &'a Stage<'a>,
+    run: &'a Run,
+    request: &'a Request,
+    began: u64,
+}
+
+impl Shown<'_> {
+    /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of the
+    /// order.
+    fn step(
+        &self,
+        instance: usize,
+        exchange: &Exchange,
+        statement: &Statement,
+    ) -> Option<(u8, Step, StatementReport)> {
+        let access = access(&statement.text, &self.stage.learned.tables);
+        let words = statement.text.split_whitespace();
+        let first = words.clone().next().unwrap_or_default().to_lowercase();
+        let weight = match (access, first.trim_end_matches(';')) {
+            (Some(_), _) => 4,
+            (None, "insert" | "update" | "delete" | "merge") => 3,
+            (None, "commit" | "rollback" | "end" | "abort") => 2,
+            (None, "begin" | "start") => 1,
+            (None, _) if self.names_the_key(statement) => 2,
+            _ => return None,
+        };
+
+        let sql = self.with_values(&words.collect::<Vec<_>>().join(" "), statement);
+        let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
+        let report = StatementReport {
+            buyer: self.request.buyer,
+            instance,
+            sent_ms: ms(exchange.sent_us),
+            answered_ms: ms(exchange.answered_us),
+            sql: sql.chars().take(MAX_CHARS).collect(),
+            result: self.result(statement, access),
+        };
+        let step = Step {
+            instance,
+            connection: exchange.connection,
+            access,
+            sql: report.sql.to_lowercase(),
+            in_transaction: exchange.in_transaction,
+            has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
+        };
+        Some((weight, step, report))
+    }
+
+    fn names_the_key(&self, statement: &Statement) -> bool {
+        let keys = self.run.outcomes.iter().map(|outcome| outcome.attempt.key.to_string());
+        let has = |key: &String| {
+            statement.text.contains(key) || statement.values.iter().flatten().any(|it| it == key)
+        };
+        keys.into_iter().any(|key| has(&key))
+    }
+
+    /// Returns the text with its values, as far as they are shown. The others are masked: of a
+    /// parameter stays its number, of a text in quotes nothing.
+    fn with_values(&self, text: &str, statement: &Statement) -> String {
+        let mut shown = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['\'', '$']) {
+            shown += &rest[..at];
+            let (value, length) = match rest.as_bytes()[at] {
+                b'\'' => {
+                    let end = rest[at + 1..].find('\'').map_or(rest.len(), |end| at + end + 2);
+                    let content = rest[at..end].trim_matches('\'');
+                    let value = if self.is_shown(content) { content } else { "…" };
+                    (Some(format!("'{value}'")), end - at)
+                }
+                _ => self.parameter(&rest[at..], statement),
+            };
+            shown += &value.unwrap_or_else(|| rest[at..at + length].to_owned());
+            rest = &rest[at + length..];
+        }
+        mask_numbers(&(shown + rest))
+    }
+
+    /// Returns the value of the parameter with which the text begins, if it is shown, and the length
+    /// of its name.
+    fn parameter(&self, text: &str, statement: &Statement) -> (Option<String>, usize) {
+        let digits = text[1..].bytes().take_while(u8::is_ascii_digit).count();
+        let number: Option<usize> = text[1..=digits].parse().ok();
+        let value = number.and_then(|number| statement.values.get(number.checked_sub(1)?));
+        let value = value.map(|value| value.as_deref().unwrap_or("null"));
+        let value = value.filter(|value| *value == "null" || self.is_shown(value));
+        let is_text = |value: &str| value != "null" && value.parse::<i64>().is_err();
+        let shown = value.map(|value| match is_text(value) {
+            true => format!("'{value}'"),
+            false => value.to_owned(),
+        });
+        (shown, 1 + digits)
+    }
+
+    /// Returns whether a value is shown: the item, a key, or a short number.
+    fn is_shown(&self, value: &str) -> bool {
+        let item = &self.run.item.id;
+        let item = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+        let is_item = item == value;
+        let is_key = self.run.outcomes.iter().any(|it| it.attempt.key.to_string() == value);
+        is_item || is_key || is_short_number(value)
+    }
+
+    /// Returns what the server answered, with the columns of the stock.
+    fn result(&self, statement: &Statement, access: Option<Access>) -> String {
+        if let Some(error) = &statement.error {
+            return format!("error: {error}");
+        }
+        let Some(tag) = &statement.tag else { return "no answer".to_owned() };
+        let columns = &self.stage.learned.columns;
+        let stock = statement.row.iter().filter(|(name, _)| columns.contains(name));
+        let stock =
+            stock.map(|(name, value)| format!("{name} = {}", value.as_deref().unwrap_or("null")));
+        let stock = stock.collect::<Vec<_>>().join(", ");
+        match (access, stock.is_empty()) {
+            (Some(_), false) => stock,
+            _ => tag.clone(),
+        }
+    }
+}
+
+fn is_short_number(value: &str) -> bool {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    (1..=SHOWN_DIGITS).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit())
+}
+
+/// Replaces the long numbers that stand alone in a text, unless in quotes.
+fn mask_numbers(text: &str) -> String {
+    let mut masked = String::new();
+    for (place, part) in text.split('\'').enumerate() {
+        if place > 0 {
+            masked.push('\'');
+        }
+        if place % 2 == 1 {
+            masked += part;
+            continue;
+        }
+        let mut word = String::new();
+        for letter in part.chars().chain(['\0']) {
+            if letter.is_alphanumeric() || letter == '_' || letter == '$' {
+                word.push(letter);
+                continue;
+            }
+            let is_secret =
+                word.len() > SHOWN_DIGITS && word.bytes().all(|digit| digit.is_ascii_digit());
+            masked += if is_secret { "…" } else { &word };
+            word.clear();
+            if letter != '\0' {
+                masked.push(letter);
+            }
+        }
+    }
+    masked
+}

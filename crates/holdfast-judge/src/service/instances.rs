@@ -1,0 +1,229 @@
+//! The instances of a service: processes that the judge starts, stops, kills and ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::file::program;
+use super::http::HttpRequest;
+use crate::adapter::keep_last_lines;
+use crate::kept::{KeptProcess, run_kept};
+use crate::processes::{signal_tree, stop_tree};
+
+/// Time for an instance to serve: some compile themselves first.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_INTERVAL: Duration = Duration::from_millis(50);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for what an ended process has printed to arrive.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// What an instance is started with; the first line to its keeper.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct InstanceSetup {
+    pub(super) command: Vec<String>,
+    pub(super) folder: PathBuf,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Instance {
+    number: usize,
+    /// Its URL.
+    pub(super) base: String,
+    /// `None` of a service that runs already.
+    process: Option<InstanceProcess>,
+}
+
+#[derive(Debug)]
+struct InstanceProcess {
+    setup: InstanceSetup,
+    kept: KeptProcess,
+    last_words: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl InstanceProcess {
+    async fn start(setup: InstanceSetup) -> anyhow::Result<Self> {
+        let mut kept = KeptProcess::start("judge-instance", Stdio::piped())?;
+        let output = kept.child.stderr.take().context("an instance has no output")?;
+        let last_words = Arc::default();
+        tokio::spawn(keep_last_lines(output, Arc::clone(&last_words)));
+        kept.send_line(&serde_json::to_string(&setup)?).await;
+        Ok(Self { setup, kept, last_words })
+    }
+
+    /// Waits until it has ended, and returns how.
+    async fn wait_ended(&mut self) -> String {
+        let mut how = String::new();
+        if let Some(stdout) = &mut self.kept.child.stdout {
+            let _ = stdout.read_to_string(&mut how).await;
+        }
+        let _ = self.kept.child.wait().await;
+        sleep(LAST_WORDS_TIMEOUT).await;
+        how.trim_end().to_owned()
+    }
+
+    fn last_words(&self) -> String {
+        let lines: Vec<String> = self.last_words.lock().iter().cloned().collect();
+        match lines.as_slice() {
+            [] => "It has printed nothing".to_owned(),
+            lines => format!("The end of what it has printed:\n  {}", lines.join("\n  ")),
+        }
+    }
+}
+
+impl Instance {
+    /// Starts an instance, from the main thread (see [`KeptProcess::start`]).
+    pub(super) async fn start(
+        number: usize,
+        port: u16,
+        setup: InstanceSetup,
+    ) -> anyhow::Result<Self> {
+        let base = format!("http://127.0.0.1:{port}");
+        let process = InstanceProcess::start(setup).await?;
+        Ok(Self { number, base, process: Some(process) })
+    }
+
+    /// Returns one that runs already.
+    pub(super) fn attached(number: usize, url: &str) -> Self {
+        Self { number, base: url.trim_end_matches('/').to_owned(), process: None }
+    }
+
+    /// Waits until it answers a request for `path` with 2xx.
+    pub(super) async fn wait_ready(&mut self, path: &str) -> anyhow::Result<()> {
+        let request = HttpRequest::get(&self.base, path)?;
+        let (number, base) = (self.number, &self.base);
+        let mut last = "no answer".to_owned();
+        let probing = async {
+            loop {
+                match timeout(ANSWER_TIMEOUT, request.send()).await {
+                    Ok(Ok(answer)) if (200..300).contains(&answer.status) => return,
+                    Ok(Ok(answer)) => last = answer.describe(),
+                    Ok(Err(error)) => last = error.to_string(),
+                    Err(_) => last = format!("no answer within {ANSWER_TIMEOUT:?}"),
+                }
+                sleep(READY_INTERVAL).await;
+            }
+        };
+        let in_time = timeout(READY_TIMEOUT, probing);
+
+        let Some(process) = &mut self.process else {
+            return in_time
+                .await
+                .map_err(|_| anyhow!("{base}{path} does not answer with 2xx: {last}"));
+        };
+        let is_ready = tokio::select! {
+            ready = in_time => ready.is_ok(),
+            how = process.wait_ended() => bail!(
+                "instance {number} of the service ended before it was ready: {how}. `start` must \
+                 be a command that stays. {}",
+                process.last_words()
+            ),
+        };
+        if !is_ready {
+            bail!(
+                "instance {number} of the service does not answer {path} on port {} with 2xx after \
+                 {READY_TIMEOUT:?}: {last}. It must listen on the port that {{port}} names, and \
+                 `ready` must be a path that needs no sign-in. {}",
+                base.rsplit(':').next().unwrap_or_default(),
+                process.last_words()
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails if it has ended by itself.
+    pub(super) async fn check_running(&mut self) -> anyhow::Result<()> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        if process.kept.child.try_wait().is_ok_and(|status| status.is_none()) {
+            return Ok(());
+        }
+        let how = process.wait_ended().await;
+        bail!(
+            "instance {} of the service ended while it was judged: {how}. {}",
+            self.number,
+            process.last_words()
+        )
+    }
+
+    /// Stops all its processes.
+    pub(super) async fn pause(&self) -> anyhow::Result<()> {
+        match &self.process {
+            Some(process) => stop_tree(process.kept.leader).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn resume(&self) {
+        if let Some(process) = &self.process {
+            signal_tree(process.kept.leader, Signal::CONT);
+        }
+    }
+
+    pub(super) async fn kill(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.kept.kill().await;
+        }
+    }
+
+    /// Starts one that was killed again.
+    pub(super) async fn start_again(&mut self, ready: &str) -> anyhow::Result<()> {
+        if let Some(process) = &mut self.process {
+            *process = InstanceProcess::start(process.setup.clone()).await?;
+        }
+        self.wait_ready(ready).await
+    }
+}
+
+/// Returns a port on which nobody listens.
+pub(super) fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Keeps an instance for the judge: starts it, and ends all its processes with the judge. What it
+/// prints goes to stderr; how it ended, to stdout.
+pub async fn run_instance() -> anyhow::Result<()> {
+    run_kept(keep).await
+}
+
+async fn keep(mut lines: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> {
+    let first = lines.recv().await.unwrap_or_default();
+    let setup: InstanceSetup = serde_json::from_str(&first)
+        .context("`judge-instance` is started by `holdfast judge service`")?;
+
+    let (program, arguments) = program(&setup.command, &setup.folder, "[service] start")?;
+    let errors = std::io::stderr();
+    let output = std::os::fd::AsFd::as_fd(&errors).try_clone_to_owned()?;
+    let child = Command::new(&program)
+        .args(arguments)
+        .current_dir(&setup.folder)
+        .envs(&setup.env)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            println!("`{}` can't be started: {error}", program.display());
+            return Ok(());
+        }
+    };
+
+    let ended = tokio::select! {
+        ended = child.wait() => ended?,
+        _ = lines.recv() => return Ok(()),
+    };
+    println!("{ended}");
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Judges a service: does it sell what exists, once, with several instances, retries, killed
+//! processes and a slow database?
+//!
+//! The judge starts the instances of a service that a file describes, with a proxy before its
+//! Postgres and its Redis, lets buyers order one item under one disturbance after the other, and
+//! balances what they were told against the service's own books. It finds races that happen; it
+//! proves no absence.
+//!
+//! Reading order: `file`, `pass`, `run`, `stage`, `instances`, `buyers`, `watch`, `balances`,
+//! `evidence`. Tests: `tests/alone/service`.
+
+mod args;
+mod balances;
+mod buyers;
+mod database;
+mod evidence;
+mod file;
+mod http;
+mod instances;
+mod pass;
+mod pattern;
+mod program;
+pub mod report;
+mod run;
+mod stage;
+mod table;
+mod watch;
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use holdfast_base::output::ProgressLine;
+use holdfast_base::signals;
+use holdfast_services::TempFolder;
+
+use self::file::ServiceFile;
+use self::report::ServiceJudgement;
+use crate::processes::end_orphans;
+
+pub use self::args::ServiceArgs;
+pub use self::instances::run_instance;
+pub use self::pass::Pass;
+pub use self::pattern::Pattern;
+pub use self::table::format_service;
+
+/// Judges a service. Must be called from the main thread, with which its processes end.
+pub async fn judge_service(args: &ServiceArgs) -> anyhow::Result<ServiceJudgement> {
+    let file = ServiceFile::read(args.file()?, &args.attach)?;
+    let plan = args.plan()?;
+    let mut signals = signals::listen()?;
+    let folder = TempFolder::create()?;
+    let mut line = ProgressLine::new(Duration::ZERO);
+    let passes = plan.passes.len();
+    let judging = Box::pin(run::run(&file, &plan, &folder, |number, pass| {
+        line.draw(|| crate::describe_progress(number, passes, pass));
+    }));
+
+    let judgement = tokio::select! {
+        judgement = judging => judgement,
+        Some(name) = signals.recv() => Err(anyhow!(name)),
+    };
+
+    line.clear();
+    // After an interruption there are more than those that `run` ends.
+    end_orphans(None).await;
+    drop(folder);
+    judgement
+}

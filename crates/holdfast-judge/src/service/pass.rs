@@ -1,0 +1,75 @@
+//! The passes: what happens to the service, and how many orders there are.
+
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
+use super::watch::Aim;
+
+/// The passes, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Pass {
+    Control,
+    None,
+    Gate,
+    Retry,
+    Stretch,
+    LostAnswer,
+    Pause,
+    Kill,
+}
+
+/// The orders of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) units: i64,
+    pub(super) attempts: usize,
+    /// So many attempts at once.
+    pub(super) buyers: usize,
+}
+
+impl Pass {
+    pub const ALL: &[Self] = Self::VARIANTS;
+
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    pub(crate) fn list() -> String {
+        Self::ALL.iter().map(|pass| pass.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns whether it runs unless others are asked for. These need no more than seconds.
+    pub(super) fn is_default(self) -> bool {
+        match self {
+            Self::Control | Self::None | Self::Gate | Self::Retry => true,
+            Self::Stretch | Self::LostAnswer | Self::Pause | Self::Kill => false,
+        }
+    }
+
+    pub(super) fn load(self) -> Load {
+        match self {
+            Self::Control => Load { units: 5, attempts: 8, buyers: 1 },
+            // Few units, so that more orders than there are units wait at the gate.
+            Self::Gate => Load { units: 5, attempts: 16, buyers: 16 },
+            Self::None
+            | Self::Retry
+            | Self::Stretch
+            | Self::LostAnswer
+            | Self::Pause
+            | Self::Kill => Load { units: 20, attempts: 80, buyers: 16 },
+        }
+    }
+
+    /// Returns the runs of one repetition: one at each aim, if an instance is struck.
+    pub(super) fn aims(self) -> Vec<Option<Aim>> {
+        match self {
+            Self::Pause | Self::Kill => Aim::ALL.map(Some).to_vec(),
+            Self::Control
+            | Self::None
+            | Self::Gate
+            | Self::Retry
+            | Self::Stretch
+            | Self::LostAnswer => vec![None],
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What is wrong with a service, by the statements of two requests.
+
+use holdfast_base::message;
+use holdfast_base::messages::Message;
+use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
+
+use super::pass::Pass;
+use super::report::Imbalance;
+use super::watch::Access;
+
+/// A known mistake.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Pattern {
+    /// Nothing looks at the stock.
+    NoCheck,
+    /// It writes what it has computed from what it read.
+    ReadThenWrite,
+    /// It subtracts in the statement, from a stock that it has read before.
+    CheckThenDecrement,
+    /// As before, and the check is in another transaction.
+    CheckElsewhere,
+    /// The stock and the order are written in two transactions.
+    TwoTransactions,
+    /// The work outlives the lease of the lock.
+    LeaseOutlived,
+    /// Nothing keeps a key unique.
+    KeyNotUnique,
+    /// None of these is seen in the statements.
+    Unknown,
+}
+
+/// A statement of one of two requests.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) instance: usize,
+    pub(super) connection: u64,
+    pub(super) access: Option<Access>,
+    /// In lower case.
+    pub(super) sql: String,
+    /// A transaction is open after it.
+    pub(super) in_transaction: bool,
+    /// It has changed a row.
+    pub(super) has_changed: bool,
+}
+
+impl Pattern {
+    /// Names the mistake that fits what was found under a pass and the statements, by time.
+    pub(super) fn of<'a>(
+        pass: Pass,
+        found: &[Imbalance],
+        steps: impl Iterator<Item = &'a Step> + Clone,
+    ) -> Self {
+        if found.contains(&Imbalance::Doubled) {
+            return Self::KeyNotUnique;
+        }
+        match pass {
+            Pass::Control => return Self::NoCheck,
+            Pass::Kill => return Self::TwoTransactions,
+            Pass::Pause => return Self::LeaseOutlived,
+            Pass::None | Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer => {}
+        }
+
+        let is_write = |step: &&Step| step.access == Some(Access::Write) && step.has_changed;
+        let Some((place, write)) = steps.clone().enumerate().find(|(_, step)| is_write(step))
+        else {
+            return Self::Unknown;
+        };
+        let of_request = steps.take(place).filter(|step| step.instance == write.instance);
+        let mut read = None;
+        let mut is_same = true;
+        for step in of_request {
+            if step.access == Some(Access::Read) {
+                read = Some(step);
+                is_same = step.in_transaction;
+            }
+            // A transaction that ends between the read and the write.
+            is_same &= step.in_transaction && step.connection == write.connection;
+        }
+
+        match (read, is_relative(&write.sql)) {
+            (None, _) => Self::NoCheck,
+            (Some(_), false) => Self::ReadThenWrite,
+            (Some(_), true) if is_same => Self::CheckThenDecrement,
+            (Some(read), true) if read.in_transaction || write.in_transaction => {
+                Self::CheckElsewhere
+            }
+            (Some(_), true) => Self::CheckThenDecrement,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Says what happened to two requests.
+    pub(super) fn message(self, sold: u64, opening: i64) -> Message {
+        match self {
+            Self::NoCheck => message!("service-found-no-check", sold, opening),
+            Self::ReadThenWrite => message!("service-found-read-then-write", sold, opening),
+            Self::CheckThenDecrement => {
+                message!("service-found-check-then-decrement", sold, opening)
+            }
+            Self::CheckElsewhere => message!("service-found-check-elsewhere", sold, opening),
+            Self::TwoTransactions => message!("service-found-two-transactions"),
+            Self::LeaseOutlived => message!("service-found-lease-outlived"),
+            Self::KeyNotUnique => message!("service-found-key-not-unique"),
+            Self::Unknown => message!("service-found-unknown", sold, opening),
+        }
+    }
+}
+
+/// Returns whether an update computes a column from itself: `stock = stock - 1`.
+fn is_relative(sql: &str) -> bool {
+    let sql = sql.replace(['"', '`'], "");
+    let Some((_, assignments)) = sql.split_once(" set ") else { return false };
+    let assignments = assignments.split(" where ").next().unwrap_or_default();
+    assignments.split(',').any(|assignment| {
+        let Some((column, value)) = assignment.split_once('=') else { return false };
+        let mut words = value.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+        words.any(|word| word == column.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Statements of one connection each: instance, text, and whether its transaction stays open.
+    fn pattern(steps: &[(usize, &str, bool)]) -> Pattern {
+        let tables = ["items".to_owned()];
+        let steps: Vec<Step> = steps
+            .iter()
+            .map(|(instance, sql, in_transaction)| Step {
+                instance: *instance,
+                connection: 1,
+                access: crate::service::watch::access(sql, &tables),
+                sql: (*sql).to_owned(),
+                in_transaction: *in_transaction,
+                has_changed: true,
+            })
+            .collect();
+        Pattern::of(Pass::Gate, &[Imbalance::Oversold], steps.iter())
+    }
+
+    const READ: &str = "select stock from items where id = 'tea'";
+    const ABSOLUTE: &str = "update items set stock = 0, sold_at = now() where stock >= 0";
+    const RELATIVE: &str =
+        "update \"items\" set \"stock\" = (\"items\".\"stock\" - 1) where id = 'tea'";
+
+    #[test]
+    fn pattern_is_named_by_the_statements() {
+        let both =
+            |text, write| [(0, text, true), (1, text, true), (0, write, true), (1, write, true)];
+        assert_eq!(pattern(&both(READ, ABSOLUTE)), Pattern::ReadThenWrite);
+        assert_eq!(pattern(&both(READ, RELATIVE)), Pattern::CheckThenDecrement);
+        // Without transactions there is none to be another one.
+        assert_eq!(pattern(&[(0, READ, false), (0, RELATIVE, false)]), Pattern::CheckThenDecrement);
+        let committed = [(0, READ, true), (0, "commit", false), (0, RELATIVE, true)];
+        assert_eq!(pattern(&committed), Pattern::CheckElsewhere);
+        assert_eq!(pattern(&[(1, READ, true), (0, RELATIVE, true)]), Pattern::NoCheck);
+        assert_eq!(pattern(&[(0, READ, true)]), Pattern::Unknown);
+    }
+}

@@ -1,0 +1,153 @@
+//! The buyer's program (`[order] command`): it speaks lines of JSON on stdin and stdout, and answers
+//! each request with its id, in any order.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use holdfast_services::tied_command;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Child;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::file::program;
+use crate::adapter::keep_last_lines;
+
+/// Time for the steps before an order.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The requests without an answer; `None` after the program's end.
+type Pending = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<ProgramAnswer>>>>>;
+
+#[derive(Debug)]
+pub(super) struct BuyerProgram {
+    _child: Child,
+    lines: mpsc::UnboundedSender<String>,
+    pending: Pending,
+    next_id: AtomicU64,
+    last_words: Arc<Mutex<VecDeque<String>>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ProgramAnswer {
+    id: u64,
+    ok: Option<bool>,
+    pub(super) answer: Option<String>,
+    pub(super) error: Option<String>,
+}
+
+impl BuyerProgram {
+    /// Starts it, from the main thread.
+    pub(super) fn start(
+        command: &[String],
+        folder: &Path,
+        env: &BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
+        let (program, arguments) = program(command, folder, "[order] command")?;
+        let mut child = tied_command(&program, "KILL")
+            .args(arguments)
+            .current_dir(folder)
+            .envs(env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("[order] command: can't start `{}`", program.display()))?;
+        let mut stdin = child.stdin.take().context("the buyer's program has no stdin")?;
+        let stdout = child.stdout.take().context("the buyer's program has no stdout")?;
+        let stderr = child.stderr.take().context("the buyer's program has no stderr")?;
+
+        let (lines, mut queued) = mpsc::unbounded_channel::<String>();
+        tokio::spawn(async move {
+            while let Some(line) = queued.recv().await
+                && stdin.write_all(line.as_bytes()).await.is_ok()
+            {}
+        });
+
+        let last_words = Arc::<Mutex<VecDeque<String>>>::default();
+        tokio::spawn(keep_last_lines(stderr, Arc::clone(&last_words)));
+        let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
+        tokio::spawn(read_answers(
+            BufReader::new(stdout),
+            Arc::clone(&pending),
+            Arc::clone(&last_words),
+        ));
+        Ok(Self { _child: child, lines, pending, next_id: AtomicU64::new(1), last_words })
+    }
+
+    /// Goes through the steps before an order.
+    pub(super) async fn prepare(
+        &self,
+        buyer: u64,
+        key: &str,
+        item: &Value,
+        base: &str,
+    ) -> anyhow::Result<()> {
+        let request =
+            json!({ "op": "prepare", "buyer": buyer, "key": key, "item": item, "base": base });
+        let answer = timeout(PREPARE_TIMEOUT, self.call(request)).await;
+        let answer = answer.map_err(|_| anyhow!("no answer within {PREPARE_TIMEOUT:?}"))??;
+        match answer.ok {
+            Some(true) => Ok(()),
+            _ => bail!(
+                "it answered {}",
+                answer.error.unwrap_or_else(|| "without \"ok\": true".to_owned())
+            ),
+        }
+    }
+
+    /// Places the order of a buyer, at this instance if the program can.
+    pub(super) async fn order(&self, buyer: u64, base: &str) -> anyhow::Result<ProgramAnswer> {
+        self.call(json!({ "op": "order", "buyer": buyer, "base": base })).await
+    }
+
+    async fn call(&self, mut request: Value) -> anyhow::Result<ProgramAnswer> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        request["id"] = id.into();
+        let (sender, answer) = oneshot::channel();
+        if let Some(pending) = self.pending.lock().as_mut() {
+            pending.insert(id, sender);
+        }
+        let _ = self.lines.send(format!("{request}\n"));
+        match answer.await {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                sleep(LAST_WORDS_TIMEOUT).await;
+                let lines: Vec<String> = self.last_words.lock().iter().cloned().collect();
+                bail!("the buyer's program has ended. Its last lines:\n  {}", lines.join("\n  "))
+            }
+        }
+    }
+}
+
+/// Passes on the answers. At the end of stdout, or after a line that is none, those that wait get
+/// none.
+async fn read_answers(
+    stdout: BufReader<tokio::process::ChildStdout>,
+    pending: Pending,
+    last_words: Arc<Mutex<VecDeque<String>>>,
+) {
+    let mut lines = stdout.lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str::<ProgramAnswer>(&line) {
+            Ok(answer) => {
+                let waiting = pending.lock().as_mut().and_then(|it| it.remove(&answer.id));
+                waiting.map(|waiting| waiting.send(answer));
+            }
+            Err(error) => {
+                last_words.lock().push_back(format!("it printed no answer ({error}): {line}"));
+                break;
+            }
+        }
+    }
+    *pending.lock() = None;
+}

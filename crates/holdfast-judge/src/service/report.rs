@@ -1,0 +1,128 @@
+//! What the judge says of a service: what `holdfast judge service --json` prints.
+
+use holdfast_base::messages::Message;
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Pattern;
+
+/// The judgement of a service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServiceJudgement {
+    pub service: ServiceName,
+    /// One entry per pass, in the order in which they ran; `control` is the first.
+    pub passes: Vec<PassReport>,
+    /// No pass that ran has found anything.
+    pub sound: bool,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServiceName {
+    pub name: String,
+    pub instances: usize,
+}
+
+/// The runs of a pass. Its figures are those of one run: of the first one that has found something,
+/// else of the first one.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PassReport {
+    pub name: String,
+    /// If not, all figures are zero.
+    pub ran: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// How often its fault struck, in all runs.
+    pub hits: u32,
+    pub runs: u32,
+    /// Runs that have found something.
+    pub lost_in: u32,
+    #[serde(flatten)]
+    pub figures: Figures,
+    pub evidence: Vec<Evidence>,
+}
+
+/// The figures of one run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Orders, each with a key of its own, however often it was sent.
+    pub attempts: u64,
+    /// Keys that were answered *sold*.
+    pub sold: u64,
+    pub sold_out: u64,
+    /// Keys without an answer.
+    pub unknown: u64,
+    /// Keys whose answers are neither of these, with one of them.
+    pub errors: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Units before the first order.
+    pub opening: i64,
+    /// Units after the last one.
+    pub stock: i64,
+    /// Units in the books' orders.
+    pub books_sold: i64,
+    /// Units answered *sold*, or in the books, beyond the opening stock.
+    pub oversold: i64,
+    /// Opening stock − stock − units in the books.
+    pub drift: i64,
+    /// Keys answered *sold* that are not in the books.
+    pub lost: i64,
+    /// Keys with more than one order.
+    pub doubled: i64,
+    /// The longest time without a sale while units were left.
+    pub gap_ms: u64,
+    pub p99_ms: u64,
+}
+
+/// What must not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
+pub enum Imbalance {
+    Oversold,
+    Drift,
+    Lost,
+    Doubled,
+}
+
+impl Figures {
+    pub fn of(&self, imbalance: Imbalance) -> i64 {
+        match imbalance {
+            Imbalance::Oversold => self.oversold,
+            Imbalance::Drift => self.drift,
+            Imbalance::Lost => self.lost,
+            Imbalance::Doubled => self.doubled,
+        }
+    }
+
+    /// Returns what the run has found.
+    pub fn found(&self) -> Vec<Imbalance> {
+        use strum::VariantArray as _;
+        Imbalance::VARIANTS.iter().copied().filter(|it| self.of(*it) != 0).collect()
+    }
+}
+
+/// Two orders that show how it came to what a pass has found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Evidence {
+    pub pattern: Pattern,
+    pub summary: String,
+    /// The same with its values, to be said in another language.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
+    /// By the time at which they were sent.
+    pub statements: Vec<StatementReport>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StatementReport {
+    /// Number of the buyer whose order it belongs to.
+    pub buyer: u64,
+    pub instance: usize,
+    /// Milliseconds since the first order was sent.
+    pub sent_ms: f64,
+    pub answered_ms: f64,
+    pub sql: String,
+    /// What the server answered: its command tag, or its error, and of a row the columns of the
+    /// stock.
+    pub result: String,
+}

@@ -1,0 +1,318 @@
+//! A judgement of a service from start to end: the runs of each pass, and their reports.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures_util::future::join;
+use holdfast_services::TempFolder;
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use super::balances::figures;
+use super::buyers::{Attempt, Outcome, attempts};
+use super::database::Database;
+use super::evidence;
+use super::file::ServiceFile;
+use super::pass::{Load, Pass};
+use super::report::{Figures, PassReport, ServiceJudgement, ServiceName};
+use super::stage::{Item, Stage};
+use super::watch::{Aim, Seen, Strike};
+use crate::processes::{adopt_orphans, end_orphans};
+
+/// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
+/// for this time at most.
+const GATE_QUIET: Duration = Duration::from_millis(500);
+const GATE_TIMEOUT: Duration = Duration::from_secs(5);
+const GATE_INTERVAL: Duration = Duration::from_millis(10);
+/// Runs with a finding after which a pass is not repeated any more.
+const CLEAR_FINDINGS: u32 = 3;
+
+/// The options of a judgement.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) passes: Vec<Pass>,
+    pub(super) seed: u64,
+    pub(super) repeat: u32,
+}
+
+/// One run of a pass.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) figures: Figures,
+    pub(super) item: Item,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) seen: Vec<Seen>,
+    /// How often its fault struck.
+    hits: u32,
+}
+
+/// Runs all passes. `progress` is called with the number of the pass, and its name.
+pub(super) async fn run(
+    file: &ServiceFile,
+    plan: &Plan,
+    folder: &TempFolder,
+    progress: impl FnMut(usize, &str),
+) -> anyhow::Result<ServiceJudgement> {
+    adopt_orphans();
+    let mut stage = Stage::new(file);
+    let passes = judge_all(&mut stage, plan, folder, progress).await;
+
+    // Before an error is returned: every way ends what was started.
+    let database = stage.end().await;
+    end_orphans(database.as_ref().and_then(Database::pid)).await;
+    if let Some(database) = database {
+        database.end().await;
+    }
+
+    let passes = passes?;
+    let instances =
+        if file.is_attached() { file.service.urls.len() } else { file.service.instances };
+    Ok(ServiceJudgement {
+        service: ServiceName { name: file.name.clone(), instances },
+        sound: passes.iter().all(|pass| pass.lost_in == 0),
+        passes,
+        seed: plan.seed,
+    })
+}
+
+async fn judge_all(
+    stage: &mut Stage<'_>,
+    plan: &Plan,
+    folder: &TempFolder,
+    mut progress: impl FnMut(usize, &str),
+) -> anyhow::Result<Vec<PassReport>> {
+    progress(0, "start of the service");
+    stage.set_up(folder).await?;
+    let first = stage.make_item(1).await?;
+    stage.learn(&first).await?;
+    stage.check_opening(&first, 1).await?;
+
+    let mut reports = Vec::new();
+    for (number, pass) in plan.passes.iter().enumerate() {
+        progress(number, pass.name());
+        let report = Box::pin(run_pass(stage, *pass, plan)).await;
+        let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
+        if *pass == Pass::Control && report.figures.sold == 0 {
+            let why =
+                report.figures.error.unwrap_or_else(|| "each answer was *sold out*".to_owned());
+            bail!(
+                "the service sold nothing to one buyer after the other, so it can't be judged: {why}"
+            );
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// Runs a pass as often as asked for, and shows two orders of what it finds.
+async fn run_pass(stage: &mut Stage<'_>, pass: Pass, plan: &Plan) -> anyhow::Result<PassReport> {
+    let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
+    if let Some(why) = why_not(stage, pass) {
+        report.why_not = Some(why);
+        return Ok(report);
+    }
+
+    let repetitions = (0..plan.repeat).flat_map(|number| {
+        pass.aims().into_iter().map(move |aim| (plan.seed + u64::from(number), aim))
+    });
+    let mut found_at = None;
+    for (seed, aim) in repetitions {
+        if report.lost_in >= CLEAR_FINDINGS && plan.repeat > 1 {
+            break;
+        }
+        let run = run_once(stage, pass, pass.load(), aim, seed).await?;
+        let is_found = !run.figures.found().is_empty();
+        report.runs += 1;
+        report.hits += run.hits;
+        report.lost_in += u32::from(is_found);
+        if report.runs == 1 || (is_found && report.lost_in == 1) {
+            report.figures = run.figures;
+        }
+        if is_found && found_at.is_none() {
+            found_at = Some((seed, aim));
+        }
+    }
+
+    report.ran = report.hits > 0 || report.lost_in > 0;
+    if !report.ran {
+        report.figures = Figures::default();
+        report.why_not = Some(struck_nobody(stage, pass));
+        return Ok(report);
+    }
+    if let Some((seed, aim)) = found_at {
+        let pair = evidence::load(pass, report.figures.found().as_slice());
+        let as_gate = if pass == Pass::None || pass == Pass::Stretch { Pass::Gate } else { pass };
+        let run = run_once(stage, as_gate, pair, aim, seed).await?;
+        report.evidence = evidence::of(stage, pass, &report.figures.found(), &run);
+    }
+    Ok(report)
+}
+
+/// Returns why a pass can't run.
+fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<String> {
+    let file = stage.file;
+    let why = match pass {
+        Pass::Control | Pass::None => return None,
+        Pass::Retry | Pass::LostAnswer if !file.has_key() => {
+            "the order has no {key}, so it can't be sent again as the same one"
+        }
+        Pass::LostAnswer if !file.order.command.is_empty() => {
+            "the buyer is a program, whose connections the judge can't cut"
+        }
+        Pass::Stretch | Pass::Pause | Pass::Kill if file.is_attached() => {
+            "the service runs already: its processes and connections are not the judge's"
+        }
+        Pass::Gate | Pass::Stretch | Pass::Pause | Pass::Kill
+            if stage.learned.tables.is_empty() =>
+        {
+            "the judge knows no table of the stock in a Postgres"
+        }
+        Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer | Pass::Pause | Pass::Kill => {
+            return None;
+        }
+    };
+    Some(why.to_owned())
+}
+
+fn struck_nobody(stage: &Stage<'_>, pass: Pass) -> String {
+    let tables = stage.learned.tables.join(", ");
+    match pass {
+        Pass::Gate => {
+            "no order waited for the row of the item, nor for an order that did: name the \
+                       row that orders write in [books] row"
+                .to_owned()
+        }
+        _ => {
+            format!("no statement was seen that reads or writes {tables}, and none that commits it")
+        }
+    }
+}
+
+/// Sells a new item under a pass, and balances the books.
+pub(super) async fn run_once(
+    stage: &mut Stage<'_>,
+    pass: Pass,
+    load: Load,
+    aim: Option<Aim>,
+    seed: u64,
+) -> anyhow::Result<Run> {
+    let item = stage.make_item(load.units).await?;
+    // Another run has other keys.
+    let run_seed = seed.wrapping_add(u64::from(stage.items) << u32::BITS);
+    let mut attempts = attempts(load, stage.instances.len(), run_seed);
+    if load.attempts <= 2 {
+        // Of a pair, each one has an instance for itself, as far as there are two.
+        let instances = stage.instances.len();
+        attempts.iter_mut().for_each(|it| it.instance = it.buyer as usize % instances);
+    }
+    stage.buyers.prepare(&attempts, &item.id).await?;
+
+    stage.watch.begin((pass == Pass::Stretch).then_some(seed));
+    let (outcomes, hits) = match (pass, aim) {
+        (Pass::Gate, _) => sell_at_gate(stage, attempts, &item).await?,
+        (_, Some(aim)) => sell_and_strike(stage, pass, aim, (attempts, load), &item).await?,
+        _ => {
+            let outcomes = stage.buyers.order(pass, attempts, load.buyers, &item.values).await;
+            let cuts = stage.buyers.cuts.load(Ordering::Relaxed);
+            let hits = if pass == Pass::LostAnswer { u32::try_from(cuts)? } else { 1 };
+            (outcomes, hits)
+        }
+    };
+    stage.wait_quiet().await;
+    for instance in &mut stage.instances {
+        instance.check_running().await?;
+    }
+
+    let books = stage.books(&item).await?;
+    let figures = figures(load.units, &outcomes, &books);
+    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), hits })
+}
+
+/// Locks the row of the item until all orders wait: plain reads pass by then, and writes wait.
+async fn sell_at_gate(
+    stage: &mut Stage<'_>,
+    attempts: Vec<Attempt>,
+    item: &Item,
+) -> anyhow::Result<(Vec<Outcome>, u32)> {
+    let books = &stage.file.books;
+    let learned = books.stock.as_ref().map(|sql| format!("{sql} for no key update"));
+    let sql = books.row.clone().or(learned).context("[books] has no `row`")?;
+    let database = stage.database.as_mut().context("there is no database")?;
+    let locked = database.lock_row(&item.values.fill(&sql)).await;
+    let mut gate = locked.with_context(|| {
+        format!("the row of the item can't be locked by `{sql}`. Name it in [books] row")
+    })?;
+    let (holder,) = sqlx::query_as("select pg_backend_pid()").fetch_one(&mut gate).await?;
+
+    let (buyers, watch) = (&stage.buyers, &stage.watch);
+    let lease = Duration::from_millis(stage.file.service.lease_ms.unwrap_or_default()).mul_f64(1.5);
+    let wanted = attempts.len();
+    let opening = async {
+        let since = Instant::now();
+        let mut waited = 0;
+        while since.elapsed() < GATE_TIMEOUT.max(lease) {
+            sleep(GATE_INTERVAL).await;
+            let waiting = database.count_waiting(holder).await?;
+            waited = waited.max(waiting);
+            let all = buyers.ended.load(Ordering::Relaxed) + waiting >= wanted;
+            let is_quiet = since.elapsed().min(watch.quiet_for()) > GATE_QUIET;
+            if (all || is_quiet) && since.elapsed() >= lease {
+                break;
+            }
+        }
+        close(gate).await;
+        anyhow::Ok(u32::from(waited > 0))
+    };
+
+    let selling = buyers.order(Pass::Gate, attempts, wanted, &item.values);
+    let (outcomes, waited) = join(selling, opening).await;
+    Ok((outcomes, waited?))
+}
+
+/// Lets the orders go on that wait for the row.
+async fn close(gate: PgConnection) {
+    let _ = gate.close().await;
+}
+
+/// Stops or kills the instance whose statement was just answered.
+async fn sell_and_strike(
+    stage: &mut Stage<'_>,
+    pass: Pass,
+    aim: Aim,
+    (attempts, load): (Vec<Attempt>, Load),
+    item: &Item,
+) -> anyhow::Result<(Vec<Outcome>, u32)> {
+    // Before the first order: a sell-out lasts a tenth of a second.
+    let strike = stage.watch.arm(aim);
+    let (file, buyers, watch) = (stage.file, &stage.buyers, &stage.watch);
+    let selling = async {
+        let outcomes = buyers.order(pass, attempts, load.buyers, &item.values).await;
+        watch.disarm();
+        outcomes
+    };
+
+    let instances = &mut stage.instances;
+    let striking = async {
+        let Ok(Strike { instance, go }) = strike.await else { return anyhow::Ok(0) };
+        let struck = &mut instances[instance];
+        if pass == Pass::Kill {
+            struck.kill().await;
+            release(go, false);
+            struck.start_again(&file.service.ready).await?;
+            return Ok(1);
+        }
+        struck.pause().await?;
+        release(go, true);
+        sleep(file.pause()).await;
+        struck.resume();
+        Ok(1)
+    };
+    let (outcomes, hits) = join(selling, striking).await;
+    Ok((outcomes, hits?))
+}
+
+fn release(go: oneshot::Sender<bool>, is_forwarded: bool) {
+    let _ = go.send(is_forwarded);
+}

@@ -1,0 +1,335 @@
+//! The servers, the links and the instances of a service, for all passes.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use futures_util::future::try_join_all;
+use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+use uuid::Uuid;
+
+use super::balances::Books;
+use super::buyers::Buyers;
+use super::database::{Database, Learned};
+use super::file::{ItemKind, ServiceFile, Values, program};
+use super::instances::{Instance, InstanceSetup, free_port};
+use super::program::BuyerProgram;
+use super::watch::{LinkWatch, Watch};
+
+/// Time for `[setup] once`, which may install something, and for the other commands.
+const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for an answer, besides that for which an instance is stopped.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The books are read when there was no statement for so long; or after this time, of a service
+/// that is never quiet.
+const QUIET: Duration = Duration::from_millis(500);
+const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
+const QUIET_INTERVAL: Duration = Duration::from_millis(20);
+/// Lines of a failed command that an error quotes.
+const QUOTED_LINES: usize = 12;
+
+#[derive(Debug)]
+pub(super) struct Stage<'a> {
+    pub(super) file: &'a ServiceFile,
+    pub(super) database: Option<Database>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) buyers: Buyers,
+    pub(super) watch: Arc<Watch>,
+    pub(super) learned: Learned,
+    /// The placeholders of what is not an instance.
+    values: Values,
+    /// They end when they are dropped.
+    redis: Option<TempRedis>,
+    links: Vec<Proxy>,
+    /// Part of the ids of the items: those of another judge may be in the same database.
+    id: u32,
+    /// So many were made.
+    pub(super) items: u32,
+}
+
+/// An item of one run.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) id: Value,
+    pub(super) values: Values,
+}
+
+#[derive(Deserialize)]
+struct MadeItem {
+    item: Value,
+}
+
+#[derive(Deserialize)]
+struct PrintedBooks {
+    stock: i64,
+    sold: i64,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(file: &'a ServiceFile) -> Self {
+        let buyers = Buyers {
+            order: file.order.clone(),
+            bases: Vec::new(),
+            program: None,
+            answer_timeout: ANSWER_TIMEOUT + file.pause(),
+            ended: AtomicUsize::new(0),
+            cuts: AtomicUsize::new(0),
+        };
+        Self {
+            file,
+            database: None,
+            instances: Vec::new(),
+            buyers,
+            watch: Arc::default(),
+            learned: Learned::default(),
+            values: Values::default(),
+            redis: None,
+            links: Vec::new(),
+            id: rand::random(),
+            items: 0,
+        }
+    }
+
+    /// Starts the servers and the instances. What was started before a failure is ended by
+    /// [`Self::end`].
+    pub(super) async fn set_up(&mut self, folder: &TempFolder) -> anyhow::Result<()> {
+        self.start_servers(folder).await?;
+        self.values = self.link(None).await?;
+        let once = &self.file.setup.once;
+        if !once.is_empty() {
+            self.run_command("[setup] once", once, &self.values, ONCE_TIMEOUT).await?;
+        }
+
+        if self.file.is_attached() {
+            let urls = self.file.service.urls.iter().enumerate();
+            self.instances = urls.map(|(number, url)| Instance::attached(number, url)).collect();
+        } else {
+            for number in 0..self.file.service.instances {
+                let instance = self.start_instance(number).await?;
+                self.instances.push(instance);
+            }
+        }
+        let ready = &self.file.service.ready;
+        try_join_all(self.instances.iter_mut().map(|it| it.wait_ready(ready))).await?;
+
+        self.buyers.bases = self.instances.iter().map(|it| it.base.clone()).collect();
+        let command = &self.file.order.command;
+        if !command.is_empty() {
+            let env = self.environment(&self.values);
+            self.buyers.program = Some(BuyerProgram::start(command, &self.file.folder, &env)?);
+        }
+        Ok(())
+    }
+
+    /// Starts those servers that the file has a use for.
+    async fn start_servers(&mut self, folder: &TempFolder) -> anyhow::Result<()> {
+        let file = self.file;
+        self.database = match &file.service.database {
+            Some(url) if file.is_attached() => Some(Database::attach(url).await?),
+            Some(url) => Some(Database::make_in(url).await?),
+            None if file.uses("{database_") || file.books.command.is_empty() => {
+                Some(Database::start(folder).await?)
+            }
+            None => None,
+        };
+        if file.service.redis.is_none() && file.uses("{redis_") {
+            self.redis = Some(TempRedis::start().await?);
+        }
+        Ok(())
+    }
+
+    /// Puts proxies before the servers, and returns the placeholders with their addresses. The
+    /// statements of an instance are watched.
+    async fn link(&mut self, instance: Option<usize>) -> anyhow::Result<Values> {
+        let mut values = Values::default();
+        if let Some(database) = &self.database {
+            let link = match instance {
+                Some(instance) => {
+                    let watcher = LinkWatch { watch: Arc::clone(&self.watch), instance };
+                    Proxy::watched(database.target(), Arc::new(watcher)).await?
+                }
+                None => Proxy::start(database.target()).await?,
+            };
+            values = database.values_at(link.port, &values)?;
+            self.links.push(link);
+        }
+
+        let (target, mut url) = match (&self.redis, &self.file.service.redis) {
+            (Some(redis), _) => {
+                let url = format!("redis://:{}@127.0.0.1/0", redis.password);
+                (Target::Socket(redis.socket()), Url::parse(&url)?)
+            }
+            (None, Some(url)) => {
+                let wrong = || format!("[service] redis: {url:?} must be a URL, redis://HOST:PORT");
+                let url = Url::parse(url).ok().filter(|url| url.scheme() == "redis");
+                let url = url.with_context(wrong)?;
+                let host = url.host_str().with_context(wrong)?;
+                let address = format!("{host}:{}", url.port().unwrap_or(6379));
+                (Target::Address(address), url)
+            }
+            (None, None) => return Ok(values),
+        };
+        let link = Proxy::start(target).await?;
+        let _ = url.set_host(Some("127.0.0.1"));
+        let _ = url.set_port(Some(link.port));
+        let values = values
+            .with("redis_url", url.as_str())
+            .with("redis_host", "127.0.0.1")
+            .with("redis_port", link.port)
+            .with("redis_password", url.password().unwrap_or_default());
+        self.links.push(link);
+        Ok(values)
+    }
+
+    async fn start_instance(&mut self, number: usize) -> anyhow::Result<Instance> {
+        let port = free_port()?;
+        let values = self.link(Some(number)).await?.with("port", port);
+        let setup = InstanceSetup {
+            command: values.fill_all(&self.file.service.start),
+            folder: self.file.folder.clone(),
+            env: self.environment(&values),
+        };
+        Instance::start(number, port, setup).await
+    }
+
+    fn environment(&self, values: &Values) -> BTreeMap<String, String> {
+        let env = self.file.service.env.iter();
+        env.map(|(name, value)| (name.clone(), values.fill(value))).collect()
+    }
+
+    /// Runs a command of the file to its end, and returns what it prints to stdout.
+    async fn run_command(
+        &self,
+        key: &str,
+        command: &[String],
+        values: &Values,
+        limit: Duration,
+    ) -> anyhow::Result<String> {
+        let command = values.fill_all(command);
+        let (program, arguments) = program(&command, &self.file.folder, key)?;
+        let name = program.display();
+        let running = tied_command(&program, "KILL")
+            .args(arguments)
+            .current_dir(&self.file.folder)
+            .envs(self.environment(values))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let running = running.with_context(|| format!("{key}: can't start `{name}`"))?;
+
+        let output = timeout(limit, running.wait_with_output()).await;
+        let output =
+            output.map_err(|_| anyhow!("{key}: `{name}` has not ended after {limit:?}"))??;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let lines: Vec<&str> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
+            bail!("{key}: `{name}` failed ({}). The end of its stderr:\n  {last}", output.status);
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Makes a new item with so many units.
+    pub(super) async fn make_item(&mut self, units: i64) -> anyhow::Result<Item> {
+        self.items += 1;
+        let setup = &self.file.setup;
+        let id: Value = match setup.item {
+            ItemKind::Text => format!("item-{:08x}-{}", self.id, self.items).into(),
+            // Far from the first ids of a sequence, and within 31 bits.
+            ItemKind::Number => (1_000_000_000 + self.id % 1_000_000 * 1_000 + self.items).into(),
+            ItemKind::Uuid => Uuid::new_v4().to_string().into(),
+        };
+        let values = self.values.with("item", id.clone()).with("stock", units);
+        if let Some(sql) = &setup.sql {
+            self.database()?.run("[setup] sql", &values.fill(sql)).await?;
+            return Ok(Item { id, values });
+        }
+
+        let key = "[setup] command";
+        let printed = self.run_command(key, &setup.command, &values, COMMAND_TIMEOUT).await?;
+        let made: MadeItem = serde_json::from_str(printed.trim()).map_err(|error| {
+            anyhow!("{key}: it must print {{\"item\": \"…\"}} and nothing else ({error}), not {printed:?}")
+        })?;
+        let values = self.values.with("item", made.item.clone()).with("stock", units);
+        Ok(Item { id: made.item, values })
+    }
+
+    pub(super) fn database(&mut self) -> anyhow::Result<&mut Database> {
+        self.database.as_mut().context("[books]: there is no database in which to run this")
+    }
+
+    /// Learns from the query of the stock which tables and columns have it.
+    pub(super) async fn learn(&mut self, item: &Item) -> anyhow::Result<()> {
+        if let (Some(sql), Some(database)) = (&self.file.books.stock, &mut self.database) {
+            self.learned = database.learn(&item.values.fill(sql)).await?;
+            self.watch.set_tables(self.learned.tables.clone());
+        }
+        Ok(())
+    }
+
+    /// Waits until the service does nothing any more.
+    pub(super) async fn wait_quiet(&self) {
+        let until = Instant::now() + QUIET_TIMEOUT;
+        sleep(QUIET).await;
+        while self.watch.quiet_for() < QUIET && Instant::now() < until {
+            sleep(QUIET_INTERVAL).await;
+        }
+    }
+
+    /// Reads the books of an item.
+    pub(super) async fn books(&mut self, item: &Item) -> anyhow::Result<Books> {
+        let books = &self.file.books;
+        let fill = |sql: &str| item.values.fill(sql);
+        let (Some(stock), Some(sold)) = (&books.stock, &books.sold) else {
+            let key = "[books] command";
+            let printed = self.run_command(key, &books.command, &item.values, COMMAND_TIMEOUT);
+            let printed = printed.await?;
+            let books: PrintedBooks = serde_json::from_str(printed.trim()).map_err(|error| {
+                anyhow!(
+                    "{key}: it must print {{\"stock\": 1, \"sold\": 2}} ({error}), not {printed:?}"
+                )
+            })?;
+            return Ok(Books { stock: books.stock, sold: books.sold, by_key: None });
+        };
+
+        let database = self.database()?;
+        let stock = database.number("[books] stock", &fill(stock)).await?;
+        let sold = database.number("[books] sold", &fill(sold)).await?;
+        let mut by_key = None;
+        if let Some(sql) = &books.by_key {
+            by_key =
+                Some(database.numbers("[books] by_key", &fill(sql)).await?.into_iter().collect());
+        }
+        Ok(Books { stock, sold, by_key })
+    }
+
+    /// Checks the opening stock of an item that was just made.
+    pub(super) async fn check_opening(&mut self, item: &Item, units: i64) -> anyhow::Result<()> {
+        let books = self.books(item).await?;
+        ensure!(
+            (books.stock, books.sold) == (units, 0),
+            "[setup] has made the item {} with {units} units, and [books] finds {} in stock and {} \
+             sold: is `{{stock}}` used, and `{{item}}` in each query?",
+            item.id,
+            books.stock,
+            books.sold
+        );
+        Ok(())
+    }
+
+    /// Ends the instances.
+    pub(super) async fn end(mut self) -> Option<Database> {
+        for instance in &mut self.instances {
+            instance.kill().await;
+        }
+        self.database
+    }
+}

@@ -1,0 +1,229 @@
+//! What the judge sees of the statements of a service, and what it does with their answers: it
+//! delays them, and strikes the instance that waits for one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use holdfast_lock::clock::monotonic_us;
+use holdfast_services::{Exchange, Watcher};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use strum::IntoStaticStr;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// How long an answer is delayed, in milliseconds.
+const SLOW_MS: std::ops::RangeInclusive<u64> = 5..=20;
+
+/// All links of a service.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// The tables that have the stock, in lower case.
+    tables: Mutex<Vec<String>>,
+    seen: Mutex<Vec<Seen>>,
+    last_us: AtomicU64,
+    /// Chooses the delays, if there are any.
+    delays: Mutex<Option<StdRng>>,
+    armed: Mutex<Option<(Aim, oneshot::Sender<Strike>)>>,
+    /// Connections whose transaction has written the stock.
+    writing: Mutex<HashSet<(usize, u64)>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) instance: usize,
+    pub(super) exchange: Exchange,
+}
+
+/// The answer at which an instance is struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Aim {
+    Read,
+    Write,
+    Commit,
+}
+
+impl Aim {
+    pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Commit];
+}
+
+/// An instance whose statement was answered. It does not know the answer yet.
+#[derive(Debug)]
+pub(super) struct Strike {
+    pub(super) instance: usize,
+    /// Lets the answer go on, or not.
+    pub(super) go: oneshot::Sender<bool>,
+}
+
+/// What a statement does with a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+impl Watch {
+    pub(super) fn set_tables(&self, tables: Vec<String>) {
+        *self.tables.lock() = tables;
+    }
+
+    /// Begins a run: forgets what was seen.
+    pub(super) fn begin(&self, delay_seed: Option<u64>) {
+        self.seen.lock().clear();
+        *self.delays.lock() = delay_seed.map(StdRng::seed_from_u64);
+    }
+
+    /// Strikes at the next such answer; that is told to the receiver.
+    pub(super) fn arm(&self, aim: Aim) -> oneshot::Receiver<Strike> {
+        let (sender, strike) = oneshot::channel();
+        *self.armed.lock() = Some((aim, sender));
+        strike
+    }
+
+    pub(super) fn disarm(&self) {
+        *self.armed.lock() = None;
+    }
+
+    /// Returns what was seen since the run began, by the time of the answers.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    /// Returns the time since the last statement or answer.
+    pub(super) fn quiet_for(&self) -> Duration {
+        let last = self.last_us.load(Ordering::Relaxed);
+        Duration::from_micros(monotonic_us().saturating_sub(last))
+    }
+
+    /// Returns what an exchange does with the stock: the strongest of its statements.
+    pub(super) fn access(&self, exchange: &Exchange) -> Option<Access> {
+        let tables = self.tables.lock();
+        let mut accesses = exchange
+            .statements
+            .iter()
+            .filter(|it| it.error.is_none())
+            .filter_map(|statement| access(&statement.text, &tables));
+        let first = accesses.next()?;
+        Some(if accesses.any(|it| it == Access::Write) { Access::Write } else { first })
+    }
+
+    /// Returns whom to tell of an answer, if it is the one that is aimed at.
+    fn take_aim(&self, instance: usize, exchange: &Exchange) -> Option<oneshot::Sender<Strike>> {
+        let access = self.access(exchange);
+        let connection = (instance, exchange.connection);
+        let mut writing = self.writing.lock();
+        if access == Some(Access::Write) {
+            writing.insert(connection);
+        }
+        let has_written = writing.contains(&connection);
+        let is_commit = has_written && !exchange.in_transaction;
+        if !exchange.in_transaction {
+            writing.remove(&connection);
+        }
+
+        let mut armed = self.armed.lock();
+        let is_aimed_at = match armed.as_ref()?.0 {
+            Aim::Read => access == Some(Access::Read) && !has_written,
+            Aim::Write => access == Some(Access::Write),
+            Aim::Commit => is_commit,
+        };
+        armed.take_if(|_| is_aimed_at).map(|(_, strike)| strike)
+    }
+}
+
+/// The link of an instance.
+#[derive(Debug)]
+pub(super) struct LinkWatch {
+    pub(super) watch: Arc<Watch>,
+    pub(super) instance: usize,
+}
+
+impl Watcher for LinkWatch {
+    fn sent(&self) {
+        self.watch.last_us.store(monotonic_us(), Ordering::Relaxed);
+    }
+
+    fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
+        self.sent();
+        let instance = self.instance;
+        let strike = self.watch.take_aim(instance, &exchange);
+        let delay = self.watch.delays.lock().as_mut().map(|random| random.random_range(SLOW_MS));
+        self.watch.seen.lock().push(Seen { instance, exchange });
+
+        Box::pin(async move {
+            if let Some(delay) = delay {
+                sleep(Duration::from_millis(delay)).await;
+            }
+            let Some(strike) = strike else { return true };
+            let (go, goes) = oneshot::channel();
+            match strike.send(Strike { instance, go }) {
+                // Without an answer the judge has ended.
+                Ok(()) => goes.await.unwrap_or(true),
+                Err(_) => true,
+            }
+        })
+    }
+}
+
+/// Returns what a statement does with one of the tables. Its words are looked at, not its grammar:
+/// what a function or a trigger does is not seen.
+pub(super) fn access(text: &str, tables: &[String]) -> Option<Access> {
+    let text = text.to_lowercase().replace('"', "");
+    let words: Vec<&str> = text
+        .split(|letter: char| !(letter.is_alphanumeric() || "_.".contains(letter)))
+        .filter(|word| !word.is_empty() && *word != "only")
+        .collect();
+
+    let mut found = None;
+    for (place, word) in words.iter().enumerate() {
+        let name = word.rsplit('.').next().unwrap_or(word);
+        if !tables.iter().any(|table| table == name) {
+            continue;
+        }
+        let before = |distance: usize| place.checked_sub(distance).map(|place| words[place]);
+        let is_write = matches!(
+            (before(2), before(1)),
+            (_, Some("update"))
+                | (Some("insert" | "merge"), Some("into"))
+                | (Some("delete"), Some("from"))
+        );
+        if is_write {
+            // A statement may lock a row of a table for an update, too.
+            return Some(Access::Write);
+        }
+        found = Some(Access::Read);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_is_read_from_the_words() {
+        let of = |text: &str| access(text, &["products".to_owned()]);
+        for read in [
+            "select stock from products where id = $1 for update",
+            "SELECT s.\"stock\" FROM \"public\".\"products\" s",
+            "select * from orders join products on true",
+        ] {
+            assert_eq!(of(read), Some(Access::Read), "{read}");
+        }
+        for write in [
+            "update products set stock = stock - 1",
+            "UPDATE ONLY \"shop\".\"products\" SET stock = 0",
+            "with gone as (select 1 from products) delete from products",
+            "insert into products (id) values (1)",
+        ] {
+            assert_eq!(of(write), Some(Access::Write), "{write}");
+        }
+        assert_eq!(of("select 1 from productsold"), None);
+        assert_eq!(of("update orders set products = 1"), Some(Access::Read));
+    }
+}
