@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
-use sqlx::{Connection, PgConnection};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use tokio::time::timeout;
 
 use super::owned::{disk_full, file};
@@ -127,7 +128,7 @@ pub(super) fn spec(
 
 pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
     // A session: while Postgres recovers, it accepts connections and refuses these.
-    match timeout(ATTEMPT_TIMEOUT, connect(sockets)).await {
+    match timeout(ATTEMPT_TIMEOUT, connect(&url(sockets, "postgres"))).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no response".to_owned()),
@@ -135,7 +136,7 @@ pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
 }
 
 pub(super) async fn create_database(sockets: &Path) -> Result<()> {
-    let mut connection = connect(sockets).await?;
+    let mut connection = connect(&url(sockets, "postgres")).await?;
     let there = sqlx::query("select from pg_database where datname = 'holdfast'")
         .fetch_optional(&mut connection)
         .await?;
@@ -145,6 +146,8 @@ pub(super) async fn create_database(sockets: &Path) -> Result<()> {
     Ok(connection.close().await?)
 }
 
-async fn connect(sockets: &Path) -> sqlx::Result<PgConnection> {
-    PgConnection::connect(&url(sockets, "postgres")).await
+/// Connects. That a new database takes seconds on a busy machine is no warning.
+pub(super) async fn connect(url: &str) -> sqlx::Result<PgConnection> {
+    let options = url.parse::<PgConnectOptions>()?.disable_statement_logging();
+    PgConnection::connect_with(&options).await
 }

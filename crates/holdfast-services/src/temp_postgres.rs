@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::account::Account;
 use super::owned::file;
@@ -101,7 +101,7 @@ impl TempPostgres {
 
         // In this order: without a password nobody could open a session under the new rule.
         let password = format!("{:032x}", rand::random::<u128>());
-        let mut connection = PgConnection::connect(&postgres::url(sockets, "postgres")).await?;
+        let mut connection = postgres::connect(&postgres::url(sockets, "postgres")).await?;
         let set = format!("alter role holdfast password '{password}'");
         sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut connection).await?;
         write_readable(&access_rules, ACCESS)?;
@@ -126,7 +126,7 @@ impl TempPostgres {
 
     /// Creates another database; `name` is an identifier.
     pub async fn create_database(&self, name: &str) -> anyhow::Result<()> {
-        let mut connection = PgConnection::connect(&self.url()).await?;
+        let mut connection = postgres::connect(&self.url()).await?;
         let create = AssertSqlSafe(format!("create database {name}"));
         sqlx::raw_sql(create).execute(&mut connection).await?;
         Ok(connection.close().await?)
@@ -182,8 +182,8 @@ mod tests {
 
         // Its rules are those that were written: without the password nobody gets in.
         let without = postgres.url().replace(&postgres.password, "wrong");
-        PgConnection::connect(&without).await.expect_err("it is wrong");
-        let connection = PgConnection::connect(&postgres.url()).await.expect("it is right");
+        postgres::connect(&without).await.expect_err("it is wrong");
+        let connection = postgres::connect(&postgres.url()).await.expect("it is right");
         connection.close().await.expect("it ends");
         postgres.stop().await;
     }
