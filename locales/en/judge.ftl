@@ -15,8 +15,9 @@ judge-cell-safe = no lost update in { $turns } turns
 judge-cell-safe-runs = no lost update in { $turns } turns of { $runs } runs
 judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
+judge-cell-back = no lost update; fences that went back without a fault: { $back }
 judge-list-fenced = { $name }, the store checks its fence
-judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ○: none, and the fault does not strike what this lock uses: its servers, or a connection. –: the fault did not run.
+judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ↓ 12: none, but twelve fences went back without a fault. ○: none, and the fault does not strike what this lock uses: its servers, or a connection. –: the fault did not run.
 judge-search = Search
 judge-search-about = a lock, a language, a store
 judge-search-found = { $count ->
@@ -65,6 +66,11 @@ judge-verdict-stopped = Nobody got the lock any more under { $stopped ->
     [one] 1 fault
    *[other] { $stopped } faults
 }, although it was free: what it does afterwards is not known
+judge-unasked = { $verdict }; { $count ->
+    [one] 1 fault was
+   *[other] { $count } faults were
+} not asked for: { $faults }
+judge-bypassed = No connection went through the proxy of --backend-proxy: no fault of the network reached the lock’s connections to that server
 judge-lost-under = Updates were lost under { $faults }
 judge-reach = { $touching } of the { $ran ->
     [one] 1 fault that ran touches
@@ -74,6 +80,7 @@ judge-bound = None of { $turns } turns without a fault lost an update: with 95 %
 judge-verdict-nothing = Nothing was judged: no fault ran
 judge-half-fence-safe = With its fence, which the store checks: nothing lost
 judge-half-fence-back = With its fence, which the store checks: nothing lost, but fences went back under { $faults }, so that the store refuses a holder
+judge-half-fence-misordered = With its fence, which the store checks: nothing lost, but fences went back even without a fault, so that the store may refuse any holder
 judge-half-fence-lost = With its fence, which the store checks: updates are still lost under { $faults }
 judge-half-no-fence = Without a store that checks it: { $verdict }
 judge-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
@@ -86,6 +93,7 @@ judge-safety-title = Safety
 judge-cost-title = Liveness and cost
 judge-result-lost = loses updates
 judge-result-safe = no loss
+judge-result-back = fences go back
 judge-result-not-run = did not run
 judge-column-fault = Fault
 judge-column-result = Verdict
@@ -190,6 +198,8 @@ judge-overlap = both between read and write
 ## A violation in a sentence without its full stop; it begins as a clause does
 judge-found-both-read = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
 judge-found-read-twice = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, so both took a unit, and the stock shows one
+judge-found-both-read-undid = { $first } and { $second } both read { $read }: { $first } wrote { $wrote } at { $first_at } ms, and { $second } wrote { $wrote } over { $over } at { $second_at } ms, which undid { $undone } units
+judge-found-read-twice-undid = { $first } read { $read } twice: { $first } wrote { $wrote } at { $first_at } ms, and { $first } wrote { $wrote } over { $over } at { $second_at } ms, which undid { $undone } units
 judge-found-with-fence = with fence { $fence }, { $found }
 judge-found-units = the ledger has { $units } units more than the stock lost
 judge-found-overlap = { $first } held the lock from { $from } ms to { $until } ms, and { $second } was granted it at { $granted } ms: both held it for { $both } ms

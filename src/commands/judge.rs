@@ -25,7 +25,7 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     let demands = Demands::of(options)?;
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
-    let judgement = Box::pin(holdfast_judge::judge(options)).await?;
+    let judgement = Box::pin(holdfast_judge::judge(options, &demands)).await?;
     holdfast_judge::print(&judgement, json)?;
     if let Some(html) = html {
         html.write(&app::judgement_page(&judgement)?)?;
@@ -48,6 +48,9 @@ fn check_history(file: &Path) -> anyhow::Result<bool> {
 
 fn is_as_demanded(judgement: &Judgement, demands: &Demands) -> anyhow::Result<bool> {
     let unmet = demands.unmet(judgement)?;
+    for remark in demands.remarks(judgement) {
+        output::print_progress(&remark);
+    }
     // By default, the verdict has said it.
     for what in unmet.iter().filter(|_| demands.are_given()) {
         output::print_progress(&format!("Not as demanded: {what}."));

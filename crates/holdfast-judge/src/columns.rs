@@ -69,6 +69,7 @@ impl From<Cell> for Figure {
     fn from(cell: Cell) -> Self {
         match cell {
             Cell::NotRun | Cell::Elsewhere => Self::None,
+            Cell::FencesBack(_) => Self::Count(0),
             Cell::Updates { lost, .. } => Self::Count(lost),
             Cell::Runs { lost, runs, .. } => Self::Runs { lost, runs },
         }

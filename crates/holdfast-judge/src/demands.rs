@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use super::args::{Demand, JudgeArgs};
 use super::fault::Fault;
 use super::plan;
-use super::report::{FaultReport, Judgement};
+use super::report::{Adapter, FaultReport, Judgement};
 
 /// The demands of one command.
 #[derive(Debug, Default)]
@@ -43,27 +43,25 @@ impl Demands {
         !self.fail_on.is_empty() || !self.may_lose.is_empty() || self.baseline.is_some()
     }
 
-    /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
-    ///
-    /// # Errors
-    /// If the lock kept a fault from running, or stopped, and is else as demanded: it can't be
-    /// judged. Or if the baseline is of another lock.
-    pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
+    /// Fails if the baseline is of another lock than that of this adapter.
+    pub(super) fn check_lock(&self, adapter: &Adapter) -> anyhow::Result<()> {
         if let Some(baseline) = &self.baseline {
-            let (ours, theirs) = (&judgement.adapter.name, &baseline.adapter.name);
+            let (ours, theirs) = (&adapter.name, &baseline.adapter.name);
             ensure!(
                 without_version(ours) == without_version(theirs),
                 "the baseline is of another lock: {theirs}, not {ours}"
             );
         }
+        Ok(())
+    }
 
-        let unmet = judgement.faults.iter().flat_map(|report| {
-            let found = findings(report).into_iter();
-            let unmet = found.filter(|finding| !self.allows(finding, report));
-            unmet.map(|finding| self.describe(finding, report))
-        });
-        let unmet: Vec<String> = unmet.collect();
-
+    /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
+    ///
+    /// # Errors
+    /// If the lock kept a fault from running, or stopped, and is else as demanded: it can't be
+    /// judged.
+    pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
+        let unmet = self.described(judgement, false);
         let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
         ensure!(
             prevented.is_empty() || !unmet.is_empty(),
@@ -79,30 +77,71 @@ impl Demands {
         Ok(unmet)
     }
 
+    /// Returns why the judgement is as demanded although something was found, and which faults the
+    /// baseline says nothing of, a sentence each.
+    pub fn remarks(&self, judgement: &Judgement) -> Vec<String> {
+        let allowed = self.described(judgement, true).into_iter();
+        let mut remarks: Vec<String> = allowed.map(|it| format!("As demanded: {it}.")).collect();
+
+        if let Some(baseline) = &self.baseline {
+            let has_run = |name: &str| baseline.report(name).is_some_and(|before| before.ran);
+            let new = judgement.faults.iter().filter(|it| it.ran && !has_run(&it.name));
+            let new = new.map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+            let said = format!("The baseline has no result for {new}: all found there is new.");
+            remarks.extend((!new.is_empty()).then_some(said));
+        }
+        remarks
+    }
+
+    /// Describes the findings that are allowed, or those that are not.
+    fn described(&self, judgement: &Judgement, is_allowed: bool) -> Vec<String> {
+        let described = judgement.faults.iter().flat_map(|report| {
+            let found = self.findings(report).into_iter();
+            let found = found.filter(move |it| self.allows(it, report) == is_allowed);
+            found.map(move |finding| self.describe(finding, report, is_allowed))
+        });
+        described.collect()
+    }
+
+    /// Returns what was found of what the caller may not want.
+    fn findings(&self, report: &FaultReport) -> Vec<Finding> {
+        let has = |demand: &Demand| {
+            let kind = demand.kind();
+            report.violations.iter().any(|violation| violation.kind == kind)
+        };
+        let is_asked = |demand: &Demand| self.baseline.is_some() || self.fail_on.contains(demand);
+        let lost = report.loses_updates().then_some(Finding::Lost);
+        let with_fence = report.loses_with_fence().then_some(Finding::LostWithFence);
+        let demands = Demand::value_variants().iter().copied().filter(is_asked).filter(has);
+        lost.into_iter().chain(with_fence).chain(demands.map(Finding::Of)).collect()
+    }
+
     fn allows(&self, finding: &Finding, report: &FaultReport) -> bool {
         if let Some(baseline) = &self.baseline {
-            // A fault that it has no result for is not compared.
-            return baseline
-                .report(&report.name)
-                .is_none_or(|before| findings(before).contains(finding));
+            let before = baseline.report(&report.name);
+            return before.is_some_and(|before| self.findings(before).contains(finding));
         }
 
         match finding {
             Finding::Lost => report.fault().is_some_and(|fault| self.may_lose.contains(&fault)),
             // The fence is there for what the lock may lose.
-            Finding::LostWithFence => false,
-            Finding::Of(demand) => !self.fail_on.contains(demand),
+            Finding::LostWithFence | Finding::Of(_) => false,
         }
     }
 
-    fn describe(&self, finding: Finding, report: &FaultReport) -> String {
+    fn describe(&self, finding: Finding, report: &FaultReport, is_allowed: bool) -> String {
         let what = match finding {
             Finding::Lost => "updates were lost".to_owned(),
             Finding::LostWithFence => "updates were lost despite the fence".to_owned(),
             Finding::Of(demand) => demand.kind().name().to_owned(),
         };
-        let since = if self.baseline.is_some() { ", and not in the baseline" } else { "" };
-        format!("{what} under {}{since}", report.name)
+        let why = match (self.baseline.is_some(), is_allowed) {
+            (true, true) => ", as in the baseline",
+            (true, false) => ", and not in the baseline",
+            (false, true) => ", which --may-lose allows",
+            (false, false) => "",
+        };
+        format!("{what} under {}{why}", report.name)
     }
 }
 
@@ -112,17 +151,6 @@ enum Finding {
     Lost,
     LostWithFence,
     Of(Demand),
-}
-
-fn findings(report: &FaultReport) -> Vec<Finding> {
-    let has = |demand: &Demand| {
-        let kind = demand.kind();
-        report.violations.iter().any(|violation| violation.kind == kind)
-    };
-    let lost = report.loses_updates().then_some(Finding::Lost);
-    let with_fence = report.loses_with_fence().then_some(Finding::LostWithFence);
-    let demands = Demand::value_variants().iter().copied().filter(has).map(Finding::Of);
-    lost.into_iter().chain(with_fence).chain(demands).collect()
 }
 
 fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
@@ -198,6 +226,9 @@ mod tests {
         assert_eq!(unmet(demands(&[], &[])), ["updates were lost under pause"]);
         assert!(unmet(demands(&[Fault::Pause], &[Demand::Blocked])).is_empty());
         assert_eq!(unmet(demands(&[Fault::Pause], &[Demand::Starved])), ["starved under none"]);
+        assert!(demands(&[], &[]).remarks(&found).is_empty());
+        let said = ["As demanded: updates were lost under pause, which --may-lose allows."];
+        assert_eq!(demands(&[Fault::Pause], &[]).remarks(&found), said);
 
         let with_fence = Some(WithFence { lost_updates: 1, refused: 0 });
         let fenced = FaultReport { with_fence, ..report(Fault::Pause, 3, &[]) };
@@ -229,13 +260,20 @@ mod tests {
     fn baseline_allows_what_it_has_and_no_more() {
         let before = judgement("a 1.0", vec![report(Fault::Pause, 3, &[ViolationKind::Blocked])]);
         let demands = Demands { baseline: Some(before), ..Demands::default() };
-        let same = vec![report(Fault::Pause, 99, &[ViolationKind::Blocked])];
-        assert!(demands.unmet(&judgement("a 1.1", same)).unwrap().is_empty());
+        let same = report(Fault::Pause, 99, &[ViolationKind::Blocked]);
+        let same = judgement("a 1.1", vec![same, report(Fault::Evict, 0, &[])]);
+        assert!(demands.unmet(&same).unwrap().is_empty());
+        let said = [
+            "As demanded: updates were lost under pause, as in the baseline.",
+            "As demanded: blocked under pause, as in the baseline.",
+            "The baseline has no result for evict: all found there is new.",
+        ];
+        assert_eq!(demands.remarks(&same), said);
 
         let starved = vec![report(Fault::Pause, 0, &[ViolationKind::Starved])];
         let worse = demands.unmet(&judgement("a 1.1", starved)).unwrap();
         assert_eq!(worse, ["starved under pause, and not in the baseline"]);
-        let other = demands.unmet(&judgement("b 1.1", Vec::new())).unwrap_err();
+        let other = demands.check_lock(&judgement("b 1.1", Vec::new()).adapter).unwrap_err();
         assert!(other.to_string().contains("another lock: a 1.0, not b 1.1"), "{other}");
     }
 }

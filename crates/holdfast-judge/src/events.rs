@@ -28,6 +28,8 @@ pub(super) struct Recording {
     pub(super) struck: Option<(u64, u64)>,
     /// Connections of a worker that a fault of the network struck.
     pub(super) struck_connections: Option<usize>,
+    /// No connection went through a proxy before a server of the user's own, although there is one.
+    pub(super) bypassed: bool,
     pub(super) last_error: Option<String>,
     /// The end of the stderr of an adapter.
     pub(super) last_words: Vec<String>,

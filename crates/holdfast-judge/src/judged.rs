@@ -177,6 +177,7 @@ fn format_cell(cell: Cell) -> String {
     let text = match cell {
         Cell::NotRun => "–".to_owned(),
         Cell::Elsewhere => "○".to_owned(),
+        Cell::FencesBack(back) => format!("{} fences back", grouped(back)),
         Cell::Updates { lost: 0, turns } => format!("ok {}", grouped(turns)),
         Cell::Updates { lost, .. } => lost.to_string(),
         Cell::Runs { lost: 0, runs, turns } => format!("ok {} ({runs} runs)", grouped(turns)),

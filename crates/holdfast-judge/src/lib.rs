@@ -66,7 +66,7 @@ pub use self::table::format_history;
 pub use self::worker::run_worker;
 
 /// Judges a lock. Must be called from the main thread, with which its processes end.
-pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
+pub async fn judge(args: &JudgeArgs, demands: &Demands) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
     let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;
@@ -74,7 +74,7 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let history = history.map(|path| HistoryFile::create(path, monotonic_us())).transpose()?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let faults = plan.faults.len();
-    let judging = Box::pin(run::run(&plan, &folder, history, |number, fault| {
+    let judging = Box::pin(run::run(&plan, demands, &folder, history, |number, fault| {
         line.draw(|| describe_progress(number, faults, fault));
     }));
 

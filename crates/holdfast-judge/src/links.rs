@@ -101,6 +101,12 @@ impl WorkerLinks {
         self.all().map(Proxy::accepted).sum()
     }
 
+    /// Returns whether there are servers of the user's own, and no connection has been to any.
+    pub(super) fn are_bypassed(&self) -> bool {
+        let mut proxies = self.backends.iter().flat_map(|(_, proxies)| proxies);
+        !self.backends.is_empty() && proxies.all(|proxy| proxy.accepted() == 0)
+    }
+
     /// Closes the open connections; the adapter may open others.
     pub(super) async fn close_connections(&self) {
         for link in self.all() {

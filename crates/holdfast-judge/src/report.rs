@@ -60,6 +60,9 @@ pub struct FaultReport {
     /// It struck nothing: the lock had no connection to a server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untouched: bool,
+    /// No connection went through a proxy of `--backend-proxy`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bypassed: bool,
     /// Absent if it ran once.
     #[serde(flatten)]
     pub repeats: Option<Repeats>,

@@ -12,6 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
 
 use super::clocks::{Clocks, find_faketime};
+use super::demands::Demands;
 use super::events::Recording;
 use super::failure::{FailureKind, JudgeFailure};
 use super::fault::Fault;
@@ -40,9 +41,11 @@ const MAX_WHY: usize = 500;
 const RECOVERY_TTLS: f64 = MAX_BLOCKED_TTLS as f64 + 0.5;
 
 /// Runs all faults in servers below `folder`, and returns the judgement. `progress` is called with
-/// the number of the fault among all, and its name.
+/// the number of the fault among all, and its name. Fails before the work if the demands are of
+/// another lock.
 pub(super) async fn run(
     plan: &JudgePlan,
+    demands: &Demands,
     folder: &TempFolder,
     history: Option<HistoryFile>,
     progress: impl FnMut(usize, &str),
@@ -50,7 +53,7 @@ pub(super) async fn run(
     adopt_orphans();
     let postgres = TempPostgres::start(folder).await?;
 
-    let judged = judge_all(plan, folder, &postgres, history, progress).await;
+    let judged = judge_all(plan, demands, folder, &postgres, history, progress).await;
     // Before an error is returned: every way ends what was started.
     end_orphans(postgres.pid()).await;
     postgres.stop().await;
@@ -69,6 +72,7 @@ pub(super) async fn run(
 
 async fn judge_all(
     plan: &JudgePlan,
+    demands: &Demands,
     folder: &TempFolder,
     postgres: &TempPostgres,
     history: Option<HistoryFile>,
@@ -78,6 +82,7 @@ async fn judge_all(
     ledger.create().await?;
     let mut judge = Judge {
         plan,
+        demands,
         postgres,
         ledger,
         adapter: None,
@@ -115,6 +120,7 @@ async fn judge_all(
 
 struct Judge<'a> {
     plan: &'a JudgePlan,
+    demands: &'a Demands,
     postgres: &'a TempPostgres,
     ledger: Ledger,
     adapter: Option<Adapter>,
@@ -278,6 +284,10 @@ impl Judge<'_> {
         stage: &mut Stage<'_>,
         worker: u32,
     ) -> anyhow::Result<Result<ServerFigures, NotRun>> {
+        if let Some(adapter) = &stage.adapter {
+            self.demands.check_lock(adapter)?;
+        }
+
         let undisturbed = stage.fault == Fault::Undisturbed;
         let before = stage.redis.commands().await?;
         let since = Instant::now();
@@ -311,7 +321,7 @@ impl Judge<'_> {
         Ok(Ok(ServerFigures { commands, leftover_keys, unusual_keys }))
     }
 
-    /// Lets the clients work on until there are enough turns to compare.
+    /// Lets the clients work on until there are enough turns to compare, or nobody gets the lock.
     async fn work_on(&self, stage: &mut Stage<'_>, since: Instant) -> anyhow::Result<()> {
         let enough = self.plan.args.turns as usize;
         // Few turns say little of a lock that grants it to two clients once in a while.
@@ -320,7 +330,16 @@ impl Judge<'_> {
                 stage.recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Granted);
             granted.count() >= enough
         };
-        while !has_enough(stage) && since.elapsed() < MAX_UNDISTURBED {
+
+        let clients = (self.plan.args.workers * self.plan.args.clients) as usize;
+        let limit = Duration::from_millis(2 * self.plan.args.wait_ms) + self.plan.ttl(2.0);
+        // Not before each client was refused: an answer that is still to come may be a grant.
+        let is_hopeless = |stage: &Stage<'_>| {
+            let turns = &stage.recording.turns;
+            let answered = || turns.iter().map(|turn| turn.id).collect::<BTreeSet<_>>().len();
+            !stage.recording.has_grant() && since.elapsed() > limit && answered() == clients
+        };
+        while !has_enough(stage) && !is_hopeless(stage) && since.elapsed() < MAX_UNDISTURBED {
             stage.work_for(POLL_INTERVAL).await?;
         }
         Ok(())
@@ -390,6 +409,7 @@ impl Judge<'_> {
             cancelled: count(TurnOutcome::Cancelled),
             leftover_keys: figures.leftover_keys,
             untouched: recording.struck_connections == Some(0),
+            bypassed: recording.bypassed,
             turns: holds.len() as u64,
             saved_updates: holds.iter().filter(|turn| turn.saved).count() as u64,
             redis_commands: figures.commands as f64 / holds.len().max(1) as f64,

@@ -283,6 +283,7 @@ impl<'a> Stage<'a> {
 
     /// Kills workers and servers; returns the record.
     pub(super) async fn take_down(mut self) -> Recording {
+        self.recording.bypassed = self.links.iter().all(WorkerLinks::are_bypassed);
         for worker in &mut self.workers {
             worker.kept.kill().await;
         }

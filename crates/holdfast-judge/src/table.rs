@@ -4,7 +4,7 @@ use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 
 use super::columns::{Column, Figure};
-use super::report::{FaultReport, Judgement};
+use super::report::{FaultReport, Judgement, Repeats};
 use super::verdict::{Cell, Outcome, Row, without_capital};
 
 /// Columns after the fault's name: heading, width, and unit of the figures.
@@ -41,9 +41,12 @@ pub fn format_judgement(judgement: &Judgement) -> String {
     );
     text += &table(judgement, COLUMNS.len());
 
-    if judgement.faults.iter().any(|fault| fault.repeats.is_some()) {
-        text +=
-            "\n`3 of 7`: three of seven runs lost an update. The line shows the first of them.\n";
+    // Of a fault that lost updates, if there is one.
+    let repeats = judgement.faults.iter().filter_map(|fault| fault.repeats);
+    if let Some(Repeats { runs, lost_in, .. }) = repeats.min_by_key(|it| it.lost_in == 0) {
+        let shown = if lost_in > 0 { "first of them" } else { "first run" };
+        let lost = format!("{lost_in} of {runs}");
+        text += &format!("\n`{lost}`: {lost} runs lost an update. The line shows the {shown}.\n");
     }
     for said in judgement.notes(Language::English) {
         text += &format!("\n{said}.\n");
@@ -105,13 +108,19 @@ fn line(
     cells.collect()
 }
 
-/// Formats the verdict; that of a lock which is not safe names the faults.
+/// Formats the verdict; it names the faults, unless the lock is safe and all were asked for.
 fn verdict(judgement: &Judgement) -> String {
+    let ran = judgement.faults.iter().filter(|fault| fault.ran).map(|fault| fault.name.as_str());
+    let safe = match judgement.unasked().next() {
+        Some(_) => format!("Safe under {}", ran.collect::<Vec<_>>().join(", ")),
+        None => "Safe".to_owned(),
+    };
     let mut text = String::new();
     for statement in judgement.statements(Language::English) {
         let outcome = match statement.outcome {
             Outcome::Loss => "NOT safe",
-            Outcome::Safe => "Safe",
+            Outcome::Safe => safe.as_str(),
+            Outcome::FencesBack => "NOT a fence",
             Outcome::NotJudged => "NOT judged",
         };
         text += &format!("{outcome}: {}", without_capital(&statement.text));
@@ -137,5 +146,29 @@ mod tests {
             line.split_whitespace().nth(1).unwrap().to_owned()
         };
         assert_eq!((lost("pause").as_str(), lost("redis-flush").as_str()), ("0", "○"), "{text}");
+    }
+
+    #[test]
+    fn verdict_of_few_faults_and_legend_say_what_ran() {
+        let json = include_str!("../../../docs/judged/flock.json");
+        let mut judgement: Judgement = serde_json::from_str(json).unwrap();
+        judgement.faults.retain(|it| ["none", "pause", "partition"].contains(&it.name.as_str()));
+        let repeats = |lost_in| Repeats { runs: 7, lost_in, lost_in_with_fence: 0, run_seed: 1 };
+        judgement.faults[1].repeats = Some(repeats(0));
+        judgement.faults.iter_mut().for_each(|fault| fault.bypassed = true);
+        let text = format_judgement(&judgement);
+        for said in [
+            "\nSafe under none, pause, partition: no lost update in ",
+            "; 15 faults were not asked for: long-work, kill-holder, ",
+            "\n`0 of 7`: 0 of 7 runs lost an update. The line shows the first run.\n",
+            "\nNo connection went through the proxy",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+
+        judgement.faults[2].repeats = Some(repeats(3));
+        judgement.faults[2].bypassed = false;
+        let text = format_judgement(&judgement);
+        assert!(text.contains("\n`3 of 7`: 3 of 7 runs lost") && !text.contains("No connection"));
     }
 }

@@ -30,6 +30,8 @@ pub enum Cell {
     NotRun,
     /// None was lost, and the fault does not strike the servers that the lock uses.
     Elsewhere,
+    /// None was lost, but so many fences went back although nothing disturbed the lock.
+    FencesBack(u64),
     /// So many updates were lost in so many turns; 0 is safe.
     Updates {
         lost: u64,
@@ -46,7 +48,7 @@ pub enum Cell {
 impl Cell {
     pub fn is_loss(self) -> bool {
         match self {
-            Self::NotRun | Self::Elsewhere => false,
+            Self::NotRun | Self::Elsewhere | Self::FencesBack(_) => false,
             Self::Updates { lost, .. } => lost > 0,
             Self::Runs { lost, .. } => lost > 0,
         }
@@ -58,6 +60,8 @@ impl Cell {
 pub enum Outcome {
     Safe,
     Loss,
+    /// Nothing was lost, but fences went back although nothing disturbed the lock.
+    FencesBack,
     /// The lock kept a fault from running, or nobody got it any more: it is not known what it does.
     NotJudged,
 }
@@ -94,6 +98,11 @@ impl FaultReport {
     /// Returns whether any of the fault's runs lost an update despite the fence.
     pub fn loses_with_fence(&self) -> bool {
         self.updates(Row::WithFence).is_loss()
+    }
+
+    /// Returns whether fences went back without a fault, so that a store may refuse any holder.
+    pub fn misorders_fences(&self) -> bool {
+        self.fault() == Some(Fault::Undisturbed) && self.fence_regressions > 0
     }
 
     /// Returns whether nobody got the lock any more, although it was free.
@@ -139,6 +148,11 @@ impl Judgement {
         self.faults.iter().find(|report| report.name == fault)
     }
 
+    /// Returns the faults of which the judgement has no report, as nobody asked for them.
+    pub fn unasked(&self) -> impl Iterator<Item = Fault> {
+        Fault::ALL.iter().copied().filter(|fault| self.report(fault.name()).is_none())
+    }
+
     /// Returns the faults that ran, without the pass that has none.
     pub fn injected(&self) -> impl Iterator<Item = &FaultReport> {
         self.faults.iter().filter(|it| it.ran && it.fault() != Some(Fault::Undisturbed))
@@ -160,6 +174,9 @@ impl Judgement {
     pub fn cell(&self, report: &FaultReport, row: Row) -> Cell {
         let updates = report.updates(row);
         let is_counted = updates == Cell::NotRun || updates.is_loss();
+        if !is_counted && row == Row::WithFence && report.misorders_fences() {
+            return Cell::FencesBack(report.fence_regressions);
+        }
         if !is_counted && self.is_elsewhere(report) { Cell::Elsewhere } else { updates }
     }
 
@@ -205,9 +222,15 @@ impl Judgement {
     }
 
     /// Returns what is to be known beside the verdict: how sure it is that the lock is safe without
-    /// a fault, and which faults touch it.
+    /// a fault, which faults touch it, and that it bypassed the proxies.
     pub fn notes(&self, language: Language) -> impl Iterator<Item = String> {
-        self.bound(language).into_iter().chain(self.reached(language))
+        self.bound(language).into_iter().chain(self.reached(language)).chain(self.bypass(language))
+    }
+
+    /// Returns the sentence that says that no fault of the network reached the user's own servers.
+    fn bypass(&self, language: Language) -> Option<String> {
+        let is_bypassed = self.injected().next().is_some() && self.injected().all(|it| it.bypassed);
+        is_bypassed.then(|| language.text("judge-bypassed"))
     }
 
     /// Returns the sentence that names the faults under which updates were lost; `None` if none
@@ -284,7 +307,8 @@ impl Judgement {
     }
 
     /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock
-    /// with fences both halves, what it does with a store that checks them, and without.
+    /// with fences both halves, what it does with a store that checks them, and without. The first
+    /// one that says safe names the faults that nobody asked for.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
         let mut statements = Vec::new();
         if let Some(why) = self.not_judged() {
@@ -302,6 +326,13 @@ impl Judgement {
             text = message!("judge-half-no-fence", verdict).text(language);
         }
         statements.push(Statement { text, outcome: Outcome::of(self.has_loss()) });
+
+        let unasked: Vec<String> = self.unasked().map(|fault| fault.title(language)).collect();
+        let safe = statements.iter_mut().find(|statement| statement.outcome.is_safe());
+        if let Some(safe) = safe.filter(|_| !unasked.is_empty()) {
+            let (verdict, count, faults) = (&safe.text, unasked.len(), language.list(&unasked));
+            safe.text = message!("judge-unasked", verdict, count, faults).text(language);
+        }
         statements
     }
 
@@ -313,12 +344,18 @@ impl Judgement {
         };
         let lost = under(FaultReport::loses_with_fence);
         let back = under(|report| report.fence_regressions > 0);
+        let misorders = self.faults.iter().any(FaultReport::misorders_fences);
         let message = match (lost.as_slice(), back.as_slice()) {
             ([], []) => Message::new("judge-half-fence-safe"),
+            ([], _) if misorders => Message::new("judge-half-fence-misordered"),
             ([], back) => message!("judge-half-fence-back", faults = language.list(back)),
             (lost, _) => message!("judge-half-fence-lost", faults = language.list(lost)),
         };
-        Statement { text: message.text(language), outcome: Outcome::of(!lost.is_empty()) }
+        let outcome = match lost.is_empty() {
+            true if misorders => Outcome::FencesBack,
+            is_safe => Outcome::of(!is_safe),
+        };
+        Statement { text: message.text(language), outcome }
     }
 }
 

@@ -405,6 +405,8 @@ def misbehave(request):
         answer(request, ok=False, reason="maybe")
     elif MODE == "only-errors":
         answer(request, ok=False, reason="error", detail="out of quorum")
+    elif MODE == "only-busy":
+        answer(request, ok=False, reason="busy")
     elif MODE == "no-fence":
         answer(request, ok=True, lease="a")
     elif MODE == "leaks":

@@ -81,7 +81,7 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     }
     let plan = JudgeArgs { history: args.history.clone(), ..settings };
     let limit_s = plan.answer_timeout_s;
-    let judged = Box::pin(crate::judge(&plan)).await;
+    let judged = Box::pin(crate::judge(&plan, &crate::Demands::default())).await;
     let judgement = judged.map_err(|error| explain(error, limit_s))?;
 
     let findings = levels::examine(level, &judgement);

@@ -150,6 +150,7 @@ impl Evidence<'_> {
     }
 
     fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
+        let undone = late.before - late.stock_before;
         let both = message!(
             "judge-found-both-read",
             first = early.id,
@@ -160,7 +161,12 @@ impl Evidence<'_> {
             second_at = self.time_of(late),
             over = units(late.stock_before),
         );
-        if early.id == late.id { both.with_id("judge-found-read-twice") } else { both }
+        match (early.id == late.id, undone) {
+            (false, ..=1) => both,
+            (true, ..=1) => both.with_id("judge-found-read-twice"),
+            (false, _) => both.with_id("judge-found-both-read-undid").with("undone", units(undone)),
+            (true, _) => both.with_id("judge-found-read-twice-undid").with("undone", units(undone)),
+        }
     }
 
     fn describe_with_fence(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {

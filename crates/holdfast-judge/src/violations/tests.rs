@@ -72,6 +72,8 @@ fn every_violation_is_told_in_each_language() {
     let late = entry(second, 0, 6_540_000, 990);
     for found in [
         evidence.describe(&early, &late),
+        evidence.describe(&early, &entry(second, 0, 6_540_000, 999)),
+        evidence.describe(&early, &entry(first, 0, 6_540_000, 999)),
         evidence.describe_with_fence(&early, &entry(first, 0, 6_540_000, 990)),
         lost_units(1_234),
     ] {
@@ -87,7 +89,7 @@ fn every_violation_is_told_in_each_language() {
     }
 }
 
-const SENTENCES: [&str; 13] = [
+const SENTENCES: [&str; 15] = [
     "w1 c5 held the lock from 6,019 ms to 6,663 ms, and w0 c4 was granted it at 6,532 ms: both \
      held it for 16 ms",
     "w1 c5 released the lock at 6,663 ms and was answered ok, although w0 c4 had been granted \
@@ -110,9 +112,13 @@ const SENTENCES: [&str; 13] = [
     "keys left in Redis 8,000 ms after the work, beyond those that remain without a fault: 1: \
      lock:7",
     "w1 c5 and w0 c4 both read 1,000: w1 c5 wrote 999 at 6,020–6,663 ms, and w0 c4 wrote 999 \
-     over 990 at 6,540 ms, so both took a unit, and the stock shows one",
+     over 990 at 6,540 ms, which undid 10 units",
+    "w1 c5 and w0 c4 both read 1,000: w1 c5 wrote 999 at 6,020–6,663 ms, and w0 c4 wrote 999 \
+     over 999 at 6,540 ms, so both took a unit, and the stock shows one",
+    "w1 c5 read 1,000 twice: w1 c5 wrote 999 at 6,020–6,663 ms, and w1 c5 wrote 999 over 999 at \
+     6,540 ms, so both took a unit, and the stock shows one",
     "with fence 7, w1 c5 read 1,000 twice: w1 c5 wrote 999 at 6,020–6,663 ms, and w1 c5 wrote \
-     999 over 990 at 6,540 ms, so both took a unit, and the stock shows one",
+     999 over 990 at 6,540 ms, which undid 10 units",
     "the ledger has 1,234 units more than the stock lost",
 ];
 

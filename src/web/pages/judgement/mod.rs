@@ -290,6 +290,13 @@ mod tests {
         let none = row(&page, "safety-title", "none");
         assert!(none.contains("off\">2<"), "{none}");
 
+        judgement.faults[0].with_fence.as_mut().unwrap().lost_updates = 0;
+        judgement.faults[0].fence_regressions = 4;
+        let page = render(&judgement, Language::English);
+        let verdict = "half loss\">With its fence, which the store checks: nothing lost, but ";
+        assert!(page.contains(verdict), "{page}");
+        assert!(row(&page, "safety-title", "none").contains(">fences go back<"), "{page}");
+
         judgement.adapter.fencing = false;
         judgement.faults.iter_mut().for_each(|fault| fault.with_fence = None);
         let page = render(&judgement, Language::English);

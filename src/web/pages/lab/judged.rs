@@ -230,6 +230,9 @@ mod tests {
         let mut earlier = judged("earlier");
         earlier.judgement.faults.truncate(1);
         assert_eq!(earlier.cell(&Fault::Pause, &Row::WithoutFence), Cell::NotRun);
+
+        earlier.judgement.faults[0].fence_regressions = 4;
+        assert_eq!(earlier.cell(&Fault::Undisturbed, &Row::WithFence), Cell::FencesBack(4));
     }
 
     #[test]
