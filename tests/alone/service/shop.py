@@ -1,0 +1,235 @@
+"""A shop for the tests of `holdfast judge service`: MODE says how it sells.
+
+Two ways are right, each of the others is wrong in one thing. All but `key-before` keep the
+idempotency key right: it has a unique index, and who finds its key taken gives back the units.
+
+    python shop.py schema    creates the tables
+    uvicorn shop:app         serves
+"""
+
+import os
+import sys
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated
+
+import psycopg
+from fastapi import FastAPI, Header
+from fastapi.responses import JSONResponse
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from pydantic import BaseModel
+from redis.asyncio import Redis
+from redis.exceptions import LockError
+
+MODE = os.environ["MODE"]
+DATABASE_URL = os.environ["DATABASE_URL"]
+READ = "select stock from products where id = %s"
+TAKE = "update products set stock = stock - %(n)s where id = %(id)s"
+
+# Statements outside of `transaction()` are transactions of their own. Every buyer may have a
+# connection: the judge's gate needs all of them to wait in the database.
+pool = AsyncConnectionPool(
+    DATABASE_URL, min_size=2, max_size=16, timeout=5, open=False, kwargs={"autocommit": True}
+)
+redis = Redis.from_url(os.environ["REDIS_URL"])
+
+
+class Order(BaseModel):
+    product: str
+    quantity: int
+    buyer: int
+    key: str = ""
+
+
+class Busy(Exception):
+    """The lock was not free in time."""
+
+
+async def value(db, statement, values):
+    """Returns the first column of the first row, or None."""
+    row = await (await db.execute(statement, values)).fetchone()
+    return row[0] if row else None
+
+
+async def stored(db, order):
+    """Returns the order that has this key, or None."""
+    return await value(db, "select id from orders where idempotency_key = %s", [order.key])
+
+
+async def insert(db, order):
+    """Returns the new order; if another one has its key, rolls the transaction back."""
+    new = await value(
+        db,
+        "insert into orders (product_id, quantity, idempotency_key, buyer)"
+        " values (%s, %s, %s, %s) on conflict do nothing returning id",
+        [order.product, order.quantity, order.key, order.buyer],
+    )
+    if new is None:
+        raise psycopg.Rollback
+    return new
+
+
+async def take(db, order, condition=""):
+    """Subtracts in the database, and returns whether a row was changed."""
+    values = {"n": order.quantity, "id": order.product}
+    return (await db.execute(f"{TAKE} {condition}", values)).rowcount > 0
+
+
+async def sell_from(stock, db, order):
+    """Writes what is left of the stock that was read, and the order."""
+    if stock < order.quantity:
+        return None
+    left = stock - order.quantity
+    await db.execute("update products set stock = %s where id = %s", [left, order.product])
+    return await insert(db, order)
+
+
+@asynccontextmanager
+async def advisory_lock(db, order):
+    """Holds a lock of Postgres that belongs to the connection, not to its transaction."""
+    await db.execute("select pg_advisory_lock(hashtext(%s))", [order.product])
+    try:
+        yield
+    finally:
+        await db.execute("select pg_advisory_unlock(hashtext(%s))", [order.product])
+
+
+# The modes. Each returns the order, or None: sold out, or rolled back since the key is another's.
+
+
+async def read_then_write(db, order):
+    """Wrong: two orders read the same stock, and the second overwrites what the first wrote."""
+    async with db.transaction():
+        return await sell_from(await value(db, READ, [order.product]), db, order)
+
+
+async def check_then_decrement(db, order):
+    """Wrong: two orders see the last unit, and both subtract it."""
+    async with db.transaction():
+        if await value(db, READ, [order.product]) < order.quantity:
+            return None
+        await take(db, order)
+        return await insert(db, order)
+
+
+async def no_check(db, order):
+    """Wrong: nothing asks whether there is a unit."""
+    async with db.transaction():
+        await take(db, order)
+        return await insert(db, order)
+
+
+async def two_transactions(db, order):
+    """Wrong: killed between the two, it has taken a unit that no order names."""
+    if not await take(db, order, "and stock >= %(n)s"):
+        return None
+    async with db.transaction():
+        return await insert(db, order)
+    # Only after a rollback: the key is another's, and the unit goes back.
+    await db.execute(
+        "update products set stock = stock + %s where id = %s", [order.quantity, order.product]
+    )
+
+
+async def key_before(db, order):
+    """Wrong: the key was looked up before the lock only, and this mode has no unique index."""
+    async with db.transaction():
+        return await sell_from(await value(db, f"{READ} for update", [order.product]), db, order)
+
+
+async def redis_lock(db, order):
+    """Wrong: paused for longer than the lease, it writes what it read under a lock it has lost."""
+    lock = redis.lock(f"lock:{order.product}", timeout=1, sleep=0.005, blocking_timeout=5)
+    if not await lock.acquire():
+        raise Busy
+    try:
+        async with db.transaction():
+            return await sell_from(await value(db, READ, [order.product]), db, order)
+    finally:
+        with suppress(LockError):  # expired: another's lock stays
+            await lock.release()
+
+
+async def lock_before_commit(db, order):
+    """Wrong: the lock is released inside the transaction, and the next reads before its commit."""
+    async with db.transaction(), advisory_lock(db, order):
+        return await sell_from(await value(db, READ, [order.product]), db, order)
+
+
+async def row_lock(db, order):
+    """Right: the row is locked from the read to the commit, and the key is looked up meanwhile."""
+    async with db.transaction():
+        stock = await value(db, f"{READ} for update", [order.product])
+        return await stored(db, order) or await sell_from(stock, db, order)
+
+
+async def conditional(db, order):
+    """Right: one statement checks and subtracts, in one transaction with the order."""
+    async with db.transaction():
+        if not await take(db, order, "and stock >= %(n)s"):
+            return None
+        return await insert(db, order)
+
+
+MODES = {
+    mode.__name__.replace("_", "-"): mode
+    for mode in (
+        read_then_write,
+        check_then_decrement,
+        no_check,
+        two_transactions,
+        key_before,
+        redis_lock,
+        lock_before_commit,
+        row_lock,
+        conditional,
+    )
+}
+sell = MODES[MODE]
+
+
+@asynccontextmanager
+async def lifespan(_app):
+    async with pool:
+        yield
+    await redis.aclose()
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.get("/health")
+async def health():
+    return {"mode": MODE}
+
+
+@app.post("/orders")
+async def post_order(order: Order, idempotency_key: Annotated[str, Header()]):
+    order.key = idempotency_key
+    try:
+        async with pool.connection() as db:
+            # Again after a refusal: another order of this key may have got the last unit meanwhile.
+            sold = await stored(db, order) or await sell(db, order) or await stored(db, order)
+    except (Busy, PoolTimeout):
+        return JSONResponse({"error": "busy"}, 503)
+    if sold is None:
+        return JSONResponse({"error": "sold out"}, 409)
+    return JSONResponse({"id": sold}, 201)
+
+
+def create_schema():
+    """Creates the tables. Only `key-before` has no unique index."""
+    unique = "" if sell is key_before else "unique"
+    with psycopg.connect(DATABASE_URL) as db:
+        db.execute("create table products (id text primary key, stock int not null)")
+        db.execute(
+            "create table orders (id bigserial primary key,"
+            " product_id text not null references products, quantity int not null,"
+            " idempotency_key text not null, buyer int not null)"
+        )
+        db.execute(f"create {unique} index on orders (idempotency_key)")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["schema"]:
+        sys.exit("usage: python shop.py schema")
+    create_schema()
