@@ -1,0 +1,157 @@
+// The buyers of `holdfast judge service`, by Vendure's Shop API. A shopper is a session with its
+// cart. Buyers with one key are one shopper, who tries again: Vendure knows no keys.
+//
+// With --allocated an order counts as sold only if a unit was allocated to it. The shop tells
+// nobody: the database is asked.
+'use strict';
+
+const readline = require('node:readline');
+
+const ALLOCATED = `
+  select 1 from "order" o
+  join order_line l on l."orderId" = o.id
+  join stock_movement m on m."orderLineId" = l.id and m.type = 'ALLOCATION'
+  where o.code = $1 limit 1`;
+
+const database = process.argv.includes('--allocated')
+  ? new (require('pg').Pool)({ connectionString: process.env.DATABASE_URL })
+  : null;
+
+// Resolves to the one field of the answer, which has an `errorCode` if the shop refuses, and to the
+// session's token.
+const shop = async (base, token, query, variables) => {
+  const response = await fetch(`${base}/shop-api`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      ...(token && { authorization: `Bearer ${token}` }),
+    },
+    body: JSON.stringify({ query, variables }),
+  });
+  const { data, errors } = await response.json();
+  if (errors) throw new Error(errors[0].message);
+  return {
+    answer: Object.values(data)[0],
+    token: response.headers.get('vendure-auth-token') ?? token,
+  };
+};
+
+const REFUSAL = '... on ErrorResult { errorCode message }';
+
+const accept = (answer) => {
+  if (answer.errorCode) throw new Error(`${answer.errorCode}: ${answer.message}`);
+  return answer;
+};
+
+const fillCart = async (base, key, item) => {
+  const added = await shop(
+    base,
+    null,
+    `mutation ($item: ID!) {
+      addItemToOrder(productVariantId: $item, quantity: 1) { ... on Order { code } ${REFUSAL} }
+    }`,
+    { item },
+  );
+  if (added.answer.errorCode === 'INSUFFICIENT_STOCK_ERROR') return { soldOut: true };
+  const { code } = accept(added.answer);
+  const { token } = added;
+  const ask = async (query, variables) => (await shop(base, token, query, variables)).answer;
+
+  accept(
+    await ask(
+      `mutation ($input: CreateCustomerInput!) {
+        setCustomerForOrder(input: $input) { ... on Order { code } ${REFUSAL} }
+      }`,
+      { input: { firstName: 'A', lastName: 'Buyer', emailAddress: `${key}@example.com` } },
+    ),
+  );
+  accept(
+    await ask(
+      `mutation ($input: CreateAddressInput!) {
+        setOrderShippingAddress(input: $input) { ... on Order { code } ${REFUSAL} }
+      }`,
+      { input: { streetLine1: 'Ring 1', city: 'Wien', postalCode: '1010', countryCode: 'AT' } },
+    ),
+  );
+  const [method] = await ask('{ eligibleShippingMethods { id } }');
+  accept(
+    await ask(
+      `mutation ($method: [ID!]!) {
+        setOrderShippingMethod(shippingMethodId: $method) { ... on Order { code } ${REFUSAL} }
+      }`,
+      { method: [method.id] },
+    ),
+  );
+  return { code, token };
+};
+
+const carts = new Map(); // promises, by key
+const buyers = new Map();
+
+const prepare = async ({ buyer, key, item, base }) => {
+  if (!carts.has(key)) {
+    const filling = fillCart(base, key, item);
+    carts.set(key, filling);
+    filling.catch(() => carts.delete(key));
+  }
+  buyers.set(buyer, { base, ...(await carts.get(key)) });
+  return { ok: true };
+};
+
+// Resolves to the state of the order after both steps, or after the one that was refused.
+const checkOut = async ({ base, code, token }) => {
+  const ask = async (query, variables) => (await shop(base, token, query, variables)).answer;
+  const checked = await ask(
+    `mutation {
+      transitionOrderToState(state: "ArrangingPayment") {
+        ... on Order { state }
+        ... on OrderStateTransitionError { errorCode fromState transitionError }
+      }
+    }`,
+  );
+  if (checked.transitionError?.includes('insufficient stock')) return 'InsufficientStock';
+  // Checked by an earlier attempt of this shopper, or not refused.
+  if ((checked.state ?? checked.fromState) === 'ArrangingPayment') {
+    const paid = await ask(
+      `mutation {
+        addPaymentToOrder(input: { method: "dummy", metadata: {} }) {
+          ... on Order { state } ${REFUSAL}
+        }
+      }`,
+    );
+    if (paid.state) return paid.state;
+  }
+  // Refused: an earlier attempt may have paid.
+  const query = 'query ($code: String!) { orderByCode(code: $code) { state } }';
+  return (await ask(query, { code }))?.state ?? 'Unknown';
+};
+
+const isAllocated = async (code) => (await database.query(ALLOCATED, [code])).rows.length > 0;
+
+const order = async ({ buyer }) => {
+  const shopper = buyers.get(buyer);
+  if (shopper.soldOut) return { answer: 'sold-out' };
+  const state = await checkOut(shopper);
+  if (state === 'InsufficientStock') return { answer: 'sold-out' };
+  if (state !== 'PaymentSettled') throw new Error(`the order is in the state ${state}`);
+  const isSold = !database || (await isAllocated(shopper.code));
+  return { answer: isSold ? 'sold' : 'sold-out' };
+};
+
+const describe = (error) => {
+  const cause = error.cause ? ` (${error.cause.code ?? error.cause.message})` : '';
+  return `${error.message}${cause}`.slice(0, 300);
+};
+
+const input = readline.createInterface({ input: process.stdin });
+input.on('line', async (line) => {
+  const request = JSON.parse(line);
+  let fields;
+  try {
+    fields = await (request.op === 'prepare' ? prepare(request) : order(request));
+  } catch (error) {
+    fields = { ...(request.op === 'prepare' && { ok: false }), error: describe(error) };
+  }
+  process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
+});
+input.on('close', () => process.exit(0));
