@@ -4,9 +4,8 @@ use std::path::Path;
 
 use crate::app;
 use holdfast_base::output::{self, ResultFile};
-use holdfast_judge::report::Judgement;
 use holdfast_judge::service::{ServiceArgs, format_service};
-use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions};
+use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions, Judged, format_judgement};
 
 /// Returns whether the lock is as demanded: by default, whether it has lost no update.
 pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
@@ -26,7 +25,7 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(holdfast_judge::judge(options, &demands)).await?;
-    holdfast_judge::print(&judgement, json)?;
+    holdfast_judge::print(&judgement, &format_judgement(&judgement), json)?;
     if let Some(html) = html {
         html.write(&app::judgement_page(&judgement)?)?;
     }
@@ -35,9 +34,11 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
 }
 
 async fn judge_service(args: &ServiceArgs) -> anyhow::Result<bool> {
-    let judgement = Box::pin(holdfast_judge::service::judge_service(args)).await?;
-    output::print(&format_service(&judgement))?;
-    Ok(judgement.sound)
+    let demands = args.demands()?;
+    let json = args.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
+    let judgement = Box::pin(holdfast_judge::service::judge_service(args, &demands)).await?;
+    holdfast_judge::print(&judgement, &format_service(&judgement), json)?;
+    is_as_demanded(&judgement, &demands)
 }
 
 fn check_history(file: &Path) -> anyhow::Result<bool> {
@@ -46,7 +47,7 @@ fn check_history(file: &Path) -> anyhow::Result<bool> {
     is_as_demanded(&judgement, &Demands::default())
 }
 
-fn is_as_demanded(judgement: &Judgement, demands: &Demands) -> anyhow::Result<bool> {
+fn is_as_demanded(judgement: &impl Judged, demands: &Demands) -> anyhow::Result<bool> {
     let unmet = demands.unmet(judgement)?;
     for remark in demands.remarks(judgement) {
         output::print_progress(&remark);

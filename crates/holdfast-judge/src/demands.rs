@@ -1,41 +1,88 @@
-//! What the caller demands of a judgement, and with it the exit code.
+//! What the caller demands of a judgement, of a lock or of a service, and with it the exit code.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 
 use super::args::{Demand, JudgeArgs};
 use super::fault::Fault;
 use super::plan;
-use super::report::{Adapter, FaultReport, Judgement};
+use super::report::{FaultReport, Judgement};
+
+/// A judgement whose findings are compared with what the caller demands.
+pub trait Judged {
+    fn name(&self) -> &str;
+
+    /// Returns its faults or passes, and whether each has run.
+    fn parts(&self) -> Vec<(&str, bool)>;
+
+    /// Returns what was found of what a caller may not want.
+    fn found(&self) -> Vec<Found>;
+
+    /// Returns why it is no verdict if nothing was found that is not allowed.
+    fn undecided(&self) -> Option<String>;
+}
+
+/// Something that was found under a fault or in a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub under: String,
+    pub what: Finding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// What `--may-lose` allows, in words.
+    Lost(&'static str),
+    LostWithFence,
+    /// What `--fail-on` asks for.
+    Of(Demand),
+}
 
 /// The demands of one command.
 #[derive(Debug, Default)]
 pub struct Demands {
     fail_on: Vec<Demand>,
-    may_lose: Vec<Fault>,
-    baseline: Option<Judgement>,
+    /// Names of faults or passes.
+    may_lose: Vec<String>,
+    baseline: Option<Baseline>,
+}
+
+/// What an earlier judgement has found.
+#[derive(Debug)]
+struct Baseline {
+    name: String,
+    ran: Vec<String>,
+    found: Vec<Found>,
 }
 
 impl Demands {
-    /// Reads the baseline, before the work. Fails if a fault has another name, or the baseline
-    /// can't be compared with what will be found.
+    /// Reads the demands of a lock. Fails if a fault has another name, or the baseline can't be
+    /// compared with what will be found.
     pub fn of(args: &JudgeArgs) -> anyhow::Result<Self> {
-        let faults = plan::select(&args.faults)?;
-        let may_lose = args.may_lose.iter().map(|name| {
-            let fault = Fault::named(name);
-            fault.with_context(|| {
+        for name in &args.may_lose {
+            Fault::named(name).with_context(|| {
                 format!("--may-lose {name}: the faults are {}", Fault::list(|_| true))
-            })
-        });
-        let baseline = args.baseline.as_deref().map(|path| read_baseline(path, &faults));
-        Ok(Self {
-            fail_on: args.fail_on.clone(),
-            may_lose: may_lose.collect::<anyhow::Result<_>>()?,
-            baseline: baseline.transpose()?,
-        })
+            })?;
+        }
+        let faults = plan::select(&args.faults)?;
+        let names: Vec<&str> = faults.iter().map(|fault| fault.name()).collect();
+        let baseline = args.baseline.as_deref();
+        let demands = Self::read::<Judgement>(&args.may_lose, baseline, &names)?;
+        Ok(Self { fail_on: args.fail_on.clone(), ..demands })
+    }
+
+    /// Reads a baseline, before the work, which must have all of these parts.
+    pub(super) fn read<J: Judged + DeserializeOwned>(
+        may_lose: &[String],
+        baseline: Option<&Path>,
+        parts: &[&str],
+    ) -> anyhow::Result<Self> {
+        let baseline = baseline.map(|path| Baseline::read::<J>(path, parts)).transpose()?;
+        Ok(Self { fail_on: Vec::new(), may_lose: may_lose.to_vec(), baseline })
     }
 
     /// Returns whether the caller demands anything else than the default.
@@ -43,13 +90,12 @@ impl Demands {
         !self.fail_on.is_empty() || !self.may_lose.is_empty() || self.baseline.is_some()
     }
 
-    /// Fails if the baseline is of another lock than that of this adapter.
-    pub(super) fn check_lock(&self, adapter: &Adapter) -> anyhow::Result<()> {
-        if let Some(baseline) = &self.baseline {
-            let (ours, theirs) = (&adapter.name, &baseline.adapter.name);
+    /// Fails if the baseline is of something else than this name says.
+    pub(super) fn check_name(&self, ours: &str) -> anyhow::Result<()> {
+        if let Some(Baseline { name, .. }) = &self.baseline {
             ensure!(
-                without_version(ours) == without_version(theirs),
-                "the baseline is of another lock: {theirs}, not {ours}"
+                without_version(ours) == without_version(name),
+                "the baseline is of something else: {name}, not {ours}"
             );
         }
         Ok(())
@@ -58,35 +104,26 @@ impl Demands {
     /// Returns what the judgement lacks, a sentence each; none if it is as demanded.
     ///
     /// # Errors
-    /// If the lock kept a fault from running, or stopped, and is else as demanded: it can't be
-    /// judged.
-    pub fn unmet(&self, judgement: &Judgement) -> anyhow::Result<Vec<String>> {
+    /// If it is as demanded only because it could not be judged.
+    pub fn unmet(&self, judgement: &impl Judged) -> anyhow::Result<Vec<String>> {
         let unmet = self.described(judgement, false);
-        let prevented: Vec<&str> = judgement.prevented().map(|it| it.name.as_str()).collect();
-        ensure!(
-            prevented.is_empty() || !unmet.is_empty(),
-            "it can't be judged: no client of the process to be struck got the lock under {}",
-            prevented.join(", ")
-        );
-        let stopped: Vec<&str> = judgement.stopped().map(|it| it.name.as_str()).collect();
-        ensure!(
-            stopped.is_empty() || !unmet.is_empty(),
-            "it can't be judged: nobody got the lock any more under {}, although it was free",
-            stopped.join(", ")
-        );
-        Ok(unmet)
+        let undecided = judgement.undecided().filter(|_| unmet.is_empty());
+        match undecided {
+            Some(why) => Err(anyhow::anyhow!("it can't be judged: {why}")),
+            None => Ok(unmet),
+        }
     }
 
-    /// Returns why the judgement is as demanded although something was found, and which faults the
-    /// baseline says nothing of, a sentence each.
-    pub fn remarks(&self, judgement: &Judgement) -> Vec<String> {
+    /// Returns why the judgement is as demanded although something was found, and what the baseline
+    /// says nothing of, a sentence each.
+    pub fn remarks(&self, judgement: &impl Judged) -> Vec<String> {
         let allowed = self.described(judgement, true).into_iter();
         let mut remarks: Vec<String> = allowed.map(|it| format!("As demanded: {it}.")).collect();
 
-        if let Some(baseline) = &self.baseline {
-            let has_run = |name: &str| baseline.report(name).is_some_and(|before| before.ran);
-            let new = judgement.faults.iter().filter(|it| it.ran && !has_run(&it.name));
-            let new = new.map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+        if let Some(Baseline { ran, .. }) = &self.baseline {
+            let parts = judgement.parts().into_iter();
+            let new = parts.filter(|(name, has_run)| *has_run && !ran.iter().any(|it| it == name));
+            let new = new.map(|(name, _)| name).collect::<Vec<_>>().join(", ");
             let said = format!("The baseline has no result for {new}: all found there is new.");
             remarks.extend((!new.is_empty()).then_some(said));
         }
@@ -94,46 +131,36 @@ impl Demands {
     }
 
     /// Describes the findings that are allowed, or those that are not.
-    fn described(&self, judgement: &Judgement, is_allowed: bool) -> Vec<String> {
-        let described = judgement.faults.iter().flat_map(|report| {
-            let found = self.findings(report).into_iter();
-            let found = found.filter(move |it| self.allows(it, report) == is_allowed);
-            found.map(move |finding| self.describe(finding, report, is_allowed))
-        });
-        described.collect()
+    fn described(&self, judgement: &impl Judged, is_allowed: bool) -> Vec<String> {
+        let found = judgement.found().into_iter().filter(|found| self.is_asked(found));
+        let found = found.filter(|found| self.allows(found) == is_allowed);
+        found.map(|found| self.describe(&found, is_allowed)).collect()
     }
 
-    /// Returns what was found of what the caller may not want.
-    fn findings(&self, report: &FaultReport) -> Vec<Finding> {
-        let has = |demand: &Demand| {
-            let kind = demand.kind();
-            report.violations.iter().any(|violation| violation.kind == kind)
-        };
-        let is_asked = |demand: &Demand| self.baseline.is_some() || self.fail_on.contains(demand);
-        let lost = report.loses_updates().then_some(Finding::Lost);
-        let with_fence = report.loses_with_fence().then_some(Finding::LostWithFence);
-        let demands = Demand::value_variants().iter().copied().filter(is_asked).filter(has);
-        lost.into_iter().chain(with_fence).chain(demands.map(Finding::Of)).collect()
+    fn is_asked(&self, found: &Found) -> bool {
+        match &found.what {
+            Finding::Lost(_) | Finding::LostWithFence => true,
+            Finding::Of(demand) => self.baseline.is_some() || self.fail_on.contains(demand),
+        }
     }
 
-    fn allows(&self, finding: &Finding, report: &FaultReport) -> bool {
+    fn allows(&self, found: &Found) -> bool {
         if let Some(baseline) = &self.baseline {
-            let before = baseline.report(&report.name);
-            return before.is_some_and(|before| self.findings(before).contains(finding));
+            return baseline.found.contains(found);
         }
 
-        match finding {
-            Finding::Lost => report.fault().is_some_and(|fault| self.may_lose.contains(&fault)),
+        match found.what {
+            Finding::Lost(_) => self.may_lose.contains(&found.under),
             // The fence is there for what the lock may lose.
             Finding::LostWithFence | Finding::Of(_) => false,
         }
     }
 
-    fn describe(&self, finding: Finding, report: &FaultReport, is_allowed: bool) -> String {
-        let what = match finding {
-            Finding::Lost => "updates were lost".to_owned(),
-            Finding::LostWithFence => "updates were lost despite the fence".to_owned(),
-            Finding::Of(demand) => demand.kind().name().to_owned(),
+    fn describe(&self, found: &Found, is_allowed: bool) -> String {
+        let what = match found.what {
+            Finding::Lost(what) => what,
+            Finding::LostWithFence => "updates were lost despite the fence",
+            Finding::Of(demand) => (&demand.kind()).into(),
         };
         let why = match (self.baseline.is_some(), is_allowed) {
             (true, true) => ", as in the baseline",
@@ -141,32 +168,77 @@ impl Demands {
             (false, true) => ", which --may-lose allows",
             (false, false) => "",
         };
-        format!("{what} under {}{why}", report.name)
+        format!("{what} under {}{why}", found.under)
     }
 }
 
-/// What a caller may not want of a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finding {
-    Lost,
-    LostWithFence,
-    Of(Demand),
+impl Judged for Judgement {
+    fn name(&self) -> &str {
+        &self.adapter.name
+    }
+
+    fn parts(&self) -> Vec<(&str, bool)> {
+        self.faults.iter().map(|report| (report.name.as_str(), report.ran)).collect()
+    }
+
+    fn found(&self) -> Vec<Found> {
+        let found = self.faults.iter().flat_map(|report| {
+            let what = findings(report).into_iter();
+            what.map(|what| Found { under: report.name.clone(), what })
+        });
+        found.collect()
+    }
+
+    fn undecided(&self) -> Option<String> {
+        let names = |reports: Vec<&FaultReport>| {
+            let names: Vec<&str> = reports.iter().map(|it| it.name.as_str()).collect();
+            names.join(", ")
+        };
+        let prevented = names(self.prevented().collect());
+        if !prevented.is_empty() {
+            return Some(format!(
+                "no client of the process to be struck got the lock under {prevented}"
+            ));
+        }
+        let stopped = names(self.stopped().collect());
+        (!stopped.is_empty())
+            .then(|| format!("nobody got the lock any more under {stopped}, although it was free"))
+    }
 }
 
-fn read_baseline(path: &Path, faults: &[Fault]) -> anyhow::Result<Judgement> {
-    let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
-    let baseline: Judgement = serde_json::from_str(&text)
-        .with_context(|| format!("{name} is no judgement of this version of holdfast"))?;
+fn findings(report: &FaultReport) -> Vec<Finding> {
+    let has = |demand: &Demand| {
+        let kind = demand.kind();
+        report.violations.iter().any(|violation| violation.kind == kind)
+    };
+    let lost = report.loses_updates().then_some(Finding::Lost("updates were lost"));
+    let with_fence = report.loses_with_fence().then_some(Finding::LostWithFence);
+    let demands = Demand::value_variants().iter().copied().filter(has);
+    lost.into_iter().chain(with_fence).chain(demands.map(Finding::Of)).collect()
+}
 
-    let missing = faults.iter().filter(|fault| baseline.report(fault.name()).is_none());
-    let missing: Vec<&str> = missing.map(|fault| fault.name()).collect();
-    ensure!(
-        missing.is_empty(),
-        "the baseline {name} has no result for {}: choose other --faults, or make it again",
-        missing.join(", ")
-    );
-    Ok(baseline)
+impl Baseline {
+    fn read<J: Judged + DeserializeOwned>(path: &Path, parts: &[&str]) -> anyhow::Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
+        let judgement: J = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is no judgement of this version of holdfast"))?;
+
+        let known = judgement.parts();
+        let is_missing = |part: &&&str| !known.iter().any(|(name, _)| name == *part);
+        let missing: Vec<&str> = parts.iter().filter(is_missing).copied().collect();
+        ensure!(
+            missing.is_empty(),
+            "the baseline {name} has no result for {}: choose other --faults, or make it again",
+            missing.join(", ")
+        );
+        let ran = known.iter().filter(|(_, has_run)| *has_run);
+        Ok(Self {
+            name: judgement.name().to_owned(),
+            ran: ran.map(|(name, _)| (*name).to_owned()).collect(),
+            found: judgement.found(),
+        })
+    }
 }
 
 /// Returns the name of a lock without the words behind the first one that have a digit: an upgrade
@@ -219,7 +291,7 @@ mod tests {
         let found = judgement("a 1.0", faults);
         let demands = |may_lose: &[Fault], fail_on: &[Demand]| Demands {
             fail_on: fail_on.to_vec(),
-            may_lose: may_lose.to_vec(),
+            may_lose: may_lose.iter().map(|fault| fault.name().to_owned()).collect(),
             baseline: None,
         };
         let unmet = |demands: Demands| demands.unmet(&found).unwrap();
@@ -252,14 +324,19 @@ mod tests {
         let unmet = Demands::default().unmet(&broken).unwrap();
         assert_eq!(unmet, ["updates were lost under none"]);
         // What may be lost is no proof.
-        let allowed = Demands { may_lose: vec![Fault::Undisturbed], ..Demands::default() };
+        let allowed = Demands { may_lose: vec!["none".to_owned()], ..Demands::default() };
         allowed.unmet(&broken).unwrap_err();
     }
 
     #[test]
     fn baseline_allows_what_it_has_and_no_more() {
         let before = judgement("a 1.0", vec![report(Fault::Pause, 3, &[ViolationKind::Blocked])]);
-        let demands = Demands { baseline: Some(before), ..Demands::default() };
+        let baseline = Baseline {
+            name: before.name().to_owned(),
+            ran: vec!["pause".to_owned()],
+            found: before.found(),
+        };
+        let demands = Demands { baseline: Some(baseline), ..Demands::default() };
         let same = report(Fault::Pause, 99, &[ViolationKind::Blocked]);
         let same = judgement("a 1.1", vec![same, report(Fault::Evict, 0, &[])]);
         assert!(demands.unmet(&same).unwrap().is_empty());
@@ -273,7 +350,7 @@ mod tests {
         let starved = vec![report(Fault::Pause, 0, &[ViolationKind::Starved])];
         let worse = demands.unmet(&judgement("a 1.1", starved)).unwrap();
         assert_eq!(worse, ["starved under pause, and not in the baseline"]);
-        let other = demands.check_lock(&judgement("b 1.1", Vec::new()).adapter).unwrap_err();
-        assert!(other.to_string().contains("another lock: a 1.0, not b 1.1"), "{other}");
+        let other = demands.check_name("b 1.1").unwrap_err();
+        assert!(other.to_string().contains("something else: a 1.0, not b 1.1"), "{other}");
     }
 }

@@ -48,6 +48,7 @@ mod worker_process;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use serde::Serialize;
 
 use self::history::HistoryFile;
 use self::plan::JudgePlan;
@@ -59,10 +60,10 @@ use holdfast_services::TempFolder;
 
 pub use self::args::{JudgeArgs, JudgeCommand, JudgeOptions};
 pub use self::check::check;
-pub use self::demands::Demands;
+pub use self::demands::{Demands, Judged};
 pub use self::judged::{JudgedArgs, judged_page, write_judged};
 pub use self::new_adapter::write_adapter;
-pub use self::table::format_history;
+pub use self::table::{format_history, format_judgement};
 pub use self::worker::run_worker;
 
 /// Judges a lock. Must be called from the main thread, with which its processes end.
@@ -95,14 +96,18 @@ fn describe_progress(number: usize, faults: usize, fault: &str) -> String {
     format!("{done} fault {} of {faults}: {fault}", number + 1)
 }
 
-/// Writes JSON if asked for; prints the table unless the JSON is on stdout.
-pub fn print(judgement: &Judgement, json: Option<ResultFile>) -> anyhow::Result<()> {
+/// Writes a judgement as JSON if asked for; prints its table unless the JSON is on stdout.
+pub fn print(
+    judgement: &impl Serialize,
+    table: &str,
+    json: Option<ResultFile>,
+) -> anyhow::Result<()> {
     let is_printed = json.as_ref().is_some_and(ResultFile::is_stdout);
     if let Some(json) = json {
         json.write(&(serde_json::to_string_pretty(judgement)? + "\n"))?;
     }
     if !is_printed {
-        output::print(&table::format_judgement(judgement))?;
+        output::print(table)?;
     }
     Ok(())
 }

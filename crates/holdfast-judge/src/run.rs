@@ -285,7 +285,7 @@ impl Judge<'_> {
         worker: u32,
     ) -> anyhow::Result<Result<ServerFigures, NotRun>> {
         if let Some(adapter) = &stage.adapter {
-            self.demands.check_lock(adapter)?;
+            self.demands.check_name(&adapter.name)?;
         }
 
         let undisturbed = stage.fault == Fault::Undisturbed;

@@ -388,7 +388,7 @@ fn invalid_options_are_reported_before_the_work() {
         (&["--may-lose", "paws"], "--may-lose paws: the faults are none, pause, "),
         (&["--baseline", "/nonexistent.json"], "can't read /nonexistent.json"),
         (&old, "is no judgement of this version of holdfast"),
-        (&["--baseline", other], "the baseline is of another lock: flock"),
+        (&["--baseline", other], "the baseline is of something else: flock"),
         (&["--backend-proxy", "A=rediss://localhost:1"], "a server that needs TLS"),
         (&["--json", "/nonexistent/judgement.json"], "can't write /nonexistent/judgement.json"),
         (&["--html", "/nonexistent/judgement.html"], "can't write /nonexistent/judgement.html"),

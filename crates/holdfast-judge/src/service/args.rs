@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use holdfast_base::flags::whole_number;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::pass::Pass;
+use super::report::ServiceJudgement;
 use super::run::Plan;
+use crate::demands::Demands;
 
 /// `holdfast judge service`
 #[derive(Debug, Clone, Args)]
@@ -30,9 +34,18 @@ pub struct ServiceArgs {
     /// URLs of a service that runs already, separated by commas, instead of those of the file
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub(super) attach: Vec<String>,
+    /// Passes that may find something, separated by commas
+    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    may_lose: Vec<String>,
+    /// Judgement that --json has written: exit code 1 if anything is worse now, and only then
+    #[arg(long, value_name = "FILE", conflicts_with = "may_lose")]
+    baseline: Option<PathBuf>,
     /// Also write the judgement as JSON; with -, print it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also write the judgement as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 impl ServiceArgs {
@@ -45,7 +58,19 @@ impl ServiceArgs {
             passes: select(&self.faults)?,
             seed: self.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
             repeat: self.repeat,
+            started_at: OffsetDateTime::now_utc().format(&Rfc3339)?,
         })
+    }
+
+    /// Reads the demands, before the work.
+    pub fn demands(&self) -> anyhow::Result<Demands> {
+        for name in &self.may_lose {
+            let known = name.parse::<Pass>();
+            known.with_context(|| format!("--may-lose {name}: the passes are {}", Pass::list()))?;
+        }
+        let passes = select(&self.faults)?;
+        let names: Vec<&str> = passes.iter().map(|pass| pass.name()).collect();
+        Demands::read::<ServiceJudgement>(&self.may_lose, self.baseline.as_deref(), &names)
     }
 }
 

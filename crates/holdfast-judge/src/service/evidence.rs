@@ -32,11 +32,16 @@ pub(super) fn load(pass: Pass, found: &[Imbalance]) -> Load {
     }
 }
 
-/// Returns what a run of two requests shows; nothing if it has not found what the pass has.
-pub(super) fn of(stage: &Stage<'_>, pass: Pass, found: &[Imbalance], run: &Run) -> Vec<Evidence> {
+/// Returns what a run of two requests shows; `None` if it has not found what the pass has.
+pub(super) fn of(
+    stage: &Stage<'_>,
+    pass: Pass,
+    found: &[Imbalance],
+    run: &Run,
+) -> Option<Evidence> {
     let shows = run.figures.found();
     if !found.iter().any(|imbalance| shows.contains(imbalance)) {
-        return Vec::new();
+        return None;
     }
 
     let requests = requests(run);
@@ -62,12 +67,12 @@ pub(super) fn of(stage: &Stage<'_>, pass: Pass, found: &[Imbalance], run: &Run) 
 
     let pattern = Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step));
     let message = pattern.message(run.figures.sold, run.figures.opening);
-    vec![Evidence {
+    Some(Evidence {
         pattern,
         summary: message.english(),
         message: Some(message),
         statements: steps.into_iter().map(|(.., statement)| statement).collect(),
-    }]
+    })
 }
 
 /// What an instance had to do: one of the requests.

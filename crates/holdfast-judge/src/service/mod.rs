@@ -35,6 +35,7 @@ use holdfast_services::TempFolder;
 
 use self::file::ServiceFile;
 use self::report::ServiceJudgement;
+use crate::demands::Demands;
 use crate::processes::end_orphans;
 
 pub use self::args::ServiceArgs;
@@ -44,8 +45,12 @@ pub use self::pattern::Pattern;
 pub use self::table::format_service;
 
 /// Judges a service. Must be called from the main thread, with which its processes end.
-pub async fn judge_service(args: &ServiceArgs) -> anyhow::Result<ServiceJudgement> {
+pub async fn judge_service(
+    args: &ServiceArgs,
+    demands: &Demands,
+) -> anyhow::Result<ServiceJudgement> {
     let file = ServiceFile::read(args.file()?, &args.attach)?;
+    demands.check_name(&file.name)?;
     let plan = args.plan()?;
     let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;

@@ -4,6 +4,7 @@ use holdfast_base::messages::Message;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
+use crate::demands::{Finding, Found, Judged};
 
 /// The judgement of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -14,6 +15,9 @@ pub struct ServiceJudgement {
     /// No pass that ran has found anything.
     pub sound: bool,
     pub seed: u64,
+    /// When the judgement began: RFC 3339, UTC.
+    #[serde(default)]
+    pub started_at: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +35,9 @@ pub struct PassReport {
     pub ran: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// The same with its values, to be said in another language.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not_message: Option<Message>,
     /// How often its fault struck, in all runs.
     pub hits: u32,
     pub runs: u32,
@@ -82,6 +89,37 @@ pub enum Imbalance {
     Drift,
     Lost,
     Doubled,
+}
+
+impl Imbalance {
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Judged for ServiceJudgement {
+    fn name(&self) -> &str {
+        &self.service.name
+    }
+
+    fn parts(&self) -> Vec<(&str, bool)> {
+        self.passes.iter().map(|pass| (pass.name.as_str(), pass.ran)).collect()
+    }
+
+    fn found(&self) -> Vec<Found> {
+        let found = self.passes.iter().flat_map(|pass| {
+            let found = pass.figures.found().into_iter();
+            found.map(|it| Found { under: pass.name.clone(), what: Finding::Lost(it.name()) })
+        });
+        found.collect()
+    }
+
+    /// If no other pass has run than one buyer after the other.
+    fn undecided(&self) -> Option<String> {
+        let mut others = self.passes.iter().skip(1).peekable();
+        let has_run = others.peek().is_none() || others.any(|pass| pass.ran);
+        (!has_run).then(|| "none of the passes that were asked for has run".to_owned())
+    }
 }
 
 impl Figures {

@@ -1,10 +1,13 @@
 //! A judgement of a service from start to end: the runs of each pass, and their reports.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures_util::future::join;
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use holdfast_services::TempFolder;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::oneshot;
@@ -16,7 +19,7 @@ use super::database::Database;
 use super::evidence;
 use super::file::ServiceFile;
 use super::pass::{Load, Pass};
-use super::report::{Figures, PassReport, ServiceJudgement, ServiceName};
+use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
 use super::stage::{Item, Stage};
 use super::watch::{Aim, Seen, Strike};
 use crate::processes::{adopt_orphans, end_orphans};
@@ -35,6 +38,8 @@ pub(super) struct Plan {
     pub(super) passes: Vec<Pass>,
     pub(super) seed: u64,
     pub(super) repeat: u32,
+    /// RFC 3339, UTC.
+    pub(super) started_at: String,
 }
 
 /// One run of a pass.
@@ -74,6 +79,7 @@ pub(super) async fn run(
         sound: passes.iter().all(|pass| pass.lost_in == 0),
         passes,
         seed: plan.seed,
+        started_at: plan.started_at.clone(),
     })
 }
 
@@ -90,9 +96,11 @@ async fn judge_all(
     stage.check_opening(&first, 1).await?;
 
     let mut reports = Vec::new();
+    // Names of the patterns.
+    let mut shown = BTreeSet::new();
     for (number, pass) in plan.passes.iter().enumerate() {
         progress(number, pass.name());
-        let report = Box::pin(run_pass(stage, *pass, plan)).await;
+        let report = Box::pin(run_pass(stage, *pass, plan, &mut shown)).await;
         let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
         if *pass == Pass::Control && report.figures.sold == 0 {
             let why =
@@ -107,11 +115,15 @@ async fn judge_all(
 }
 
 /// Runs a pass as often as asked for, and shows two orders of what it finds.
-async fn run_pass(stage: &mut Stage<'_>, pass: Pass, plan: &Plan) -> anyhow::Result<PassReport> {
+async fn run_pass(
+    stage: &mut Stage<'_>,
+    pass: Pass,
+    plan: &Plan,
+    shown: &mut BTreeSet<&'static str>,
+) -> anyhow::Result<PassReport> {
     let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
     if let Some(why) = why_not(stage, pass) {
-        report.why_not = Some(why);
-        return Ok(report);
+        return Ok(not_run(report, why));
     }
 
     let repetitions = (0..plan.repeat).flat_map(|number| {
@@ -137,56 +149,79 @@ async fn run_pass(stage: &mut Stage<'_>, pass: Pass, plan: &Plan) -> anyhow::Res
 
     report.ran = report.hits > 0 || report.lost_in > 0;
     if !report.ran {
-        report.figures = Figures::default();
-        report.why_not = Some(struck_nobody(stage, pass));
-        return Ok(report);
+        let why = match pass {
+            Pass::Gate => message!("service-why-no-waiter"),
+            _ => message!("service-why-no-strike", tables = stage.learned.tables.join(", ")),
+        };
+        return Ok(not_run(report, why));
     }
     if let Some((seed, aim)) = found_at {
-        let pair = evidence::load(pass, report.figures.found().as_slice());
-        let as_gate = if pass == Pass::None || pass == Pass::Stretch { Pass::Gate } else { pass };
-        let run = run_once(stage, as_gate, pair, aim, seed).await?;
-        report.evidence = evidence::of(stage, pass, &report.figures.found(), &run);
+        report.evidence = show(stage, pass, &report.figures, (seed, aim), shown).await?;
     }
     Ok(report)
 }
 
+/// Shows with two requests what a pass has found, unless another one has shown it.
+async fn show(
+    stage: &mut Stage<'_>,
+    pass: Pass,
+    figures: &Figures,
+    (seed, aim): (u64, Option<Aim>),
+    shown: &mut BTreeSet<&'static str>,
+) -> anyhow::Result<Vec<Evidence>> {
+    let found = figures.found();
+    // What the gate shows is no matter of the fault. Only a key that is sold twice needs its retry.
+    let candidates = match pass {
+        Pass::Control => vec![Pass::Control],
+        _ if found.contains(&Imbalance::Doubled) => vec![pass],
+        _ => vec![Pass::Gate, pass],
+    };
+    for candidate in candidates {
+        if why_not(stage, candidate).is_some() {
+            continue;
+        }
+        let load = evidence::load(candidate, &found);
+        let aim = aim.filter(|_| candidate == pass);
+        let run = run_once(stage, candidate, load, aim, seed).await?;
+        if let Some(evidence) = evidence::of(stage, candidate, &found, &run) {
+            let is_new = shown.insert(evidence.pattern.name());
+            return Ok(is_new.then_some(evidence).into_iter().collect());
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn not_run(report: PassReport, why: Message) -> PassReport {
+    PassReport {
+        name: report.name,
+        why_not: Some(why.english()),
+        why_not_message: Some(why),
+        ..PassReport::default()
+    }
+}
+
 /// Returns why a pass can't run.
-fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<String> {
+fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
     let file = stage.file;
-    let why = match pass {
-        Pass::Control | Pass::None => return None,
-        Pass::Retry | Pass::LostAnswer if !file.has_key() => {
-            "the order has no {key}, so it can't be sent again as the same one"
-        }
-        Pass::LostAnswer if !file.order.command.is_empty() => {
-            "the buyer is a program, whose connections the judge can't cut"
-        }
+    match pass {
+        Pass::Retry | Pass::LostAnswer if !file.has_key() => Some(message!("service-why-no-key")),
+        Pass::LostAnswer if !file.order.command.is_empty() => Some(message!("service-why-program")),
         Pass::Stretch | Pass::Pause | Pass::Kill if file.is_attached() => {
-            "the service runs already: its processes and connections are not the judge's"
+            Some(message!("service-why-attached"))
         }
         Pass::Gate | Pass::Stretch | Pass::Pause | Pass::Kill
             if stage.learned.tables.is_empty() =>
         {
-            "the judge knows no table of the stock in a Postgres"
+            Some(message!("service-why-no-table"))
         }
-        Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer | Pass::Pause | Pass::Kill => {
-            return None;
-        }
-    };
-    Some(why.to_owned())
-}
-
-fn struck_nobody(stage: &Stage<'_>, pass: Pass) -> String {
-    let tables = stage.learned.tables.join(", ");
-    match pass {
-        Pass::Gate => {
-            "no order waited for the row of the item, nor for an order that did: name the \
-                       row that orders write in [books] row"
-                .to_owned()
-        }
-        _ => {
-            format!("no statement was seen that reads or writes {tables}, and none that commits it")
-        }
+        Pass::Control
+        | Pass::None
+        | Pass::Gate
+        | Pass::Retry
+        | Pass::Stretch
+        | Pass::LostAnswer
+        | Pass::Pause
+        | Pass::Kill => None,
     }
 }
 

@@ -1,38 +1,125 @@
 //! The judgement of a service as text for a terminal.
 
-use super::report::ServiceJudgement;
+use holdfast_base::output::grouped;
+use strum::VariantArray as _;
 
+use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport};
+use crate::demands::Judged as _;
+
+/// Width of a column after the name of the pass.
+const WIDTH: usize = 10;
+
+/// Formats the judgement: a line per pass, the two requests of each finding, and the verdict.
 pub fn format_service(judgement: &ServiceJudgement) -> String {
-    let mut text = String::new();
+    let service = &judgement.service;
+    let mut text = format!(
+        "{}, {} instance{}, seed {}\n\n",
+        service.name,
+        service.instances,
+        if service.instances == 1 { "" } else { "s" },
+        judgement.seed
+    );
+    text += &table(judgement);
+    text += &remarks(judgement);
     for pass in &judgement.passes {
-        let f = &pass.figures;
-        text += &format!(
-            "{:12} {:>4} of {:<4} sold {:>3} stock {:>3} books {:>3} oversold {:>3} drift {:>3} lost {:>3} doubled {:>3} unknown {:>3} errors {:>3} hits {} gap {} p99 {} {}\n",
-            pass.name,
-            pass.lost_in,
-            pass.runs,
-            f.sold,
-            f.stock,
-            f.books_sold,
-            f.oversold,
-            f.drift,
-            f.lost,
-            f.doubled,
-            f.unknown,
-            f.errors,
-            pass.hits,
-            f.gap_ms,
-            f.p99_ms,
-            pass.why_not.clone().or(f.error.clone()).unwrap_or_default()
-        );
         for evidence in &pass.evidence {
-            for s in &evidence.statements {
-                text += &format!(
-                    "    i{} {:.1} {:.1} {} -- {}\n",
-                    s.instance, s.sent_ms, s.answered_ms, s.sql, s.result
-                );
-            }
+            text += &format_evidence(&pass.name, evidence);
         }
     }
+    text + "\n" + &verdict(judgement)
+}
+
+fn table(judgement: &ServiceJudgement) -> String {
+    let width = judgement.passes.iter().map(|pass| pass.name.len()).max().unwrap_or_default();
+    let headings = Imbalance::VARIANTS.iter().map(|imbalance| imbalance.name());
+    let headings = headings.chain(["orders", "sold", "unknown", "errors", "p99", "gap"]);
+    let headings = headings.map(|heading| format!("{heading:>WIDTH$}")).collect::<String>();
+
+    let mut text = format!("{:width$}{headings}\n", "pass");
+    for pass in &judgement.passes {
+        text += &format!("{:width$}{}\n", pass.name, cells(pass));
+    }
     text
+}
+
+fn cells(pass: &PassReport) -> String {
+    if !pass.ran {
+        let why = pass.why_not.as_deref().unwrap_or("it did not run");
+        return format!("  not run: {why}");
+    }
+
+    let Figures { attempts, sold, unknown, errors, p99_ms, gap_ms, .. } = pass.figures;
+    let balances = Imbalance::VARIANTS.iter().map(|imbalance| pass.figures.of(*imbalance));
+    let counts = [attempts, sold, unknown, errors].map(grouped);
+    let times = [p99_ms, gap_ms].map(|ms| format!("{} ms", grouped(ms)));
+    let cells = balances.map(|units| units.to_string()).chain(counts).chain(times);
+    let mut line = cells.map(|cell| format!("{cell:>WIDTH$}")).collect::<String>();
+    if pass.runs > 1 {
+        line += &format!("   {} of {} runs", pass.lost_in, pass.runs);
+    }
+    line
+}
+
+/// Returns what the reader of the table has to know.
+fn remarks(judgement: &ServiceJudgement) -> String {
+    let mut text = String::new();
+    let repeated = judgement.passes.iter().find(|pass| pass.runs > 1 && pass.lost_in > 0);
+    if let Some(PassReport { lost_in, runs, name, .. }) = repeated {
+        text += &format!(
+            "\n`{lost_in} of {runs} runs`: so many runs of {name} found something; the line has the \
+             figures of the first of them.\n"
+        );
+    }
+    for pass in
+        judgement.passes.iter().filter(|pass| pass.figures.errors + pass.figures.unknown > 0)
+    {
+        let error = pass.figures.error.as_deref().unwrap_or_default();
+        text +=
+            &format!("\n{}: an answer that is neither *sold* nor *sold out*: {error}\n", pass.name);
+    }
+    text
+}
+
+fn format_evidence(pass: &str, evidence: &Evidence) -> String {
+    let mut text = format!("\n{pass}: {}.\n", evidence.summary);
+    for statement in &evidence.statements {
+        text += &format!("  {}\n", line(statement));
+    }
+    text
+}
+
+/// Formats a statement: when it was sent, whose it is, and what came of it.
+fn line(statement: &StatementReport) -> String {
+    let StatementReport { buyer, instance, sent_ms, answered_ms, sql, result } = statement;
+    let waited = answered_ms - sent_ms;
+    let waited = match waited >= 20.0 {
+        true => format!(", after {waited:.0} ms"),
+        false => String::new(),
+    };
+    format!(
+        "{sent_ms:>7.1} ms  buyer {buyer} at instance {}  {sql};  -- {result}{waited}",
+        instance + 1
+    )
+}
+
+fn verdict(judgement: &ServiceJudgement) -> String {
+    let ran = judgement.passes.iter().filter(|pass| pass.ran);
+    let orders: u64 = ran.clone().map(|pass| pass.figures.attempts * u64::from(pass.runs)).sum();
+    let names = ran.map(|pass| pass.name.as_str()).collect::<Vec<_>>().join(", ");
+    if judgement.sound {
+        return format!(
+            "Sound: nothing oversold, lost or doubled, and no drift, in {} orders under {names}.\n",
+            grouped(orders)
+        );
+    }
+
+    let mut found = String::new();
+    for imbalance in Imbalance::VARIANTS {
+        let found_in = judgement.passes.iter().filter(|pass| pass.figures.of(*imbalance) != 0);
+        let found_in = found_in.map(|pass| pass.name.as_str()).collect::<Vec<_>>().join(", ");
+        if !found_in.is_empty() {
+            found += &format!("\n  {:9} under {found_in}", imbalance.name());
+        }
+    }
+    format!("NOT sound: {}\n{}\n", judgement.name(), found.trim_start_matches('\n'))
 }
