@@ -68,6 +68,7 @@ pub(super) fn of(
     let pattern = Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step));
     let message = pattern.message(run.figures.sold, run.figures.opening);
     Some(Evidence {
+        under: pass.name().to_owned(),
         pattern,
         summary: message.english(),
         message: Some(message),

@@ -142,6 +142,8 @@ impl Figures {
 /// Two orders that show how it came to what a pass has found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Evidence {
+    /// Name of the pass in which two requests alone have shown it.
+    pub under: String,
     pub pattern: Pattern,
     pub summary: String,
     /// The same with its values, to be said in another language.

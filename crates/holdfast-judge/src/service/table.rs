@@ -3,11 +3,16 @@
 use holdfast_base::output::grouped;
 use strum::VariantArray as _;
 
+use super::pass::Pass;
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport};
 use crate::demands::Judged as _;
 
 /// Width of a column after the name of the pass.
 const WIDTH: usize = 10;
+/// Characters of a statement.
+const MAX_CHARS: usize = 100;
+/// A statement that took so many milliseconds has waited.
+const WAITED_MS: f64 = 20.0;
 
 /// Formats the judgement: a line per pass, the two requests of each finding, and the verdict.
 pub fn format_service(judgement: &ServiceJudgement) -> String {
@@ -82,6 +87,9 @@ fn remarks(judgement: &ServiceJudgement) -> String {
 
 fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     let mut text = format!("\n{pass}: {}.\n", evidence.summary);
+    if evidence.under == Pass::Gate.name() {
+        text += "The judge held the row of the item until both had read it:\n";
+    }
     for statement in &evidence.statements {
         text += &format!("  {}\n", line(statement));
     }
@@ -92,14 +100,16 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
 fn line(statement: &StatementReport) -> String {
     let StatementReport { buyer, instance, sent_ms, answered_ms, sql, result } = statement;
     let waited = answered_ms - sent_ms;
-    let waited = match waited >= 20.0 {
+    let waited = match waited >= WAITED_MS {
         true => format!(", after {waited:.0} ms"),
         false => String::new(),
     };
-    format!(
-        "{sent_ms:>7.1} ms  buyer {buyer} at instance {}  {sql};  -- {result}{waited}",
-        instance + 1
-    )
+    let instance = instance + 1;
+    let mut shown: String = sql.chars().take(MAX_CHARS).collect();
+    if shown.len() < sql.len() {
+        shown += "…";
+    }
+    format!("{sent_ms:>7.1} ms  buyer {buyer}, instance {instance}: {shown} -- {result}{waited}")
 }
 
 fn verdict(judgement: &ServiceJudgement) -> String {
