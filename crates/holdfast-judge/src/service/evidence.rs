@@ -1,16 +1,15 @@
 //! The two requests that show a finding: their statements side by side, with the values that are not
 //! the service's secrets.
 
-use std::collections::BTreeMap;
-
 use holdfast_services::{Exchange, Statement};
 
+use super::buyers::Attempt;
 use super::pass::{Load, Pass};
 use super::pattern::{Pattern, Step};
 use super::report::{Evidence, Imbalance, StatementReport};
 use super::run::Run;
 use super::stage::Stage;
-use super::watch::{Access, access};
+use super::watch::{Access, Seen, access};
 
 /// Statements that are shown of the requests: those that matter most.
 const MAX_STATEMENTS: usize = 10;
@@ -38,6 +37,7 @@ pub(super) fn of(
     pass: Pass,
     found: &[Imbalance],
     run: &Run,
+    outlives: bool,
 ) -> Option<Evidence> {
     let shows = run.figures.found();
     if !found.iter().any(|imbalance| shows.contains(imbalance)) {
@@ -46,9 +46,9 @@ pub(super) fn of(
 
     let requests = requests(run);
     let mut steps: Vec<(u8, Step, StatementReport)> = Vec::new();
-    let began = requests.values().map(|request| request.sent_us).min().unwrap_or_default();
+    let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     for seen in &run.seen {
-        let Some(request) = requests.get(&seen.instance) else { continue };
+        let Some(request) = request_of(run, &requests, seen) else { continue };
         let is_within = seen.exchange.sent_us >= request.sent_us;
         for statement in seen.exchange.statements.iter().filter(|_| is_within) {
             let shown = Shown { stage, run, request, began };
@@ -65,7 +65,11 @@ pub(super) fn of(
     }
     steps.sort_by(|(_, _, one), (_, _, other)| one.sent_ms.total_cmp(&other.sent_ms));
 
-    let pattern = Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step));
+    let pattern = match Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step)) {
+        Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
+        Pattern::Unknown if steps.is_empty() => return None,
+        pattern => pattern,
+    };
     let message = pattern.message(run.figures.sold, run.figures.opening);
     Some(Evidence {
         under: pass.name().to_owned(),
@@ -76,23 +80,50 @@ pub(super) fn of(
     })
 }
 
-/// What an instance had to do: one of the requests.
+/// A request to an instance.
 struct Request {
+    instance: usize,
     buyer: u64,
+    key: String,
     sent_us: u64,
 }
 
-/// Returns the request of each instance.
-fn requests(run: &Run) -> BTreeMap<usize, Request> {
-    let mut requests = BTreeMap::new();
-    for outcome in &run.outcomes {
-        let buyer = outcome.attempt.buyer;
-        for answered in &outcome.answers {
-            let request = Request { buyer, sent_us: answered.sent_us };
-            requests.entry(answered.instance).or_insert(request);
-        }
+fn requests(run: &Run) -> Vec<Request> {
+    let requests = run.outcomes.iter().flat_map(|outcome| {
+        let Attempt { buyer, key, .. } = &outcome.attempt;
+        outcome.answers.iter().map(|answered| Request {
+            instance: answered.instance,
+            buyer: *buyer,
+            key: key.to_string(),
+            sent_us: answered.sent_us,
+        })
+    });
+    requests.collect()
+}
+
+/// Returns the request to which a statement belongs: that of its instance. Of several with several
+/// keys, the one whose key is among the values of the connection.
+fn request_of<'a>(run: &Run, requests: &'a [Request], seen: &Seen) -> Option<&'a Request> {
+    let mut of_instance = requests.iter().filter(|request| request.instance == seen.instance);
+    let first = of_instance.clone().next()?;
+    if of_instance.all(|request| request.key == first.key) {
+        return Some(first);
     }
-    requests
+
+    let of_connection = run.seen.iter().filter(|other| {
+        other.instance == seen.instance && other.exchange.connection == seen.exchange.connection
+    });
+    let statements = of_connection.flat_map(|other| &other.exchange.statements);
+    let mut named = requests.iter().filter(|request| {
+        let mut statements = statements.clone();
+        statements.any(|statement| names(statement, &request.key))
+    });
+    named.next()
+}
+
+fn names(statement: &Statement, key: &str) -> bool {
+    let is_key = |value: &String| value == key;
+    statement.text.contains(key) || statement.values.iter().flatten().any(is_key)
 }
 
 struct Shown<'a> {
@@ -119,7 +150,7 @@ impl Shown<'_> {
             (None, "insert" | "update" | "delete" | "merge") => 3,
             (None, "commit" | "rollback" | "end" | "abort") => 2,
             (None, "begin" | "start") => 1,
-            (None, _) if self.names_the_key(statement) => 2,
+            (None, _) if names(statement, &self.request.key) => 2,
             _ => return None,
         };
 
@@ -142,14 +173,6 @@ impl Shown<'_> {
             has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
         };
         Some((weight, step, report))
-    }
-
-    fn names_the_key(&self, statement: &Statement) -> bool {
-        let keys = self.run.outcomes.iter().map(|outcome| outcome.attempt.key.to_string());
-        let has = |key: &String| {
-            statement.text.contains(key) || statement.values.iter().flatten().any(|it| it == key)
-        };
-        keys.into_iter().any(|key| has(&key))
     }
 
     /// Returns the text with its values, as far as they are shown. The others are masked: of a

@@ -28,7 +28,6 @@ mod watch;
 
 use std::time::Duration;
 
-use anyhow::anyhow;
 use holdfast_base::output::ProgressLine;
 use holdfast_base::signals;
 use holdfast_services::TempFolder;
@@ -36,7 +35,6 @@ use holdfast_services::TempFolder;
 use self::file::ServiceFile;
 use self::report::ServiceJudgement;
 use crate::demands::Demands;
-use crate::processes::end_orphans;
 
 pub use self::args::ServiceArgs;
 pub use self::instances::run_instance;
@@ -56,18 +54,10 @@ pub async fn judge_service(
     let folder = TempFolder::create()?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let passes = plan.passes.len();
-    let judging = Box::pin(run::run(&file, &plan, &folder, |number, pass| {
-        line.draw(|| crate::describe_progress(number, passes, pass));
-    }));
-
-    let judgement = tokio::select! {
-        judgement = judging => judgement,
-        Some(name) = signals.recv() => Err(anyhow!(name)),
-    };
+    let draw = |number, pass: &str| line.draw(|| crate::describe_progress(number, passes, pass));
+    let judgement = Box::pin(run::run(&file, &plan, &folder, draw, &mut signals)).await;
 
     line.clear();
-    // After an interruption there are more than those that `run` ends.
-    end_orphans(None).await;
     drop(folder);
     judgement
 }

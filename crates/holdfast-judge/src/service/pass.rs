@@ -60,6 +60,14 @@ impl Pass {
         }
     }
 
+    /// Returns whether it strikes something, which may not succeed.
+    pub(super) fn strikes(self) -> bool {
+        match self {
+            Self::LostAnswer | Self::Pause | Self::Kill => true,
+            Self::Control | Self::None | Self::Gate | Self::Retry | Self::Stretch => false,
+        }
+    }
+
     /// Returns the runs of one repetition: one at each aim, if an instance is struck.
     pub(super) fn aims(self) -> Vec<Option<Aim>> {
         match self {

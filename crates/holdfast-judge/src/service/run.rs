@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use futures_util::future::join;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_services::TempFolder;
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::balances::figures;
@@ -59,21 +59,25 @@ pub(super) async fn run(
     plan: &Plan,
     folder: &TempFolder,
     progress: impl FnMut(usize, &str),
+    signals: &mut mpsc::UnboundedReceiver<&'static str>,
 ) -> anyhow::Result<ServiceJudgement> {
     adopt_orphans();
-    let mut stage = Stage::new(file);
-    let passes = judge_all(&mut stage, plan, folder, progress).await;
+    let mut judge = Judge::new(Stage::new(file), plan);
+    let passes = tokio::select! {
+        passes = judge.run_all(folder, progress) => passes,
+        Some(name) = signals.recv() => Err(anyhow!(name)),
+    };
 
     // Before an error is returned: every way ends what was started.
-    let database = stage.end().await;
+    let database = judge.stage.end().await;
     end_orphans(database.as_ref().and_then(Database::pid)).await;
     if let Some(database) = database {
         database.end().await;
     }
 
     let passes = passes?;
-    let instances =
-        if file.is_attached() { file.service.urls.len() } else { file.service.instances };
+    let attached = file.service.urls.len();
+    let instances = if file.is_attached() { attached } else { file.service.instances };
     Ok(ServiceJudgement {
         service: ServiceName { name: file.name.clone(), instances },
         sound: passes.iter().all(|pass| pass.lost_in == 0),
@@ -83,112 +87,131 @@ pub(super) async fn run(
     })
 }
 
-async fn judge_all(
-    stage: &mut Stage<'_>,
-    plan: &Plan,
-    folder: &TempFolder,
-    mut progress: impl FnMut(usize, &str),
-) -> anyhow::Result<Vec<PassReport>> {
-    progress(0, "start of the service");
-    stage.set_up(folder).await?;
-    let first = stage.make_item(1).await?;
-    stage.learn(&first).await?;
-    stage.check_opening(&first, 1).await?;
-
-    let mut reports = Vec::new();
-    // Names of the patterns.
-    let mut shown = BTreeSet::new();
-    for (number, pass) in plan.passes.iter().enumerate() {
-        progress(number, pass.name());
-        let report = Box::pin(run_pass(stage, *pass, plan, &mut shown)).await;
-        let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
-        if *pass == Pass::Control && report.figures.sold == 0 {
-            let why =
-                report.figures.error.unwrap_or_else(|| "each answer was *sold out*".to_owned());
-            bail!(
-                "the service sold nothing to one buyer after the other, so it can't be judged: {why}"
-            );
-        }
-        reports.push(report);
-    }
-    Ok(reports)
+struct Judge<'a> {
+    stage: Stage<'a>,
+    plan: &'a Plan,
+    /// The patterns that were shown: another pass finds the same mistake.
+    shown: BTreeSet<&'static str>,
+    /// Something was found without a disturbance.
+    is_broken_undisturbed: bool,
 }
 
-/// Runs a pass as often as asked for, and shows two orders of what it finds.
-async fn run_pass(
-    stage: &mut Stage<'_>,
-    pass: Pass,
-    plan: &Plan,
-    shown: &mut BTreeSet<&'static str>,
-) -> anyhow::Result<PassReport> {
-    let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
-    if let Some(why) = why_not(stage, pass) {
-        return Ok(not_run(report, why));
+impl<'a> Judge<'a> {
+    fn new(stage: Stage<'a>, plan: &'a Plan) -> Self {
+        Self { stage, plan, shown: BTreeSet::new(), is_broken_undisturbed: false }
     }
 
-    let repetitions = (0..plan.repeat).flat_map(|number| {
-        pass.aims().into_iter().map(move |aim| (plan.seed + u64::from(number), aim))
-    });
-    let mut found_at = None;
-    for (seed, aim) in repetitions {
-        if report.lost_in >= CLEAR_FINDINGS && plan.repeat > 1 {
-            break;
+    async fn run_all(
+        &mut self,
+        folder: &TempFolder,
+        mut progress: impl FnMut(usize, &str),
+    ) -> anyhow::Result<Vec<PassReport>> {
+        progress(0, "start of the service");
+        self.stage.set_up(folder).await?;
+        let first = self.stage.make_item(1).await?;
+        self.stage.check_opening(&first, 1).await?;
+        self.stage.learn(&first).await?;
+
+        let mut reports = Vec::new();
+        for (number, pass) in self.plan.passes.iter().enumerate() {
+            progress(number, pass.name());
+            let report = Box::pin(self.run_pass(*pass)).await;
+            let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
+            if *pass == Pass::Control && report.figures.sold == 0 {
+                let error = report.figures.error;
+                bail!(
+                    "the service sold nothing to one buyer after the other, so it can't be \
+                     judged: {}",
+                    error.unwrap_or_else(|| "each answer was *sold out*".to_owned())
+                );
+            }
+            reports.push(report);
         }
-        let run = run_once(stage, pass, pass.load(), aim, seed).await?;
-        let is_found = !run.figures.found().is_empty();
-        report.runs += 1;
-        report.hits += run.hits;
-        report.lost_in += u32::from(is_found);
-        if report.runs == 1 || (is_found && report.lost_in == 1) {
-            report.figures = run.figures;
-        }
-        if is_found && found_at.is_none() {
-            found_at = Some((seed, aim));
-        }
+        Ok(reports)
     }
 
-    report.ran = report.hits > 0 || report.lost_in > 0;
-    if !report.ran {
-        let why = match pass {
-            Pass::Gate => message!("service-why-no-waiter"),
-            _ => message!("service-why-no-strike", tables = stage.learned.tables.join(", ")),
+    /// Runs a pass as often as asked for, and shows two requests of what it finds.
+    async fn run_pass(&mut self, pass: Pass) -> anyhow::Result<PassReport> {
+        let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
+        if let Some(why) = why_not(&self.stage, pass) {
+            return Ok(not_run(report, why));
+        }
+
+        let Plan { repeat, seed, .. } = self.plan;
+        let mut found_at = None;
+        for number in 0..*repeat {
+            if report.lost_in >= CLEAR_FINDINGS && number > 0 {
+                break;
+            }
+            for aim in pass.aims() {
+                let seed = seed.wrapping_add(u64::from(number));
+                let run = run_once(&mut self.stage, pass, pass.load(), aim, seed).await?;
+                let is_found = !run.figures.found().is_empty();
+                report.runs += 1;
+                report.hits += run.hits;
+                report.lost_in += u32::from(is_found);
+                if report.runs == 1 || (is_found && report.lost_in == 1) {
+                    report.figures = run.figures;
+                }
+                if is_found && found_at.is_none() {
+                    found_at = Some((seed, aim));
+                }
+            }
+        }
+
+        report.ran = report.hits > 0 || report.lost_in > 0;
+        if !report.ran {
+            let tables = self.stage.learned.tables.join(", ");
+            let why = match pass {
+                Pass::Gate => message!("service-why-no-waiter"),
+                _ => message!("service-why-no-strike", tables),
+            };
+            return Ok(not_run(report, why));
+        }
+        if let Some((seed, aim)) = found_at {
+            self.is_broken_undisturbed |= pass == Pass::None;
+            report.evidence = self.show(pass, &report.figures, seed, aim).await?;
+        }
+        Ok(report)
+    }
+
+    /// Shows with two requests what a pass has found, unless another one has shown it.
+    async fn show(
+        &mut self,
+        pass: Pass,
+        figures: &Figures,
+        seed: u64,
+        aim: Option<Aim>,
+    ) -> anyhow::Result<Vec<Evidence>> {
+        let found = figures.found();
+        // What the gate shows is no matter of the fault. Only a key that is sold twice needs its
+        // retry.
+        let candidates = match pass {
+            Pass::Control => [Pass::Control; 2],
+            _ if found.contains(&Imbalance::Doubled) => [pass; 2],
+            // Alone, two requests seldom meet.
+            Pass::None | Pass::Gate => [Pass::Gate, Pass::Stretch],
+            _ => [Pass::Gate, pass],
         };
-        return Ok(not_run(report, why));
-    }
-    if let Some((seed, aim)) = found_at {
-        report.evidence = show(stage, pass, &report.figures, (seed, aim), shown).await?;
-    }
-    Ok(report)
-}
+        // The gate is held for longer than the lease, too.
+        let has_lease = self.stage.file.service.lease_ms.is_some();
+        let outlives = has_lease && !self.is_broken_undisturbed;
 
-/// Shows with two requests what a pass has found, unless another one has shown it.
-async fn show(
-    stage: &mut Stage<'_>,
-    pass: Pass,
-    figures: &Figures,
-    (seed, aim): (u64, Option<Aim>),
-    shown: &mut BTreeSet<&'static str>,
-) -> anyhow::Result<Vec<Evidence>> {
-    let found = figures.found();
-    // What the gate shows is no matter of the fault. Only a key that is sold twice needs its retry.
-    let candidates = match pass {
-        Pass::Control => vec![Pass::Control],
-        _ if found.contains(&Imbalance::Doubled) => vec![pass],
-        _ => vec![Pass::Gate, pass],
-    };
-    for candidate in candidates {
-        if why_not(stage, candidate).is_some() {
-            continue;
+        for candidate in candidates {
+            if why_not(&self.stage, candidate).is_some() {
+                continue;
+            }
+            let load = evidence::load(candidate, &found);
+            let aim = aim.filter(|_| candidate == pass);
+            let run = run_once(&mut self.stage, candidate, load, aim, seed).await?;
+            let evidence = evidence::of(&self.stage, candidate, &found, &run, outlives);
+            if let Some(evidence) = evidence {
+                let is_new = self.shown.insert(evidence.pattern.name());
+                return Ok(is_new.then_some(evidence).into_iter().collect());
+            }
         }
-        let load = evidence::load(candidate, &found);
-        let aim = aim.filter(|_| candidate == pass);
-        let run = run_once(stage, candidate, load, aim, seed).await?;
-        if let Some(evidence) = evidence::of(stage, candidate, &found, &run) {
-            let is_new = shown.insert(evidence.pattern.name());
-            return Ok(is_new.then_some(evidence).into_iter().collect());
-        }
+        Ok(Vec::new())
     }
-    Ok(Vec::new())
 }
 
 fn not_run(report: PassReport, why: Message) -> PassReport {

@@ -62,6 +62,9 @@ fn cells(pass: &PassReport) -> String {
     if pass.runs > 1 {
         line += &format!("   {} of {} runs", pass.lost_in, pass.runs);
     }
+    if pass.name.parse().is_ok_and(Pass::strikes) {
+        line += &format!(", struck {} times", pass.hits);
+    }
     line
 }
 
