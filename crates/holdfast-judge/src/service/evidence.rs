@@ -7,7 +7,7 @@ use super::buyers::Attempt;
 use super::pass::{Load, Pass};
 use super::pattern::{Pattern, Step};
 use super::report::{Evidence, Imbalance, StatementReport};
-use super::run::Run;
+use super::run::{Run, Struck};
 use super::stage::Stage;
 use super::watch::{Access, Seen, access};
 
@@ -70,13 +70,40 @@ pub(super) fn of(
         Pattern::Unknown if steps.is_empty() => return None,
         pattern => pattern,
     };
+    let mut statements: Vec<_> = steps.into_iter().map(|(.., statement)| statement).collect();
+    if let Some(Struck { instance, at_us }) = run.struck {
+        statements.extend(mark(pass, &requests, instance, at_us.saturating_sub(began)));
+        statements.sort_by(|one, other| one.sent_ms.total_cmp(&other.sent_ms));
+    }
+
     let message = pattern.message(run.figures.sold, run.figures.opening);
     Some(Evidence {
         under: pass.name().to_owned(),
         pattern,
         summary: message.english(),
         message: Some(message),
-        statements: steps.into_iter().map(|(.., statement)| statement).collect(),
+        statements,
+    })
+}
+
+/// Says that an instance was stopped or killed.
+fn mark(
+    pass: Pass,
+    requests: &[Request],
+    instance: usize,
+    after_us: u64,
+) -> Option<StatementReport> {
+    let request = requests.iter().find(|request| request.instance == instance)?;
+    let at_ms = after_us as f64 / 1_000.0;
+    let what =
+        if pass == Pass::Kill { "the instance is killed" } else { "the instance is stopped" };
+    Some(StatementReport {
+        buyer: request.buyer,
+        instance,
+        sent_ms: at_ms,
+        answered_ms: at_ms,
+        sql: String::new(),
+        result: what.to_owned(),
     })
 }
 
@@ -150,6 +177,7 @@ impl Shown<'_> {
             (None, "insert" | "update" | "delete" | "merge") => 3,
             (None, "commit" | "rollback" | "end" | "abort") => 2,
             (None, "begin" | "start") => 1,
+            (None, _) if statement.text.contains("advisory") => 3,
             (None, _) if names(statement, &self.request.key) => 2,
             _ => return None,
         };

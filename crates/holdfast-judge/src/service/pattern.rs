@@ -26,6 +26,8 @@ pub enum Pattern {
     CheckElsewhere,
     /// The stock and the order are written in two transactions.
     TwoTransactions,
+    /// A lock of the session is released in the transaction that writes.
+    ReleasedBeforeCommit,
     /// The work outlives the lease of the lock.
     LeaseOutlived,
     /// Nothing keeps a key unique.
@@ -63,6 +65,11 @@ impl Pattern {
             Pass::Kill => return Self::TwoTransactions,
             Pass::Pause => return Self::LeaseOutlived,
             Pass::None | Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer => {}
+        }
+
+        let is_release = |step: &Step| step.sql.contains("advisory_unlock") && step.in_transaction;
+        if steps.clone().any(is_release) {
+            return Self::ReleasedBeforeCommit;
         }
 
         let is_write = |step: &&Step| step.access == Some(Access::Write) && step.has_changed;
@@ -107,6 +114,7 @@ impl Pattern {
             }
             Self::CheckElsewhere => message!("service-found-check-elsewhere", sold, opening),
             Self::TwoTransactions => message!("service-found-two-transactions"),
+            Self::ReleasedBeforeCommit => message!("service-found-released-before-commit"),
             Self::LeaseOutlived => message!("service-found-lease-outlived"),
             Self::KeyNotUnique => message!("service-found-key-not-unique"),
             Self::Unknown => message!("service-found-unknown", sold, opening),
@@ -164,5 +172,7 @@ mod tests {
         assert_eq!(pattern(&committed), Pattern::CheckElsewhere);
         assert_eq!(pattern(&[(1, READ, true), (0, RELATIVE, true)]), Pattern::NoCheck);
         assert_eq!(pattern(&[(0, READ, true)]), Pattern::Unknown);
+        let unlocked = [(0, READ, true), (0, "select pg_advisory_unlock(1)", true)];
+        assert_eq!(pattern(&unlocked), Pattern::ReleasedBeforeCommit);
     }
 }

@@ -161,6 +161,7 @@ pub struct StatementReport {
     /// Milliseconds since the first order was sent.
     pub sent_ms: f64,
     pub answered_ms: f64,
+    /// Empty if something happened to the instance.
     pub sql: String,
     /// What the server answered: its command tag, or its error, and of a row the columns of the
     /// stock.

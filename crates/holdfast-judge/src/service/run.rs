@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 use futures_util::future::join;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
+use holdfast_lock::clock::monotonic_us;
 use holdfast_services::TempFolder;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -49,8 +50,17 @@ pub(super) struct Run {
     pub(super) item: Item,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) seen: Vec<Seen>,
+    pub(super) struck: Option<Struck>,
     /// How often its fault struck.
     hits: u32,
+}
+
+/// An instance that was stopped or killed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Struck {
+    pub(super) instance: usize,
+    /// Microseconds of the machine's monotonic clock.
+    pub(super) at_us: u64,
 }
 
 /// Runs all passes. `progress` is called with the number of the pass, and its name.
@@ -263,14 +273,20 @@ pub(super) async fn run_once(
     if load.attempts <= 2 {
         // Of a pair, each one has an instance for itself, as far as there are two.
         let instances = stage.instances.len();
-        attempts.iter_mut().for_each(|it| it.instance = it.buyer as usize % instances);
+        attempts.iter_mut().for_each(|it| it.instance = (it.buyer as usize - 1) % instances);
     }
     stage.buyers.prepare(&attempts, &item.id).await?;
 
     stage.watch.begin((pass == Pass::Stretch).then_some(seed));
+    let mut struck = None;
     let (outcomes, hits) = match (pass, aim) {
         (Pass::Gate, _) => sell_at_gate(stage, attempts, &item).await?,
-        (_, Some(aim)) => sell_and_strike(stage, pass, aim, (attempts, load), &item).await?,
+        (_, Some(aim)) => {
+            let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
+            let outcomes;
+            (outcomes, struck) = selling.await?;
+            (outcomes, u32::from(struck.is_some()))
+        }
         _ => {
             let outcomes = stage.buyers.order(pass, attempts, load.buyers, &item.values).await;
             let cuts = stage.buyers.cuts.load(Ordering::Relaxed);
@@ -285,7 +301,7 @@ pub(super) async fn run_once(
 
     let books = stage.books(&item).await?;
     let figures = figures(load.units, &outcomes, &books);
-    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), hits })
+    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
 }
 
 /// Locks the row of the item until all orders wait: plain reads pass by then, and writes wait.
@@ -341,7 +357,7 @@ async fn sell_and_strike(
     aim: Aim,
     (attempts, load): (Vec<Attempt>, Load),
     item: &Item,
-) -> anyhow::Result<(Vec<Outcome>, u32)> {
+) -> anyhow::Result<(Vec<Outcome>, Option<Struck>)> {
     // Before the first order: a sell-out lasts a tenth of a second.
     let strike = stage.watch.arm(aim);
     let (file, buyers, watch) = (stage.file, &stage.buyers, &stage.watch);
@@ -353,22 +369,23 @@ async fn sell_and_strike(
 
     let instances = &mut stage.instances;
     let striking = async {
-        let Ok(Strike { instance, go }) = strike.await else { return anyhow::Ok(0) };
+        let Ok(Strike { instance, go }) = strike.await else { return anyhow::Ok(None) };
+        let at = Struck { instance, at_us: monotonic_us() };
         let struck = &mut instances[instance];
         if pass == Pass::Kill {
             struck.kill().await;
             release(go, false);
             struck.start_again(&file.service.ready).await?;
-            return Ok(1);
+            return Ok(Some(at));
         }
         struck.pause().await?;
         release(go, true);
         sleep(file.pause()).await;
         struck.resume();
-        Ok(1)
+        Ok(Some(at))
     };
-    let (outcomes, hits) = join(selling, striking).await;
-    Ok((outcomes, hits?))
+    let (outcomes, struck) = join(selling, striking).await;
+    Ok((outcomes, struck?))
 }
 
 fn release(go: oneshot::Sender<bool>, is_forwarded: bool) {

@@ -7,8 +7,19 @@ use super::pass::Pass;
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport};
 use crate::demands::Judged as _;
 
-/// Width of a column after the name of the pass.
-const WIDTH: usize = 10;
+/// Columns after the name of the pass: heading and width. The balances come first.
+const COLUMNS: [(&str, usize); 10] = [
+    ("oversold", 10),
+    ("drift", 7),
+    ("lost", 6),
+    ("doubled", 9),
+    ("orders", 8),
+    ("sold", 6),
+    ("unknown", 9),
+    ("errors", 8),
+    ("p99", 10),
+    ("gap", 10),
+];
 /// Characters of a statement.
 const MAX_CHARS: usize = 100;
 /// A statement that took so many milliseconds has waited.
@@ -36,9 +47,7 @@ pub fn format_service(judgement: &ServiceJudgement) -> String {
 
 fn table(judgement: &ServiceJudgement) -> String {
     let width = judgement.passes.iter().map(|pass| pass.name.len()).max().unwrap_or_default();
-    let headings = Imbalance::VARIANTS.iter().map(|imbalance| imbalance.name());
-    let headings = headings.chain(["orders", "sold", "unknown", "errors", "p99", "gap"]);
-    let headings = headings.map(|heading| format!("{heading:>WIDTH$}")).collect::<String>();
+    let headings = COLUMNS.map(|(heading, width)| format!("{heading:>width$}")).concat();
 
     let mut text = format!("{:width$}{headings}\n", "pass");
     for pass in &judgement.passes {
@@ -58,14 +67,15 @@ fn cells(pass: &PassReport) -> String {
     let counts = [attempts, sold, unknown, errors].map(grouped);
     let times = [p99_ms, gap_ms].map(|ms| format!("{} ms", grouped(ms)));
     let cells = balances.map(|units| units.to_string()).chain(counts).chain(times);
-    let mut line = cells.map(|cell| format!("{cell:>WIDTH$}")).collect::<String>();
+    let line = cells.zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
+    let mut notes = Vec::new();
     if pass.runs > 1 {
-        line += &format!("   {} of {} runs", pass.lost_in, pass.runs);
+        notes.push(format!("   {} of {} runs", pass.lost_in, pass.runs));
     }
     if pass.name.parse().is_ok_and(Pass::strikes) {
-        line += &format!(", struck {} times", pass.hits);
+        notes.push(format!("   struck {} times", pass.hits));
     }
-    line
+    line.chain(notes).collect()
 }
 
 /// Returns what the reader of the table has to know.
@@ -78,9 +88,12 @@ fn remarks(judgement: &ServiceJudgement) -> String {
              figures of the first of them.\n"
         );
     }
-    for pass in
-        judgement.passes.iter().filter(|pass| pass.figures.errors + pass.figures.unknown > 0)
-    {
+    // What was struck gives no answer.
+    let is_strange = |pass: &&PassReport| {
+        let strikes = pass.name.parse().is_ok_and(Pass::strikes);
+        pass.figures.errors > 0 || (pass.figures.unknown > 0 && !strikes)
+    };
+    for pass in judgement.passes.iter().filter(is_strange) {
         let error = pass.figures.error.as_deref().unwrap_or_default();
         text +=
             &format!("\n{}: an answer that is neither *sold* nor *sold out*: {error}\n", pass.name);
@@ -91,7 +104,7 @@ fn remarks(judgement: &ServiceJudgement) -> String {
 fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     let mut text = format!("\n{pass}: {}.\n", evidence.summary);
     if evidence.under == Pass::Gate.name() {
-        text += "The judge held the row of the item until both had read it:\n";
+        text += "The judge held the row of the item meanwhile:\n";
     }
     for statement in &evidence.statements {
         text += &format!("  {}\n", line(statement));
@@ -112,7 +125,8 @@ fn line(statement: &StatementReport) -> String {
     if shown.len() < sql.len() {
         shown += "…";
     }
-    format!("{sent_ms:>7.1} ms  buyer {buyer}, instance {instance}: {shown} -- {result}{waited}")
+    let shown = if sql.is_empty() { shown } else { shown + " -- " };
+    format!("{sent_ms:>7.1} ms  buyer {buyer}, instance {instance}: {shown}{result}{waited}")
 }
 
 fn verdict(judgement: &ServiceJudgement) -> String {
