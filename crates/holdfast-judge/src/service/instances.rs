@@ -143,6 +143,11 @@ impl Instance {
         Ok(())
     }
 
+    /// Returns the end of what it has printed, if it is the judge's.
+    pub(super) fn last_words(&self) -> Option<String> {
+        self.process.as_ref().map(InstanceProcess::last_words)
+    }
+
     /// Fails if it has ended by itself.
     pub(super) async fn check_running(&mut self) -> anyhow::Result<()> {
         let Some(process) = &mut self.process else { return Ok(()) };

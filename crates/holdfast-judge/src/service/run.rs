@@ -19,6 +19,7 @@ use super::buyers::{Attempt, Outcome, attempts};
 use super::database::Database;
 use super::evidence;
 use super::file::ServiceFile;
+use super::instances::Instance;
 use super::pass::{Load, Pass};
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
 use super::stage::{Item, Stage};
@@ -129,10 +130,12 @@ impl<'a> Judge<'a> {
             let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
             if *pass == Pass::Control && report.figures.sold == 0 {
                 let error = report.figures.error;
+                let error = error.unwrap_or_else(|| "each answer was *sold out*".to_owned());
+                let said = self.stage.instances.first().and_then(Instance::last_words);
                 bail!(
                     "the service sold nothing to one buyer after the other, so it can't be \
-                     judged: {}",
-                    error.unwrap_or_else(|| "each answer was *sold out*".to_owned())
+                     judged: {error}. {}",
+                    said.unwrap_or_default()
                 );
             }
             reports.push(report);

@@ -121,6 +121,7 @@ impl<'a> Stage<'a> {
         try_join_all(self.instances.iter_mut().map(|it| it.wait_ready(ready))).await?;
 
         self.buyers.bases = self.instances.iter().map(|it| it.base.clone()).collect();
+        self.values = self.values.with("base", self.buyers.bases[0].as_str());
         let command = &self.file.order.command;
         if !command.is_empty() {
             let env = self.environment(&self.values);
