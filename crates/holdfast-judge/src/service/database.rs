@@ -186,27 +186,13 @@ impl Database {
         }
     }
 
-    /// Returns how many sessions wait for a session, or for one that waits for it.
-    pub(super) async fn count_waiting(&mut self, holder: i32) -> anyhow::Result<usize> {
-        let rows = sqlx::query_as::<_, (i32, Vec<i32>)>(
-            "select pid, pg_blocking_pids(pid) from pg_stat_activity \
-             where wait_event_type = 'Lock' and pid <> pg_backend_pid()",
+    /// Returns how many sessions wait for a lock. Behind the gate a second one waits for the first.
+    pub(super) async fn count_waiting(&mut self) -> anyhow::Result<usize> {
+        let count = sqlx::query_scalar::<_, i64>(
+            "select count(*) from pg_stat_activity
+              where wait_event_type = 'Lock' and datname = current_database()",
         );
-        let waiting = rows.fetch_all(&mut self.connection).await?;
-        let mut chain = vec![holder];
-        loop {
-            let found: Vec<i32> = waiting
-                .iter()
-                .filter(|(pid, blockers)| {
-                    !chain.contains(pid) && blockers.iter().any(|it| chain.contains(it))
-                })
-                .map(|(pid, _)| *pid)
-                .collect();
-            if found.is_empty() {
-                return Ok(chain.len() - 1);
-            }
-            chain.extend(found);
-        }
+        Ok(usize::try_from(count.fetch_one(&mut self.connection).await?)?)
     }
 
     /// Ends the judge's own server, or drops the database that it made.

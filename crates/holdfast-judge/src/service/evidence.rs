@@ -9,7 +9,7 @@ use super::pattern::{Pattern, Step};
 use super::report::{Evidence, Imbalance, StatementReport};
 use super::run::{Run, Struck};
 use super::stage::Stage;
-use super::watch::{Access, Seen, access};
+use super::watch::{Access, access};
 
 /// Statements that are shown of the requests: those that matter most.
 const MAX_STATEMENTS: usize = 10;
@@ -48,7 +48,8 @@ pub(super) fn of(
     let mut steps: Vec<(u8, Step, StatementReport)> = Vec::new();
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     for seen in &run.seen {
-        let Some(request) = request_of(run, &requests, seen) else { continue };
+        let of_instance = |request: &&Request| request.instance == seen.instance;
+        let Some(request) = requests.iter().find(of_instance) else { continue };
         let is_within = seen.exchange.sent_us >= request.sent_us;
         for statement in seen.exchange.statements.iter().filter(|_| is_within) {
             let shown = Shown { stage, run, request, began };
@@ -128,26 +129,6 @@ fn requests(run: &Run) -> Vec<Request> {
     requests.collect()
 }
 
-/// Returns the request to which a statement belongs: that of its instance. Of several with several
-/// keys, the one whose key is among the values of the connection.
-fn request_of<'a>(run: &Run, requests: &'a [Request], seen: &Seen) -> Option<&'a Request> {
-    let mut of_instance = requests.iter().filter(|request| request.instance == seen.instance);
-    let first = of_instance.clone().next()?;
-    if of_instance.all(|request| request.key == first.key) {
-        return Some(first);
-    }
-
-    let of_connection = run.seen.iter().filter(|other| {
-        other.instance == seen.instance && other.exchange.connection == seen.exchange.connection
-    });
-    let statements = of_connection.flat_map(|other| &other.exchange.statements);
-    let mut named = requests.iter().filter(|request| {
-        let mut statements = statements.clone();
-        statements.any(|statement| names(statement, &request.key))
-    });
-    named.next()
-}
-
 fn names(statement: &Statement, key: &str) -> bool {
     let is_key = |value: &String| value == key;
     statement.text.contains(key) || statement.values.iter().flatten().any(is_key)
@@ -204,41 +185,39 @@ impl Shown<'_> {
     }
 
     /// Returns the text with its values, as far as they are shown. The others are masked: of a
-    /// parameter stays its number, of a text in quotes nothing.
+    /// parameter stays its number, of a value in the text nothing.
     fn with_values(&self, text: &str, statement: &Statement) -> String {
         let mut shown = String::new();
         let mut rest = text;
-        while let Some(at) = rest.find(['\'', '$']) {
-            shown += &rest[..at];
-            let (value, length) = match rest.as_bytes()[at] {
-                b'\'' => {
-                    let end = rest[at + 1..].find('\'').map_or(rest.len(), |end| at + end + 2);
-                    let content = rest[at..end].trim_matches('\'');
-                    let value = if self.is_shown(content) { content } else { "…" };
-                    (Some(format!("'{value}'")), end - at)
-                }
-                _ => self.parameter(&rest[at..], statement),
+        while let Some(first) = rest.chars().next() {
+            let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+            let end = match first {
+                '\'' => rest[1..].find('\'').map(|at| at + 2),
+                '$' => rest[1..].find(|letter: char| !letter.is_ascii_digit()).map(|at| at + 1),
+                _ if is_word(first) => rest.find(|letter| !is_word(letter)),
+                _ => Some(first.len_utf8()),
             };
-            shown += &value.unwrap_or_else(|| rest[at..at + length].to_owned());
-            rest = &rest[at + length..];
+            let (token, after) = rest.split_at(end.unwrap_or(rest.len()));
+            shown += &match first {
+                '\'' if !self.is_shown(token.trim_matches('\'')) => "'…'".to_owned(),
+                '0'..='9' if !self.is_shown(token) => "…".to_owned(),
+                '$' => self.parameter(token, statement).unwrap_or_else(|| token.to_owned()),
+                _ => token.to_owned(),
+            };
+            rest = after;
         }
-        mask_numbers(&(shown + rest))
+        shown
     }
 
-    /// Returns the value of the parameter with which the text begins, if it is shown, and the length
-    /// of its name.
-    fn parameter(&self, text: &str, statement: &Statement) -> (Option<String>, usize) {
-        let digits = text[1..].bytes().take_while(u8::is_ascii_digit).count();
-        let number: Option<usize> = text[1..=digits].parse().ok();
-        let value = number.and_then(|number| statement.values.get(number.checked_sub(1)?));
-        let value = value.map(|value| value.as_deref().unwrap_or("null"));
-        let value = value.filter(|value| *value == "null" || self.is_shown(value));
-        let is_text = |value: &str| value != "null" && value.parse::<i64>().is_err();
-        let shown = value.map(|value| match is_text(value) {
-            true => format!("'{value}'"),
-            false => value.to_owned(),
-        });
-        (shown, 1 + digits)
+    /// Returns the value of a parameter, if it is shown.
+    fn parameter(&self, name: &str, statement: &Statement) -> Option<String> {
+        let number: usize = name[1..].parse().ok()?;
+        match statement.values.get(number.checked_sub(1)?)? {
+            None => Some("null".to_owned()),
+            Some(value) if !self.is_shown(value) => None,
+            Some(value) if value.parse::<i64>().is_ok() => Some(value.clone()),
+            Some(value) => Some(format!("'{value}'")),
+        }
     }
 
     /// Returns whether a value is shown: the item, a key, or a short number.
@@ -271,33 +250,4 @@ impl Shown<'_> {
 fn is_short_number(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
     (1..=SHOWN_DIGITS).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit())
-}
-
-/// Replaces the long numbers that stand alone in a text, unless in quotes.
-fn mask_numbers(text: &str) -> String {
-    let mut masked = String::new();
-    for (place, part) in text.split('\'').enumerate() {
-        if place > 0 {
-            masked.push('\'');
-        }
-        if place % 2 == 1 {
-            masked += part;
-            continue;
-        }
-        let mut word = String::new();
-        for letter in part.chars().chain(['\0']) {
-            if letter.is_alphanumeric() || letter == '_' || letter == '$' {
-                word.push(letter);
-                continue;
-            }
-            let is_secret =
-                word.len() > SHOWN_DIGITS && word.bytes().all(|digit| digit.is_ascii_digit());
-            masked += if is_secret { "…" } else { &word };
-            word.clear();
-            if letter != '\0' {
-                masked.push(letter);
-            }
-        }
-    }
-    masked
 }

@@ -10,8 +10,8 @@ use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
 use holdfast_services::TempFolder;
-use sqlx::{Connection as _, PgConnection};
-use tokio::sync::{mpsc, oneshot};
+use sqlx::Connection as _;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::balances::figures;
@@ -318,10 +318,9 @@ async fn sell_at_gate(
     let sql = books.row.clone().or(learned).context("[books] has no `row`")?;
     let database = stage.database.as_mut().context("there is no database")?;
     let locked = database.lock_row(&item.values.fill(&sql)).await;
-    let mut gate = locked.with_context(|| {
+    let gate = locked.with_context(|| {
         format!("the row of the item can't be locked by `{sql}`. Name it in [books] row")
     })?;
-    let (holder,) = sqlx::query_as("select pg_backend_pid()").fetch_one(&mut gate).await?;
 
     let (buyers, watch) = (&stage.buyers, &stage.watch);
     let lease = Duration::from_millis(stage.file.service.lease_ms.unwrap_or_default()).mul_f64(1.5);
@@ -331,7 +330,7 @@ async fn sell_at_gate(
         let mut waited = 0;
         while since.elapsed() < GATE_TIMEOUT.max(lease) {
             sleep(GATE_INTERVAL).await;
-            let waiting = database.count_waiting(holder).await?;
+            let waiting = database.count_waiting().await?;
             waited = waited.max(waiting);
             let all = buyers.ended.load(Ordering::Relaxed) + waiting >= wanted;
             let is_quiet = since.elapsed().min(watch.quiet_for()) > GATE_QUIET;
@@ -339,18 +338,14 @@ async fn sell_at_gate(
                 break;
             }
         }
-        close(gate).await;
+        // Those that wait go on.
+        gate.close().await?;
         anyhow::Ok(u32::from(waited > 0))
     };
 
     let selling = buyers.order(Pass::Gate, attempts, wanted, &item.values);
     let (outcomes, waited) = join(selling, opening).await;
     Ok((outcomes, waited?))
-}
-
-/// Lets the orders go on that wait for the row.
-async fn close(gate: PgConnection) {
-    let _ = gate.close().await;
 }
 
 /// Stops or kills the instance whose statement was just answered.
@@ -377,20 +372,16 @@ async fn sell_and_strike(
         let struck = &mut instances[instance];
         if pass == Pass::Kill {
             struck.kill().await;
-            release(go, false);
+            let _ = go.send(false);
             struck.start_again(&file.service.ready).await?;
             return Ok(Some(at));
         }
         struck.pause().await?;
-        release(go, true);
+        let _ = go.send(true);
         sleep(file.pause()).await;
         struck.resume();
         Ok(Some(at))
     };
     let (outcomes, struck) = join(selling, striking).await;
     Ok((outcomes, struck?))
-}
-
-fn release(go: oneshot::Sender<bool>, is_forwarded: bool) {
-    let _ = go.send(is_forwarded);
 }
