@@ -25,6 +25,7 @@ use crate::web::middleware::rate_limits::RateLimits;
 use crate::web::middleware::sessions::SessionCache;
 pub use crate::web::pages::judgement::saved_check as check_page;
 pub use crate::web::pages::judgement::saved_page as judgement_page;
+pub use crate::web::pages::judgement::saved_service_page as service_page;
 use crate::web::readiness::Readiness;
 use crate::web::run_frames::RunFrames;
 use crate::web::{AppState, MAX_EVENT_STREAMS, server};

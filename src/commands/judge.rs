@@ -36,8 +36,13 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
 async fn judge_service(args: &ServiceArgs) -> anyhow::Result<bool> {
     let demands = args.demands()?;
     let json = args.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
+    let html = args.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(holdfast_judge::service::judge_service(args, &demands)).await?;
     holdfast_judge::print(&judgement, &format_service(&judgement), json)?;
+    if let Some(html) = html {
+        html.write(&app::service_page(&judgement)?)?;
+    }
+
     is_as_demanded(&judgement, &demands)
 }
 

@@ -9,6 +9,7 @@ use thirtyfour::prelude::*;
 
 use crate::axe_core::{self, axe};
 use crate::browser::Browser;
+use crate::judged::service_page;
 use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
@@ -309,13 +310,15 @@ async fn no_page_violates_a_rule_of_axe() {
         found.extend(violations(&browser, state.name, state.language).await);
     }
     let folder = tempfile::tempdir().unwrap();
+    let saved = async |path: String| Visitor::new(&shop).get(&path).await.text;
     let files = [
-        ("saved run", format!("/lab/runs/{ID}/file"), ".swimlane"),
-        ("saved race", format!("{race}/file"), ".race-film"),
+        ("saved run", saved(format!("/lab/runs/{ID}/file")).await, ".swimlane"),
+        ("saved race", saved(format!("{race}/file")).await, ".race-film"),
+        ("saved service", service_page(), ".requests"),
     ];
-    for (name, path, until) in files {
+    for (name, text, until) in files {
         let file = folder.path().join(format!("{name}.html"));
-        std::fs::write(&file, Visitor::new(&shop).get(&path).await.text).unwrap();
+        std::fs::write(&file, text).unwrap();
         browser.driver.goto(format!("file://{}", file.display())).await.unwrap();
         browser.find(until).await;
         browser.driver.execute(&*axe, vec![]).await.unwrap();

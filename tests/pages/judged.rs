@@ -1,8 +1,9 @@
 //! Judged locks: the list, a judgement that a visitor opens, and one that is saved as a page.
 
 use holdfast_judge::report::Judgement;
+use holdfast_judge::service::report::ServiceJudgement;
 use holdfast_testkit::{CONDITION_TIMEOUT, Shop, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,6 +14,12 @@ use crate::visitor::{Page, Visitor};
 
 const PATH: &str = "/lab/judged";
 const FIXTURE: &str = include_str!("judgement.json");
+
+/// Returns the page that is saved of the judgement of a service.
+pub fn service_page() -> String {
+    let judgement: ServiceJudgement = serde_json::from_str(include_str!("service.json")).unwrap();
+    holdfast::app::service_page(&judgement).unwrap()
+}
 
 fn judgement() -> Judgement {
     serde_json::from_str(FIXTURE).unwrap()
@@ -199,15 +206,51 @@ async fn few_files_are_read_at_a_time() {
     until("an upload has ended", async || upload().await == 200).await;
 }
 
+fn assert_refers_to_nothing(page: &str) {
+    let page = page.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http:", "https:", "url(", "<script", "src=", "<link"] {
+        assert!(!page.contains(outside), "the page refers to {outside}");
+    }
+}
+
+/// The requests of a finding stand side by side, on a phone below each other, and on paper whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_service_opens_from_disk() {
+    let page = service_page();
+    assert_refers_to_nothing(&page);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("service.html");
+    std::fs::write(&path, &page).unwrap();
+
+    let browser = Browser::open("", false).await;
+    browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
+    browser.find(".passes a[href='#pass-3']").await.send_keys(Key::Enter).await.unwrap();
+    let url = browser.driver.current_url().await.unwrap();
+    assert_eq!(url.fragment(), Some("pass-3"));
+    let statements = browser.driver.find_all(By::Css(".requests .sql")).await.unwrap();
+    let (first, third) = (&statements[0], &statements[2]);
+    assert_eq!(first.text().await.unwrap(), "select stock from products where id = '<b>tea'");
+    let left = async |it: &WebElement| it.rect().await.unwrap().x;
+    assert!(left(third).await + 100.0 < left(first).await, "buyer 1 is in the first column");
+
+    browser.resize(320, 640).await;
+    assert!(browser.width().await <= 320, "the page scrolls sideways");
+    assert!((left(third).await - left(first).await).abs() < 20.0, "there is one column");
+    browser.until_text(".requests li", "buyer 2, instance 1").await;
+
+    browser.resize(700, 900).await;
+    browser.devtools("Emulation.setEmulatedMedia", json!({ "media": "print" })).await;
+    assert!(browser.width().await <= 700, "the table is cut off on paper");
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
+}
+
 /// The page needs neither a server nor scripts.
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_judgement_opens_from_disk() {
     let judgement = judgement();
     let page = holdfast::app::judgement_page(&judgement).unwrap();
-    for outside in ["http:", "https:", "url(", "<script", "src=", "<link"] {
-        let page = page.replace("http://www.w3.org/2000/svg", "");
-        assert!(!page.contains(outside), "the page refers to {outside}");
-    }
+    assert_refers_to_nothing(&page);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("judgement.html");
     std::fs::write(&path, &page).unwrap();

@@ -10,6 +10,7 @@ use fluent_syntax::parser::parse;
 use holdfast_base::messages::Language;
 use holdfast_judge::fault::Fault;
 use holdfast_judge::report::ViolationKind;
+use holdfast_judge::service::Pass;
 use regex::Regex;
 use strum::IntoEnumIterator as _;
 
@@ -226,20 +227,24 @@ fn catalogue_has_every_audit_rule() {
     }
 }
 
-/// A page shows a fault or a violation without a text by its id.
+/// A page shows a fault, a pass or a violation without a text by its id.
 #[test]
-fn catalogue_has_every_fault_and_violation() {
+fn catalogue_has_every_fault_pass_and_violation() {
     for language in Language::ALL {
         let titles = Fault::ALL.iter().map(|fault| fault.title(language));
         let about = Fault::ALL.iter().map(|fault| fault.about(language));
         let kinds = ViolationKind::iter().map(|kind| kind.title(language));
-        for text in titles.chain(about).chain(kinds) {
+        let passes = Pass::ALL.iter().flat_map(|it| [it.title(language), it.about(language)]);
+        for text in titles.chain(about).chain(kinds).chain(passes) {
             assert!(!text.starts_with("Unknown localization key"), "{text}");
         }
     }
-    // In English a fault has the name that the command line knows.
+    // In English a fault and a pass have the names that the command line knows.
     for fault in Fault::ALL {
         assert_eq!(fault.title(Language::English), fault.name());
+    }
+    for pass in Pass::ALL {
+        assert_eq!(pass.title(Language::English), pass.name());
     }
 }
 

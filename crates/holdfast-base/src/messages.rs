@@ -23,8 +23,8 @@ macro_rules! catalogue {
 
 catalogue! {
     "admin", "choose", "class", "common", "course", "glossary", "goods", "judge", "keeper", "lab",
-    "lessons", "problems", "race", "reasons", "runs", "scheduler", "shop", "site", "strategies",
-    "swimlane", "terminal"
+    "lessons", "problems", "race", "reasons", "runs", "scheduler", "service", "shop", "site",
+    "strategies", "swimlane", "terminal"
 }
 
 type Edition = FluentBundle<FluentResource>;

@@ -6,7 +6,7 @@ use holdfast_services::{Exchange, Statement};
 use super::buyers::Attempt;
 use super::pass::{Load, Pass};
 use super::pattern::{Pattern, Step};
-use super::report::{Evidence, Imbalance, StatementReport};
+use super::report::{Evidence, Imbalance, NO_ANSWER, StatementReport};
 use super::run::{Run, Struck};
 use super::stage::Stage;
 use super::watch::{Access, access};
@@ -234,7 +234,7 @@ impl Shown<'_> {
         if let Some(error) = &statement.error {
             return format!("error: {error}");
         }
-        let Some(tag) = &statement.tag else { return "no answer".to_owned() };
+        let Some(tag) = &statement.tag else { return NO_ANSWER.to_owned() };
         let columns = &self.stage.learned.columns;
         let stock = statement.row.iter().filter(|(name, _)| columns.contains(name));
         let stock =

@@ -1,5 +1,6 @@
 //! The passes: what happens to the service, and how many orders there are.
 
+use holdfast_base::messages::Language;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::watch::Aim;
@@ -32,6 +33,16 @@ impl Pass {
 
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// Returns its name in a language.
+    pub fn title(self, language: Language) -> String {
+        language.text(&format!("service-pass-{}", self.name()))
+    }
+
+    /// Returns what happens in it.
+    pub fn about(self, language: Language) -> String {
+        language.text(&format!("service-happens-{}", self.name()))
     }
 
     pub(crate) fn list() -> String {

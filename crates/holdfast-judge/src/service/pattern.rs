@@ -1,7 +1,7 @@
 //! What is wrong with a service, by the statements of two requests.
 
 use holdfast_base::message;
-use holdfast_base::messages::Message;
+use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
@@ -102,6 +102,16 @@ impl Pattern {
 
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// Returns its name in a language, with which its sentence begins.
+    pub fn title(self, language: Language) -> String {
+        language.text(&format!("service-pattern-{}", self.name()))
+    }
+
+    /// Returns what to do about it.
+    pub fn cure(self, language: Language) -> String {
+        language.text(&format!("service-cure-{}", self.name()))
     }
 
     /// Says what happened to two requests.

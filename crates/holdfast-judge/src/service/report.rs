@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::pattern::Pattern;
 use crate::demands::{Finding, Found, Judged};
 
+/// A statement that took so many milliseconds has waited.
+const WAITED_MS: f64 = 20.0;
+/// The result of a statement that was not answered.
+pub const NO_ANSWER: &str = "no answer";
+
 /// The judgement of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServiceJudgement {
@@ -166,4 +171,12 @@ pub struct StatementReport {
     /// What the server answered: its command tag, or its error, and of a row the columns of the
     /// stock.
     pub result: String,
+}
+
+impl StatementReport {
+    /// Returns how long it has waited, if it has.
+    pub fn waited_ms(&self) -> Option<f64> {
+        let took = self.answered_ms - self.sent_ms;
+        (took >= WAITED_MS).then_some(took)
+    }
 }

@@ -22,8 +22,6 @@ const COLUMNS: [(&str, usize); 10] = [
 ];
 /// Characters of a statement.
 const MAX_CHARS: usize = 100;
-/// A statement that took so many milliseconds has waited.
-const WAITED_MS: f64 = 20.0;
 
 /// Formats the judgement: a line per pass, the two requests of each finding, and the verdict.
 pub fn format_service(judgement: &ServiceJudgement) -> String {
@@ -114,12 +112,9 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
 
 /// Formats a statement: when it was sent, whose it is, and what came of it.
 fn line(statement: &StatementReport) -> String {
-    let StatementReport { buyer, instance, sent_ms, answered_ms, sql, result } = statement;
-    let waited = answered_ms - sent_ms;
-    let waited = match waited >= WAITED_MS {
-        true => format!(", after {waited:.0} ms"),
-        false => String::new(),
-    };
+    let StatementReport { buyer, instance, sent_ms, sql, result, .. } = statement;
+    let waited = statement.waited_ms().map(|waited| format!(", after {waited:.0} ms"));
+    let waited = waited.unwrap_or_default();
     let instance = instance + 1;
     let mut shown: String = sql.chars().take(MAX_CHARS).collect();
     if shown.len() < sql.len() {

@@ -4,6 +4,8 @@
 //! [`saved_page`] renders one HTML file without scripts and outside resources. A judgement may come
 //! from the file of a visitor: it is shown as text. Tests: `tests/pages/judged.rs`.
 
+mod service;
+
 use std::cell::Cell;
 
 use askama::Template;
@@ -19,6 +21,8 @@ use holdfast_judge::columns::Column;
 use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{FaultReport, Judgement, Violation, ViolationKind};
 use holdfast_story::Drawing;
+
+pub use self::service::saved_service_page;
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -90,8 +94,7 @@ impl<'a> JudgementView<'a> {
     }
 
     fn time(&self) -> String {
-        let parsed = OffsetDateTime::parse(&self.judgement.started_at, &Rfc3339);
-        parsed.map_or_else(|_| self.judgement.started_at.clone(), |time| time.in_utc())
+        time_of(&self.judgement.started_at)
     }
 
     /// Returns the number of faults that did not run.
@@ -150,6 +153,12 @@ impl<'a> JudgementView<'a> {
         self.language
             .text_with("judge-not-drawn", &[("events", grouped(self.max_events as u64).into())])
     }
+}
+
+/// Returns a time of a judgement as a page shows it.
+fn time_of(started_at: &str) -> String {
+    let parsed = OffsetDateTime::parse(started_at, &Rfc3339);
+    parsed.map_or_else(|_| started_at.to_owned(), |time| time.in_utc())
 }
 
 /// Returns the description of a fault; none of an unknown one, whose name may come from a file.

@@ -1,0 +1,87 @@
+# The page of a judgement of a service: `holdfast judge service --html FILE`.
+service-facts = { $instances ->
+    [one] 1 instance
+   *[other] { $instances } instances
+} · seed { $seed }
+service-verdict-sound = Sound: nothing oversold, lost or doubled, and no drift, in { $orders } orders under { $passes }
+service-verdict-found = Not sound: { $found }
+service-verdict-undecided = Not decided: no pass has run besides the control
+service-found-under = { $balance } under { $passes }
+service-no-proof = The judge finds races that happen. That it found none does not prove that there is none.
+service-neither = { $pass }: an answer that is neither sold nor sold out:
+service-passes-title = Passes
+service-column-pass = Pass
+service-column-oversold = oversold
+service-column-drift = drift
+service-column-lost = lost
+service-column-doubled = doubled
+service-column-orders = orders
+service-column-sold = sold
+service-column-unknown = unknown
+service-column-errors = errors
+service-column-p99 = p99, ms
+service-column-gap = gap, ms
+service-column-runs = runs (k/n)
+service-key-title = What passes and columns mean
+service-about-oversold = Orders answered with sold, or units in the books, beyond the opening stock.
+service-about-drift = Opening stock minus stock minus units in the books: an update was lost, or stock was taken without an order.
+service-about-lost = Orders answered with sold that are not in the books.
+service-about-doubled = Keys with more than one order.
+service-about-orders = Orders of one run, however often each was sent. A 0 is true of so many orders, and proves nothing of others.
+service-about-sold = Orders answered with sold.
+service-about-unknown = Orders that were not answered.
+service-about-errors = Orders answered with neither sold nor sold out.
+service-about-p99 = 99 of 100 answers came sooner.
+service-about-gap = The longest time without a sale while units were left.
+service-about-runs = 3/10: three of ten runs found something. The other figures are those of the first of them.
+
+## Passes: their names, and what happens in them
+service-pass-control = control
+service-pass-none = none
+service-pass-gate = gate
+service-pass-retry = retry
+service-pass-stretch = stretch
+service-pass-lost-answer = lost-answer
+service-pass-pause = pause
+service-pass-kill = kill
+service-happens-control = One buyer after the other, more than there are units. A shop that oversells here has no check at all.
+service-happens-none = 16 buyers at once over all instances, with four times as many orders as units.
+service-happens-gate = The judge locks the item’s row, starts more orders than there are units, and lets go. By then plain reads have passed, and writes have queued.
+service-happens-retry = Each order is sent twice with one key, at the same time and to two instances, and once more after the answers.
+service-happens-stretch = Each answer of Postgres is delayed by 5 to 20 ms.
+service-happens-lost-answer = The connection of every other order is cut after the order was sent. The buyer sends it again, with its key.
+service-happens-pause = The instance whose read, write or commit was just answered is stopped for 3 s or longer than its lock lasts, then continued.
+service-happens-kill = The instance whose read, write or commit was just answered is killed, and started again.
+
+## The two requests of a finding
+service-requests-title = The two requests
+service-requests-lead = Two requests alone show each mistake again. Time goes from top to bottom, in milliseconds since the first request. Below each statement: how long it took, and what Postgres answered. A dashed line is a statement that waits.
+service-not-shown = Two requests alone did not show it again.
+service-under = These two requests were sent under { $pass }, which shows the same mistake more clearly.
+service-held = The judge held the item’s row until both had read it.
+service-request = buyer { $buyer }, instance { $instance }
+service-waits = waits
+service-answered-after = answered after { $ms } ms
+service-no-answer = no answer
+service-cure-title = What to do
+service-lesson-mistake = The mistake as a lesson: { $title }, `holdfast lesson { $name }`
+service-lesson-cure = The cure as a lesson: { $title }, `holdfast lesson { $name }`
+service-recipe = The cure as a recipe: `{ $file }` in the repository
+
+## The known mistakes, as their sentences begin, and what to do about them
+service-pattern-no-check = No check
+service-pattern-read-then-write = Read, then write
+service-pattern-check-then-decrement = Check, then relative decrement
+service-pattern-check-elsewhere = Check in another transaction
+service-pattern-two-transactions = Two transactions
+service-pattern-lease-outlived = Lease outlived
+service-pattern-key-not-unique = Key not unique
+service-pattern-unknown = No known mistake
+service-cure-no-check = Put the check into the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out.
+service-cure-read-then-write = Let the database compute, under a condition: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. If the program has to compute, read with `for no key update` in the transaction that writes, or write only if the row still has the version that was read.
+service-cure-check-then-decrement = Repeat the check in the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. Or read with `for no key update` in the transaction that writes: then the second request waits, and reads what is left.
+service-cure-check-elsewhere = Check and write in one transaction, and lock the row at the check: `select … for no key update`. Or put the check into the write: `update … where id = $1 and stock >= 1`. What a transaction has read may be wrong as soon as it has ended.
+service-cure-two-transactions = Write the stock and the order in one transaction, so that a crash leaves both or neither. If they are in two stores, first write down what is to be done, and let a job finish or undo what was left half done.
+service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.
+service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered.
+service-cure-unknown = Find the statement or the call that decides that a unit is left, and see whether two requests can both pass it. A check in the write itself can’t be passed twice: `update … where id = $1 and stock >= 1`.

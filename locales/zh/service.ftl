@@ -1,0 +1,84 @@
+# 服务的评测页：`holdfast judge service --html FILE`。
+service-facts = { $instances } 个实例 · 种子 { $seed }
+service-verdict-sound = 可靠：在{ $passes }下的 { $orders } 个订单中，没有超卖、丢失或重复，也没有偏差
+service-verdict-found = 不可靠：{ $found }
+service-verdict-undecided = 没有结论：除了对照，没有运行任何一项
+service-found-under = { $balance }（{ $passes }）
+service-no-proof = 判定程序只能找到实际发生的竞态。没有找到，并不证明不存在。
+service-neither = { $pass }：有一个应答既不是售出，也不是售罄：
+service-passes-title = 各项测试
+service-column-pass = 测试
+service-column-oversold = 超卖
+service-column-drift = 偏差
+service-column-lost = 丢失
+service-column-doubled = 重复
+service-column-orders = 订单
+service-column-sold = 售出
+service-column-unknown = 未知
+service-column-errors = 错误
+service-column-p99 = p99（ms）
+service-column-gap = 间隔（ms）
+service-column-runs = 运行（k/n）
+service-key-title = 各项测试和各列的含义
+service-about-oversold = 超出初始库存的部分：回答“售出”的订单，或账上的件数。
+service-about-drift = 初始库存减去剩余库存，再减去账上的件数：有更新丢失，或扣了库存却没有订单。
+service-about-lost = 回答了“售出”、账上却没有的订单。
+service-about-doubled = 有不止一个订单的键。
+service-about-orders = 一次运行的订单数，不论每个订单发送了几次。0 只对这么多订单成立，不能证明其他订单也没有。
+service-about-sold = 回答“售出”的订单。
+service-about-unknown = 没有得到应答的订单。
+service-about-errors = 应答既不是“售出”也不是“售罄”的订单。
+service-about-p99 = 100 个应答中有 99 个，用时不超过此值。
+service-about-gap = 还有库存时，没有售出的最长时间。
+service-about-runs = 3/10：10 次运行中有 3 次发现问题。其他数字属于其中的第一次。
+
+## 各项测试：名称，以及发生了什么
+service-pass-control = 对照
+service-pass-none = 并发
+service-pass-gate = 闸门
+service-pass-retry = 重试
+service-pass-stretch = 数据库变慢
+service-pass-lost-answer = 应答丢失
+service-pass-pause = 暂停
+service-pass-kill = 杀死实例
+service-happens-control = 买家一个接一个地购买，人数多于件数。这样还超卖的商店根本没有检查。
+service-happens-none = 16 个买家同时向所有实例购买，订单数是件数的四倍。
+service-happens-gate = 判定程序锁住商品所在的行，发出多于件数的订单，然后放开。此时普通的读取已经完成，写入都在排队。
+service-happens-retry = 每个订单用同一个键同时向两个实例各发送一次，收到应答后再发送一次。
+service-happens-stretch = Postgres 的每个应答延迟 5 到 20 ms。
+service-happens-lost-answer = 每隔一个订单，就在发出之后切断它的连接，买家带着同一个键再次发送。
+service-happens-pause = 读取、写入或提交刚得到应答的实例被暂停 3 秒，或比它的锁更久，然后继续。
+service-happens-kill = 读取、写入或提交刚得到应答的实例被杀死，然后重新启动。
+
+## 发现问题时的两个请求
+service-requests-title = 两个请求
+service-requests-lead = 每个错误都由单独的两个请求再次显示。时间从上到下，单位是毫秒，从第一个请求算起。每条语句下面是它用了多久，以及 Postgres 的应答。虚线表示语句在等待。
+service-not-shown = 单独的两个请求没有再次显示它。
+service-under = 这两个请求是在“{ $pass }”下发送的，它更清楚地显示同一个错误。
+service-held = 判定程序锁住商品所在的行，直到两个请求都读过它。
+service-request = 买家 { $buyer }，实例 { $instance }
+service-waits = 等待
+service-answered-after = { $ms } ms 后得到应答
+service-no-answer = 没有应答
+service-cure-title = 怎么办
+service-lesson-mistake = 演示这个错误的课程：{ $title }，`holdfast lesson { $name }`
+service-lesson-cure = 演示解决办法的课程：{ $title }，`holdfast lesson { $name }`
+service-recipe = 现成的做法：代码库中的 `{ $file }`
+
+## 已知的错误，与其说明的开头相同，以及怎么办
+service-pattern-no-check = 没有检查
+service-pattern-read-then-write = 先读后写
+service-pattern-check-then-decrement = 先检查，再做相对扣减
+service-pattern-check-elsewhere = 检查在另一个事务里
+service-pattern-two-transactions = 两个事务
+service-pattern-lease-outlived = 超过租约
+service-pattern-key-not-unique = 键不唯一
+service-pattern-unknown = 不是已知的错误
+service-cure-no-check = 把检查放进写入语句：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。
+service-cure-read-then-write = 让数据库带着条件计算：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。如果必须由程序计算，就在写入的事务里用 `for no key update` 读取，或者只在行的版本仍与读到的相同时才写入。
+service-cure-check-then-decrement = 在写入语句里再检查一次：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。或者在写入的事务里用 `for no key update` 读取：第二个请求会等待，读到的是剩下的库存。
+service-cure-check-elsewhere = 在同一个事务里检查和写入，并在检查时锁住该行：`select … for no key update`。或者把检查放进写入语句：`update … where id = $1 and stock >= 1`。事务一结束，它读到的内容就可能过时。
+service-cure-two-transactions = 在同一个事务里写入库存和订单，崩溃时要么两者都在，要么都不在。如果它们在两个存储里，先写下要做的事，再由一个任务完成或撤销只做了一半的事。
+service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。
+service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。
+service-cure-unknown = 找出判断“还有库存”的语句或调用，看两个请求能不能都通过它。写入语句本身的检查不会被两个请求同时通过：`update … where id = $1 and stock >= 1`。
