@@ -58,11 +58,13 @@ service-requests-title = The two requests
 service-requests-lead = Two requests alone show each mistake again. Time goes from top to bottom, in milliseconds since the first request. Below each statement: how long it took, and what Postgres answered. A dashed line is a statement that waits.
 service-not-shown = Two requests alone did not show it again.
 service-under = These two requests were sent under { $pass }, which shows the same mistake more clearly.
-service-held = The judge held the item’s row until both had read it.
+service-held = The judge held the item’s row meanwhile.
 service-request = buyer { $buyer }, instance { $instance }
 service-waits = waits
 service-answered-after = answered after { $ms } ms
 service-no-answer = no answer
+service-killed = the instance is killed
+service-stopped = the instance is stopped
 service-cure-title = What to do
 service-lesson-mistake = The mistake as a lesson: { $title }, `holdfast lesson { $name }`
 service-lesson-cure = The cure as a lesson: { $title }, `holdfast lesson { $name }`
@@ -74,6 +76,7 @@ service-pattern-read-then-write = Read, then write
 service-pattern-check-then-decrement = Check, then relative decrement
 service-pattern-check-elsewhere = Check in another transaction
 service-pattern-two-transactions = Two transactions
+service-pattern-released-before-commit = Lock released before the commit
 service-pattern-lease-outlived = Lease outlived
 service-pattern-key-not-unique = Key not unique
 service-pattern-unknown = No known mistake
@@ -82,6 +85,7 @@ service-cure-read-then-write = Let the database compute, under a condition: `upd
 service-cure-check-then-decrement = Repeat the check in the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. Or read with `for no key update` in the transaction that writes: then the second request waits, and reads what is left.
 service-cure-check-elsewhere = Check and write in one transaction, and lock the row at the check: `select … for no key update`. Or put the check into the write: `update … where id = $1 and stock >= 1`. What a transaction has read may be wrong as soon as it has ended.
 service-cure-two-transactions = Write the stock and the order in one transaction, so that a crash leaves both or neither. If they are in two stores, first write down what is to be done, and let a job finish or undo what was left half done.
+service-cure-released-before-commit = Release the lock after the commit: outside of the transaction, or with a lock that ends with it (`pg_advisory_xact_lock`). Or let the database compute under a condition, so that no lock is needed: `update products set stock = stock - 1 where id = $1 and stock >= 1`.
 service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.
 service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered.
 service-cure-unknown = Find the statement or the call that decides that a unit is left, and see whether two requests can both pass it. A check in the write itself can’t be passed twice: `update … where id = $1 and stock >= 1`.

@@ -55,11 +55,13 @@ service-requests-title = 两个请求
 service-requests-lead = 每个错误都由单独的两个请求再次显示。时间从上到下，单位是毫秒，从第一个请求算起。每条语句下面是它用了多久，以及 Postgres 的应答。虚线表示语句在等待。
 service-not-shown = 单独的两个请求没有再次显示它。
 service-under = 这两个请求是在“{ $pass }”下发送的，它更清楚地显示同一个错误。
-service-held = 判定程序锁住商品所在的行，直到两个请求都读过它。
+service-held = 判定程序期间锁住了商品所在的行。
 service-request = 买家 { $buyer }，实例 { $instance }
 service-waits = 等待
 service-answered-after = { $ms } ms 后得到应答
 service-no-answer = 没有应答
+service-killed = 实例被杀死
+service-stopped = 实例被暂停
 service-cure-title = 怎么办
 service-lesson-mistake = 演示这个错误的课程：{ $title }，`holdfast lesson { $name }`
 service-lesson-cure = 演示解决办法的课程：{ $title }，`holdfast lesson { $name }`
@@ -71,6 +73,7 @@ service-pattern-read-then-write = 先读后写
 service-pattern-check-then-decrement = 先检查，再做相对扣减
 service-pattern-check-elsewhere = 检查在另一个事务里
 service-pattern-two-transactions = 两个事务
+service-pattern-released-before-commit = 提交前就释放了锁
 service-pattern-lease-outlived = 超过租约
 service-pattern-key-not-unique = 键不唯一
 service-pattern-unknown = 不是已知的错误
@@ -79,6 +82,7 @@ service-cure-read-then-write = 让数据库带着条件计算：`update products
 service-cure-check-then-decrement = 在写入语句里再检查一次：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。或者在写入的事务里用 `for no key update` 读取：第二个请求会等待，读到的是剩下的库存。
 service-cure-check-elsewhere = 在同一个事务里检查和写入，并在检查时锁住该行：`select … for no key update`。或者把检查放进写入语句：`update … where id = $1 and stock >= 1`。事务一结束，它读到的内容就可能过时。
 service-cure-two-transactions = 在同一个事务里写入库存和订单，崩溃时要么两者都在，要么都不在。如果它们在两个存储里，先写下要做的事，再由一个任务完成或撤销只做了一半的事。
+service-cure-released-before-commit = 提交之后再释放锁：在事务之外释放，或者用随事务结束的锁（`pg_advisory_xact_lock`）。也可以让数据库在条件下计算，这样就不需要锁：`update products set stock = stock - 1 where id = $1 and stock >= 1`。
 service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。
 service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。
 service-cure-unknown = 找出判断“还有库存”的语句或调用，看两个请求能不能都通过它。写入语句本身的检查不会被两个请求同时通过：`update … where id = $1 and stock >= 1`。

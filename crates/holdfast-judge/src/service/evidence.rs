@@ -6,7 +6,7 @@ use holdfast_services::{Exchange, Statement};
 use super::buyers::Attempt;
 use super::pass::{Load, Pass};
 use super::pattern::{Pattern, Step};
-use super::report::{Evidence, Imbalance, NO_ANSWER, StatementReport};
+use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, STOPPED, StatementReport};
 use super::run::{Run, Struck};
 use super::stage::Stage;
 use super::watch::{Access, access};
@@ -96,8 +96,7 @@ fn mark(
 ) -> Option<StatementReport> {
     let request = requests.iter().find(|request| request.instance == instance)?;
     let at_ms = after_us as f64 / 1_000.0;
-    let what =
-        if pass == Pass::Kill { "the instance is killed" } else { "the instance is stopped" };
+    let what = if pass == Pass::Kill { KILLED } else { STOPPED };
     Some(StatementReport {
         buyer: request.buyer,
         instance,

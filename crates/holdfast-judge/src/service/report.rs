@@ -1,6 +1,6 @@
 //! What the judge says of a service: what `holdfast judge service --json` prints.
 
-use holdfast_base::messages::Message;
+use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
@@ -8,8 +8,11 @@ use crate::demands::{Finding, Found, Judged};
 
 /// A statement that took so many milliseconds has waited.
 const WAITED_MS: f64 = 20.0;
-/// The result of a statement that was not answered.
-pub const NO_ANSWER: &str = "no answer";
+/// The result of a statement that was not answered, and what stands instead of a statement where
+/// something happened to the instance.
+pub(super) const NO_ANSWER: &str = "no answer";
+pub(super) const KILLED: &str = "the instance is killed";
+pub(super) const STOPPED: &str = "the instance is stopped";
 
 /// The judgement of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -178,5 +181,15 @@ impl StatementReport {
     pub fn waited_ms(&self) -> Option<f64> {
         let took = self.answered_ms - self.sent_ms;
         (took >= WAITED_MS).then_some(took)
+    }
+
+    /// Returns the result; that of the server as it stands.
+    pub fn result_in(&self, language: Language) -> String {
+        match self.result.as_str() {
+            NO_ANSWER => language.text("service-no-answer"),
+            KILLED => language.text("service-killed"),
+            STOPPED => language.text("service-stopped"),
+            result => result.to_owned(),
+        }
     }
 }

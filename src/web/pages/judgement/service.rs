@@ -13,7 +13,7 @@ use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use holdfast_judge::Judged as _;
 use holdfast_judge::service::report::{
-    Evidence, Figures, Imbalance, NO_ANSWER, PassReport, ServiceJudgement, StatementReport,
+    Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport,
 };
 use holdfast_judge::service::{Pass, Pattern};
 use holdfast_lab::lessons;
@@ -225,13 +225,14 @@ impl SavedService<'_> {
                 self.language.text_with("service-answered-after", &[("ms", ms.into())])
             }
         };
-        let result = match statement.result.as_str() {
-            NO_ANSWER => self.language.text("service-no-answer"),
-            result => result.to_owned(),
-        };
+        let request = Some(self.request_name(request_of(statement)));
+        let result = statement.result_in(self.language);
+        if statement.sql.is_empty() {
+            return Cell { request, note: result, ..Cell::default() };
+        }
         Cell {
             waits: waited.is_some(),
-            request: Some(self.request_name(request_of(statement))),
+            request,
             sql: (!is_answer).then(|| statement.sql.clone()),
             note,
             result: (is_answer || waited.is_none()).then_some(result),
@@ -300,6 +301,7 @@ fn lessons_of(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
             &[(MISTAKE, "lost-update"), (CURE, "database")]
         }
         Pattern::TwoTransactions => &[(MISTAKE, "pre-deduct"), (CURE, "double-submit")],
+        Pattern::ReleasedBeforeCommit => &[(MISTAKE, "early-release"), (CURE, "database")],
         Pattern::LeaseOutlived => &[(MISTAKE, "outlived"), (CURE, "fence")],
         Pattern::KeyNotUnique => &[(CURE, "double-submit")],
         Pattern::Unknown => &[],
@@ -314,6 +316,7 @@ fn recipe_of(pattern: Pattern) -> Option<&'static str> {
         | Pattern::CheckThenDecrement
         | Pattern::CheckElsewhere
         | Pattern::TwoTransactions
+        | Pattern::ReleasedBeforeCommit
         | Pattern::KeyNotUnique
         | Pattern::Unknown => None,
     }
