@@ -153,11 +153,11 @@ impl Shown<'_> {
         let words = statement.text.split_whitespace();
         let first = words.clone().next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
-            (Some(_), _) => 4,
+            (Some(_), _) => 5,
             (None, "insert" | "update" | "delete" | "merge") => 3,
-            (None, "commit" | "rollback" | "end" | "abort") => 2,
+            (None, "commit" | "rollback" | "end" | "abort") => 4,
             (None, "begin" | "start") => 1,
-            (None, _) if statement.text.contains("advisory") => 3,
+            (None, _) if statement.text.contains("advisory") => 4,
             (None, _) if names(statement, &self.request.key) => 2,
             _ => return None,
         };
