@@ -18,6 +18,7 @@ mod lessons;
 mod load;
 mod price;
 mod runs;
+mod service;
 mod site;
 mod up;
 

@@ -29,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A process, which its start time identifies even if its id is used again.
 type Identity = (i32, u64);
 
-/// Files that a running adapter has in its command line.
-const ADAPTERS: [&str; 2] = ["adapter.py", "holdfast_course.py"];
+/// What a running adapter, or an instance of a service, has in its command line.
+const ADAPTERS: [&str; 4] = ["adapter.py", "holdfast_course.py", "misfits.py", "uvicorn"];
 
 /// A running judge. Its end is checked: no process that it started runs afterwards.
 pub struct JudgeRun {
@@ -96,7 +96,8 @@ impl JudgeRun {
         Self::watch(check, machine)
     }
 
-    fn watch(mut command: Command, machine: SharedMachine) -> Self {
+    /// Starts any command of the judge.
+    pub fn watch(mut command: Command, machine: SharedMachine) -> Self {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -363,7 +363,7 @@ fn detached_child_of_the_adapter_ends() {
 }
 
 /// Checks that processes were leaked, and that none of them runs.
-fn assert_leaks_ended(file: &Path) {
+pub fn assert_leaks_ended(file: &Path) {
     let leaked = std::fs::read_to_string(file).unwrap();
     assert!(!leaked.is_empty(), "no process was leaked");
     for pid in leaked.lines() {

@@ -23,6 +23,9 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// The longest time between a request and the cut of its connection, in milliseconds.
 const MAX_CUT_MS: u64 = 20;
 
+/// After so many orders without an answer, one after the other, the service is given up.
+const SILENT_ORDERS: usize = 3;
+
 /// How orders are placed.
 #[derive(Debug)]
 pub(super) struct Buyers {
@@ -128,7 +131,17 @@ impl Buyers {
             self.ended.fetch_add(1, Ordering::Relaxed);
             Outcome { attempt, answers }
         });
-        stream::iter(ordering).buffer_unordered(at_once).collect().await
+        let mut ordering = stream::iter(ordering).buffer_unordered(at_once);
+        let is_silent = |it: &Outcome| matches!(it.answer(), Answer::Unknown(_));
+        let mut outcomes = Vec::new();
+        while let Some(outcome) = ordering.next().await {
+            outcomes.push(outcome);
+            let is_given_up = outcomes.len() == SILENT_ORDERS && outcomes.iter().all(is_silent);
+            if pass == Pass::Control && is_given_up {
+                break;
+            }
+        }
+        outcomes
     }
 
     async fn attempt(&self, pass: Pass, attempt: &Attempt, values: &Values) -> Vec<Answered> {

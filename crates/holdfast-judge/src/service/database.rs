@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use holdfast_services::{Target, TempFolder, TempPostgres};
@@ -10,12 +11,14 @@ use serde_json::Value;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Executor as _};
 use sqlx::{PgConnection, Row as _, SqlSafeStr as _};
+use tokio::time::timeout;
 use url::Url;
 
 use super::file::Values;
 
 /// Name of the database in the judge's own server.
 const NAME: &str = "service";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The judge's access to the database.
 #[derive(Debug)]
@@ -56,11 +59,19 @@ impl Database {
         let create = AssertSqlSafe(format!("create database {name}"));
         let created = sqlx::raw_sql(create).execute(&mut admin).await;
         created.context("[service] database: can't create a database of the judge's own there")?;
-        admin.close().await?;
+        let _ = admin.close().await;
 
         url.set_path(&name);
         let own = options.clone().database(&name);
-        Self::connect(url, own, Origin::Made { server: Box::new(options), name }).await
+        let connected = connect_to(&own, &name).await;
+        let origin = Origin::Made { server: Box::new(options), name };
+        match connected {
+            Ok(connection) => Ok(Self::new(url, own, connection, origin)),
+            Err(error) => {
+                origin.end().await;
+                Err(error)
+            }
+        }
     }
 
     /// Connects to the database of a service that runs already.
@@ -71,7 +82,11 @@ impl Database {
 
     async fn connect(url: Url, options: PgConnectOptions, origin: Origin) -> anyhow::Result<Self> {
         let connection = connect(&options).await?;
-        Ok(Self { url, options: options.disable_statement_logging(), connection, origin })
+        Ok(Self::new(url, options, connection, origin))
+    }
+
+    fn new(url: Url, options: PgConnectOptions, connection: PgConnection, origin: Origin) -> Self {
+        Self { url, options: options.disable_statement_logging(), connection, origin }
     }
 
     /// Returns where a proxy finds the server.
@@ -166,8 +181,9 @@ impl Database {
 
     /// Returns the tables that a query reads, and the columns of their rows.
     pub(super) async fn learn(&mut self, sql: &str) -> anyhow::Result<Learned> {
-        let explain = format!("explain (verbose, format json) {sql}");
-        let rows = self.rows("[books] stock", &explain).await?;
+        let explain = AssertSqlSafe(format!("explain (verbose, format json) {sql}"));
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut self.connection).await;
+        let rows = rows.map_err(|error| failed("[books] stock", sql, &error))?;
         let plan = rows.first().and_then(|row| text_at(row, 0)).unwrap_or_default();
         let mut learned = Learned::default();
         collect(&serde_json::from_str(&plan).unwrap_or_default(), &mut learned);
@@ -179,6 +195,8 @@ impl Database {
     pub(super) async fn lock_row(&self, sql: &str) -> Result<PgConnection, sqlx::Error> {
         let mut connection = self.options.connect().await?;
         connection.execute("begin").await?;
+        // The service may hold the row for ever.
+        connection.execute("set local lock_timeout = '10s'").await?;
         let locked = connection.fetch_all(AssertSqlSafe(sql.to_owned()).into_sql_str()).await?;
         match locked.len() {
             0 => Err(sqlx::Error::RowNotFound),
@@ -198,15 +216,21 @@ impl Database {
     /// Ends the judge's own server, or drops the database that it made.
     pub(super) async fn end(self) {
         let _ = self.connection.close().await;
-        match self.origin {
-            Origin::Own(postgres) => postgres.stop().await,
-            Origin::Made { server, name } => {
+        self.origin.end().await;
+    }
+}
+
+impl Origin {
+    async fn end(self) {
+        match self {
+            Self::Own(postgres) => postgres.stop().await,
+            Self::Made { server, name } => {
                 let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
-                if let Ok(mut admin) = server.connect().await {
+                if let Ok(mut admin) = connect(&server).await {
                     let _ = sqlx::raw_sql(drop).execute(&mut admin).await;
                 }
             }
-            Origin::Attached => {}
+            Self::Attached => {}
         }
     }
 }
@@ -253,8 +277,25 @@ fn parse(url: &str) -> anyhow::Result<(Url, PgConnectOptions)> {
 }
 
 async fn connect(options: &PgConnectOptions) -> anyhow::Result<PgConnection> {
-    let connection = options.clone().disable_statement_logging().connect().await;
-    connection.context("[service] database: can't connect to it")
+    const FAILED: &str = "[service] database: can't connect to it";
+    let options = options.clone().disable_statement_logging();
+    match timeout(CONNECT_TIMEOUT, options.connect()).await {
+        Ok(connected) => connected.context(FAILED),
+        Err(_) => bail!("{FAILED}: no answer within {CONNECT_TIMEOUT:?}"),
+    }
+}
+
+/// Connects to a database that the judge has made. A pooler may lead to one of the user's instead.
+async fn connect_to(options: &PgConnectOptions, name: &str) -> anyhow::Result<PgConnection> {
+    let mut connection = connect(options).await?;
+    let row = sqlx::raw_sql("select current_database()").fetch_one(&mut connection).await?;
+    let found = text_at(&row, 0).unwrap_or_default();
+    ensure!(
+        found == name,
+        "[service] database: the address leads to another database than it names, {found} instead \
+         of {name}. Is it a pooler's?"
+    );
+    Ok(connection)
 }
 
 fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {

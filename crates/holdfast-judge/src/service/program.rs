@@ -114,8 +114,10 @@ impl BuyerProgram {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         request["id"] = id.into();
         let (sender, answer) = oneshot::channel();
-        if let Some(pending) = self.pending.lock().as_mut() {
-            pending.insert(id, sender);
+        match self.pending.lock().as_mut() {
+            Some(pending) => drop(pending.insert(id, sender)),
+            // It has ended: nobody will answer.
+            None => drop(sender),
         }
         let _ = self.lines.send(format!("{request}\n"));
         match answer.await {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use futures_util::future::join;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
@@ -74,9 +74,13 @@ pub(super) async fn run(
 ) -> anyhow::Result<ServiceJudgement> {
     adopt_orphans();
     let mut judge = Judge::new(Stage::new(file), plan);
-    let passes = tokio::select! {
-        passes = judge.run_all(folder, progress) => passes,
-        Some(name) = signals.recv() => Err(anyhow!(name)),
+    // A signal waits for it: of a database that is half made nobody would know.
+    let passes = match judge.stage.make_database().await {
+        Ok(()) => tokio::select! {
+            passes = judge.run_all(folder, progress) => passes,
+            Some(name) = signals.recv() => Err(anyhow!(name)),
+        },
+        Err(error) => Err(error),
     };
 
     // Before an error is returned: every way ends what was started.
@@ -138,6 +142,12 @@ impl<'a> Judge<'a> {
                     said.unwrap_or_default()
                 );
             }
+            let Figures { sold, lost, books_sold, .. } = report.figures;
+            ensure!(
+                *pass != Pass::Control || lost < sold.cast_signed() || books_sold == 0,
+                "[books] by_key returned none of the {sold} keys that were answered *sold*: its \
+                 first column must be the {{key}} of the order, as it was sent"
+            );
             reports.push(report);
         }
         Ok(reports)

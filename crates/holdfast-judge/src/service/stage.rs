@@ -1,16 +1,18 @@
 //! The servers, the links and the instances of a service, for all passes.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
 use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use uuid::Uuid;
@@ -26,6 +28,8 @@ use super::watch::{LinkWatch, Watch};
 /// Time for `[setup] once`, which may install something, and for the other commands.
 const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for what an ended command has printed to arrive.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time for an answer, besides that for which an instance is stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The books are read when there was no statement for so long; or after this time, of a service
@@ -98,6 +102,14 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Makes a database in the user's server, if the file names one.
+    pub(super) async fn make_database(&mut self) -> anyhow::Result<()> {
+        if let (Some(url), false) = (&self.file.service.database, self.file.is_attached()) {
+            self.database = Some(Database::make_in(url).await?);
+        }
+        Ok(())
+    }
+
     /// Starts the servers and the instances. What was started before a failure is ended by
     /// [`Self::end`].
     pub(super) async fn set_up(&mut self, folder: &TempFolder) -> anyhow::Result<()> {
@@ -130,17 +142,16 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Starts those servers that the file has a use for.
+    /// Starts those servers that the file has a use for, besides the database that was made.
     async fn start_servers(&mut self, folder: &TempFolder) -> anyhow::Result<()> {
         let file = self.file;
-        self.database = match &file.service.database {
-            Some(url) if file.is_attached() => Some(Database::attach(url).await?),
-            Some(url) => Some(Database::make_in(url).await?),
+        match &file.service.database {
+            Some(url) if file.is_attached() => self.database = Some(Database::attach(url).await?),
             None if file.uses("{database_") || file.books.command.is_empty() => {
-                Some(Database::start(folder).await?)
+                self.database = Some(Database::start(folder).await?);
             }
-            None => None,
-        };
+            _ => {}
+        }
         if file.service.redis.is_none() && file.uses("{redis_") {
             self.redis = Some(TempRedis::start().await?);
         }
@@ -224,18 +235,35 @@ impl<'a> Stage<'a> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let running = running.with_context(|| format!("{key}: can't start `{name}`"))?;
+        let mut running = running.with_context(|| format!("{key}: can't start `{name}`"))?;
 
-        let output = timeout(limit, running.wait_with_output()).await;
-        let output =
-            output.map_err(|_| anyhow!("{key}: `{name}` has not ended after {limit:?}"))??;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut stdout = running.stdout.take().context("a command has no stdout")?;
+        let mut stderr = running.stderr.take().context("a command has no stderr")?;
+        let (mut printed, mut said) = (Vec::new(), Vec::new());
+        let ended = {
+            let reading = join(stdout.read_to_end(&mut printed), stderr.read_to_end(&mut said));
+            let mut reading = pin!(reading);
+            let ending = async {
+                tokio::select! {
+                    _ = &mut reading => running.wait().await,
+                    status = running.wait() => {
+                        // What it has left running may keep them open.
+                        let _ = timeout(LAST_WORDS_TIMEOUT, &mut reading).await;
+                        status
+                    }
+                }
+            };
+            timeout(limit, ending).await
+        };
+        let status =
+            ended.map_err(|_| anyhow!("{key}: `{name}` has not ended after {limit:?}"))??;
+        if !status.success() {
+            let said = String::from_utf8_lossy(&said);
             let lines: Vec<&str> = said.lines().collect();
             let last = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
-            bail!("{key}: `{name}` failed ({}). The end of its stderr:\n  {last}", output.status);
+            bail!("{key}: `{name}` failed ({status}). The end of its stderr:\n  {last}");
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 
     /// Makes a new item with so many units.
@@ -250,7 +278,8 @@ impl<'a> Stage<'a> {
         };
         let values = self.values.with("item", id.clone()).with("stock", units);
         if let Some(sql) = &setup.sql {
-            self.database()?.run("[setup] sql", &values.fill(sql)).await?;
+            let key = "[setup] sql";
+            self.database(key)?.run(key, &values.fill(sql)).await?;
             return Ok(Item { id, values });
         }
 
@@ -263,8 +292,10 @@ impl<'a> Stage<'a> {
         Ok(Item { id: made.item, values })
     }
 
-    pub(super) fn database(&mut self) -> anyhow::Result<&mut Database> {
-        self.database.as_mut().context("[books]: there is no database in which to run this")
+    fn database(&mut self, key: &str) -> anyhow::Result<&mut Database> {
+        self.database.as_mut().with_context(|| {
+            format!("{key}: the service has no database: {{database_url}} is in no value of `env`")
+        })
     }
 
     /// Learns from the query of the stock which tables and columns have it.
@@ -301,7 +332,7 @@ impl<'a> Stage<'a> {
             return Ok(Books { stock: books.stock, sold: books.sold, by_key: None });
         };
 
-        let database = self.database()?;
+        let database = self.database("[books] stock")?;
         let stock = database.number("[books] stock", &fill(stock)).await?;
         let sold = database.number("[books] sold", &fill(sold)).await?;
         let mut by_key = None;

@@ -54,6 +54,8 @@ pub struct Exchange {
     pub answered_us: u64,
     /// A transaction is open after it.
     pub in_transaction: bool,
+    /// Number of the Sync or simple query that ends it, on its connection.
+    number: u64,
     is_simple: bool,
 }
 
@@ -144,13 +146,16 @@ struct ConnectionState {
     /// The texts of the prepared statements, and what was bound to them.
     prepared: HashMap<String, Arc<str>>,
     portals: HashMap<String, Statement>,
-    /// The columns of the described statements, and the texts of those whose description is awaited.
+    /// The columns of the described statements; and the texts of those whose description is awaited,
+    /// with the number of the exchange.
     columns: HashMap<Arc<str>, Vec<String>>,
-    described: VecDeque<Arc<str>>,
+    described: VecDeque<(u64, Arc<str>)>,
     /// Without an answer, the oldest first.
     exchanges: VecDeque<Exchange>,
     /// More of the last one is to come, before its Sync.
     is_open: bool,
+    /// So many were sent to their ends.
+    sent: u64,
     /// The first `ReadyForQuery`, which ends the sign-in, was received.
     is_ready: bool,
     /// The server ignores the Sync that was sent before the data of a `COPY`.
@@ -163,6 +168,9 @@ impl ConnectionState {
             b'P' => {
                 if let Some(Parse { name, query, .. }) = message.decode() {
                     self.prepared.insert(name.unwrap_or_default(), query.into());
+                } else {
+                    // Too long, and without a name most likely: the text before it is gone.
+                    self.prepared.remove("");
                 }
             }
             b'B' => {
@@ -173,6 +181,8 @@ impl ConnectionState {
                     let statement =
                         Statement { text, values: values.collect(), ..Statement::default() };
                     self.portals.insert(bind.portal_name.unwrap_or_default(), statement);
+                } else {
+                    self.portals.remove("");
                 }
             }
             b'D' => {
@@ -182,7 +192,7 @@ impl ConnectionState {
                         b'S' => self.prepared.get(&name),
                         _ => self.portals.get(&name).map(|portal| &portal.text),
                     };
-                    self.described.push_back(text.cloned().unwrap_or_default());
+                    self.described.push_back((self.sent, text.cloned().unwrap_or_default()));
                 }
             }
             b'E' => {
@@ -215,8 +225,8 @@ impl ConnectionState {
 
     fn open(&mut self) -> &mut Exchange {
         if !self.is_open {
-            let connection = self.connection;
-            self.exchanges.push_back(Exchange { connection, ..Exchange::default() });
+            let (connection, number) = (self.connection, self.sent);
+            self.exchanges.push_back(Exchange { connection, number, ..Exchange::default() });
             self.is_open = true;
         }
         let last = self.exchanges.len() - 1;
@@ -228,6 +238,7 @@ impl ConnectionState {
             exchange.sent_us = monotonic_us();
         }
         self.is_open = false;
+        self.sent += 1;
     }
 
     /// Returns the exchange that the message ends.
@@ -259,7 +270,8 @@ impl ConnectionState {
             b'I' | b's' => self.end_statement(|statement| statement.tag = Some(String::new())),
             b'E' => {
                 // The server skips what follows, up to the Sync.
-                self.described.clear();
+                let failed = self.exchanges.front().map_or(self.sent, |exchange| exchange.number);
+                self.described.retain(|(number, _)| *number != failed);
                 let fields = message.decode().map(|ErrorResponse { fields, .. }| fields);
                 let fields = fields.unwrap_or_default().into_iter();
                 let text = fields.filter(|(code, _)| *code == ERROR_TEXT).map(|(_, text)| text);
@@ -269,7 +281,14 @@ impl ConnectionState {
             b'G' => {
                 let has_sync = self.exchanges.len() > 1 || !self.is_open;
                 let is_extended = self.exchanges.front().is_some_and(|it| !it.is_simple);
-                self.ignores_sync = is_extended && has_sync;
+                if is_extended && has_sync {
+                    // The Sync behind the data, which ends this exchange, may have been sent already.
+                    let is_next_sent = self.exchanges.len() > 1 + usize::from(self.is_open);
+                    self.ignores_sync = !is_next_sent;
+                    if is_next_sent {
+                        self.exchanges.remove(1);
+                    }
+                }
             }
             _ => {}
         }
@@ -282,7 +301,7 @@ impl ConnectionState {
         let simple = front.and_then(|exchange| exchange.statements.last());
         match simple {
             Some(statement) => Arc::clone(&statement.text),
-            None => self.described.pop_front().unwrap_or_default(),
+            None => self.described.pop_front().map(|(_, text)| text).unwrap_or_default(),
         }
     }
 
@@ -391,3 +410,6 @@ fn shown(value: &Bytes) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

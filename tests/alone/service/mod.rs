@@ -1,0 +1,245 @@
+//! `holdfast judge service` finds what is wrong with each shop of `shop.py` and `shop.js`, clears the
+//! right ones, and ends with a defined result and no process left, whatever the service does.
+//!
+//! Needs Postgres, Redis, and what `script/test-services --install` installs.
+
+mod misfits;
+mod servers;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::judge::command::{JudgeEnd, JudgeRun};
+use crate::share_machine;
+
+const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/service/service.toml");
+const SHOP_JS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/service/service-js.toml");
+const BALANCES: [&str; 4] = ["oversold", "drift", "lost", "doubled"];
+
+/// Starts a judgement of the service of a file; `mode` is that of the shops.
+fn start(file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
+    let machine = share_machine();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let (python, modules) = (target.join("services/bin"), target.join("services-js/node_modules"));
+    let is_installed = python.join("uvicorn").exists() && modules.exists();
+    assert!(is_installed, "script/test-services --install was not run");
+    let path = format!("{}:{}", python.display(), std::env::var("PATH").unwrap());
+
+    let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    judge.args(["judge", "service"]).arg(file).args(["--seed", "7"]).args(options);
+    judge.env("PATH", path).env("NODE_PATH", modules).env("MODE", mode);
+    JudgeRun::watch(judge, machine)
+}
+
+fn judge(file: &str, mode: &str, faults: &str) -> JudgeEnd {
+    start(Path::new(file), mode, &["--faults", faults, "--json", "-"]).finish()
+}
+
+fn pass<'a>(judgement: &'a Value, name: &str) -> &'a Value {
+    let passes = judgement["passes"].as_array().unwrap();
+    let pass = passes.iter().find(|pass| pass["name"] == name);
+    pass.unwrap_or_else(|| panic!("no report of {name}: {judgement:#}"))
+}
+
+/// The balances that are not 0.
+fn found(pass: &Value) -> Vec<&'static str> {
+    BALANCES.into_iter().filter(|balance| pass[balance].as_i64().unwrap() != 0).collect()
+}
+
+fn evidence(judgement: &Value) -> Vec<&Value> {
+    let passes = judgement["passes"].as_array().unwrap().iter();
+    passes.flat_map(|pass| pass["evidence"].as_array().unwrap()).collect()
+}
+
+/// Checks that two requests were shown, once, with the mistake that they have.
+fn assert_shown(judgement: &Value, pattern: &str) {
+    let [evidence] = evidence(judgement)[..] else { panic!("not once: {judgement:#}") };
+    assert_eq!(evidence["pattern"], pattern, "{judgement:#}");
+    assert!(!evidence["summary"].as_str().unwrap().is_empty(), "{evidence:#}");
+    let statements = evidence["statements"].as_array().unwrap();
+    assert!((2..=10).contains(&statements.len()), "{evidence:#}");
+    let both = |what: &str| statements.iter().map(|it| it[what].as_u64()).collect::<BTreeSet<_>>();
+    assert!(both("buyer").len() == 2 || both("instance").len() == 2, "{evidence:#}");
+    let times = statements.iter().map(|it| it["sent_ms"].as_f64().unwrap());
+    assert!(times.is_sorted(), "{evidence:#}");
+}
+
+/// Judges a shop that is wrong, and checks what each pass has found, and what is shown of it.
+fn assert_found(file: &str, mode: &str, pattern: &str, passes: &[(&str, &[&str])]) {
+    let names = passes.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    let run = judge(file, mode, &names);
+    assert_eq!(run.code, Some(1), "{mode}: {}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(judgement["sound"], false);
+    for (name, balances) in passes {
+        let pass = pass(&judgement, name);
+        assert_eq!(found(pass), *balances, "{mode}: {pass:#}");
+        assert_eq!(pass["ran"], true, "{mode}: {pass:#}");
+        assert_eq!(pass["lost_in"].as_u64() > Some(0), !balances.is_empty(), "{mode}: {pass:#}");
+    }
+    assert_shown(&judgement, pattern);
+}
+
+const NOTHING: &[&str] = &[];
+
+#[test]
+fn overwritten_stock_is_found_without_a_fault() {
+    let both: &[&str] = &["oversold", "drift"];
+    let passes = [("control", NOTHING), ("none", both), ("gate", both), ("retry", both)];
+    assert_found(SHOP, "read-then-write", "read-then-write", &passes);
+}
+
+#[test]
+fn overwritten_stock_is_found_in_javascript() {
+    let passes = [("control", NOTHING), ("gate", &["oversold", "drift"][..])];
+    assert_found(SHOP_JS, "read-then-write", "read-then-write", &passes);
+}
+
+#[test]
+fn check_before_a_decrement_is_found_at_the_gate() {
+    let passes = [("control", NOTHING), ("gate", &["oversold"][..])];
+    assert_found(SHOP, "check-then-decrement", "check-then-decrement", &passes);
+}
+
+#[test]
+fn missing_check_is_found_by_one_buyer_after_the_other() {
+    assert_found(SHOP, "no-check", "no-check", &[("control", &["oversold"])]);
+}
+
+/// The unit is taken in one transaction, and the order written in the next.
+#[test]
+fn unit_without_an_order_is_found_by_a_kill() {
+    let passes = [("none", NOTHING), ("kill", &["drift"][..])];
+    assert_found(SHOP, "two-transactions", "two-transactions", &passes);
+}
+
+/// Two that come one after the other are one order.
+#[test]
+fn key_that_is_not_unique_is_found_by_a_retry() {
+    let passes = [("none", NOTHING), ("gate", NOTHING), ("retry", &["doubled"][..])];
+    assert_found(SHOP, "key-before", "key-not-unique", &passes);
+}
+
+#[test]
+fn work_beyond_its_lease_is_found_by_a_pause() {
+    let run = judge(SHOP, "redis-lock", "none,pause");
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(found(pass(&judgement, "none")), NOTHING, "{judgement:#}");
+    let pause = pass(&judgement, "pause");
+    assert!(found(pause).iter().all(|it| ["oversold", "drift"].contains(it)), "{pause:#}");
+    assert_eq!((&pause["runs"], pause["lost_in"].as_u64() > Some(0)), (&3.into(), true));
+    assert_shown(&judgement, "lease-outlived");
+}
+
+/// Two requests alone rarely show it: the second one has to read between the release and the commit.
+#[test]
+fn lock_that_is_released_too_early_is_found_by_many_buyers() {
+    let run = judge(SHOP, "lock-before-commit", "none,gate");
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(found(pass(&judgement, "control")), NOTHING, "{judgement:#}");
+    assert!(evidence(&judgement).iter().all(|it| it["pattern"] == "read-then-write"));
+}
+
+const PASSES: [&str; 8] =
+    ["control", "none", "gate", "retry", "stretch", "lost-answer", "pause", "kill"];
+
+fn assert_sound(file: &str, mode: &str) {
+    let run = judge(file, mode, "all");
+    assert_eq!(run.code, Some(0), "{mode}: {}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(judgement["sound"], true);
+    let reports = judgement["passes"].as_array().unwrap();
+    let names = reports.iter().map(|pass| pass["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), PASSES);
+    for pass in reports {
+        assert_eq!(pass["ran"], true, "{mode}: {pass:#}");
+        assert_eq!(found(pass), NOTHING, "{mode}: {pass:#}");
+        assert_eq!((pass["errors"].as_u64(), pass["lost_in"].as_u64()), (Some(0), Some(0)));
+        assert_eq!(pass["evidence"].as_array().unwrap().len(), 0, "{mode}: {pass:#}");
+        // None is kept back.
+        assert_eq!(pass["books_sold"], pass["opening"], "{mode}: {pass:#}");
+    }
+}
+
+#[test]
+fn lock_of_the_row_is_sound_under_every_pass() {
+    assert_sound(SHOP, "row-lock");
+}
+
+#[test]
+fn condition_in_the_write_is_sound_under_every_pass() {
+    assert_sound(SHOP, "conditional");
+}
+
+#[test]
+fn condition_in_the_write_is_sound_in_javascript() {
+    assert_sound(SHOP_JS, "conditional");
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let keys: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.into_iter().collect()
+}
+
+#[test]
+fn judgement_has_the_keys_of_the_contract() {
+    let run = judge(SHOP, "check-then-decrement", "gate");
+    let judgement = run.judgement();
+    assert_eq!(keys(&judgement), ["passes", "seed", "service", "sound", "started_at"]);
+    assert_eq!(judgement["service"], serde_json::json!({ "name": "shop", "instances": 2 }));
+    assert_eq!(judgement["seed"], 7);
+    let expected = "attempts books_sold doubled drift errors evidence gap_ms hits lost lost_in name \
+                    opening oversold p99_ms ran runs sold sold_out stock unknown";
+    for pass in judgement["passes"].as_array().unwrap() {
+        assert_eq!(keys(pass).join(" "), expected);
+    }
+    let [evidence] = evidence(&judgement)[..] else { panic!("{judgement:#}") };
+    assert_eq!(keys(evidence), ["message", "pattern", "statements", "summary", "under"]);
+    let statement = &evidence["statements"][0];
+    assert_eq!(keys(statement).join(" "), "answered_ms buyer instance result sent_ms sql");
+    // Only the item and the keys are shown of what is longer than two digits.
+    let text = evidence["statements"].to_string();
+    assert!(text.contains("where idempotency_key = '") && text.contains("'item-"), "{text}");
+}
+
+#[test]
+fn table_names_the_requests_and_demands_decide() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("judgement.json");
+    let baseline = file.to_str().unwrap();
+    let judge_again = |options: &[&str]| {
+        let options = [&["--faults", "gate"], options].concat();
+        start(Path::new(SHOP), "check-then-decrement", &options).finish()
+    };
+
+    let run = judge_again(&["--json", baseline]);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    for words in [
+        "shop, 2 instances, seed 7\n",
+        "\ngate: Check, then relative decrement: both requests found the last unit",
+        "The judge held the row of the item until both had read it:\n",
+        "ms  buyer 1, instance 2: select stock from products where id = 'item-",
+        "ms  buyer 2, instance 1: update products set stock = stock - 1 where id = 'item-",
+        " -- UPDATE 1, after ",
+        "\nNOT sound: shop\n  oversold  under gate\n",
+    ] {
+        assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
+    }
+
+    let run = judge_again(&["--baseline", baseline]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let said = "As demanded: oversold under gate, as in the baseline.";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+
+    let run = judge_again(&["--may-lose", "gate"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let said = "As demanded: oversold under gate, which --may-lose allows.";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+
+    misfits::assert_baseline_is_anothers(&file);
+}
