@@ -89,9 +89,9 @@ def leave_process():
 
 def flood():
     """Prints 100 MB, half of it in one line."""
-    line = "x" * 99 + "\n"
+    line = "x" * 999 + "\n"
     for _ in range(50):
-        sys.stdout.write(line * 10_000)
+        sys.stdout.write(line * 1_000)
     for _ in range(50):
         sys.stdout.write("y" * 1_000_000)
     print(flush=True)

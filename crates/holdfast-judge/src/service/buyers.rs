@@ -196,17 +196,17 @@ impl Buyers {
 
     /// Sends a request to an instance; to another one, if nobody listens there.
     async fn send_by_http(&self, instance: usize, values: &Values) -> Answer {
+        let Order { sold, sold_out, .. } = &self.order;
+        let is_expected = |status: u16| sold.contains(&status) || sold_out.contains(&status);
         for number in instance.. {
             let base = &self.bases[number % self.bases.len()];
             let request = match self.request(base, values) {
                 Ok(request) => request,
                 Err(error) => return Answer::Error(error.to_string()),
             };
-            match request.send().await {
-                Ok(answer) if self.order.sold.contains(&answer.status) => return Answer::Sold,
-                Ok(answer) if self.order.sold_out.contains(&answer.status) => {
-                    return Answer::SoldOut;
-                }
+            match request.send(is_expected).await {
+                Ok(answer) if sold.contains(&answer.status) => return Answer::Sold,
+                Ok(answer) if sold_out.contains(&answer.status) => return Answer::SoldOut,
                 Ok(answer) => return Answer::Error(answer.describe()),
                 // Nothing was sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {

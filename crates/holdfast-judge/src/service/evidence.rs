@@ -1,6 +1,8 @@
 //! The two requests that show a finding: their statements side by side, with the values that are not
 //! the service's secrets.
 
+use std::collections::BTreeMap;
+
 use holdfast_services::{Exchange, Statement};
 
 use super::buyers::Attempt;
@@ -37,7 +39,6 @@ pub(super) fn of(
     pass: Pass,
     found: &[Imbalance],
     run: &Run,
-    outlives: bool,
 ) -> Option<Evidence> {
     let shows = run.figures.found();
     if !found.iter().any(|imbalance| shows.contains(imbalance)) {
@@ -66,6 +67,8 @@ pub(super) fn of(
     }
     steps.sort_by(|(_, _, one), (_, _, other)| one.sent_ms.total_cmp(&other.sent_ms));
 
+    let lease_ms = stage.file.service.lease_ms;
+    let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &steps));
     let pattern = match Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step)) {
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
         Pattern::Unknown if steps.is_empty() => return None,
@@ -85,6 +88,19 @@ pub(super) fn of(
         message: Some(message),
         statements,
     })
+}
+
+/// Returns whether one request read the stock only when the lease of the other was over: the gate is
+/// held for longer, too.
+fn is_read_after(lease_ms: u64, steps: &[(u8, Step, StatementReport)]) -> bool {
+    let mut first_reads = BTreeMap::new();
+    for (_, step, report) in steps.iter().filter(|(_, it, _)| it.access == Some(Access::Read)) {
+        first_reads.entry(step.instance).or_insert(report.sent_ms);
+    }
+    let times = || first_reads.values().copied();
+    let between = times().fold(0.0, f64::max) - times().fold(f64::INFINITY, f64::min);
+    // The lease of the first one had begun before it read.
+    first_reads.len() > 1 && between >= 0.8 * lease_ms as f64
 }
 
 /// Says that an instance was stopped or killed.

@@ -14,6 +14,8 @@ use super::file::{Order, Values};
 /// The head of an answer may have so many headers, and bytes.
 const MAX_HEADERS: usize = 128;
 const MAX_HEAD: usize = 64 << 10;
+/// Otherwise it would be read in parts of 64 bytes.
+const READ_BYTES: usize = 4 << 10;
 /// Characters of a body that an error quotes, and how long they are waited for.
 const QUOTED_CHARS: usize = 200;
 const BODY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -110,13 +112,16 @@ impl HttpRequest {
         Ok(())
     }
 
-    /// Sends it and returns the answer.
-    pub(super) async fn send(&self) -> std::io::Result<HttpAnswer> {
+    /// Sends it and returns the answer, with the begin of its body if the status is not as expected.
+    pub(super) async fn send(
+        &self,
+        is_expected: impl Fn(u16) -> bool,
+    ) -> std::io::Result<HttpAnswer> {
         let mut stream = TcpStream::connect(&self.address).await?;
         let _ = stream.set_nodelay(true);
         stream.write_all(&self.bytes).await?;
 
-        let mut received = Vec::new();
+        let mut received = Vec::with_capacity(READ_BYTES);
         let (mut answer, body_at) = loop {
             if received.len() > MAX_HEAD {
                 return Err(std::io::Error::other("the head of the answer is too long"));
@@ -130,9 +135,12 @@ impl HttpRequest {
         };
 
         answer.body = received.split_off(body_at);
-        // For a sentence, if there is one to be said.
-        if !(200..300).contains(&answer.status) && answer.body.is_empty() {
-            let _ = timeout(BODY_TIMEOUT, stream.read_buf(&mut answer.body)).await;
+        if !is_expected(answer.status) {
+            let body = &mut answer.body;
+            let reading = async {
+                while body.len() < QUOTED_CHARS && matches!(stream.read_buf(body).await, Ok(1..)) {}
+            };
+            let _ = timeout(BODY_TIMEOUT, reading).await;
         }
         Ok(answer)
     }

@@ -104,11 +104,12 @@ impl Instance {
     pub(super) async fn wait_ready(&mut self, path: &str) -> anyhow::Result<()> {
         let request = HttpRequest::get(&self.base, path)?;
         let (number, base) = (self.number, &self.base);
+        let is_ready = |status: u16| (200..300).contains(&status);
         let mut last = "no answer".to_owned();
         let probing = async {
             loop {
-                match timeout(ANSWER_TIMEOUT, request.send()).await {
-                    Ok(Ok(answer)) if (200..300).contains(&answer.status) => return,
+                match timeout(ANSWER_TIMEOUT, request.send(is_ready)).await {
+                    Ok(Ok(answer)) if is_ready(answer.status) => return,
                     Ok(Ok(answer)) => last = answer.describe(),
                     Ok(Err(error)) => last = error.to_string(),
                     Err(_) => last = format!("no answer within {ANSWER_TIMEOUT:?}"),

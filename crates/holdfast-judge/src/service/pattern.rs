@@ -61,7 +61,10 @@ impl Pattern {
             return Self::KeyNotUnique;
         }
         match pass {
-            Pass::Control => return Self::NoCheck,
+            Pass::Control => {
+                let has_written = steps.clone().any(|it| it.access == Some(Access::Write));
+                return if has_written { Self::NoCheck } else { Self::Unknown };
+            }
             Pass::Kill => return Self::TwoTransactions,
             Pass::Pause => return Self::LeaseOutlived,
             Pass::None | Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer => {}

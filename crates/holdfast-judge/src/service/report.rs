@@ -20,7 +20,7 @@ pub struct ServiceJudgement {
     pub service: ServiceName,
     /// One entry per pass, in the order in which they ran; `control` is the first.
     pub passes: Vec<PassReport>,
-    /// No pass that ran has found anything.
+    /// No pass that ran has found anything, and one has run.
     pub sound: bool,
     pub seed: u64,
     /// When the judgement began: RFC 3339, UTC.

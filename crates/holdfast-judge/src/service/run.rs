@@ -24,6 +24,7 @@ use super::pass::{Load, Pass};
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
 use super::stage::{Item, Stage};
 use super::watch::{Aim, Seen, Strike};
+use crate::demands::Judged as _;
 use crate::processes::{adopt_orphans, end_orphans};
 
 /// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
@@ -93,13 +94,15 @@ pub(super) async fn run(
     let passes = passes?;
     let attached = file.service.urls.len();
     let instances = if file.is_attached() { attached } else { file.service.instances };
-    Ok(ServiceJudgement {
+    let mut judgement = ServiceJudgement {
         service: ServiceName { name: file.name.clone(), instances },
         sound: passes.iter().all(|pass| pass.lost_in == 0),
         passes,
         seed: plan.seed,
         started_at: plan.started_at.clone(),
-    })
+    };
+    judgement.sound &= judgement.undecided().is_none();
+    Ok(judgement)
 }
 
 struct Judge<'a> {
@@ -107,13 +110,11 @@ struct Judge<'a> {
     plan: &'a Plan,
     /// The patterns that were shown: another pass finds the same mistake.
     shown: BTreeSet<&'static str>,
-    /// Something was found without a disturbance.
-    is_broken_undisturbed: bool,
 }
 
 impl<'a> Judge<'a> {
     fn new(stage: Stage<'a>, plan: &'a Plan) -> Self {
-        Self { stage, plan, shown: BTreeSet::new(), is_broken_undisturbed: false }
+        Self { stage, plan, shown: BTreeSet::new() }
     }
 
     async fn run_all(
@@ -192,7 +193,6 @@ impl<'a> Judge<'a> {
             return Ok(not_run(report, why));
         }
         if let Some((seed, aim)) = found_at {
-            self.is_broken_undisturbed |= pass == Pass::None;
             report.evidence = self.show(pass, &report.figures, seed, aim).await?;
         }
         Ok(report)
@@ -216,10 +216,6 @@ impl<'a> Judge<'a> {
             Pass::None | Pass::Gate => [Pass::Gate, Pass::Stretch],
             _ => [Pass::Gate, pass],
         };
-        // The gate is held for longer than the lease, too.
-        let has_lease = self.stage.file.service.lease_ms.is_some();
-        let outlives = has_lease && !self.is_broken_undisturbed;
-
         for candidate in candidates {
             if why_not(&self.stage, candidate).is_some() {
                 continue;
@@ -227,8 +223,7 @@ impl<'a> Judge<'a> {
             let load = evidence::load(candidate, &found);
             let aim = aim.filter(|_| candidate == pass);
             let run = run_once(&mut self.stage, candidate, load, aim, seed).await?;
-            let evidence = evidence::of(&self.stage, candidate, &found, &run, outlives);
-            if let Some(evidence) = evidence {
+            if let Some(evidence) = evidence::of(&self.stage, candidate, &found, &run) {
                 let is_new = self.shown.insert(evidence.pattern.name());
                 return Ok(is_new.then_some(evidence).into_iter().collect());
             }

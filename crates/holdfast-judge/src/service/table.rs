@@ -135,6 +135,10 @@ fn verdict(judgement: &ServiceJudgement) -> String {
         );
     }
 
+    if judgement.found().is_empty() {
+        return format!("NOT judged: {}.\n", judgement.undecided().unwrap_or_default());
+    }
+
     let mut found = String::new();
     for imbalance in Imbalance::VARIANTS {
         let found_in = judgement.passes.iter().filter(|pass| pass.figures.of(*imbalance) != 0);
