@@ -34,6 +34,11 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
 }
 
 async fn judge_service(args: &ServiceArgs) -> anyhow::Result<bool> {
+    if let Some(what_next) = args.write_file()? {
+        output::print(&what_next)?;
+        return Ok(true);
+    }
+
     let demands = args.demands()?;
     let json = args.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = args.html.as_deref().map(ResultFile::open).transpose()?;

@@ -13,12 +13,13 @@ use crate::web::pages::layout::Layout;
 use holdfast_base::messages::Language;
 
 /// In the order of the list: what a newcomer reads first.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "CONCEPTS",
     "WHICH-LOCK",
     "COURSE",
     "TEACHING",
     "JUDGE",
+    "SERVICE",
     "FENCES",
     "PERFORMANCE",
     "ARCHITECTURE",

@@ -8,6 +8,7 @@ use holdfast_base::flags::whole_number;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::init::{self, Framework};
 use super::pass::Pass;
 use super::report::ServiceJudgement;
 use super::run::Plan;
@@ -20,6 +21,13 @@ pub struct ServiceArgs {
     /// File that describes the service
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Write a commented file to start from, by default service.toml, and judge nothing
+    #[arg(
+        long,
+        value_name = "FRAMEWORK",
+        conflicts_with_all = ["faults", "attach", "may_lose", "baseline", "json", "html"]
+    )]
+    init: Option<Framework>,
     /// Passes to run besides control, separated by commas; or all [default: control, none, gate,
     /// retry]
     #[arg(long, value_name = "PASSES", value_delimiter = ',')]
@@ -51,6 +59,12 @@ pub struct ServiceArgs {
 impl ServiceArgs {
     pub(super) fn file(&self) -> anyhow::Result<&Path> {
         self.file.as_deref().context("name the file that describes the service, or use --init")
+    }
+
+    /// Writes the file that `--init` asks for; returns what to do with it.
+    pub fn write_file(&self) -> anyhow::Result<Option<String>> {
+        let path = self.file.as_deref().unwrap_or(Path::new("service.toml"));
+        self.init.map(|framework| init::write_file(framework, path)).transpose()
     }
 
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {

@@ -16,6 +16,7 @@ mod database;
 mod evidence;
 mod file;
 mod http;
+mod init;
 mod instances;
 mod pass;
 mod pattern;
