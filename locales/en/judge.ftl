@@ -225,10 +225,11 @@ judge-why-fails = the adapter fails under libfaketime: { $error }
 judge-why-crippled = the adapter hardly works under libfaketime: { $grants } grants
 
 # Of `holdfast judge service`: what two requests show.
-service-found-no-check = No check: { $sold } units were sold of { $opening }. Nothing looks at the stock before the order is written, and the write has no condition
+service-found-no-check = No check: { $sold } units were sold of { $opening }. Nothing in the order refuses a unit that is not there, and its write has no condition
 service-found-read-then-write = Read, then write: both requests read the stock before either wrote it, and each wrote what it had computed. { $sold } units were sold of { $opening }, and one write undid the other
 service-found-check-then-decrement = Check, then relative decrement: both requests found the last unit before either took it, and each subtracted one. { $sold } units were sold of { $opening }
 service-found-check-elsewhere = Check in another transaction: both requests found the last unit, and each took one in a later transaction that did not look again. { $sold } units were sold of { $opening }
+service-found-order-without-unit = Order without a unit: { $sold } orders were accepted of { $opening } units, and the stock was written once. What the first order took did not stop the other one
 service-found-two-transactions = Two transactions: the stock and the order are not written together. The instance was killed between the two
 service-found-released-before-commit = Lock released before the commit: the next request got the lock and read the stock before the first one’s transaction had written it
 service-found-lease-outlived = Lease outlived: one request worked for longer than its lock lasts, the other one got the lock meanwhile, and the first one wrote what it had computed before
@@ -240,3 +241,4 @@ service-why-attached = the service runs already: its processes and its connectio
 service-why-no-table = the judge knows of no table in Postgres that has the stock
 service-why-no-waiter = no order waited for the row of the item: name the row that orders write in [books] row
 service-why-no-strike = no statement was seen that reads or writes { $tables }, and none that commits it
+service-why-no-row = the row of the item can’t be locked ({ $error }): name it in [books] row

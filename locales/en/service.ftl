@@ -75,6 +75,7 @@ service-pattern-no-check = No check
 service-pattern-read-then-write = Read, then write
 service-pattern-check-then-decrement = Check, then relative decrement
 service-pattern-check-elsewhere = Check in another transaction
+service-pattern-order-without-unit = Order without a unit
 service-pattern-two-transactions = Two transactions
 service-pattern-released-before-commit = Lock released before the commit
 service-pattern-lease-outlived = Lease outlived
@@ -84,6 +85,7 @@ service-cure-no-check = Put the check into the write: `update products set stock
 service-cure-read-then-write = Let the database compute, under a condition: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. If the program has to compute, read with `for no key update` in the transaction that writes, or write only if the row still has the version that was read.
 service-cure-check-then-decrement = Repeat the check in the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. Or read with `for no key update` in the transaction that writes: then the second request waits, and reads what is left.
 service-cure-check-elsewhere = Check and write in one transaction, and lock the row at the check: `select … for no key update`. Or put the check into the write: `update … where id = $1 and stock >= 1`. What a transaction has read may be wrong as soon as it has ended.
+service-cure-order-without-unit = Accept the order and take the unit in one transaction, and refuse the order if there is none: `update products set stock = stock - 1 where id = $1 and stock >= 1` must have changed a row before the order is paid.
 service-cure-two-transactions = Write the stock and the order in one transaction, so that a crash leaves both or neither. If they are in two stores, first write down what is to be done, and let a job finish or undo what was left half done.
 service-cure-released-before-commit = Release the lock after the commit: outside of the transaction, or with a lock that ends with it (`pg_advisory_xact_lock`). Or let the database compute under a condition, so that no lock is needed: `update products set stock = stock - 1 where id = $1 and stock >= 1`.
 service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.

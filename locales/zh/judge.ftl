@@ -200,10 +200,11 @@ judge-why-fails = 适配器在 libfaketime 下出错：{ $error }
 judge-why-crippled = 适配器在 libfaketime 下几乎无法工作：只获锁 { $grants } 次
 
 # Of `holdfast judge service`: what two requests show.
-service-found-no-check = 没有检查：库存 { $opening } 件，卖出 { $sold } 件。写入订单前没有语句查看库存，写入语句也没有条件
+service-found-no-check = 没有检查：库存 { $opening } 件，卖出 { $sold } 件。下单时没有任何一步拒绝不存在的货，写入语句也没有条件
 service-found-read-then-write = 先读后写：两个请求都在对方写入之前读了库存，又各自写入自己算出的值。库存 { $opening } 件，卖出 { $sold } 件，一次写入覆盖了另一次
 service-found-check-then-decrement = 先检查，再做相对扣减：两个请求都在对方取走之前看到最后一件，然后各减一件。库存 { $opening } 件，卖出 { $sold } 件
 service-found-check-elsewhere = 检查在另一个事务里：两个请求都看到最后一件，又在之后的事务里各取一件，没有再检查。库存 { $opening } 件，卖出 { $sold } 件
+service-found-order-without-unit = 订单没有取到货：库存 { $opening } 件，接受了 { $sold } 个订单，库存只写入了一次。前一个订单取走了货，没有拦住另一个订单
 service-found-two-transactions = 两个事务：库存和订单不是一起写入的，实例在两者之间被杀死
 service-found-released-before-commit = 提交前就释放了锁：前一个请求的事务还没有提交，后一个请求就获得了锁并读了库存
 service-found-lease-outlived = 超过租约：一个请求的工作时间比锁的租约长，期间另一个请求获得了锁，之后前者又写入了先前算出的值
@@ -215,3 +216,4 @@ service-why-attached = 服务已经在运行：它的进程和到 Postgres 的�
 service-why-no-table = 判定程序不知道 Postgres 里哪个表存放库存
 service-why-no-waiter = 没有订单等待商品所在的行：请在 [books] row 里写出订单要写入的行
 service-why-no-strike = 没有看到读写 { $tables } 的语句，也没有提交它的语句
+service-why-no-row = 无法锁住商品所在的行（{ $error }）：请在 [books] row 里写出

@@ -72,6 +72,7 @@ service-pattern-no-check = 没有检查
 service-pattern-read-then-write = 先读后写
 service-pattern-check-then-decrement = 先检查，再做相对扣减
 service-pattern-check-elsewhere = 检查在另一个事务里
+service-pattern-order-without-unit = 订单没有取到货
 service-pattern-two-transactions = 两个事务
 service-pattern-released-before-commit = 提交前就释放了锁
 service-pattern-lease-outlived = 超过租约
@@ -81,6 +82,7 @@ service-cure-no-check = 把检查放进写入语句：`update products set stock
 service-cure-read-then-write = 让数据库带着条件计算：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。如果必须由程序计算，就在写入的事务里用 `for no key update` 读取，或者只在行的版本仍与读到的相同时才写入。
 service-cure-check-then-decrement = 在写入语句里再检查一次：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。或者在写入的事务里用 `for no key update` 读取：第二个请求会等待，读到的是剩下的库存。
 service-cure-check-elsewhere = 在同一个事务里检查和写入，并在检查时锁住该行：`select … for no key update`。或者把检查放进写入语句：`update … where id = $1 and stock >= 1`。事务一结束，它读到的内容就可能过时。
+service-cure-order-without-unit = 在同一个事务里接受订单并取货，没有货就拒绝订单：付款之前，`update products set stock = stock - 1 where id = $1 and stock >= 1` 必须改到一行。
 service-cure-two-transactions = 在同一个事务里写入库存和订单，崩溃时要么两者都在，要么都不在。如果它们在两个存储里，先写下要做的事，再由一个任务完成或撤销只做了一半的事。
 service-cure-released-before-commit = 提交之后再释放锁：在事务之外释放，或者用随事务结束的锁（`pg_advisory_xact_lock`）。也可以让数据库在条件下计算，这样就不需要锁：`update products set stock = stock - 1 where id = $1 and stock >= 1`。
 service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。

@@ -76,7 +76,7 @@ pub async fn judge(args: &JudgeArgs, demands: &Demands) -> anyhow::Result<Judgem
     let mut line = ProgressLine::new(Duration::ZERO);
     let faults = plan.faults.len();
     let judging = Box::pin(run::run(&plan, demands, &folder, history, |number, fault| {
-        line.draw(|| describe_progress(number, faults, fault));
+        line.draw(|| describe_progress("fault", number, faults, fault));
     }));
 
     let judgement = tokio::select! {
@@ -91,9 +91,10 @@ pub async fn judge(args: &JudgeArgs, demands: &Demands) -> anyhow::Result<Judgem
     judgement
 }
 
-fn describe_progress(number: usize, faults: usize, fault: &str) -> String {
-    let done = "█".repeat(number) + &"░".repeat(faults - number);
-    format!("{done} fault {} of {faults}: {fault}", number + 1)
+/// Says which of so many faults or passes, of this name, is running.
+fn describe_progress(kind: &str, number: usize, all: usize, name: &str) -> String {
+    let done = "█".repeat(number) + &"░".repeat(all - number);
+    format!("{done} {kind} {} of {all}: {name}", number + 1)
 }
 
 /// Writes a judgement as JSON if asked for; prints its table unless the JSON is on stdout.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use holdfast_services::{Target, TempFolder, TempPostgres};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Executor as _};
@@ -119,8 +120,8 @@ impl Database {
             .with("database_url", url.as_str())
             .with("database_host", "127.0.0.1")
             .with("database_port", port)
-            .with("database_user", url.username())
-            .with("database_password", url.password().unwrap_or_default())
+            .with("database_user", decoded(url.username()))
+            .with("database_password", decoded(url.password().unwrap_or_default()))
             .with("database_name", url.path().trim_start_matches('/')))
     }
 
@@ -192,16 +193,15 @@ impl Database {
 
     /// Locks the row of the item in a transaction of a connection of its own, until that is
     /// dropped.
-    pub(super) async fn lock_row(&self, sql: &str) -> Result<PgConnection, sqlx::Error> {
+    pub(super) async fn lock_row(&self, sql: &str) -> anyhow::Result<PgConnection> {
         let mut connection = self.options.connect().await?;
         connection.execute("begin").await?;
         // The service may hold the row for ever.
         connection.execute("set local lock_timeout = '10s'").await?;
-        let locked = connection.fetch_all(AssertSqlSafe(sql.to_owned()).into_sql_str()).await?;
-        match locked.len() {
-            0 => Err(sqlx::Error::RowNotFound),
-            _ => Ok(connection),
-        }
+        let locked = connection.fetch_all(AssertSqlSafe(sql.to_owned()).into_sql_str()).await;
+        let locked = locked.map_err(|error| failed("[books] row", sql, &error))?;
+        ensure!(!locked.is_empty(), "[books] row: `{}` finds no row", sql.trim());
+        Ok(connection)
     }
 
     /// Returns how many sessions wait for a lock. Behind the gate a second one waits for the first.
@@ -296,6 +296,11 @@ async fn connect_to(options: &PgConnectOptions, name: &str) -> anyhow::Result<Pg
          of {name}. Is it a pooler's?"
     );
     Ok(connection)
+}
+
+/// Returns a part of a URL as it is outside of one.
+pub(super) fn decoded(part: &str) -> String {
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {

@@ -1,7 +1,7 @@
 //! The two requests that show a finding: their statements side by side, with the values that are not
 //! the service's secrets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_services::{Exchange, Statement};
 
@@ -17,6 +17,8 @@ use super::watch::{Access, access};
 const MAX_STATEMENTS: usize = 10;
 /// Characters of a statement.
 const MAX_CHARS: usize = 300;
+/// Characters of the columns of a `select`.
+const MAX_COLUMNS: usize = 60;
 /// Numbers of so many digits are shown, as no secret fits into them.
 const SHOWN_DIGITS: usize = 2;
 
@@ -46,35 +48,39 @@ pub(super) fn of(
     }
 
     let requests = requests(run);
-    let mut steps: Vec<(u8, Step, StatementReport)> = Vec::new();
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
+    let mut lines = Vec::new();
     for seen in &run.seen {
         let of_instance = |request: &&Request| request.instance == seen.instance;
         let Some(request) = requests.iter().find(of_instance) else { continue };
-        let is_within = seen.exchange.sent_us >= request.sent_us;
+        let is_within = (request.sent_us..request.until_us).contains(&seen.exchange.sent_us);
         for statement in seen.exchange.statements.iter().filter(|_| is_within) {
             let shown = Shown { stage, run, request, began };
-            steps.extend(shown.step(seen.instance, &seen.exchange, statement));
+            lines.extend(shown.line(seen.instance, &seen.exchange, statement));
         }
     }
+    lines.sort_by(|one, other| one.report.sent_ms.total_cmp(&other.report.sent_ms));
 
-    // The least important ones go first, of these the latest.
-    while steps.len() > MAX_STATEMENTS
-        && let Some(least) = steps.iter().map(|(weight, ..)| *weight).min()
-        && let Some(place) = steps.iter().rposition(|(weight, ..)| *weight == least)
-    {
-        steps.remove(place);
-    }
-    steps.sort_by(|(_, _, one), (_, _, other)| one.sent_ms.total_cmp(&other.sent_ms));
-
+    // By all of them, also those that are not shown.
+    let has_lock = stage.file.service.lease_ms.is_some() || stage.file.uses("{redis_");
     let lease_ms = stage.file.service.lease_ms;
-    let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &steps));
-    let pattern = match Pattern::of(pass, found, steps.iter().map(|(_, step, _)| step)) {
+    let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
+    let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
+    let pattern = match Pattern::of(pass, &shows, &steps, has_lock) {
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
         Pattern::Unknown if steps.is_empty() => return None,
         pattern => pattern,
     };
-    let mut statements: Vec<_> = steps.into_iter().map(|(.., statement)| statement).collect();
+
+    weigh_reads(&mut lines);
+    // The least important ones go first, of these the latest.
+    while lines.len() > MAX_STATEMENTS
+        && let Some(least) = lines.iter().map(|line| line.weight).min()
+        && let Some(place) = lines.iter().rposition(|line| line.weight == least)
+    {
+        lines.remove(place);
+    }
+    let mut statements: Vec<_> = lines.into_iter().map(|line| line.report).collect();
     if let Some(Struck { instance, at_us }) = run.struck {
         statements.extend(mark(pass, &requests, instance, at_us.saturating_sub(began)));
         statements.sort_by(|one, other| one.sent_ms.total_cmp(&other.sent_ms));
@@ -92,15 +98,47 @@ pub(super) fn of(
 
 /// Returns whether one request read the stock only when the lease of the other was over: the gate is
 /// held for longer, too.
-fn is_read_after(lease_ms: u64, steps: &[(u8, Step, StatementReport)]) -> bool {
+fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
     let mut first_reads = BTreeMap::new();
-    for (_, step, report) in steps.iter().filter(|(_, it, _)| it.access == Some(Access::Read)) {
+    for Line { step, report, .. } in lines.iter().filter(|it| it.step.access == Some(Access::Read))
+    {
         first_reads.entry(step.instance).or_insert(report.sent_ms);
     }
     let times = || first_reads.values().copied();
     let between = times().fold(0.0, f64::max) - times().fold(f64::INFINITY, f64::min);
     // The lease of the first one had begun before it read.
     first_reads.len() > 1 && between >= 0.8 * lease_ms as f64
+}
+
+/// A statement, how important it is, and what it shows.
+struct Line {
+    weight: u8,
+    step: Step,
+    report: StatementReport,
+}
+
+/// Of what a request reads of the stock, the last time before it writes decides, and the first time
+/// may be the check. The rest says nothing new.
+fn weigh_reads(lines: &mut [Line]) {
+    let instances: BTreeSet<usize> = lines.iter().map(|line| line.step.instance).collect();
+    for instance in instances {
+        let mut has_written = false;
+        let mut reads: Vec<&mut u8> = Vec::new();
+        for Line { weight, step, .. } in lines.iter_mut().filter(|it| it.step.instance == instance)
+        {
+            match step.access {
+                Some(Access::Write) => has_written |= step.has_changed,
+                Some(Access::Read) if has_written => *weight = 0,
+                Some(Access::Read) => reads.push(weight),
+                None => {}
+            }
+        }
+
+        reads.pop();
+        for (place, weight) in reads.into_iter().enumerate() {
+            *weight = if place == 0 { 3 } else { 0 };
+        }
+    }
 }
 
 /// Says that an instance was stopped or killed.
@@ -115,7 +153,7 @@ fn mark(
     let what = if pass == Pass::Kill { KILLED } else { STOPPED };
     Some(StatementReport {
         buyer: request.buyer,
-        instance,
+        instance: instance + 1,
         sent_ms: at_ms,
         answered_ms: at_ms,
         sql: String::new(),
@@ -129,24 +167,33 @@ struct Request {
     buyer: u64,
     key: String,
     sent_us: u64,
+    /// What is sent from then on belongs to another request.
+    until_us: u64,
 }
 
 fn requests(run: &Run) -> Vec<Request> {
     let requests = run.outcomes.iter().flat_map(|outcome| {
         let Attempt { buyer, key, .. } = &outcome.attempt;
-        outcome.answers.iter().map(|answered| Request {
+        // The third time that an order is sent only repeats the first.
+        let third = outcome.answers.get(2).map(|answered| answered.sent_us);
+        outcome.answers.iter().take(2).map(move |answered| Request {
             instance: answered.instance,
             buyer: *buyer,
             key: key.to_string(),
             sent_us: answered.sent_us,
+            until_us: third.unwrap_or(u64::MAX),
         })
     });
     requests.collect()
 }
 
-fn names(statement: &Statement, key: &str) -> bool {
-    let is_key = |value: &String| value == key;
-    statement.text.contains(key) || statement.values.iter().flatten().any(is_key)
+/// Returns whether a value is among those of a statement, as a whole word.
+fn names(statement: &Statement, value: &str) -> bool {
+    let is_in = |text: &str| {
+        let mut words = text.split(|letter: char| !(letter.is_alphanumeric() || letter == '-'));
+        words.any(|word| word == value)
+    };
+    is_in(&statement.text) || statement.values.iter().flatten().any(|it| is_in(it))
 }
 
 struct Shown<'a> {
@@ -159,18 +206,14 @@ struct Shown<'a> {
 impl Shown<'_> {
     /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of the
     /// order.
-    fn step(
-        &self,
-        instance: usize,
-        exchange: &Exchange,
-        statement: &Statement,
-    ) -> Option<(u8, Step, StatementReport)> {
+    fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
         let access = access(&statement.text, &self.stage.learned.tables);
         let words = statement.text.split_whitespace();
         let first = words.clone().next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
             (Some(_), _) => 5,
-            (None, "insert" | "update" | "delete" | "merge") => 3,
+            (None, "insert" | "update" | "delete" | "merge") if self.is_of_order(statement) => 3,
+            (None, "insert" | "update" | "delete" | "merge") => 1,
             (None, "commit" | "rollback" | "end" | "abort") => 4,
             (None, "begin" | "start") => 1,
             (None, _) if statement.text.contains("advisory") => 4,
@@ -179,24 +222,34 @@ impl Shown<'_> {
         };
 
         let sql = self.with_values(&words.collect::<Vec<_>>().join(" "), statement);
+        let sql = without_columns(&sql);
         let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
         let report = StatementReport {
             buyer: self.request.buyer,
-            instance,
+            instance: instance + 1,
             sent_ms: ms(exchange.sent_us),
             answered_ms: ms(exchange.answered_us),
-            sql: sql.chars().take(MAX_CHARS).collect(),
+            sql: shortened(&sql, MAX_CHARS),
             result: self.result(statement, access),
         };
         let step = Step {
             instance,
             connection: exchange.connection,
             access,
-            sql: report.sql.to_lowercase(),
+            sql: sql.to_lowercase(),
             in_transaction: exchange.in_transaction,
             has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
         };
-        Some((weight, step, report))
+        Some(Line { weight, step, report })
+    }
+
+    fn is_of_order(&self, statement: &Statement) -> bool {
+        names(statement, &self.request.key) || names(statement, &self.item())
+    }
+
+    fn item(&self) -> String {
+        let item = &self.run.item.id;
+        item.as_str().map_or_else(|| item.to_string(), str::to_owned)
     }
 
     /// Returns the text with its values, as far as they are shown. The others are masked: of a
@@ -207,7 +260,8 @@ impl Shown<'_> {
         while let Some(first) = rest.chars().next() {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let end = match first {
-                '\'' => rest[1..].find('\'').map(|at| at + 2),
+                '\'' => end_of_text(rest),
+                '$' if rest.starts_with("$$") => rest[2..].find("$$").map(|at| at + 4),
                 '$' => rest[1..].find(|letter: char| !letter.is_ascii_digit()).map(|at| at + 1),
                 _ if is_word(first) => rest.find(|letter| !is_word(letter)),
                 _ => Some(first.len_utf8()),
@@ -216,6 +270,7 @@ impl Shown<'_> {
             shown += &match first {
                 '\'' if !self.is_shown(token.trim_matches('\'')) => "'…'".to_owned(),
                 '0'..='9' if !self.is_shown(token) => "…".to_owned(),
+                '$' if token.starts_with("$$") => "'…'".to_owned(),
                 '$' => self.parameter(token, statement).unwrap_or_else(|| token.to_owned()),
                 _ => token.to_owned(),
             };
@@ -237,9 +292,7 @@ impl Shown<'_> {
 
     /// Returns whether a value is shown: the item, a key, or a short number.
     fn is_shown(&self, value: &str) -> bool {
-        let item = &self.run.item.id;
-        let item = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-        let is_item = item == value;
+        let is_item = self.item() == value;
         let is_key = self.run.outcomes.iter().any(|it| it.attempt.key.to_string() == value);
         is_item || is_key || is_short_number(value)
     }
@@ -260,6 +313,41 @@ impl Shown<'_> {
             _ => tag.clone(),
         }
     }
+}
+
+/// Returns the end of a text in quotes; `None` if it has none. A quote after a backslash may be one
+/// of the text, and is taken as such.
+fn end_of_text(quoted: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    for (at, letter) in quoted.char_indices().skip(1) {
+        match letter {
+            '\'' if !is_escaped => return Some(at + 1),
+            letter => is_escaped = letter == '\\' && !is_escaped,
+        }
+    }
+    None
+}
+
+/// Leaves out the columns of a `select`: an ORM names dozens, and what matters is behind them.
+fn without_columns(sql: &str) -> String {
+    const SELECT: &str = "select ";
+    let lower = sql.to_ascii_lowercase();
+    let from = lower.starts_with(SELECT).then(|| lower.find(" from ")).flatten();
+    match from {
+        Some(from) if from > MAX_COLUMNS => format!("{}…{}", &sql[..SELECT.len()], &sql[from..]),
+        _ => sql.to_owned(),
+    }
+}
+
+/// Leaves out the middle of a long text: the condition is at the end.
+pub(super) fn shortened(text: &str, chars: usize) -> String {
+    let count = text.chars().count();
+    if count <= chars {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(chars / 2).collect();
+    let tail: String = text.chars().skip(count - chars / 2).collect();
+    format!("{head} … {tail}")
 }
 
 fn is_short_number(value: &str) -> bool {

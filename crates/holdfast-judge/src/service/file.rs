@@ -2,6 +2,7 @@
 //! its books.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,22 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::pass::Pass;
+
+/// The placeholders of the servers.
+const SERVERS: [&str; 10] = [
+    "{database_url}",
+    "{database_host}",
+    "{database_port}",
+    "{database_user}",
+    "{database_password}",
+    "{database_name}",
+    "{redis_url}",
+    "{redis_host}",
+    "{redis_port}",
+    "{redis_password}",
+];
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,6 +193,16 @@ impl ServiceFile {
             books.command.is_empty() == (books.stock.is_some() && books.sold.is_some()),
             "[books] needs either `stock` and `sold`, each a query of one number, or `command`"
         );
+        let queries = [&books.stock, &books.sold, &books.by_key, &books.row];
+        for sql in queries.into_iter().flatten() {
+            // With one for all items, each run would find the orders of those before it.
+            ensure!(sql.contains("{item}"), "[books]: {{item}} is not in `{}`", sql.trim());
+        }
+        for text in service.start.iter().chain(service.env.values()) {
+            if let Some(unknown) = unknown_placeholder(text) {
+                bail!("[service]: {unknown} is none of the placeholders {}", SERVERS.join(", "));
+            }
+        }
         ensure!(
             setup.sql.is_none() || setup.command.is_empty(),
             "[setup] has `sql` and `command`: one of them makes the item"
@@ -208,6 +235,14 @@ impl ServiceFile {
         start.iter().chain(env.values()).any(|text| text.contains(placeholder))
     }
 
+    /// Returns the time within which an order must be answered. A slow shop may take some under load.
+    pub(super) fn answer_timeout(&self, pass: Pass) -> Duration {
+        match pass {
+            Pass::Control => Duration::from_secs(10),
+            _ => Duration::from_secs(30) + self.pause(),
+        }
+    }
+
     /// Returns the time for which a process is stopped: longer than the lease of its lock.
     pub(super) fn pause(&self) -> Duration {
         let lease = Duration::from_millis(self.service.lease_ms.unwrap_or_default());
@@ -215,14 +250,24 @@ impl ServiceFile {
     }
 }
 
+/// Returns a placeholder of a server that does not exist.
+fn unknown_placeholder(text: &str) -> Option<&str> {
+    let begins = text.match_indices(['{']).map(|(at, _)| &text[at..]);
+    let names = begins.filter_map(|rest| Some(&rest[..=rest.find('}')?]));
+    let mut of_servers =
+        names.filter(|name| name.starts_with("{database_") || name.starts_with("{redis_"));
+    of_servers.find(|name| !SERVERS.contains(name))
+}
+
 /// The values of placeholders: texts and numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values(Vec<(&'static str, Value)>);
 
 impl Values {
-    /// Returns these with another one.
+    /// Returns these with another one, or another value of one.
     pub(super) fn with(&self, name: &'static str, value: impl Into<Value>) -> Self {
         let mut values = self.clone();
+        values.0.retain(|(other, _)| *other != name);
         values.0.push((name, value.into()));
         values
     }
@@ -265,12 +310,18 @@ pub(super) fn program<'a>(
     let Some((program, arguments)) = command.split_first() else {
         bail!("{key} is empty: it must be a list of words, the first one a program");
     };
+    let is_there = |program: &Path| program.is_file();
     // One without a slash is looked for in PATH.
-    let program = match program.contains('/') {
-        true => folder.join(program),
-        false => PathBuf::from(program),
+    let (found, is_found) = match program.contains('/') {
+        true => (folder.join(program), is_there(&folder.join(program))),
+        false => {
+            let path = env::var_os("PATH").unwrap_or_default();
+            let mut folders = env::split_paths(&path);
+            (PathBuf::from(program), folders.any(|folder| is_there(&folder.join(program))))
+        }
     };
-    Ok((program, arguments))
+    ensure!(is_found, "{key}: there is no program `{}`", found.display());
+    Ok((found, arguments))
 }
 
 #[cfg(test)]

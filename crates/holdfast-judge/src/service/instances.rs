@@ -103,7 +103,7 @@ impl Instance {
     /// Waits until it answers a request for `path` with 2xx.
     pub(super) async fn wait_ready(&mut self, path: &str) -> anyhow::Result<()> {
         let request = HttpRequest::get(&self.base, path)?;
-        let (number, base) = (self.number, &self.base);
+        let (number, base) = (self.number + 1, &self.base);
         let is_ready = |status: u16| (200..300).contains(&status);
         let mut last = "no answer".to_owned();
         let probing = async {
@@ -158,7 +158,7 @@ impl Instance {
         let how = process.wait_ended().await;
         bail!(
             "instance {} of the service ended while it was judged: {how}. {}",
-            self.number,
+            self.number + 1,
             process.last_words()
         )
     }

@@ -55,7 +55,9 @@ pub async fn judge_service(
     let folder = TempFolder::create()?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let passes = plan.passes.len();
-    let draw = |number, pass: &str| line.draw(|| crate::describe_progress(number, passes, pass));
+    let draw = |number, pass: &str| {
+        line.draw(|| crate::describe_progress("pass", number, passes, pass));
+    };
     let judgement = Box::pin(run::run(&file, &plan, &folder, draw, &mut signals)).await;
 
     line.clear();

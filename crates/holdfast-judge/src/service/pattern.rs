@@ -24,6 +24,8 @@ pub enum Pattern {
     CheckThenDecrement,
     /// As before, and the check is in another transaction.
     CheckElsewhere,
+    /// An order is accepted although it takes no unit.
+    OrderWithoutUnit,
     /// The stock and the order are written in two transactions.
     TwoTransactions,
     /// A lock of the session is released in the transaction that writes.
@@ -51,36 +53,50 @@ pub(super) struct Step {
 }
 
 impl Pattern {
-    /// Names the mistake that fits what was found under a pass and the statements, by time.
-    pub(super) fn of<'a>(
-        pass: Pass,
-        found: &[Imbalance],
-        steps: impl Iterator<Item = &'a Step> + Clone,
-    ) -> Self {
-        if found.contains(&Imbalance::Doubled) {
-            return Self::KeyNotUnique;
-        }
+    /// Names the mistake that fits what two requests have shown, by their statements in order of
+    /// time.
+    pub(super) fn of(pass: Pass, shown: &[Imbalance], steps: &[&Step], has_lock: bool) -> Self {
+        let shows = |imbalance| shown.contains(&imbalance);
         match pass {
+            _ if shows(Imbalance::Doubled) => return Self::KeyNotUnique,
+            // Of one key, two units.
+            Pass::Retry | Pass::LostAnswer if shows(Imbalance::Oversold) => {
+                return Self::KeyNotUnique;
+            }
             Pass::Control => {
-                let has_written = steps.clone().any(|it| it.access == Some(Access::Write));
+                let has_written = steps.iter().any(|it| it.access == Some(Access::Write));
                 return if has_written { Self::NoCheck } else { Self::Unknown };
             }
-            Pass::Kill => return Self::TwoTransactions,
-            Pass::Pause => return Self::LeaseOutlived,
-            Pass::None | Pass::Gate | Pass::Retry | Pass::Stretch | Pass::LostAnswer => {}
+            Pass::Kill if shows(Imbalance::Drift) || shows(Imbalance::Lost) => {
+                return Self::TwoTransactions;
+            }
+            Pass::Pause if has_lock => return Self::LeaseOutlived,
+            Pass::None
+            | Pass::Gate
+            | Pass::Retry
+            | Pass::Stretch
+            | Pass::LostAnswer
+            | Pass::Pause
+            | Pass::Kill => {}
         }
 
         let is_release = |step: &Step| step.sql.contains("advisory_unlock") && step.in_transaction;
-        if steps.clone().any(is_release) {
+        if steps.iter().any(|step| is_release(step)) {
             return Self::ReleasedBeforeCommit;
         }
 
-        let is_write = |step: &&Step| step.access == Some(Access::Write) && step.has_changed;
-        let Some((place, write)) = steps.clone().enumerate().find(|(_, step)| is_write(step))
-        else {
+        let is_write = |step: &Step| step.access == Some(Access::Write) && step.has_changed;
+        let Some(place) = steps.iter().position(|step| is_write(step)) else {
             return Self::Unknown;
         };
-        let of_request = steps.take(place).filter(|step| step.instance == write.instance);
+        let write = steps[place];
+        let others = steps.iter().filter(|step| step.instance != write.instance);
+        let is_alone = others.clone().next().is_some() && !others.clone().any(|it| is_write(it));
+        if is_alone && shows(Imbalance::Oversold) {
+            return Self::OrderWithoutUnit;
+        }
+
+        let of_request = steps[..place].iter().filter(|step| step.instance == write.instance);
         let mut read = None;
         let mut is_same = true;
         for step in of_request {
@@ -126,6 +142,9 @@ impl Pattern {
                 message!("service-found-check-then-decrement", sold, opening)
             }
             Self::CheckElsewhere => message!("service-found-check-elsewhere", sold, opening),
+            Self::OrderWithoutUnit => {
+                message!("service-found-order-without-unit", sold, opening)
+            }
             Self::TwoTransactions => message!("service-found-two-transactions"),
             Self::ReleasedBeforeCommit => message!("service-found-released-before-commit"),
             Self::LeaseOutlived => message!("service-found-lease-outlived"),
@@ -165,7 +184,8 @@ mod tests {
                 has_changed: true,
             })
             .collect();
-        Pattern::of(Pass::Gate, &[Imbalance::Oversold], steps.iter())
+        let steps: Vec<&Step> = steps.iter().collect();
+        Pattern::of(Pass::Gate, &[Imbalance::Oversold], &steps, false)
     }
 
     const READ: &str = "select stock from items where id = 'tea'";
@@ -183,7 +203,9 @@ mod tests {
         assert_eq!(pattern(&[(0, READ, false), (0, RELATIVE, false)]), Pattern::CheckThenDecrement);
         let committed = [(0, READ, true), (0, "commit", false), (0, RELATIVE, true)];
         assert_eq!(pattern(&committed), Pattern::CheckElsewhere);
-        assert_eq!(pattern(&[(1, READ, true), (0, RELATIVE, true)]), Pattern::NoCheck);
+        assert_eq!(pattern(&[(0, RELATIVE, true)]), Pattern::NoCheck);
+        let accepted = [(1, READ, true), (0, READ, true), (0, RELATIVE, true)];
+        assert_eq!(pattern(&accepted), Pattern::OrderWithoutUnit);
         assert_eq!(pattern(&[(0, READ, true)]), Pattern::Unknown);
         let unlocked = [(0, READ, true), (0, "select pg_advisory_unlock(1)", true)];
         assert_eq!(pattern(&unlocked), Pattern::ReleasedBeforeCommit);

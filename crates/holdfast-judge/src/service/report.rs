@@ -165,6 +165,7 @@ pub struct Evidence {
 pub struct StatementReport {
     /// Number of the buyer whose order it belongs to.
     pub buyer: u64,
+    /// Counted from 1.
     pub instance: usize,
     /// Milliseconds since the first order was sent.
     pub sent_ms: f64,

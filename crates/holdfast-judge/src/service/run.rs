@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use futures_util::future::join;
 use holdfast_base::message;
 use holdfast_base::messages::Message;
+use holdfast_base::output::print_progress;
 use holdfast_lock::clock::monotonic_us;
 use holdfast_services::TempFolder;
 use sqlx::Connection as _;
@@ -18,7 +19,7 @@ use super::balances::figures;
 use super::buyers::{Attempt, Outcome, attempts};
 use super::database::Database;
 use super::evidence;
-use super::file::ServiceFile;
+use super::file::{Order, ServiceFile};
 use super::instances::Instance;
 use super::pass::{Load, Pass};
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
@@ -110,11 +111,13 @@ struct Judge<'a> {
     plan: &'a Plan,
     /// The patterns that were shown: another pass finds the same mistake.
     shown: BTreeSet<&'static str>,
+    /// It sells too much to one buyer after the other.
+    is_unchecked: bool,
 }
 
 impl<'a> Judge<'a> {
     fn new(stage: Stage<'a>, plan: &'a Plan) -> Self {
-        Self { stage, plan, shown: BTreeSet::new() }
+        Self { stage, plan, shown: BTreeSet::new(), is_unchecked: false }
     }
 
     async fn run_all(
@@ -122,30 +125,36 @@ impl<'a> Judge<'a> {
         folder: &TempFolder,
         mut progress: impl FnMut(usize, &str),
     ) -> anyhow::Result<Vec<PassReport>> {
-        progress(0, "start of the service");
+        print_progress("starting the service …");
         self.stage.set_up(folder).await?;
         let first = self.stage.make_item(1).await?;
         self.stage.check_opening(&first, 1).await?;
         self.stage.learn(&first).await?;
+        self.stage.try_gate(&first).await;
 
         let mut reports = Vec::new();
         for (number, pass) in self.plan.passes.iter().enumerate() {
-            progress(number, pass.name());
-            let report = Box::pin(self.run_pass(*pass)).await;
+            let report = Box::pin(self.run_pass(*pass, |run| progress(number, run))).await;
             let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
             if *pass == Pass::Control && report.figures.sold == 0 {
                 let error = report.figures.error;
                 let error = error.unwrap_or_else(|| "each answer was *sold out*".to_owned());
+                let Order { sold, sold_out, .. } = &self.stage.file.order;
                 let said = self.stage.instances.first().and_then(Instance::last_words);
                 bail!(
                     "the service sold nothing to one buyer after the other, so it can't be \
-                     judged: {error}. {}",
+                     judged: {error}. [order] has sold = {sold:?}, sold_out = {sold_out:?}. {}",
                     said.unwrap_or_default()
                 );
             }
             let Figures { sold, lost, books_sold, .. } = report.figures;
             ensure!(
-                *pass != Pass::Control || lost < sold.cast_signed() || books_sold == 0,
+                *pass != Pass::Control || books_sold > 0,
+                "[books] sold found none of the {sold} units that were answered *sold*, one after \
+                 the other: does its query count the orders of `{{item}}`?"
+            );
+            ensure!(
+                *pass != Pass::Control || lost < sold.cast_signed(),
                 "[books] by_key returned none of the {sold} keys that were answered *sold*: its \
                  first column must be the {{key}} of the order, as it was sent"
             );
@@ -155,7 +164,11 @@ impl<'a> Judge<'a> {
     }
 
     /// Runs a pass as often as asked for, and shows two requests of what it finds.
-    async fn run_pass(&mut self, pass: Pass) -> anyhow::Result<PassReport> {
+    async fn run_pass(
+        &mut self,
+        pass: Pass,
+        mut progress: impl FnMut(&str),
+    ) -> anyhow::Result<PassReport> {
         let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
         if let Some(why) = why_not(&self.stage, pass) {
             return Ok(not_run(report, why));
@@ -168,13 +181,20 @@ impl<'a> Judge<'a> {
                 break;
             }
             for aim in pass.aims() {
+                match *repeat {
+                    1 => progress(pass.name()),
+                    _ => progress(&format!("{}, run {} of {repeat}", pass.name(), number + 1)),
+                }
                 let seed = seed.wrapping_add(u64::from(number));
                 let run = run_once(&mut self.stage, pass, pass.load(), aim, seed).await?;
                 let is_found = !run.figures.found().is_empty();
                 report.runs += 1;
                 report.hits += run.hits;
                 report.lost_in += u32::from(is_found);
-                if report.runs == 1 || (is_found && report.lost_in == 1) {
+                // The first one that was struck, and before all the first one with a finding.
+                let is_first_hit = report.hits > 0 && report.hits == run.hits;
+                let is_first = report.lost_in == 0 && (report.runs == 1 || is_first_hit);
+                if is_first || (is_found && report.lost_in == 1) {
                     report.figures = run.figures;
                 }
                 if is_found && found_at.is_none() {
@@ -192,6 +212,7 @@ impl<'a> Judge<'a> {
             };
             return Ok(not_run(report, why));
         }
+        self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
         if let Some((seed, aim)) = found_at {
             report.evidence = self.show(pass, &report.figures, seed, aim).await?;
         }
@@ -207,6 +228,11 @@ impl<'a> Judge<'a> {
         aim: Option<Aim>,
     ) -> anyhow::Result<Vec<Evidence>> {
         let found = figures.found();
+        // It needs no other request to sell too much.
+        if self.is_unchecked && pass != Pass::Control && found == [Imbalance::Oversold] {
+            return Ok(Vec::new());
+        }
+
         // What the gate shows is no matter of the fault. Only a key that is sold twice needs its
         // retry.
         let candidates = match pass {
@@ -255,9 +281,9 @@ fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
         {
             Some(message!("service-why-no-table"))
         }
+        Pass::Gate => stage.no_gate.clone(),
         Pass::Control
         | Pass::None
-        | Pass::Gate
         | Pass::Retry
         | Pass::Stretch
         | Pass::LostAnswer
@@ -285,6 +311,7 @@ pub(super) async fn run_once(
     }
     stage.buyers.prepare(&attempts, &item.id).await?;
 
+    stage.buyers.answer_timeout = stage.file.answer_timeout(pass);
     stage.watch.begin((pass == Pass::Stretch).then_some(seed));
     let mut struck = None;
     let (outcomes, hits) = match (pass, aim) {
@@ -318,15 +345,8 @@ async fn sell_at_gate(
     attempts: Vec<Attempt>,
     item: &Item,
 ) -> anyhow::Result<(Vec<Outcome>, u32)> {
-    let books = &stage.file.books;
-    let learned = books.stock.as_ref().map(|sql| format!("{sql} for no key update"));
-    let sql = books.row.clone().or(learned).context("[books] has no `row`")?;
+    let gate = stage.lock_row(item).await?;
     let database = stage.database.as_mut().context("there is no database")?;
-    let locked = database.lock_row(&item.values.fill(&sql)).await;
-    let gate = locked.with_context(|| {
-        format!("the row of the item can't be locked by `{sql}`. Name it in [books] row")
-    })?;
-
     let (buyers, watch) = (&stage.buyers, &stage.watch);
     let lease = Duration::from_millis(stage.file.service.lease_ms.unwrap_or_default()).mul_f64(1.5);
     let wanted = attempts.len();

@@ -9,19 +9,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use futures_util::future::{join, try_join_all};
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
 use serde::Deserialize;
 use serde_json::Value;
+use sqlx::PgConnection;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use uuid::Uuid;
 
-use super::balances::Books;
+use super::balances::Books as BookEntries;
 use super::buyers::Buyers;
-use super::database::{Database, Learned};
-use super::file::{ItemKind, ServiceFile, Values, program};
+use super::database::{Database, Learned, decoded};
+use super::file::{Books, ItemKind, ServiceFile, Values, program};
 use super::instances::{Instance, InstanceSetup, free_port};
+use super::pass::Pass;
 use super::program::BuyerProgram;
 use super::watch::{LinkWatch, Watch};
 
@@ -30,8 +34,6 @@ const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for what an ended command has printed to arrive.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
-/// Time for an answer, besides that for which an instance is stopped.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The books are read when there was no statement for so long; or after this time, of a service
 /// that is never quiet.
 const QUIET: Duration = Duration::from_millis(500);
@@ -48,6 +50,8 @@ pub(super) struct Stage<'a> {
     pub(super) buyers: Buyers,
     pub(super) watch: Arc<Watch>,
     pub(super) learned: Learned,
+    /// Why the row of an item can't be locked.
+    pub(super) no_gate: Option<Message>,
     /// The placeholders of what is not an instance.
     values: Values,
     /// They end when they are dropped.
@@ -83,7 +87,7 @@ impl<'a> Stage<'a> {
             order: file.order.clone(),
             bases: Vec::new(),
             program: None,
-            answer_timeout: ANSWER_TIMEOUT + file.pause(),
+            answer_timeout: file.answer_timeout(Pass::Control),
             ended: AtomicUsize::new(0),
             cuts: AtomicUsize::new(0),
         };
@@ -94,6 +98,7 @@ impl<'a> Stage<'a> {
             buyers,
             watch: Arc::default(),
             learned: Learned::default(),
+            no_gate: None,
             values: Values::default(),
             redis: None,
             links: Vec::new(),
@@ -116,7 +121,8 @@ impl<'a> Stage<'a> {
         self.start_servers(folder).await?;
         self.values = self.link(None).await?;
         let once = &self.file.setup.once;
-        if !once.is_empty() {
+        // A service that runs has its schema already.
+        if !once.is_empty() && !self.file.is_attached() {
             self.run_command("[setup] once", once, &self.values, ONCE_TIMEOUT).await?;
         }
 
@@ -196,12 +202,13 @@ impl<'a> Stage<'a> {
             .with("redis_url", url.as_str())
             .with("redis_host", "127.0.0.1")
             .with("redis_port", link.port)
-            .with("redis_password", url.password().unwrap_or_default());
+            .with("redis_password", decoded(url.password().unwrap_or_default()));
         self.links.push(link);
         Ok(values)
     }
 
     async fn start_instance(&mut self, number: usize) -> anyhow::Result<Instance> {
+        program(&self.file.service.start, &self.file.folder, "[service] start")?;
         let port = free_port()?;
         let values = self.link(Some(number)).await?.with("port", port);
         let setup = InstanceSetup {
@@ -307,6 +314,22 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// Locks the row of an item in a transaction, until the connection is closed.
+    pub(super) async fn lock_row(&mut self, item: &Item) -> anyhow::Result<PgConnection> {
+        let Books { row, stock, .. } = &self.file.books;
+        let learned = stock.as_ref().map(|sql| format!("{sql} for no key update"));
+        let sql = row.clone().or(learned).context("[books] has no `row`")?;
+        let sql = item.values.fill(&sql);
+        self.database("[books] row")?.lock_row(&sql).await
+    }
+
+    /// Finds out whether the row of an item can be locked.
+    pub(super) async fn try_gate(&mut self, item: &Item) {
+        if let Err(error) = self.lock_row(item).await {
+            self.no_gate = Some(message!("service-why-no-row", error = format!("{error:#}")));
+        }
+    }
+
     /// Waits until the service does nothing any more.
     pub(super) async fn wait_quiet(&self) {
         let until = Instant::now() + QUIET_TIMEOUT;
@@ -317,7 +340,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Reads the books of an item.
-    pub(super) async fn books(&mut self, item: &Item) -> anyhow::Result<Books> {
+    pub(super) async fn books(&mut self, item: &Item) -> anyhow::Result<BookEntries> {
         let books = &self.file.books;
         let fill = |sql: &str| item.values.fill(sql);
         let (Some(stock), Some(sold)) = (&books.stock, &books.sold) else {
@@ -329,10 +352,12 @@ impl<'a> Stage<'a> {
                     "{key}: it must print {{\"stock\": 1, \"sold\": 2}} ({error}), not {printed:?}"
                 )
             })?;
-            return Ok(Books { stock: books.stock, sold: books.sold, by_key: None });
+            return Ok(BookEntries { stock: books.stock, sold: books.sold, by_key: None });
         };
 
         let database = self.database("[books] stock")?;
+        // A service that is never quiet must not change them meanwhile.
+        database.run("[books]", "begin isolation level repeatable read, read only").await?;
         let stock = database.number("[books] stock", &fill(stock)).await?;
         let sold = database.number("[books] sold", &fill(sold)).await?;
         let mut by_key = None;
@@ -340,7 +365,8 @@ impl<'a> Stage<'a> {
             by_key =
                 Some(database.numbers("[books] by_key", &fill(sql)).await?.into_iter().collect());
         }
-        Ok(Books { stock, sold, by_key })
+        database.run("[books]", "commit").await?;
+        Ok(BookEntries { stock, sold, by_key })
     }
 
     /// Checks the opening stock of an item that was just made.

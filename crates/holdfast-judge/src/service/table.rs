@@ -3,6 +3,7 @@
 use holdfast_base::output::grouped;
 use strum::VariantArray as _;
 
+use super::evidence::shortened;
 use super::pass::Pass;
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport};
 use crate::demands::Judged as _;
@@ -21,7 +22,7 @@ const COLUMNS: [(&str, usize); 10] = [
     ("gap", 10),
 ];
 /// Characters of a statement.
-const MAX_CHARS: usize = 100;
+const MAX_CHARS: usize = 120;
 
 /// Formats the judgement: a line per pass, the two requests of each finding, and the verdict.
 pub fn format_service(judgement: &ServiceJudgement) -> String {
@@ -115,11 +116,7 @@ fn line(statement: &StatementReport) -> String {
     let StatementReport { buyer, instance, sent_ms, sql, result, .. } = statement;
     let waited = statement.waited_ms().map(|waited| format!(", after {waited:.0} ms"));
     let waited = waited.unwrap_or_default();
-    let instance = instance + 1;
-    let mut shown: String = sql.chars().take(MAX_CHARS).collect();
-    if shown.len() < sql.len() {
-        shown += "…";
-    }
+    let shown = shortened(sql, MAX_CHARS);
     let shown = if sql.is_empty() { shown } else { shown + " -- " };
     format!("{sent_ms:>7.1} ms  buyer {buyer}, instance {instance}: {shown}{result}{waited}")
 }

@@ -192,7 +192,7 @@ impl SavedService<'_> {
     }
 
     fn request_name(&self, (buyer, instance): (u64, usize)) -> String {
-        let variables = [("buyer", buyer.into()), ("instance", (instance + 1).into())];
+        let variables = [("buyer", buyer.into()), ("instance", instance.into())];
         self.language.text_with("service-request", &variables)
     }
 
@@ -296,7 +296,7 @@ fn is_waiting(evidence: &Evidence, request: (u64, usize), at: f64) -> bool {
 /// Returns the lessons that show a mistake and its cure, each with the message that says which.
 fn lessons_of(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
     match pattern {
-        Pattern::NoCheck => &[(CURE, "database")],
+        Pattern::NoCheck | Pattern::OrderWithoutUnit => &[(CURE, "database")],
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement | Pattern::CheckElsewhere => {
             &[(MISTAKE, "lost-update"), (CURE, "database")]
         }
@@ -313,6 +313,7 @@ fn recipe_of(pattern: Pattern) -> Option<&'static str> {
     match pattern {
         Pattern::ReadThenWrite | Pattern::LeaseOutlived => Some("docs/FENCES.md"),
         Pattern::NoCheck
+        | Pattern::OrderWithoutUnit
         | Pattern::CheckThenDecrement
         | Pattern::CheckElsewhere
         | Pattern::TwoTransactions

@@ -240,7 +240,8 @@ async fn pipelines_and_copies_keep_their_order() {
     let data = message(b'd', &[b"1\tgreen\n"]);
     let fail = message(b'f', &[b"no more\0"]);
     // What is sent before the server asks for data, and after it.
-    let ways: [(&[&[u8]], &[&[u8]], Option<&str>); 5] = [
+    type Way<'a> = (&'a [&'a [u8]], &'a [&'a [u8]], Option<&'a str>);
+    let ways: [Way<'_>; 5] = [
         (&[&simple], &[&data, COPY_DONE], Some("COPY 1")),
         (&[&extended, SYNC], &[&data, COPY_DONE, SYNC], Some("COPY 1")),
         (&[&extended, FLUSH], &[&data, COPY_DONE, SYNC], Some("COPY 1")),
