@@ -21,7 +21,7 @@ pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
 }
 
 async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
-    let demands = Demands::of(options)?;
+    let demands = options.demands()?;
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(holdfast_judge::judge(options, &demands)).await?;

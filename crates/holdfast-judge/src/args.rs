@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
+use super::demands::{Demand, Demands};
 use super::fault::Fault;
 use super::new_adapter::AdapterLanguage;
-use super::report::ViolationKind;
+use super::plan;
+use super::report::Judgement;
 use super::service::ServiceArgs;
 use holdfast_base::flags::{seconds, whole_number};
 
@@ -120,27 +123,20 @@ pub struct JudgeArgs {
     pub command: Vec<String>,
 }
 
-/// Violations that are no lost updates, and that a caller may not want either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Demand {
-    /// The lock was free, and nobody got it for too long.
-    Blocked,
-    /// A client never got the lock.
-    Starved,
-    /// A release said ok while another client held the lock.
-    BadRelease,
-    /// A fence was not above all earlier ones.
-    FencesBack,
-}
-
-impl Demand {
-    pub(super) fn kind(self) -> ViolationKind {
-        match self {
-            Self::Blocked => ViolationKind::Blocked,
-            Self::Starved => ViolationKind::Starved,
-            Self::BadRelease => ViolationKind::ReleaseOkWhenLost,
-            Self::FencesBack => ViolationKind::FenceRegression,
+impl JudgeArgs {
+    /// Reads the demands, before the work. Fails if a fault has another name, or the baseline can't
+    /// be compared with what will be found.
+    pub fn demands(&self) -> anyhow::Result<Demands> {
+        for name in &self.may_lose {
+            Fault::named(name).with_context(|| {
+                format!("--may-lose {name}: the faults are {}", Fault::list(|_| true))
+            })?;
         }
+        let faults = plan::select(&self.faults)?;
+        let names: Vec<&str> = faults.iter().map(|fault| fault.name()).collect();
+        let baseline = self.baseline.as_deref();
+        let demands = Demands::read::<Judgement>(&self.may_lose, baseline, &names)?;
+        Ok(demands.with_fail_on(&self.fail_on))
     }
 }
 

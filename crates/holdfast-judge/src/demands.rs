@@ -6,11 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::args::{Demand, JudgeArgs};
-use super::fault::Fault;
-use super::plan;
-use super::report::{FaultReport, Judgement};
+use super::report::{FaultReport, Judgement, ViolationKind};
 
 /// A judgement whose findings are compared with what the caller demands.
 pub trait Judged {
@@ -42,6 +40,30 @@ pub enum Finding {
     Of(Demand),
 }
 
+/// Violations that are no lost updates, and that a caller may not want either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Demand {
+    /// The lock was free, and nobody got it for too long.
+    Blocked,
+    /// A client never got the lock.
+    Starved,
+    /// A release said ok while another client held the lock.
+    BadRelease,
+    /// A fence was not above all earlier ones.
+    FencesBack,
+}
+
+impl Demand {
+    pub(super) fn kind(self) -> ViolationKind {
+        match self {
+            Self::Blocked => ViolationKind::Blocked,
+            Self::Starved => ViolationKind::Starved,
+            Self::BadRelease => ViolationKind::ReleaseOkWhenLost,
+            Self::FencesBack => ViolationKind::FenceRegression,
+        }
+    }
+}
+
 /// The demands of one command.
 #[derive(Debug, Default)]
 pub struct Demands {
@@ -60,21 +82,6 @@ struct Baseline {
 }
 
 impl Demands {
-    /// Reads the demands of a lock. Fails if a fault has another name, or the baseline can't be
-    /// compared with what will be found.
-    pub fn of(args: &JudgeArgs) -> anyhow::Result<Self> {
-        for name in &args.may_lose {
-            Fault::named(name).with_context(|| {
-                format!("--may-lose {name}: the faults are {}", Fault::list(|_| true))
-            })?;
-        }
-        let faults = plan::select(&args.faults)?;
-        let names: Vec<&str> = faults.iter().map(|fault| fault.name()).collect();
-        let baseline = args.baseline.as_deref();
-        let demands = Self::read::<Judgement>(&args.may_lose, baseline, &names)?;
-        Ok(Self { fail_on: args.fail_on.clone(), ..demands })
-    }
-
     /// Reads a baseline, before the work, which must have all of these parts.
     pub(super) fn read<J: Judged + DeserializeOwned>(
         may_lose: &[String],
@@ -83,6 +90,10 @@ impl Demands {
     ) -> anyhow::Result<Self> {
         let baseline = baseline.map(|path| Baseline::read::<J>(path, parts)).transpose()?;
         Ok(Self { fail_on: Vec::new(), may_lose: may_lose.to_vec(), baseline })
+    }
+
+    pub(super) fn with_fail_on(self, fail_on: &[Demand]) -> Self {
+        Self { fail_on: fail_on.to_vec(), ..self }
     }
 
     /// Returns whether the caller demands anything else than the default.
@@ -252,7 +263,8 @@ fn without_version(name: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Violation, ViolationKind, WithFence};
+    use crate::fault::Fault;
+    use crate::report::{Violation, WithFence};
 
     fn report(fault: Fault, lost_updates: u64, kinds: &[ViolationKind]) -> FaultReport {
         let violation = |kind: &ViolationKind| Violation {

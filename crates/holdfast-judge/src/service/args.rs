@@ -9,9 +9,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::init::{self, Framework};
-use super::pass::Pass;
+use super::pass::{Pass, Plan};
 use super::report::ServiceJudgement;
-use super::run::Plan;
 use crate::demands::Demands;
 
 /// `holdfast judge service`

@@ -7,9 +7,9 @@ use holdfast_services::{Exchange, Statement};
 
 use super::buyers::Attempt;
 use super::pass::{Load, Pass};
-use super::pattern::{Pattern, Step};
-use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, STOPPED, StatementReport};
-use super::run::{Run, Struck};
+use super::pattern::Step;
+use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, Pattern, STOPPED, StatementReport};
+use super::sale::{Run, Struck};
 use super::stage::Stage;
 use super::watch::{Access, access};
 

@@ -6,7 +6,7 @@
 //! balances what they were told against the service's own books. It finds races that happen; it
 //! proves no absence.
 //!
-//! Reading order: `file`, `pass`, `run`, `stage`, `instances`, `buyers`, `watch`, `balances`,
+//! Reading order: `file`, `pass`, `run`, `sale`, `stage`, `instances`, `buyers`, `watch`, `balances`,
 //! `evidence`. Tests: `tests/alone/service`.
 
 mod args;
@@ -23,6 +23,7 @@ mod pattern;
 mod program;
 pub mod report;
 mod run;
+mod sale;
 mod stage;
 mod table;
 mod watch;
@@ -40,7 +41,7 @@ use crate::demands::Demands;
 pub use self::args::ServiceArgs;
 pub use self::instances::run_instance;
 pub use self::pass::Pass;
-pub use self::pattern::Pattern;
+pub use self::report::Pattern;
 pub use self::table::format_service;
 
 /// Judges a service. Must be called from the main thread, with which its processes end.

@@ -28,6 +28,16 @@ pub(super) struct Load {
     pub(super) buyers: usize,
 }
 
+/// The options of a judgement.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) passes: Vec<Pass>,
+    pub(super) seed: u64,
+    pub(super) repeat: u32,
+    /// RFC 3339, UTC.
+    pub(super) started_at: String,
+}
+
 impl Pass {
     pub const ALL: &[Self] = Self::VARIANTS;
 

@@ -2,41 +2,10 @@
 
 use holdfast_base::message;
 use holdfast_base::messages::{Language, Message};
-use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantArray};
 
 use super::pass::Pass;
-use super::report::Imbalance;
+use super::report::{Imbalance, Pattern};
 use super::watch::Access;
-
-/// A known mistake.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, Serialize, Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Pattern {
-    /// Nothing looks at the stock.
-    NoCheck,
-    /// It writes what it has computed from what it read.
-    ReadThenWrite,
-    /// It subtracts in the statement, from a stock that it has read before.
-    CheckThenDecrement,
-    /// As before, and the check is in another transaction.
-    CheckElsewhere,
-    /// An order is accepted although it takes no unit.
-    OrderWithoutUnit,
-    /// The stock and the order are written in two transactions.
-    TwoTransactions,
-    /// A lock of the session is released in the transaction that writes.
-    ReleasedBeforeCommit,
-    /// The work outlives the lease of the lock.
-    LeaseOutlived,
-    /// Nothing keeps a key unique.
-    KeyNotUnique,
-    /// None of these is seen in the statements.
-    Unknown,
-}
 
 /// A statement of one of two requests.
 #[derive(Debug, Clone)]
@@ -172,7 +141,7 @@ mod tests {
 
     /// Statements of one connection each: instance, text, and whether its transaction stays open.
     fn pattern(steps: &[(usize, &str, bool)]) -> Pattern {
-        let tables = ["items".to_owned()];
+        let tables = ["goods".to_owned()];
         let steps: Vec<Step> = steps
             .iter()
             .map(|(instance, sql, in_transaction)| Step {
@@ -188,10 +157,10 @@ mod tests {
         Pattern::of(Pass::Gate, &[Imbalance::Oversold], &steps, false)
     }
 
-    const READ: &str = "select stock from items where id = 'tea'";
-    const ABSOLUTE: &str = "update items set stock = 0, sold_at = now() where stock >= 0";
+    const READ: &str = "select stock from goods where id = 'tea'";
+    const ABSOLUTE: &str = "update goods set stock = 0, sold_at = now() where stock >= 0";
     const RELATIVE: &str =
-        "update \"items\" set \"stock\" = (\"items\".\"stock\" - 1) where id = 'tea'";
+        "update \"goods\" set \"stock\" = (\"goods\".\"stock\" - 1) where id = 'tea'";
 
     #[test]
     fn pattern_is_named_by_the_statements() {

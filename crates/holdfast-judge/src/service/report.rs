@@ -2,8 +2,8 @@
 
 use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
-use super::pattern::Pattern;
 use crate::demands::{Finding, Found, Judged};
 
 /// A statement that took so many milliseconds has waited.
@@ -90,7 +90,7 @@ pub struct Figures {
 }
 
 /// What must not be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Imbalance {
     Oversold,
@@ -142,9 +142,37 @@ impl Figures {
 
     /// Returns what the run has found.
     pub fn found(&self) -> Vec<Imbalance> {
-        use strum::VariantArray as _;
         Imbalance::VARIANTS.iter().copied().filter(|it| self.of(*it) != 0).collect()
     }
+}
+
+/// A known mistake.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Pattern {
+    /// Nothing looks at the stock.
+    NoCheck,
+    /// It writes what it has computed from what it read.
+    ReadThenWrite,
+    /// It subtracts in the statement, from a stock that it has read before.
+    CheckThenDecrement,
+    /// As before, and the check is in another transaction.
+    CheckElsewhere,
+    /// An order is accepted although it takes no unit.
+    OrderWithoutUnit,
+    /// The stock and the order are written in two transactions.
+    TwoTransactions,
+    /// A lock of the session is released in the transaction that writes.
+    ReleasedBeforeCommit,
+    /// The work outlives the lease of the lock.
+    LeaseOutlived,
+    /// Nothing keeps a key unique.
+    KeyNotUnique,
+    /// None of these is seen in the statements.
+    Unknown,
 }
 
 /// Two orders that show how it came to what a pass has found.

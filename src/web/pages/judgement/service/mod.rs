@@ -4,6 +4,9 @@
 //! Their statements are what there is to read, so they stand as text in a column for each request,
 //! and not as marks in a swimlane.
 
+#[cfg(test)]
+mod tests;
+
 use askama::Template;
 use strum::VariantArray as _;
 
@@ -19,7 +22,7 @@ use holdfast_judge::service::{Pass, Pattern};
 use holdfast_lab::lessons;
 use holdfast_story::{Value, format_ms};
 
-const OWN_STYLE: &str = include_str!("../../../../static/service.css");
+const OWN_STYLE: &str = include_str!("../../../../../static/service.css");
 
 /// The columns of the table after those of the balances.
 const COLUMNS: [&str; 7] = ["orders", "sold", "unknown", "errors", "p99", "gap", "runs"];
@@ -320,175 +323,5 @@ fn recipe_of(pattern: Pattern) -> Option<&'static str> {
         | Pattern::ReleasedBeforeCommit
         | Pattern::KeyNotUnique
         | Pattern::Unknown => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FIXTURE: &str = include_str!("../../../../tests/pages/service.json");
-
-    fn judgement() -> ServiceJudgement {
-        serde_json::from_str(FIXTURE).unwrap()
-    }
-
-    fn render(judgement: &ServiceJudgement, language: Language) -> String {
-        save(judgement, language).unwrap()
-    }
-
-    /// Returns the cells of a pass, without their marks.
-    fn row(page: &str, pass: &str) -> String {
-        let row = page.split("<tr>").find(|row| row.contains(&format!(">{pass}<"))).unwrap();
-        row.split("</tr>").next().unwrap().replace("<span aria-hidden=\"true\">▲</span> ", "")
-    }
-
-    #[test]
-    fn verdict_names_what_was_found() {
-        let mut judgement = judgement();
-        let page = render(&judgement, Language::English);
-        for text in [
-            "Not sound: oversold, doubled",
-            "oversold under gate, retry",
-            "2 instances · seed 7",
-            "did not run: <span>the buyer is a program",
-        ] {
-            assert!(page.contains(text), "{text}");
-        }
-        let gate = row(&page, "gate");
-        for cell in ["off\">11<", ">16<", ">1,566<", ">1,516<", ">3/10<"] {
-            assert!(gate.contains(cell), "{cell}: {gate}");
-        }
-        assert!(!row(&page, "control").contains("off"));
-
-        judgement.passes.retain(|pass| pass.lost_in == 0);
-        judgement.sound = true;
-        let page = render(&judgement, Language::English);
-        let verdict = "Sound: nothing oversold, lost or doubled, and no drift, in 88 orders under \
-                       control, none";
-        assert!(page.contains(verdict) && page.contains("None was found."), "{page}");
-        assert!(!page.contains(" loss\""), "{page}");
-
-        judgement.passes.retain(|pass| pass.name == "control" || !pass.ran);
-        assert!(render(&judgement, Language::English).contains("Not decided"));
-    }
-
-    #[test]
-    fn statement_that_waits_is_answered_later() {
-        let judgement = judgement();
-        let page = SavedService {
-            judgement: &judgement,
-            language: Language::English,
-            style: String::new(),
-            policy: String::new(),
-        };
-        let evidence = &judgement.passes[2].evidence[0];
-        assert_eq!(page.request_names(evidence), ["buyer 1, instance 2", "buyer 2, instance 1"]);
-        let steps = page.steps(evidence);
-        let times: Vec<&str> = steps.iter().map(|step| step.at.as_str()).collect();
-        assert_eq!(times, ["5.9", "6.8", "6.9", "7.9", "1,519.2", "1,524.7", "1,525.2", "1,528.6"]);
-
-        // The second request reads while the update of the first one waits.
-        let [second, first] = &steps[2].cells[..] else { panic!("{:?}", steps[2]) };
-        assert!(first.waits && first.request.is_none(), "{first:?}");
-        assert_eq!((second.note.as_str(), second.result.as_deref()), ("0.6 ms", Some("stock = 1")));
-        let [_, sent] = &steps[1].cells[..] else { panic!("{:?}", steps[1]) };
-        assert!(sent.waits && sent.sql.is_some() && sent.result.is_none(), "{sent:?}");
-        let [_, answered] = &steps[4].cells[..] else { panic!("{:?}", steps[4]) };
-        assert_eq!(answered.note, "answered after 1,512 ms");
-        assert_eq!((&answered.sql, answered.result.as_deref()), (&None, Some("UPDATE 1")));
-        assert!(!steps[5].cells[1].waits && steps[5].cells[0].waits);
-    }
-
-    #[test]
-    fn page_is_in_each_language() {
-        let mut judgement = judgement();
-        let english = render(&judgement, Language::English);
-        let chinese = render(&judgement, Language::Chinese);
-        for (page, texts) in [
-            (
-                &english,
-                [
-                    "Check, then relative decrement</b> <span lang=\"en\">both requests found",
-                    "The judge held the item’s row until both had read it.",
-                    "The mistake as a lesson: The lost update",
-                    "no answer</code>",
-                ],
-            ),
-            (
-                &chinese,
-                [
-                    "先检查，再做相对扣减</b><span lang=\"zh\">两个请求",
-                    "判定程序锁住商品所在的行",
-                    "演示这个错误的课程：丢失更新",
-                    "没有应答</code>",
-                ],
-            ),
-        ] {
-            for text in texts {
-                assert!(page.contains(text), "{text}: {page}");
-            }
-            assert!(page.contains("email = &#39;…&#39;"), "a masked value: {page}");
-            assert!(!page.contains("Unknown localization key") && !page.contains("<script"));
-        }
-        assert!(row(&chinese, "应答丢失").contains("买家是一个程序"), "{chinese}");
-        assert!(!chinese.contains("both requests"), "{chinese}");
-
-        // Of an earlier or a later version.
-        let evidence = &mut judgement.passes[2].evidence[0];
-        evidence.message = None;
-        evidence.under = "later".to_owned();
-        let page = render(&judgement, Language::Chinese);
-        assert!(page.contains("</b><span lang=\"en\">both requests found"), "{page}");
-        assert!(page.contains("在“later”下发送"), "{page}");
-    }
-
-    #[test]
-    fn texts_of_file_are_escaped() {
-        let mut judgement = judgement();
-        assert!(render(&judgement, Language::English).contains("id = &#39;&#60;b&#62;tea&#39;"));
-        let attack = "</style><script>alert(1)</script>\"'";
-        judgement.service.name = attack.to_owned();
-        judgement.started_at = attack.to_owned();
-        for pass in &mut judgement.passes {
-            pass.name = attack.to_owned();
-            pass.why_not = pass.why_not_message.take().map(|_| attack.to_owned());
-            pass.figures.error = Some(attack.to_owned());
-            for evidence in &mut pass.evidence {
-                evidence.message = None;
-                evidence.pattern = Pattern::LeaseOutlived;
-                attack.clone_into(&mut evidence.summary);
-                attack.clone_into(&mut evidence.under);
-                for statement in &mut evidence.statements {
-                    attack.clone_into(&mut statement.sql);
-                    attack.clone_into(&mut statement.result);
-                }
-            }
-        }
-        let page = render(&judgement, Language::English);
-        assert!(!page.contains("<script") && !page.contains("alert(1)</"), "{page}");
-        assert_eq!(page.matches("</style>").count(), 1);
-        assert!(page.contains("<code>docs/FENCES.md</code> in the repository"), "{page}");
-    }
-
-    /// A sentence begins with the name that stands before it, and a lesson that is named exists.
-    #[test]
-    fn mistakes_have_their_texts_and_lessons() {
-        for language in Language::ALL {
-            for pattern in Pattern::VARIANTS {
-                let title = pattern.title(language);
-                let sentence = format!("service-found-{}", pattern.name());
-                let variables = [("sold", 2_i64.into()), ("opening", 1_i64.into())];
-                let sentence = language.text_with(&sentence, &variables);
-                let begins = sentence.starts_with(&format!("{title}{}", language.colon()));
-                assert!(begins || *pattern == Pattern::Unknown, "{title}: {sentence}");
-                for text in [title, pattern.cure(language)] {
-                    assert!(!text.starts_with("Unknown localization key"), "{text}");
-                }
-            }
-        }
-        for (_, name) in Pattern::VARIANTS.iter().flat_map(|pattern| lessons_of(*pattern)) {
-            assert!(lessons::named(name).is_some(), "{name}");
-        }
     }
 }
