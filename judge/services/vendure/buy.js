@@ -6,6 +6,7 @@
 'use strict';
 
 const readline = require('node:readline');
+const { setTimeout } = require('node:timers/promises');
 
 const ALLOCATED = `
   select 1 from "order" o
@@ -17,10 +18,23 @@ const database = process.argv.includes('--allocated')
   ? new (require('pg').Pool)({ connectionString: process.env.DATABASE_URL })
   : null;
 
+// Sends a request; again if nobody listens, as nothing was sent: an instance that was killed is
+// back within seconds.
+const send = async (url, request) => {
+  for (;;) {
+    try {
+      return await fetch(url, request);
+    } catch (error) {
+      if (error.cause?.code !== 'ECONNREFUSED') throw error;
+      await setTimeout(100);
+    }
+  }
+};
+
 // Resolves to the one field of the answer, which has an `errorCode` if the shop refuses, and to the
 // session's token.
 const shop = async (base, token, query, variables) => {
-  const response = await fetch(`${base}/shop-api`, {
+  const response = await send(`${base}/shop-api`, {
     method: 'POST',
     headers: {
       'content-type': 'application/json',
@@ -94,7 +108,7 @@ const prepare = async ({ buyer, key, item, base }) => {
     carts.set(key, filling);
     filling.catch(() => carts.delete(key));
   }
-  buyers.set(buyer, { base, ...(await carts.get(key)) });
+  buyers.set(buyer, await carts.get(key));
   return { ok: true };
 };
 
@@ -128,10 +142,11 @@ const checkOut = async ({ base, code, token }) => {
 
 const isAllocated = async (code) => (await database.query(ALLOCATED, [code])).rows.length > 0;
 
-const order = async ({ buyer }) => {
+// At the instance that the request names: who tries again may be at another one.
+const order = async ({ buyer, base }) => {
   const shopper = buyers.get(buyer);
   if (shopper.soldOut) return { answer: 'sold-out' };
-  const state = await checkOut(shopper);
+  const state = await checkOut({ ...shopper, base });
   if (state === 'InsufficientStock') return { answer: 'sold-out' };
   if (state !== 'PaymentSettled') throw new Error(`the order is in the state ${state}`);
   const isSold = !database || (await isAllocated(shopper.code));
