@@ -207,23 +207,23 @@ mod tests {
 
     #[test]
     fn access_is_read_from_the_words() {
-        let of = |text: &str| access(text, &["products".to_owned()]);
+        let of = |text: &str| access(text, &["goods".to_owned()]);
         for read in [
-            "select stock from products where id = $1 for update",
-            "SELECT s.\"stock\" FROM \"public\".\"products\" s",
-            "select * from orders join products on true",
+            "select stock from goods where sku = $1 for update",
+            "SELECT s.\"stock\" FROM \"public\".\"goods\" s",
+            "select * from orders join goods on true",
         ] {
             assert_eq!(of(read), Some(Access::Read), "{read}");
         }
         for write in [
-            "update products set stock = stock - 1",
-            "UPDATE ONLY \"shop\".\"products\" SET stock = 0",
-            "with gone as (select 1 from products) delete from products",
-            "insert into products (id) values (1)",
+            "update goods set stock = stock - 1",
+            "UPDATE ONLY \"shop\".\"goods\" SET stock = 0",
+            "with gone as (select 1 from goods) delete from goods",
+            "insert into goods (id) values (1)",
         ] {
             assert_eq!(of(write), Some(Access::Write), "{write}");
         }
-        assert_eq!(of("select 1 from productsold"), None);
-        assert_eq!(of("update orders set products = 1"), Some(Access::Read));
+        assert_eq!(of("select 1 from goodsold"), None);
+        assert_eq!(of("update carts set goods = 1"), Some(Access::Read));
     }
 }

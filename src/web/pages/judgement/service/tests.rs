@@ -1,3 +1,5 @@
+//! The page of a judged service: its verdict, its texts in both languages, and what it masks.
+
 use super::*;
 
 const FIXTURE: &str = include_str!("../../../../../tests/pages/service.json");
