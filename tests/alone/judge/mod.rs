@@ -327,14 +327,6 @@ fn adapter_that_misbehaves_ends_the_judgement() {
     }
 }
 
-/// Long before the minute in which there could be enough turns.
-#[test]
-fn lock_that_nobody_gets_is_given_up() {
-    let run = JudgeRun::start("only-busy", &SHORT).finish_within(Duration::from_secs(55));
-    assert_eq!(run.code, Some(2), "{}", run.stderr);
-    assert!(run.stderr.contains("answered busy or timeout to each request"), "{}", run.stderr);
-}
-
 #[test]
 fn adapter_that_does_not_start_is_named() {
     let run = JudgeRun::start_command(&SHORT, &["/nonexistent/adapter"]).finish();

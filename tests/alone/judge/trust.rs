@@ -3,11 +3,20 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
 use super::command::{ADAPTER, JudgeRun};
-use super::{fault, number, sentences};
+use super::{SHORT, fault, number, sentences};
+
+/// Long before the minute in which there could be enough turns.
+#[test]
+fn lock_that_nobody_gets_is_given_up() {
+    let run = JudgeRun::start("only-busy", &SHORT).finish_within(Duration::from_secs(55));
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("answered busy or timeout to each request"), "{}", run.stderr);
+}
 
 /// It would have been called safe: under the faults that it kept from running it lost nothing.
 #[test]

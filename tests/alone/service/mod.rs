@@ -1,6 +1,4 @@
-//! `holdfast judge service` finds what is wrong with each shop of `shop.py` and `shop.js`, clears the
-//! right ones, and ends with a defined result and no process left, whatever the service does.
-//!
+//! `holdfast judge service` finds each wrong shop, clears the right ones, and leaves nothing behind.
 //! Needs Postgres, Redis, and what `script/test-services --install` installs.
 
 mod misfits;
@@ -226,8 +224,8 @@ fn table_names_the_requests_and_demands_decide() {
         "shop, 2 instances, seed 7\n",
         "\ngate: Check, then relative decrement: both requests found the last unit",
         "The judge held the row of the item meanwhile:\n",
-        "ms  buyer 1, instance 2: select stock from products where id = 'item-",
-        "ms  buyer 2, instance 1: update products set stock = stock - 1 where id = 'item-",
+        "ms  buyer 1, instance 1: select stock from products where id = 'item-",
+        "ms  buyer 2, instance 2: update products set stock = stock - 1 where id = 'item-",
         " -- UPDATE 1, after ",
         "\nNOT sound: shop\n  oversold  under gate\n",
     ] {

@@ -80,7 +80,7 @@ fn rows(mode: &str, database: &str, changes: &[(&str, &str)]) -> Misfit {
     let service = format!("[service]\ndatabase = \"{database}\"");
     let setup = "sql = \"create table if not exists tea (id text, stock int); \
                  insert into tea values ('{item}', {stock})\"";
-    let books = "stock = \"select stock from tea where id = '{item}'\"\nsold = \"select 0\"";
+    let books = "stock = \"select stock from tea where id = '{item}'\"\nsold = \"select 0 where '{item}' > ''\"";
     let mut all = vec![
         ("[service]", service.as_str()),
         (r#"command = ["python3", "MISFITS", "make", "{stock}"]"#, setup),
@@ -95,21 +95,33 @@ async fn queries_that_are_wrong_are_named() {
     let theirs = Theirs::start().await;
     let url = theirs.url();
     let with = |text: &str, other: &str| rows("sound", &url, &[(text, other)]);
-    let (row, no_row) = ("select stock from tea where id = '{item}'", "where id = 'coffee'");
-    let zero = "\"select 0\"";
+    let (row, no_row) = ("select stock from tea where id = '{item}'", "where id = 'no {item}'");
+    let zero = "\"select 0 where '{item}' > ''\"";
     let mut cases: Vec<(Misfit, &[&str])> = vec![
         (
             with("from tea", "from nothing"),
             &["[books] stock: `select stock from nothing", "relation \"nothing\" does not exist"],
         ),
         (with("where id = '{item}'", no_row), &["returned 0 rows instead of one. Does [setup]"]),
-        (with(row, "select 1, 2"), &["[books] stock: `select 1, 2` returned 2 columns"]),
-        (with(row, "select 'many'"), &["returned \"many\": it must be a whole number"]),
-        (with(row, "select null::int as rest"), &["returned null: use coalesce(rest, 0)"]),
-        (with(zero, "\"select 0 from\""), &["[books] sold: `select 0 from` failed: syntax error"]),
         (
-            with(zero, "\"select 0\"\nby_key = \"select 1\""),
-            &["[books] by_key: `select 1` returned 1 columns instead of a key and a number"],
+            with(row, "select 1, '{item}'"),
+            &["[books] stock: `select 1, 'item-", "returned 2 columns"],
+        ),
+        (
+            with(row, "select 'many' where '{item}' > ''"),
+            &["returned \"many\": it must be a whole number"],
+        ),
+        (
+            with(row, "select null::int as rest where '{item}' > ''"),
+            &["returned null: use coalesce(rest, 0)"],
+        ),
+        (
+            with(zero, "\"select '{item}' from\""),
+            &["[books] sold: `select 'item-", "` failed: syntax error"],
+        ),
+        (
+            with("stock = \"", "by_key = \"select '{item}'\"\nstock = \""),
+            &["[books] by_key: `select 'item-", "returned 1 columns instead of a key and a number"],
         ),
         (
             with("into tea", "into coffee"),
@@ -161,7 +173,8 @@ async fn interrupted_judge_drops_its_database() {
 fn judge_of_a_service_interrupted_at_its_start_leaves_no_folder() {
     let used = r#"[service]
 env = { DATABASE_URL = "{database_url}" }"#;
-    let run = Misfit::with("sound", &[("[service]", used)]).start(&[]);
+    let misfit = Misfit::with("sound", &[("[service]", used)]);
+    let run = misfit.start(&[]);
     let folder = run.wait_for_cluster();
     run.send(Signal::INT);
     let run = run.finish();
