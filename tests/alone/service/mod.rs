@@ -1,4 +1,4 @@
-//! `holdfast judge service` finds each wrong shop, clears the right ones, and leaves nothing behind.
+//! `holdfast judge service` finds each wrong shop, clears the right ones, and leaves nothing.
 //! Needs Postgres, Redis, and what `script/test-services --install` installs.
 
 mod misfits;
