@@ -23,8 +23,8 @@ pub(super) struct KeptProcess {
 }
 
 impl KeptProcess {
-    /// Starts the command `name` of this program in a group of its own. Must be called from the main
-    /// thread: when that ends, the process is continued if it is stopped, and finds its stdin
+    /// Starts the command `name` of this program in a group of its own. Must be called from the
+    /// main thread: when that ends, the process is continued if it is stopped, and finds its stdin
     /// closed.
     pub(super) fn start(name: &str, stderr: Stdio) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("can't find its own program file")?;

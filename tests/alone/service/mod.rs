@@ -135,7 +135,8 @@ fn work_beyond_its_lease_is_found_by_a_pause() {
     assert_shown(&judgement, "lease-outlived");
 }
 
-/// Two requests alone rarely show it: the second one has to read between the release and the commit.
+/// Two requests alone rarely show it: the second one has to read between the release and the
+/// commit.
 #[test]
 fn lock_that_is_released_too_early_is_found_by_many_buyers() {
     let run = judge(SHOP, "lock-before-commit", "none,gate");

@@ -1,4 +1,5 @@
-//! The buyers of a run: each attempt to buy one unit has a key of its own, and its answers are kept.
+//! The buyers of a run: each attempt to buy one unit has a key of its own, and its answers are
+//! kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

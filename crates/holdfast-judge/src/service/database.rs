@@ -1,5 +1,5 @@
-//! The database of a service: made by the judge, in a server of its own or of the user's, or that of
-//! a service that runs already. In the last one the judge runs nothing but the file's SQL.
+//! The database of a service: made by the judge, in a server of its own or of the user's, or that
+//! of a service that runs already. In the last one the judge runs nothing but the file's SQL.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr as _;

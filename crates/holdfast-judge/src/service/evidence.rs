@@ -1,5 +1,5 @@
-//! The two requests that show a finding: their statements side by side, with the values that are not
-//! the service's secrets.
+//! The two requests that show a finding: their statements side by side, with the values that are
+//! not the service's secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,8 +96,8 @@ pub(super) fn of(
     })
 }
 
-/// Returns whether one request read the stock only when the lease of the other was over: the gate is
-/// held for longer, too.
+/// Returns whether one request read the stock only when the lease of the other was over: the gate
+/// is held for longer, too.
 fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
     let mut first_reads = BTreeMap::new();
     for Line { step, report, .. } in lines.iter().filter(|it| it.step.access == Some(Access::Read))
@@ -204,8 +204,8 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of the
-    /// order.
+    /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of
+    /// the order.
     fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
         let access = access(&statement.text, &self.stage.learned.tables);
         let words = statement.text.split_whitespace();

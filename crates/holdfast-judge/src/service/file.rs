@@ -1,5 +1,5 @@
-//! The file that describes a service: how it is started, how one unit is ordered, and where it keeps
-//! its books.
+//! The file that describes a service: how it is started, how one unit is ordered, and where it
+//! keeps its books.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -126,8 +126,8 @@ fn root() -> String {
 }
 
 impl ServiceFile {
-    /// Reads and checks a file; `attach` has the URLs of a service that runs already. Fails with the
-    /// line, the key and what was expected.
+    /// Reads and checks a file; `attach` has the URLs of a service that runs already. Fails with
+    /// the line, the key and what was expected.
     pub(super) fn read(path: &Path, attach: &[String]) -> anyhow::Result<Self> {
         let shown = path.display();
         let text =
@@ -235,7 +235,8 @@ impl ServiceFile {
         start.iter().chain(env.values()).any(|text| text.contains(placeholder))
     }
 
-    /// Returns the time within which an order must be answered. A slow shop may take some under load.
+    /// Returns the time within which an order must be answered. A slow shop may take some under
+    /// load.
     pub(super) fn answer_timeout(&self, pass: Pass) -> Duration {
         match pass {
             Pass::Control => Duration::from_secs(10),

@@ -1,6 +1,6 @@
 //! The attempt of a buyer over HTTP: one request on a connection of its own, of whose answer only
-//! the status counts. A client library would send the request again, or read the answer of one whose
-//! connection is to be cut.
+//! the status counts. A client library would send the request again, or read the answer of one
+//! whose connection is to be cut.
 
 use std::time::Duration;
 
@@ -112,7 +112,8 @@ impl HttpRequest {
         Ok(())
     }
 
-    /// Sends it and returns the answer, with the begin of its body if the status is not as expected.
+    /// Sends it and returns the answer, with the begin of its body if the status is not as
+    /// expected.
     pub(super) async fn send(
         &self,
         is_expected: impl Fn(u16) -> bool,

@@ -1,5 +1,5 @@
-//! The buyer's program (`[order] command`): it speaks lines of JSON on stdin and stdout, and answers
-//! each request with its id, in any order.
+//! The buyer's program (`[order] command`): it speaks lines of JSON on stdin and stdout, and
+//! answers each request with its id, in any order.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;

@@ -2,8 +2,8 @@
 //! their values, their answers and the times of both. The bytes are forwarded as they are.
 //!
 //! An exchange is what the server answers with one `ReadyForQuery`: a simple query, or all messages
-//! up to a Sync. What is prepared with a Flush alone belongs to none. Of the contents of `COPY`, and
-//! of messages that are longer than [`MAX_KEPT`], nothing is kept.
+//! up to a Sync. What is prepared with a Flush alone belongs to none. Of the contents of `COPY`,
+//! and of messages that are longer than [`MAX_KEPT`], nothing is kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -146,8 +146,8 @@ struct ConnectionState {
     /// The texts of the prepared statements, and what was bound to them.
     prepared: HashMap<String, Arc<str>>,
     portals: HashMap<String, Statement>,
-    /// The columns of the described statements; and the texts of those whose description is awaited,
-    /// with the number of the exchange.
+    /// The columns of the described statements; and the texts of those whose description is
+    /// awaited, with the number of the exchange.
     columns: HashMap<Arc<str>, Vec<String>>,
     described: VecDeque<(u64, Arc<str>)>,
     /// Without an answer, the oldest first.
@@ -282,7 +282,8 @@ impl ConnectionState {
                 let has_sync = self.exchanges.len() > 1 || !self.is_open;
                 let is_extended = self.exchanges.front().is_some_and(|it| !it.is_simple);
                 if is_extended && has_sync {
-                    // The Sync behind the data, which ends this exchange, may have been sent already.
+                    // The Sync behind the data, which ends this exchange, may have been sent
+                    // already.
                     let is_next_sent = self.exchanges.len() > 1 + usize::from(self.is_open);
                     self.ignores_sync = !is_next_sent;
                     if is_next_sent {
