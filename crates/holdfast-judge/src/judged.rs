@@ -77,7 +77,8 @@ pub fn judged_page(root: &Path) -> anyhow::Result<String> {
         .replace("{ttl}", &ttls.join(" or "))
         .replace("{updates}", &updates(&locks))
         .replace("{costs}", &costs(&locks))
-        .replace("{locks}\n", &sections.join("\n")))
+        .replace("{locks}\n", &sections.join("\n"))
+        .replace("{services}\n", &services(root)?))
 }
 
 /// Returns a judgement as it is kept: with the events of the first lost update under each fault,
@@ -296,6 +297,25 @@ fn about(root: &Path, folder: &str) -> anyhow::Result<String> {
     let readme = read(&root.join("judge").join(folder).join("README.md"))?;
     let text = readme.split_once('\n').map_or("", |(_, text)| text).trim();
     Ok(text.replace("](../../docs/", "](").replace("](../../", "](../"))
+}
+
+/// Returns what the READMEs of the judged services say.
+fn services(root: &Path) -> anyhow::Result<String> {
+    let folders = fs::read_dir(root.join("judge/services")).context("can't list judge/services")?;
+    let mut names = BTreeSet::new();
+    for folder in folders {
+        names.insert(folder?.file_name().to_string_lossy().into_owned());
+    }
+
+    let mut sections = Vec::new();
+    for name in names {
+        let folder = format!("services/{name}");
+        // Our own orders are judged by the tests.
+        if root.join("judge").join(&folder).join("README.md").exists() {
+            sections.push(format!("### {name}\n\n{}\n", about(root, &folder)?));
+        }
+    }
+    Ok(sections.join("\n"))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
