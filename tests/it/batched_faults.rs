@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::Observer;
-use holdfast_testkit::proxy::{self, Traffic};
+use holdfast_testkit::proxy::{self, StatementProxy, Traffic};
 use holdfast_testkit::topology::query;
 use holdfast_testkit::{Call, Shop, fresh_key, services, until};
 
@@ -82,7 +82,7 @@ async fn unknown_batch_outcome_is_resolved() {
 
 /// The batch requests more than the stock. Its response is lost, or its write arrives late.
 async fn resolve_batch_outcome(is_written: bool) {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
@@ -136,7 +136,7 @@ async fn resolve_batch_outcome(is_written: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_write_after_resolution_changes_nothing() {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;

@@ -8,7 +8,7 @@ use holdfast_shop::Error;
 use holdfast_shop::db;
 use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
 use holdfast_shop::probe::Probe;
-use holdfast_testkit::proxy::{self, Proxy, Traffic};
+use holdfast_testkit::proxy::{self, Proxy, StatementProxy, Traffic};
 use holdfast_testkit::{BUSY_MACHINE, LEASE, Shop, id_of, until};
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
@@ -110,7 +110,7 @@ async fn forgotten_idle_connections_are_replaced() {
 /// The caller gives up while `begin` is in flight. The next caller's statements are autocommitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_begin_leaves_no_transaction() {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = Shop::without_replicas().await;
     let pool = db::pool(&url_behind(&postgres, &shop), 1).unwrap();
     drop(pool.acquire().await.unwrap());
@@ -173,7 +173,7 @@ async fn offer_in_time(to: &Scheduler, job: &'static Job) -> Result<RunOutcome, 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_claim_ends_in_time() {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = Shop::without_replicas().await;
     let a = replica_over(&shop, "a", &CLAIMED, &url_behind(&postgres, &shop));
     postgres.delay_next_statement();
@@ -183,7 +183,7 @@ async fn silent_claim_ends_in_time() {
     assert!(matches!(offer(&b, &CLAIMED, DUE).await, RunOutcome::Done(_)));
 }
 
-static BEFORE_RECORD: OnceLock<Proxy> = OnceLock::new();
+static BEFORE_RECORD: OnceLock<StatementProxy> = OnceLock::new();
 static RECORDED: Job = job("recorded", |_| {
     Box::pin(async {
         BEFORE_RECORD.get().unwrap().delay_next_statement();
@@ -193,7 +193,7 @@ static RECORDED: Job = job("recorded", |_| {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_record_is_written_again() {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = Shop::without_replicas().await;
     let a = replica_over(&shop, "a", &RECORDED, &url_behind(&postgres, &shop));
     assert!(BEFORE_RECORD.set(postgres).is_ok());
@@ -206,7 +206,7 @@ async fn silent_record_is_written_again() {
 /// waits for the end of the request's time.
 #[tokio::test(flavor = "multi_thread")]
 async fn read_does_not_wait_for_a_silent_connection() {
-    let postgres = proxy::to_postgres().await;
+    let postgres = StatementProxy::start().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 1).ok().await;

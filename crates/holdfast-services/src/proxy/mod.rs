@@ -1,9 +1,7 @@
 //! A TCP proxy on 127.0.0.1 to a server, whose link can be slow, silent, cut or moved: for the
-//! faults of the judge and of tests. On a link to Postgres, a response can be lost and a statement
-//! delayed, or every exchange watched.
+//! faults of the judge and of tests. On a link to Postgres, what passes can be held up and watched.
 
 mod exchanges;
-mod statements;
 
 use std::future::pending;
 use std::net::Ipv4Addr;
@@ -12,24 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::exchanges::WatchedConnection;
 pub use self::exchanges::{Exchange, Statement, Watcher};
-use self::statements::{Connection, Passing, Requests, Responses, Statements};
 
-/// A statement that is delayed is a chunk, also that of a full batch.
+/// A statement is a chunk, also that of a full batch.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Pause after a connection that could not be accepted.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Time for the response to a delayed statement.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Proxy {
@@ -37,9 +32,26 @@ pub struct Proxy {
     link: watch::Sender<Link>,
     open: Arc<Mutex<OpenConnections>>,
     accepted: Arc<AtomicUsize>,
-    statements: Arc<Statements>,
     _accepting: AbortOnDropHandle<()>,
 }
+
+/// What is done with a connection to Postgres, chunk by chunk.
+pub trait Passing: Send + Sync {
+    /// The client has sent a chunk, which goes on when the future ends.
+    fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, ()>;
+
+    /// The chunk went on. Until the future ends, the connection stays, even without its client.
+    fn requested(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    /// The server has sent a chunk. It goes on when the future ends; with `false` never, and the
+    /// connection is closed.
+    fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool>;
+}
+
+/// Returns what is done with a connection of this number.
+type NewPassing = Box<dyn Fn(u64) -> Box<dyn Passing> + Send + Sync>;
 
 /// Where a server listens.
 #[derive(Debug, Clone)]
@@ -131,16 +143,17 @@ impl Proxy {
         Self::start_with(target, None).await
     }
 
-    /// Starts a proxy to Postgres whose exchanges are told to `watcher`. To its clients the server
-    /// has no TLS.
+    /// Starts a proxy to Postgres whose exchanges are told to `watcher`.
     pub async fn watched(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
-        Self::start_with(target, Some(watcher)).await
+        let new = move |number: u64| -> Box<dyn Passing> {
+            Box::new(WatchedConnection::new(Arc::clone(&watcher), number))
+        };
+        Self::start_with(target, Some(Box::new(new))).await
     }
 
-    async fn start_with(
-        target: Target,
-        watcher: Option<Arc<dyn Watcher>>,
-    ) -> std::io::Result<Self> {
+    /// Starts a proxy. If it does something with the connections, the server has no TLS to its
+    /// clients.
+    pub async fn start_with(target: Target, new: Option<NewPassing>) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (link, links) = watch::channel(Link {
@@ -151,11 +164,9 @@ impl Proxy {
             keeps_server: false,
         });
         let open = Arc::new(Mutex::new(OpenConnections::new()));
-        let statements = Arc::<Statements>::default();
         let accepted = Arc::new(AtomicUsize::new(0));
 
-        let count = Arc::clone(&accepted);
-        let (admitted, seen) = (Arc::clone(&open), Arc::clone(&statements));
+        let (count, admitted) = (Arc::clone(&accepted), Arc::clone(&open));
         let accepting = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
@@ -175,14 +186,12 @@ impl Proxy {
                     let _ = client.set_nodelay(true);
                     let token = admitted.token.clone();
                     let link = OpenLink { links: links.clone(), epoch, opened: Instant::now() };
-                    let watcher = watcher.clone();
-                    let watched = watcher.map(|watcher| WatchedConnection::new(watcher, number));
-                    let connection = Connection::new(Arc::clone(&seen), watched);
-                    tokio::spawn(carry(client, link, connection, token));
+                    let passing = new.as_ref().map(|new| new(number));
+                    tokio::spawn(carry(client, link, passing, token));
                 }
             }
         }));
-        Ok(Self { port, link, open, accepted, statements, _accepting: accepting })
+        Ok(Self { port, link, open, accepted, _accepting: accepting })
     }
 
     /// Delays what is received from now on, in each direction.
@@ -242,43 +251,23 @@ impl Proxy {
         });
         old.ended
     }
-
-    /// Drops the response to the next executed statement and closes its connection instead. The
-    /// statement has been executed by then. (Earlier responses may still be in flight.)
-    pub fn drop_next_response(&self) {
-        self.statements.armed.store(true, Ordering::SeqCst);
-    }
-
-    /// Delays the next executed statement, or `begin`, until [`Self::deliver`].
-    pub fn delay_next_statement(&self) {
-        self.statements.hold.store(true, Ordering::SeqCst);
-    }
-
-    /// Delivers the delayed statement, and waits for the response of the server. The client may
-    /// have disconnected.
-    ///
-    /// # Errors
-    /// If there is no response within [`RESPONSE_TIMEOUT`].
-    pub async fn deliver(&self) -> Result<(), Elapsed> {
-        self.statements.deliver.notify_one();
-        timeout(RESPONSE_TIMEOUT, self.statements.delivered.notified()).await
-    }
 }
 
 /// Forwards one connection until it is closed on either side, or by the proxy.
 async fn carry(
     mut client: TcpStream,
     link: OpenLink,
-    connection: Connection,
+    passing: Option<Box<dyn Passing>>,
     token: mpsc::Sender<()>,
 ) {
+    let passing = passing.as_deref();
     let ended = link.wait_closed();
     tokio::pin!(ended);
 
     let connecting = async {
-        let first = match connection.is_watched() {
-            true => exchanges::admit(&mut client).await.ok()?,
-            false => Vec::new(),
+        let first = match passing {
+            Some(_) => exchanges::admit(&mut client).await.ok()?,
+            None => Vec::new(),
         };
         let target = link.wait_forwarded(Sender::Client).await?;
         let (from_server, mut to_server) = target.connect().await.ok()?;
@@ -293,8 +282,8 @@ async fn carry(
 
     let (from_client, to_client) = client.into_split();
     tokio::select! {
-        () = link.forward(Sender::Client, from_client, &mut to_server, Requests(&connection)) => {}
-        () = link.forward(Sender::Server, &mut from_server, to_client, Responses(&connection)) => {}
+        () = link.forward(Sender::Client, from_client, &mut to_server, passing) => {}
+        () = link.forward(Sender::Server, &mut from_server, to_client, passing) => {}
         () = &mut ended => {}
     }
 
@@ -334,7 +323,7 @@ impl OpenLink {
         sender: Sender,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
-        passing: impl Passing,
+        passing: Option<&dyn Passing>,
     ) {
         let (queue, mut queued) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
 
@@ -355,13 +344,23 @@ impl OpenLink {
                 if due > Instant::now() {
                     sleep_until(due).await;
                 }
-                if !passing.before(&chunk).await
+                let goes_on = match (passing, sender) {
+                    (None, _) => true,
+                    (Some(passing), Sender::Server) => passing.response(&chunk).await,
+                    (Some(passing), Sender::Client) => {
+                        passing.request(&chunk).await;
+                        true
+                    }
+                };
+                if !goes_on
                     || self.wait_forwarded(sender).await.is_none()
                     || to.write_all(&chunk).await.is_err()
                 {
                     break;
                 }
-                passing.after().await;
+                if let (Some(passing), Sender::Client) = (passing, sender) {
+                    passing.requested().await;
+                }
             }
         };
 
@@ -380,6 +379,7 @@ impl OpenLink {
 #[cfg(test)]
 mod tests {
     use futures_util::future::join;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -394,10 +394,9 @@ mod tests {
         // As the proxy accepts it.
         let link = OpenLink { links: proxy.link.subscribe(), epoch: 0, opened: Instant::now() };
         let token = proxy.open.lock().token.clone();
-        let connection = Connection::new(Arc::clone(&proxy.statements), None);
-        let carrying = carry(client, link, connection, token);
+        let carrying = carry(client, link, None, token);
         // The cut begins before the connection's own task does.
         let cutting = join(proxy.cut(), carrying);
-        timeout(RESPONSE_TIMEOUT, cutting).await.expect("the connection ends");
+        timeout(Duration::from_secs(10), cutting).await.expect("the connection ends");
     }
 }

@@ -23,6 +23,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
+use super::Passing;
+
 /// The longest message whose content is read.
 const MAX_KEPT: usize = 256 << 10;
 /// Its type, and its length without the type.
@@ -110,31 +112,36 @@ impl WatchedConnection {
         Self { watcher, state: Mutex::new(state) }
     }
 
-    /// Reads what the client sends.
-    pub(super) fn request(&self, mut chunk: &[u8]) {
+    /// Reads what the server sends, and returns the exchanges that end with it.
+    fn answered(&self, mut chunk: &[u8]) -> Vec<Exchange> {
+        let mut answered = Vec::new();
+        let mut state = self.state.lock();
+        while let Some(message) = state.responses.next(&mut chunk) {
+            answered.extend(state.take_response(message));
+        }
+        answered
+    }
+}
+
+impl Passing for WatchedConnection {
+    fn request<'a>(&'a self, mut chunk: &'a [u8]) -> BoxFuture<'a, ()> {
         let mut state = self.state.lock();
         while let Some(message) = state.requests.next(&mut chunk) {
             state.take_request(message);
         }
         self.watcher.sent();
+        Box::pin(async {})
     }
 
-    /// Reads what the server sends. Returns whether it may go on to the client.
-    pub(super) async fn response(&self, mut chunk: &[u8]) -> bool {
-        let mut answered = Vec::new();
-        {
-            let mut state = self.state.lock();
-            while let Some(message) = state.responses.next(&mut chunk) {
-                answered.extend(state.take_response(message));
+    fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            for exchange in self.answered(chunk) {
+                if !self.watcher.answered(exchange).await {
+                    return false;
+                }
             }
-        }
-
-        for exchange in answered {
-            if !self.watcher.answered(exchange).await {
-                return false;
-            }
-        }
-        true
+            true
+        })
     }
 }
 
