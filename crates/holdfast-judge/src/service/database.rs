@@ -1,6 +1,7 @@
 //! The database of a service: made by the judge, in a server of its own or of the user's, or that
 //! of a service that runs already. In the last one the judge runs nothing but the file's SQL.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -150,15 +151,15 @@ impl Database {
             .with_context(|| format!("{key}: `{sql}` returned {text:?}: it must be a whole number"))
     }
 
-    /// Returns the number of each key that a query of the file returns.
+    /// Returns the number of each key that a query of the file returns; of a key in several rows,
+    /// their sum.
     pub(super) async fn numbers(
         &mut self,
         key: &str,
         sql: &str,
-    ) -> anyhow::Result<Vec<(String, i64)>> {
-        let rows = self.rows(key, sql).await?;
-        let mut numbers = Vec::new();
-        for row in &rows {
+    ) -> anyhow::Result<HashMap<String, i64>> {
+        let mut numbers = HashMap::new();
+        for row in &self.rows(key, sql).await? {
             ensure!(
                 row.len() == 2,
                 "{key}: `{sql}` returned {} columns instead of a key and a number",
@@ -169,7 +170,7 @@ impl Database {
             let number = number.with_context(|| {
                 format!("{key}: the second column of `{sql}` must be a whole number")
             })?;
-            numbers.push((name, number));
+            *numbers.entry(name).or_default() += number;
         }
         Ok(numbers)
     }

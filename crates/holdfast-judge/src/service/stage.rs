@@ -360,11 +360,10 @@ impl<'a> Stage<'a> {
         database.run("[books]", "begin isolation level repeatable read, read only").await?;
         let stock = database.number("[books] stock", &fill(stock)).await?;
         let sold = database.number("[books] sold", &fill(sold)).await?;
-        let mut by_key = None;
-        if let Some(sql) = &books.by_key {
-            by_key =
-                Some(database.numbers("[books] by_key", &fill(sql)).await?.into_iter().collect());
-        }
+        let by_key = match &books.by_key {
+            Some(sql) => Some(database.numbers("[books] by_key", &fill(sql)).await?),
+            None => None,
+        };
         database.run("[books]", "commit").await?;
         Ok(BookEntries { stock, sold, by_key })
     }
