@@ -2,15 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Deserialize;
+
 use super::buyers::{Answer, Answered, Outcome};
 use super::report::Figures;
 
 /// What the service's own books say after a run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Books {
     pub(super) stock: i64,
     pub(super) sold: i64,
     /// The orders of each key, if the file says how they are found.
+    #[serde(skip)]
     pub(super) by_key: Option<HashMap<String, i64>>,
 }
 

@@ -13,6 +13,7 @@ use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::io::AsyncReadExt as _;
@@ -73,12 +74,6 @@ pub(super) struct Item {
 #[derive(Deserialize)]
 struct MadeItem {
     item: Value,
-}
-
-#[derive(Deserialize)]
-struct PrintedBooks {
-    stock: i64,
-    sold: i64,
 }
 
 impl<'a> Stage<'a> {
@@ -273,6 +268,20 @@ impl<'a> Stage<'a> {
         Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 
+    /// Runs a command of the file that prints JSON, and returns what that says.
+    async fn read_printed<T: DeserializeOwned>(
+        &self,
+        key: &str,
+        command: &[String],
+        values: &Values,
+        expected: &str,
+    ) -> anyhow::Result<T> {
+        let printed = self.run_command(key, command, values, COMMAND_TIMEOUT).await?;
+        serde_json::from_str(printed.trim()).map_err(|error| {
+            anyhow!("{key}: it must print {expected} and nothing else ({error}), not {printed:?}")
+        })
+    }
+
     /// Makes a new item with so many units.
     pub(super) async fn make_item(&mut self, units: i64) -> anyhow::Result<Item> {
         self.items += 1;
@@ -290,11 +299,8 @@ impl<'a> Stage<'a> {
             return Ok(Item { id, values });
         }
 
-        let key = "[setup] command";
-        let printed = self.run_command(key, &setup.command, &values, COMMAND_TIMEOUT).await?;
-        let made: MadeItem = serde_json::from_str(printed.trim()).map_err(|error| {
-            anyhow!("{key}: it must print {{\"item\": \"…\"}} and nothing else ({error}), not {printed:?}")
-        })?;
+        let (key, expected) = ("[setup] command", r#"{"item": "…"}"#);
+        let made: MadeItem = self.read_printed(key, &setup.command, &values, expected).await?;
         let values = self.values.with("item", made.item.clone()).with("stock", units);
         Ok(Item { id: made.item, values })
     }
@@ -344,15 +350,8 @@ impl<'a> Stage<'a> {
         let books = &self.file.books;
         let fill = |sql: &str| item.values.fill(sql);
         let (Some(stock), Some(sold)) = (&books.stock, &books.sold) else {
-            let key = "[books] command";
-            let printed = self.run_command(key, &books.command, &item.values, COMMAND_TIMEOUT);
-            let printed = printed.await?;
-            let books: PrintedBooks = serde_json::from_str(printed.trim()).map_err(|error| {
-                anyhow!(
-                    "{key}: it must print {{\"stock\": 1, \"sold\": 2}} ({error}), not {printed:?}"
-                )
-            })?;
-            return Ok(BookEntries { stock: books.stock, sold: books.sold, by_key: None });
+            let (key, expected) = ("[books] command", r#"{"stock": 1, "sold": 2}"#);
+            return self.read_printed(key, &books.command, &item.values, expected).await;
         };
 
         let database = self.database("[books] stock")?;
