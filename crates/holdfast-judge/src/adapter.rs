@@ -36,6 +36,9 @@ const MAX_QUIET_LOOKS: u32 = 50;
 /// Time for an adapter that closed its stdout to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The last lines that a program has printed.
+pub(super) type LastLines = Arc<Mutex<VecDeque<String>>>;
+
 type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
 
 /// All leases that the adapter has granted, by the names that it gave them, and whether it has lost
@@ -72,7 +75,7 @@ pub(super) struct AdapterProcess {
 /// Says why the judgement can't go on.
 #[derive(Debug, Clone)]
 struct Failure {
-    last_words: Arc<Mutex<VecDeque<String>>>,
+    last_words: LastLines,
     failures: mpsc::UnboundedSender<JudgeFailure>,
 }
 
@@ -351,10 +354,7 @@ async fn describe_exit(child: &mut Child) -> JudgeFailure {
 }
 
 /// Keeps the last lines of what a program prints, however much that is.
-pub(super) async fn keep_last_lines(
-    stderr: impl AsyncRead + Unpin,
-    last: Arc<Mutex<VecDeque<String>>>,
-) {
+pub(super) async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: LastLines) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
@@ -365,6 +365,12 @@ pub(super) async fn keep_last_lines(
             last.pop_front();
         }
     }
+}
+
+/// Returns lines as an error quotes them.
+pub(super) fn joined(lines: &LastLines) -> String {
+    let lines: Vec<String> = lines.lock().iter().cloned().collect();
+    lines.join("\n  ")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The instances of a service: processes that the judge starts, stops, kills and ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
@@ -18,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::file::program;
 use super::http::HttpRequest;
-use crate::adapter::keep_last_lines;
+use crate::adapter::{LastLines, joined, keep_last_lines};
 use crate::kept::{KeptProcess, run_kept};
 use crate::processes::{signal_tree, stop_tree};
 
@@ -50,14 +49,14 @@ pub(super) struct Instance {
 struct InstanceProcess {
     setup: InstanceSetup,
     kept: KeptProcess,
-    last_words: Arc<Mutex<VecDeque<String>>>,
+    last_words: LastLines,
 }
 
 impl InstanceProcess {
     async fn start(setup: InstanceSetup) -> anyhow::Result<Self> {
         let mut kept = KeptProcess::start("judge-instance", Stdio::piped())?;
         let output = kept.child.stderr.take().context("an instance has no output")?;
-        let last_words = Arc::default();
+        let last_words = LastLines::default();
         tokio::spawn(keep_last_lines(output, Arc::clone(&last_words)));
         kept.send_line(&serde_json::to_string(&setup)?).await;
         Ok(Self { setup, kept, last_words })
@@ -75,10 +74,9 @@ impl InstanceProcess {
     }
 
     fn last_words(&self) -> String {
-        let lines: Vec<String> = self.last_words.lock().iter().cloned().collect();
-        match lines.as_slice() {
-            [] => "It has printed nothing".to_owned(),
-            lines => format!("The end of what it has printed:\n  {}", lines.join("\n  ")),
+        match joined(&self.last_words).as_str() {
+            "" => "It has printed nothing".to_owned(),
+            lines => format!("The end of what it has printed:\n  {lines}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The buyer's program (`[order] command`): it speaks lines of JSON on stdin and stdout, and
 //! answers each request with its id, in any order.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::file::program;
-use crate::adapter::keep_last_lines;
+use crate::adapter::{LastLines, joined, keep_last_lines};
 
 /// Time for the steps before an order.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub(super) struct BuyerProgram {
     lines: mpsc::UnboundedSender<String>,
     pending: Pending,
     next_id: AtomicU64,
-    last_words: Arc<Mutex<VecDeque<String>>>,
+    last_words: LastLines,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ impl BuyerProgram {
             {}
         });
 
-        let last_words = Arc::<Mutex<VecDeque<String>>>::default();
+        let last_words = LastLines::default();
         tokio::spawn(keep_last_lines(stderr, Arc::clone(&last_words)));
         let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
         tokio::spawn(read_answers(
@@ -124,8 +124,8 @@ impl BuyerProgram {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 sleep(LAST_WORDS_TIMEOUT).await;
-                let lines: Vec<String> = self.last_words.lock().iter().cloned().collect();
-                bail!("the buyer's program has ended. Its last lines:\n  {}", lines.join("\n  "))
+                let last = joined(&self.last_words);
+                bail!("the buyer's program has ended. Its last lines:\n  {last}")
             }
         }
     }
@@ -136,7 +136,7 @@ impl BuyerProgram {
 async fn read_answers(
     stdout: BufReader<tokio::process::ChildStdout>,
     pending: Pending,
-    last_words: Arc<Mutex<VecDeque<String>>>,
+    last_words: LastLines,
 ) {
     let mut lines = stdout.lines();
     while let Ok(Some(line)) = lines.next_line().await {

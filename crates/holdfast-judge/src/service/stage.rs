@@ -29,6 +29,7 @@ use super::instances::{Instance, InstanceSetup, free_port};
 use super::pass::Pass;
 use super::program::BuyerProgram;
 use super::watch::{LinkWatch, Watch};
+use crate::adapter::{LastLines, joined, keep_last_lines};
 
 /// Time for `[setup] once`, which may install something, and for the other commands.
 const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
@@ -40,8 +41,6 @@ const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(500);
 const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET_INTERVAL: Duration = Duration::from_millis(20);
-/// Lines of a failed command that an error quotes.
-const QUOTED_LINES: usize = 12;
 
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
@@ -240,11 +239,11 @@ impl<'a> Stage<'a> {
         let mut running = running.with_context(|| format!("{key}: can't start `{name}`"))?;
 
         let mut stdout = running.stdout.take().context("a command has no stdout")?;
-        let mut stderr = running.stderr.take().context("a command has no stderr")?;
-        let (mut printed, mut said) = (Vec::new(), Vec::new());
+        let stderr = running.stderr.take().context("a command has no stderr")?;
+        let (mut printed, said) = (Vec::new(), LastLines::default());
         let ended = {
-            let reading = join(stdout.read_to_end(&mut printed), stderr.read_to_end(&mut said));
-            let mut reading = pin!(reading);
+            let listening = keep_last_lines(stderr, Arc::clone(&said));
+            let mut reading = pin!(join(stdout.read_to_end(&mut printed), listening));
             let ending = async {
                 tokio::select! {
                     _ = &mut reading => running.wait().await,
@@ -260,9 +259,7 @@ impl<'a> Stage<'a> {
         let status =
             ended.map_err(|_| anyhow!("{key}: `{name}` has not ended after {limit:?}"))??;
         if !status.success() {
-            let said = String::from_utf8_lossy(&said);
-            let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
+            let last = joined(&said);
             bail!("{key}: `{name}` failed ({status}). The end of its stderr:\n  {last}");
         }
         Ok(String::from_utf8_lossy(&printed).into_owned())
