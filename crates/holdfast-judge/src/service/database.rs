@@ -110,14 +110,14 @@ impl Database {
         }
     }
 
-    /// Adds the placeholders of the database behind the proxy on this port.
-    pub(super) fn values_at(&self, port: u16, values: &Values) -> anyhow::Result<Values> {
+    /// Returns the placeholders of the database behind the proxy on this port.
+    pub(super) fn values_at(&self, port: u16) -> anyhow::Result<Values> {
         let mut url = self.url.clone();
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         url.set_ip_host(proxy.ip()).map_err(|()| anyhow!("{} has no host", self.url))?;
         url.set_port(Some(port)).map_err(|()| anyhow!("{} has no port", self.url))?;
         url.set_query(None);
-        Ok(values
+        Ok(Values::default()
             .with("database_url", url.as_str())
             .with("database_host", "127.0.0.1")
             .with("database_port", port)

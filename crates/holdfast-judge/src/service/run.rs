@@ -33,7 +33,8 @@ pub(super) async fn run(
     signals: &mut mpsc::UnboundedReceiver<&'static str>,
 ) -> anyhow::Result<ServiceJudgement> {
     adopt_orphans();
-    let mut judge = Judge::new(Stage::new(file), plan);
+    let mut judge =
+        Judge { stage: Stage::new(file), plan, shown: BTreeSet::new(), is_unchecked: false };
     // A signal waits for it: of a database that is half made nobody would know.
     let passes = match judge.stage.make_database().await {
         Ok(()) => tokio::select! {
@@ -73,11 +74,7 @@ struct Judge<'a> {
     is_unchecked: bool,
 }
 
-impl<'a> Judge<'a> {
-    fn new(stage: Stage<'a>, plan: &'a Plan) -> Self {
-        Self { stage, plan, shown: BTreeSet::new(), is_unchecked: false }
-    }
-
+impl Judge<'_> {
     async fn run_all(
         &mut self,
         folder: &TempFolder,
@@ -127,11 +124,11 @@ impl<'a> Judge<'a> {
         pass: Pass,
         mut progress: impl FnMut(&str),
     ) -> anyhow::Result<PassReport> {
-        let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
         if let Some(why) = why_not(&self.stage, pass) {
-            return Ok(not_run(report, why));
+            return Ok(not_run(pass, why));
         }
 
+        let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
         let Plan { repeat, seed, .. } = self.plan;
         let mut found_at = None;
         for number in 0..*repeat {
@@ -168,7 +165,7 @@ impl<'a> Judge<'a> {
                 Pass::Gate => message!("service-why-no-waiter"),
                 _ => message!("service-why-no-strike", tables),
             };
-            return Ok(not_run(report, why));
+            return Ok(not_run(pass, why));
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
         if let Some((seed, aim)) = found_at {
@@ -216,9 +213,9 @@ impl<'a> Judge<'a> {
     }
 }
 
-fn not_run(report: PassReport, why: Message) -> PassReport {
+fn not_run(pass: Pass, why: Message) -> PassReport {
     PassReport {
-        name: report.name,
+        name: pass.name().to_owned(),
         why_not: Some(why.english()),
         why_not_message: Some(why),
         ..PassReport::default()

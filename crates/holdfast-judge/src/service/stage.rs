@@ -170,7 +170,7 @@ impl<'a> Stage<'a> {
                 }
                 None => Proxy::start(database.target()).await?,
             };
-            values = database.values_at(link.port, &values)?;
+            values = database.values_at(link.port)?;
             self.links.push(link);
         }
 
