@@ -320,7 +320,8 @@ impl<'a> Stage<'a> {
     /// Locks the row of an item in a transaction, until the connection is closed.
     pub(super) async fn lock_row(&mut self, item: &Item) -> anyhow::Result<PgConnection> {
         let Books { row, stock, .. } = &self.file.books;
-        let learned = stock.as_ref().map(|sql| format!("{sql}\nfor no key update"));
+        let without_end = |sql: &String| sql.trim_end().trim_end_matches(';').to_owned();
+        let learned = stock.as_ref().map(without_end).map(|sql| sql + "\nfor no key update");
         let sql = row.clone().or(learned).context("[books] has no `row`")?;
         let sql = item.values.fill(&sql);
         self.database("[books] row")?.lock_row(&sql).await
