@@ -124,10 +124,21 @@ impl BuyerProgram {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 sleep(LAST_WORDS_TIMEOUT).await;
-                let last = joined(&self.last_words);
-                bail!("the buyer's program has ended. Its last lines:\n  {last}")
+                Err(self.ended())
             }
         }
+    }
+
+    /// Fails if it has ended, or has printed what is no answer.
+    pub(super) fn check_running(&self) -> anyhow::Result<()> {
+        match *self.pending.lock() {
+            Some(_) => Ok(()),
+            None => Err(self.ended()),
+        }
+    }
+
+    fn ended(&self) -> anyhow::Error {
+        anyhow!("the buyer's program has ended. Its last lines:\n  {}", joined(&self.last_words))
     }
 }
 

@@ -82,6 +82,10 @@ pub(super) async fn run_once(
     for instance in &mut stage.instances {
         instance.check_running().await?;
     }
+    // Otherwise orders that nobody has placed would be sound.
+    if let Some(program) = &stage.buyers.program {
+        program.check_running()?;
+    }
 
     let books = stage.books(&item).await?;
     let figures = figures(load.units, &outcomes, &books);
