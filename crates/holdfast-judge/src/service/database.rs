@@ -7,6 +7,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use holdfast_base::output::print_progress;
 use holdfast_services::{Target, TempFolder, TempPostgres};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -227,8 +228,13 @@ impl Origin {
             Self::Own(postgres) => postgres.stop().await,
             Self::Made { server, name } => {
                 let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
-                if let Ok(mut admin) = connect(&server).await {
-                    let _ = sqlx::raw_sql(drop).execute(&mut admin).await;
+                let dropping = async {
+                    let mut admin = connect(&server).await?;
+                    sqlx::raw_sql(drop).execute(&mut admin).await?;
+                    anyhow::Ok(())
+                };
+                if let Err(error) = dropping.await {
+                    print_progress(&format!("the judge can't drop its database {name}: {error:#}"));
                 }
             }
             Self::Attached => {}
