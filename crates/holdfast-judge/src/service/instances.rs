@@ -25,6 +25,10 @@ use crate::processes::{signal_tree, stop_tree};
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Below the ephemeral ports: an outgoing connection must not take that of an instance which is
+/// started again.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+const PORT_TRIES: usize = 200;
 /// Time for what an ended process has printed to arrive.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -192,7 +196,9 @@ impl Instance {
 
 /// Returns a port on which nobody listens.
 pub(super) fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    let mut ports = std::iter::repeat_with(|| rand::random_range(PORTS)).take(PORT_TRIES);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.find(is_free).context("no port is free")
 }
 
 /// Keeps an instance for the judge: starts it, and ends all its processes with the judge. What it
