@@ -158,8 +158,8 @@ impl Buyers {
                 let third = self.send(attempt, attempt.instance, &values).await;
                 vec![first, second, third]
             }
-            // Every other one: the rest keeps the service busy.
-            Pass::LostAnswer if attempt.buyer.is_multiple_of(2) => {
+            // Every other one, also one alone: the rest keeps the service busy.
+            Pass::LostAnswer if !attempt.buyer.is_multiple_of(2) => {
                 let cut = self.send_and_cut(attempt, &values).await;
                 vec![cut, self.send(attempt, elsewhere, &values).await]
             }
