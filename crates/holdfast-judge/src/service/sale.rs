@@ -10,7 +10,7 @@ use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
 use super::balances::figures;
-use super::buyers::{Attempt, Outcome, attempts};
+use super::buyers::{Answer, Answered, Attempt, Outcome, attempts};
 use super::pass::{Load, Pass};
 use super::report::Figures;
 use super::stage::{Item, Stage};
@@ -21,6 +21,10 @@ use super::watch::{Aim, Seen, Strike};
 const GATE_QUIET: Duration = Duration::from_millis(500);
 const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 const GATE_INTERVAL: Duration = Duration::from_millis(10);
+/// A request whose answer nobody waits for may still be at work, without a statement: what was found
+/// must be there after this time, too.
+const ABANDONED: Duration = Duration::from_secs(3);
+
 /// One run of a pass.
 #[derive(Debug)]
 pub(super) struct Run {
@@ -87,7 +91,14 @@ pub(super) async fn run_once(
         program.check_running()?;
     }
 
-    let books = stage.books(&item).await?;
+    let mut books = stage.books(&item).await?;
+    let is_found = !figures(load.units, &outcomes, &books).found().is_empty();
+    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
+    if is_found && outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
+        sleep(ABANDONED).await;
+        stage.wait_quiet().await;
+        books = stage.books(&item).await?;
+    }
     let figures = figures(load.units, &outcomes, &books);
     Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
 }
