@@ -227,7 +227,7 @@ impl Buyers {
             let request = self.request(&self.bases[attempt.instance], values).ok()?;
             request.send_and_cut(Duration::from_millis(after)).await.ok()
         };
-        if cut.await.is_some() {
+        if let Ok(Some(())) = timeout(self.answer_timeout, cut).await {
             self.cuts.fetch_add(1, Ordering::Relaxed);
         }
         let answer = Answer::Unknown("the connection was cut".to_owned());
