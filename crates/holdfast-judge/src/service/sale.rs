@@ -21,8 +21,8 @@ use super::watch::{Aim, Seen, Strike};
 const GATE_QUIET: Duration = Duration::from_millis(500);
 const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 const GATE_INTERVAL: Duration = Duration::from_millis(10);
-/// A request whose answer nobody waits for may still be at work, without a statement: what was found
-/// must be there after this time, too.
+/// A request whose answer nobody waits for may be at work without a statement: what was found must
+/// be there after this time, too.
 const ABANDONED: Duration = Duration::from_secs(3);
 
 /// One run of a pass.
