@@ -2,6 +2,7 @@
 //! faults of the judge and of tests. On a link to Postgres, what passes can be held up and watched.
 
 mod exchanges;
+mod passing;
 
 use std::future::pending;
 use std::net::Ipv4Addr;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::exchanges::WatchedConnection;
 pub use self::exchanges::{Exchange, Statement, Watcher};
+pub use self::passing::Passing;
 
 /// A statement is a chunk, also that of a full batch.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -33,21 +34,6 @@ pub struct Proxy {
     open: Arc<Mutex<OpenConnections>>,
     accepted: Arc<AtomicUsize>,
     _accepting: AbortOnDropHandle<()>,
-}
-
-/// What is done with a connection to Postgres, chunk by chunk.
-pub trait Passing: Send + Sync {
-    /// The client has sent a chunk, which goes on when the future ends.
-    fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, ()>;
-
-    /// The chunk went on. Until the future ends, the connection stays, even without its client.
-    fn requested(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-
-    /// The server has sent a chunk. It goes on when the future ends; with `false` never, and the
-    /// connection is closed.
-    fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool>;
 }
 
 /// Returns what is done with a connection of this number.

@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use super::Passing;
+use super::passing::Passing;
 
 /// The longest message whose content is read.
 const MAX_KEPT: usize = 256 << 10;
