@@ -145,7 +145,7 @@ impl JudgeRun {
     }
 
     /// Waits until the cluster of a temporary Postgres is created; returns its parent folder.
-    pub fn wait_for_cluster(&self) -> PathBuf {
+    fn wait_for_cluster(&self) -> PathBuf {
         let mut folder = None;
         wait_until(TIMEOUT, || {
             let seen = self.seen.lock().unwrap().clone();
@@ -157,6 +157,15 @@ impl JudgeRun {
             folder.as_ref().is_some_and(|folder| fs::read_dir(folder).unwrap().next().is_some())
         });
         folder.unwrap()
+    }
+
+    /// Interrupts the judge while its Postgres is made: of its folder nothing is left.
+    pub fn interrupt_at_its_start(self) {
+        let folder = self.wait_for_cluster();
+        self.send(Signal::INT);
+        let run = self.finish();
+        assert_eq!(run.code, Some(2), "{}", run.stderr);
+        assert!(!folder.exists(), "{}", folder.display());
     }
 
     pub fn wait_for_stopped_adapter(&self) {

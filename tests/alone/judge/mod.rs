@@ -432,12 +432,7 @@ fn interrupted_judge_leaves_nothing_behind() {
 
 #[test]
 fn judge_interrupted_at_its_start_leaves_no_folder() {
-    let run = JudgeRun::start("flock", &["--faults", "none"]);
-    let folder = run.wait_for_cluster();
-    run.send(Signal::INT);
-    let run = run.finish();
-    assert_eq!(run.code, Some(2), "{}", run.stderr);
-    assert!(!folder.exists(), "{}", folder.display());
+    JudgeRun::start("flock", &["--faults", "none"]).interrupt_at_its_start();
 }
 
 /// The judge is killed while a worker is stopped.

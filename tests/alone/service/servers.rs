@@ -174,12 +174,7 @@ fn judge_of_a_service_interrupted_at_its_start_leaves_no_folder() {
     let used = r#"[service]
 env = { DATABASE_URL = "{database_url}" }"#;
     let misfit = Misfit::with("sound", &[("[service]", used)]);
-    let run = misfit.start(&[]);
-    let folder = run.wait_for_cluster();
-    run.send(Signal::INT);
-    let run = run.finish();
-    assert_eq!(run.code, Some(2), "{}", run.stderr);
-    assert!(!folder.exists(), "{}", folder.display());
+    misfit.start(&[]).interrupt_at_its_start();
 }
 
 /// An instance is stopped when the judge ends. Killed, the judge can't wait for the end of others.
