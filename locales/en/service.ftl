@@ -1,4 +1,4 @@
-# The page of a judgement of a service: `holdfast judge service --html FILE`.
+# Judgements of services: the page of `holdfast judge service --html FILE`, and what leads to it.
 service-facts = { $instances ->
     [one] 1 instance
    *[other] { $instances } instances
@@ -91,3 +91,11 @@ service-cure-released-before-commit = Release the lock after the commit: outside
 service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.
 service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered.
 service-cure-unknown = Find the statement or the call that decides that a unit is left, and see whether two requests can both pass it. A check in the write itself can’t be passed twice: `update … where id = $1 and stock >= 1`.
+
+## Where other pages lead to the judge of services, and the list of judged ones
+service-own-title = Does your own shop oversell?
+service-own-about = A judge orders from it as sixteen buyers at once, and shows the two requests that collide. In any language, on Postgres.
+service-own-link = And your own shop? `holdfast judge service` looks for two requests that collide
+service-own-how = Judge your own: `holdfast judge service --init fastapi` (or `express`, `django`, `spring`, `actix`) writes a `service.toml` to fill in, and `holdfast judge service service.toml` judges. The guide is `docs/SERVICE.md` in the repository.
+service-judged-title = Judged services
+service-judged-lead = `holdfast judge service` takes a whole shop and counts the units that it sold and does not have. Each of these is installed from its registry in a pinned version. The figures are of one machine, on which it depends how many units are sold twice.

@@ -1,4 +1,4 @@
-# 服务的评测页：`holdfast judge service --html FILE`。
+# 服务的评测：`holdfast judge service --html FILE` 的页面，以及通向它的链接。
 service-facts = { $instances } 个实例 · 种子 { $seed }
 service-verdict-sound = 可靠：在{ $passes }下的 { $orders } 个订单中，没有超卖、丢失或重复，也没有偏差
 service-verdict-found = 不可靠：{ $found }
@@ -88,3 +88,11 @@ service-cure-released-before-commit = 提交之后再释放锁：在事务之外
 service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。
 service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。
 service-cure-unknown = 找出判断“还有库存”的语句或调用，看两个请求能不能都通过它。写入语句本身的检查不会被两个请求同时通过：`update … where id = $1 and stock >= 1`。
+
+## 其他页面通向服务评测的链接，以及已评测服务的列表
+service-own-title = 你自己的商店会超卖吗？
+service-own-about = 判定程序扮成十六个买家同时向它下单，并显示互相冲突的两个请求。任何语言都可以，数据库是 Postgres。
+service-own-link = 你自己的商店呢？`holdfast judge service` 会寻找互相冲突的两个请求
+service-own-how = 评测你自己的服务：`holdfast judge service --init fastapi`（或 `express`、`django`、`spring`、`actix`）写出待填写的 `service.toml`，再运行 `holdfast judge service service.toml`。指南是代码库中的 `docs/SERVICE.md`。
+service-judged-title = 服务的评测
+service-judged-lead = `holdfast judge service` 评测整个商店，数出售出却并不存在的件数。每个商店都以固定的版本安装。数字来自一台机器，重复售出多少件因机器而异。下文是英文。

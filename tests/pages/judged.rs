@@ -75,6 +75,7 @@ async fn visitors_read_judged_locks() {
     let words = Page::read(chinese.send().await.unwrap()).await.words();
     assert!(words.contains("两者同时持锁") && !words.contains("held the lock"), "{words}");
 
+    visitors_find_judged_services(&visitor).await;
     charts_open_at_their_loss(&shop).await;
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
@@ -83,6 +84,29 @@ async fn visitors_read_judged_locks() {
         assert_eq!(off.get(&path).await.status, 403, "{path}");
     }
     assert_eq!(upload_to(PATH, &off, "", FIXTURE.as_bytes()).await.status, 403);
+}
+
+async fn visitors_find_judged_services(visitor: &Visitor) {
+    let list = visitor.get(PATH).await;
+    for folder in std::fs::read_dir("judge/services").unwrap() {
+        let folder = folder.unwrap();
+        if folder.path().join("README.md").exists() {
+            let title = format!("<h3 id=\"{}\">", folder.file_name().display());
+            assert!(list.text.contains(&title), "{title} is not on the page");
+        }
+    }
+
+    let link = format!("href=\"{PATH}#services\"");
+    for (path, is_linked) in [
+        ("/lab", true),
+        ("/lab/scheduler", true),
+        ("/lab/lessons/lost-update", true),
+        ("/lab/lessons/fence", true),
+        ("/lab/lessons/wrong-key", false),
+    ] {
+        let page = visitor.get(path).await;
+        assert_eq!(page.text.matches(&link).count(), usize::from(is_linked), "{path}");
+    }
 }
 
 async fn charts_open_at_their_loss(shop: &Shop) {

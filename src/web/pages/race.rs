@@ -30,9 +30,10 @@ pub const RECORDED_BUYERS: [u16; 2] = [2, 40];
 /// Two recorded races and a tap between them are over within ten seconds.
 const RECORDED_PLAY_MS: u64 = 3_800;
 /// What the site's first page leads to: address, title and sentence.
-const WAYS: [(&str, &str, &str); 5] = [
+const WAYS: [(&str, &str, &str); 6] = [
     ("/lab/scheduler", "lab-scheduler-title", "site-scheduler-about"),
     ("/lab/judged", "judge-title", "site-judged-about"),
+    ("/docs/service", "service-own-title", "service-own-about"),
     ("/lab/lessons", "site-lessons-title", "site-lessons-about"),
     ("/lab/course", "course-title", "site-course-about"),
     ("/docs", "site-docs-title", "site-docs-about"),

@@ -93,6 +93,15 @@ fn read(docs: &Path, name: &'static str, language: Language) -> anyhow::Result<D
     Ok(Document { name, title, html, is_foreign, has_commands_of_clone })
 }
 
+/// Returns a text of the repository as a part of another page.
+pub(in crate::web) fn html_of(text: &str) -> String {
+    let mut events: Vec<Event<'_>> = Parser::new_ext(text, Options::ENABLE_TABLES).collect();
+    give_anchors(&mut events);
+    let mut html = String::new();
+    html::push_html(&mut html, with_scrolling(events).into_iter());
+    html
+}
+
 fn is_command_of_clone(event: &Event<'_>) -> bool {
     match event {
         Event::Code(code) | Event::Text(code) => OF_CLONE.iter().any(|start| code.contains(start)),
@@ -183,6 +192,9 @@ impl PageOf {
         match file {
             "../README.md" => return Some("../index.html".to_owned()),
             "GLOSSARY.md" => return Some(format!("glossary.html{hash}")),
+            "JUDGED.md" if place == Some("services") => {
+                return Some(format!("../judged.html{hash}"));
+            }
             "JUDGED.md" => return Some("../judged.html".to_owned()),
             _ => {}
         }
@@ -247,6 +259,7 @@ mod tests {
             (&foreign, "FENCES.md#here", Some("fences.html#here")),
             (&english, "judged/redis-py.json", Some("../judged/redis-py.html")),
             (&english, "JUDGED.md#redis-py", Some("../judged.html")),
+            (&english, "JUDGED.md#services", Some("../judged.html#services")),
             (&english, "#here", Some("#here")),
             (&english, "https://example.org/a.md", Some("https://example.org/a.md")),
             (&english, "../judge/rslock", None),

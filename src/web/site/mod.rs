@@ -5,7 +5,7 @@
 //! under any path and from the file system. Tests: `script/test-site`.
 
 mod assets;
-mod documents;
+pub(super) mod documents;
 mod folder;
 mod scheduler;
 

@@ -8,7 +8,7 @@ use super::visit::Visit;
 const SEARCH: &str = "const words = document.querySelector('#words');
     words.value = arguments[0];
     words.dispatchEvent(new Event('input', { bubbles: true }));
-    const rows = [...document.querySelectorAll('tbody tr')].filter((row) => row.checkVisibility());
+    const rows = [...document.querySelectorAll('tr[data-words]')].filter((row) => row.checkVisibility());
     return rows.map((row) => row.querySelector('th').textContent)";
 
 /// Answers, and returns the locks that are left.

@@ -22,7 +22,7 @@ use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{FaultReport, Judgement, Violation, ViolationKind};
 use holdfast_story::Drawing;
 
-pub use self::service::saved_service_page;
+pub use self::service::{saved_service_page, shows_judged_mistake};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),

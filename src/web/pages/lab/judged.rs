@@ -1,5 +1,6 @@
 //! Judged locks: the list of those that come with the program, a page for each, and a form that
-//! opens the file of another judgement, untrusted and not stored. Tests: `tests/pages/judged.rs`.
+//! opens the file of another judgement, untrusted and not stored. Below them the judged services.
+//! Tests: `tests/pages/judged.rs`.
 
 use std::sync::LazyLock;
 
@@ -18,6 +19,7 @@ use crate::web::pages::judgement::JudgementView;
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
+use crate::web::site::documents;
 use crate::web::{HttpResult, Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_judge::fault::Fault;
@@ -78,6 +80,17 @@ static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
         Some(JudgedLock { name, words, judgement: judgement.ok()? })
     };
     FILES.iter().filter_map(parse).collect()
+});
+
+/// The READMEs of the judged services, with their titles as those of sections. A test finds those
+/// that are not here.
+static SERVICES: LazyLock<String> = LazyLock::new(|| {
+    documents::html_of(concat!(
+        "##",
+        include_str!("../../../../judge/services/django-oscar/README.md"),
+        "\n##",
+        include_str!("../../../../judge/services/vendure/README.md"),
+    ))
 });
 
 #[derive(Debug)]

@@ -311,6 +311,12 @@ fn lessons_of(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+/// Returns whether a lesson shows a mistake that the judge names, or its cure.
+pub fn shows_judged_mistake(lesson: &str) -> bool {
+    let mut lessons = Pattern::VARIANTS.iter().flat_map(|pattern| lessons_of(*pattern));
+    lessons.any(|(_, name)| *name == lesson)
+}
+
 /// Returns the file with the statements that cure a mistake, if they need more than one.
 fn recipe_of(pattern: Pattern) -> Option<&'static str> {
     match pattern {
