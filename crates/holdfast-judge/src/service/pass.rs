@@ -61,10 +61,7 @@ impl Pass {
 
     /// Returns whether it runs unless others are asked for. These need no more than seconds.
     pub(super) fn is_default(self) -> bool {
-        match self {
-            Self::Control | Self::None | Self::Gate | Self::Retry => true,
-            Self::Stretch | Self::LostAnswer | Self::Pause | Self::Kill => false,
-        }
+        matches!(self, Self::Control | Self::None | Self::Gate | Self::Retry)
     }
 
     pub(super) fn load(self) -> Load {
@@ -72,33 +69,20 @@ impl Pass {
             Self::Control => Load { units: 5, attempts: 8, buyers: 1 },
             // Few units, so that more orders than there are units wait at the gate.
             Self::Gate => Load { units: 5, attempts: 16, buyers: 16 },
-            Self::None
-            | Self::Retry
-            | Self::Stretch
-            | Self::LostAnswer
-            | Self::Pause
-            | Self::Kill => Load { units: 20, attempts: 80, buyers: 16 },
+            _ => Load { units: 20, attempts: 80, buyers: 16 },
         }
     }
 
     /// Returns whether it strikes something, which may not succeed.
     pub(super) fn strikes(self) -> bool {
-        match self {
-            Self::LostAnswer | Self::Pause | Self::Kill => true,
-            Self::Control | Self::None | Self::Gate | Self::Retry | Self::Stretch => false,
-        }
+        matches!(self, Self::LostAnswer | Self::Pause | Self::Kill)
     }
 
     /// Returns the runs of one repetition: one at each aim, if an instance is struck.
     pub(super) fn aims(self) -> Vec<Option<Aim>> {
         match self {
             Self::Pause | Self::Kill => Aim::ALL.map(Some).to_vec(),
-            Self::Control
-            | Self::None
-            | Self::Gate
-            | Self::Retry
-            | Self::Stretch
-            | Self::LostAnswer => vec![None],
+            _ => vec![None],
         }
     }
 }

@@ -237,12 +237,6 @@ fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
             Some(message!("service-why-no-table"))
         }
         Pass::Gate => stage.no_gate.clone(),
-        Pass::Control
-        | Pass::None
-        | Pass::Retry
-        | Pass::Stretch
-        | Pass::LostAnswer
-        | Pass::Pause
-        | Pass::Kill => None,
+        _ => None,
     }
 }
