@@ -242,3 +242,5 @@ service-why-no-table = the judge knows of no table in Postgres that has the stoc
 service-why-no-waiter = no order waited for the row of the item: name the row that orders write in [books] row
 service-why-no-strike = no statement was seen that reads or writes { $tables }, and none that commits it
 service-why-no-row = the row of the item can’t be locked ({ $error }): name it in [books] row
+service-why-nothing-sold = nothing was sold: { $error }
+service-why-all-sold-out = nothing was sold: each order was answered with sold out, though there were units

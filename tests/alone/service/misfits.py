@@ -42,6 +42,10 @@ def sell(item):
         return True
 
 
+def units_left(item):
+    return json.loads(Path(f"{item}.json").read_text())["stock"]
+
+
 class Shop(BaseHTTPRequestHandler):
     def respond(self, status, text, **headers):
         self.send_response(status)
@@ -55,6 +59,7 @@ class Shop(BaseHTTPRequestHandler):
         self.respond(500 if MODE == "never-ready" else 200, "not today")
 
     def do_POST(self):
+        item = self.path.rsplit("/", 1)[-1]
         if MODE == "redirects":
             self.respond(302, "", Location="/sign-in")
         elif MODE == "pages":
@@ -67,7 +72,9 @@ class Shop(BaseHTTPRequestHandler):
         elif MODE == "dies":
             print("out of ink", file=sys.stderr, flush=True)
             os._exit(3)
-        elif sell(self.path.rsplit("/", 1)[-1]):
+        elif MODE == "small" and units_left(item) > 5:  # more than in the control
+            self.respond(500, "too much for a small shop")
+        elif sell(item):
             self.respond(201, "sold")
         else:
             self.respond(409, "sold out")

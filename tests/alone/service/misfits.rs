@@ -222,6 +222,14 @@ fn passes_that_can_not_run_are_no_verdict() {
     }
 }
 
+#[test]
+fn pass_in_which_nothing_is_sold_is_no_verdict() {
+    let run = Misfit::with("small", &[]).judge(&["--faults", "none"]);
+    assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+    let why = "none     not run: nothing was sold: status 500: too much for a small shop\n";
+    assert!(run.stdout.contains(why), "{}", run.stdout);
+}
+
 /// Ends with the test.
 struct Running(Child);
 

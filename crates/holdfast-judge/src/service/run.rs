@@ -90,30 +90,7 @@ impl Judge<'_> {
         let mut reports = Vec::new();
         for (number, pass) in self.plan.passes.iter().enumerate() {
             let report = Box::pin(self.run_pass(*pass, |run| progress(number, run))).await;
-            let report = report.with_context(|| format!("in the pass `{}`", pass.name()))?;
-            if *pass == Pass::Control && report.figures.sold == 0 {
-                let error = report.figures.error;
-                let error = error.unwrap_or_else(|| "each answer was *sold out*".to_owned());
-                let Order { sold, sold_out, .. } = &self.stage.file.order;
-                let said = self.stage.instances.first().and_then(Instance::last_words);
-                bail!(
-                    "the service sold nothing to one buyer after the other, so it can't be \
-                     judged: {error}. [order] has sold = {sold:?}, sold_out = {sold_out:?}. {}",
-                    said.unwrap_or_default()
-                );
-            }
-            let Figures { sold, lost, books_sold, .. } = report.figures;
-            ensure!(
-                *pass != Pass::Control || books_sold > 0,
-                "[books] sold found none of the {sold} units that were answered *sold*, one after \
-                 the other: does its query count the orders of `{{item}}`?"
-            );
-            ensure!(
-                *pass != Pass::Control || lost < sold.cast_signed(),
-                "[books] by_key returned none of the {sold} keys that were answered *sold*: its \
-                 first column must be the {{key}} of the order, as it was sent"
-            );
-            reports.push(report);
+            reports.push(report.with_context(|| format!("in the pass `{}`", pass.name()))?);
         }
         Ok(reports)
     }
@@ -131,6 +108,7 @@ impl Judge<'_> {
         let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
         let Plan { repeat, seed, .. } = self.plan;
         let mut found_at = None;
+        let mut why_nothing = None;
         for number in 0..*repeat {
             if report.lost_in >= CLEAR_FINDINGS && number > 0 {
                 break;
@@ -143,11 +121,15 @@ impl Judge<'_> {
                 let seed = seed.wrapping_add(u64::from(number));
                 let run = run_once(&mut self.stage, pass, pass.load(), aim, seed).await?;
                 let is_found = !run.figures.found().is_empty();
+                // A strike in a run that shows nothing does not count.
+                let nothing = nothing_sold(&run.figures);
+                let hits = if nothing.is_some() { 0 } else { run.hits };
+                why_nothing = why_nothing.or(nothing);
                 report.runs += 1;
-                report.hits += run.hits;
+                report.hits += hits;
                 report.lost_in += u32::from(is_found);
                 // The first one that was struck, and before all the first one with a finding.
-                let is_first_hit = report.hits > 0 && report.hits == run.hits;
+                let is_first_hit = report.hits > 0 && report.hits == hits;
                 let is_first = report.lost_in == 0 && (report.runs == 1 || is_first_hit);
                 if is_first || (is_found && report.lost_in == 1) {
                     report.figures = run.figures;
@@ -158,13 +140,16 @@ impl Judge<'_> {
             }
         }
 
+        if pass == Pass::Control {
+            self.check_control(&report.figures)?;
+        }
         report.ran = report.hits > 0 || report.lost_in > 0;
         if !report.ran {
             let tables = self.stage.learned.tables.join(", ");
-            let why = match pass {
+            let why = why_nothing.unwrap_or_else(|| match pass {
                 Pass::Gate => message!("service-why-no-waiter"),
                 _ => message!("service-why-no-strike", tables),
-            };
+            });
             return Ok(not_run(pass, why));
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
@@ -172,6 +157,32 @@ impl Judge<'_> {
             report.evidence = self.show(pass, &report.figures, seed, aim).await?;
         }
         Ok(report)
+    }
+
+    /// Fails if nothing was sold to one buyer after the other, or nothing of it is in the books.
+    fn check_control(&self, figures: &Figures) -> anyhow::Result<()> {
+        let Figures { sold, lost, books_sold, error, .. } = figures;
+        if *sold == 0 {
+            let error = error.as_deref().unwrap_or("each answer was *sold out*");
+            let Order { sold, sold_out, .. } = &self.stage.file.order;
+            let said = self.stage.instances.first().and_then(Instance::last_words);
+            bail!(
+                "the service sold nothing to one buyer after the other, so it can't be judged: \
+                 {error}. [order] has sold = {sold:?}, sold_out = {sold_out:?}. {}",
+                said.unwrap_or_default()
+            );
+        }
+        ensure!(
+            *books_sold > 0,
+            "[books] sold found none of the {sold} units that were answered *sold*, one after the \
+             other: does its query count the orders of `{{item}}`?"
+        );
+        ensure!(
+            *lost < sold.cast_signed(),
+            "[books] by_key returned none of the {sold} keys that were answered *sold*: its first \
+             column must be the {{key}} of the order, as it was sent"
+        );
+        Ok(())
     }
 
     /// Shows with two requests what a pass has found, unless another one has shown it.
@@ -211,6 +222,17 @@ impl Judge<'_> {
         }
         Ok(Vec::new())
     }
+}
+
+/// Returns why a run shows nothing: no unit was sold, and nothing was found.
+fn nothing_sold(figures: &Figures) -> Option<Message> {
+    if figures.sold > 0 || figures.books_sold > 0 || !figures.found().is_empty() {
+        return None;
+    }
+    Some(match &figures.error {
+        Some(error) => message!("service-why-nothing-sold", error),
+        None => message!("service-why-all-sold-out"),
+    })
 }
 
 fn not_run(pass: Pass, why: Message) -> PassReport {
