@@ -122,7 +122,8 @@ impl ProgressLine {
             && self.drawn_at.is_none_or(|drawn_at| drawn_at.elapsed() >= self.min_interval)
         {
             self.drawn_at = Some(Instant::now());
-            eprint!("\r\x1b[K{}", text());
+            // The cursor is back at the begin, where a line of `print_progress` overwrites it.
+            eprint!("\r\x1b[K{}\r", text());
             let _ = io::stderr().flush();
         }
     }

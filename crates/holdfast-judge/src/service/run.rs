@@ -154,7 +154,15 @@ impl Judge<'_> {
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
         if let Some((seed, aim)) = found_at {
-            report.evidence = self.show(pass, &report.figures, seed, aim).await?;
+            let shown = self.show(pass, &report.figures, seed, aim).await;
+            // The finding stays without it.
+            report.evidence = shown.unwrap_or_else(|error| {
+                print_progress(&format!(
+                    "two requests can't show what the pass `{}` has found: {error:#}",
+                    pass.name()
+                ));
+                Vec::new()
+            });
         }
         Ok(report)
     }
