@@ -23,6 +23,8 @@ use crate::processes::{adopt_orphans, end_orphans};
 
 /// Runs with a finding after which a pass is not repeated any more.
 const CLEAR_FINDINGS: u32 = 3;
+/// Two requests may miss each other: so often they are sent to show a finding.
+const SHOW_ATTEMPTS: u64 = 3;
 
 /// Runs all passes. `progress` is called with the number of the pass, and its name.
 pub(super) async fn run(
@@ -210,22 +212,25 @@ impl Judge<'_> {
         // What the gate shows is no matter of the fault. Only a key that is sold twice needs its
         // retry.
         let candidates = match pass {
-            Pass::Control => [Pass::Control; 2],
-            _ if found.contains(&Imbalance::Doubled) => [pass; 2],
+            Pass::Control => vec![Pass::Control],
+            _ if found.contains(&Imbalance::Doubled) => vec![pass],
             // Alone, two requests seldom meet.
-            Pass::None | Pass::Gate => [Pass::Gate, Pass::Stretch],
-            _ => [Pass::Gate, pass],
+            Pass::None | Pass::Gate => vec![Pass::Gate, Pass::Stretch],
+            _ => vec![Pass::Gate, pass],
         };
-        for candidate in candidates {
-            if why_not(&self.stage, candidate).is_some() {
-                continue;
-            }
-            let load = evidence::load(candidate, &found);
-            let aim = aim.filter(|_| candidate == pass);
-            let run = run_once(&mut self.stage, candidate, load, aim, seed).await?;
-            if let Some(evidence) = evidence::of(&self.stage, candidate, &found, &run) {
-                let is_new = self.shown.insert(evidence.pattern.name());
-                return Ok(is_new.then_some(evidence).into_iter().collect());
+        for attempt in 0..SHOW_ATTEMPTS {
+            let seed = seed.wrapping_add(attempt);
+            for candidate in candidates.iter().copied() {
+                if why_not(&self.stage, candidate).is_some() {
+                    continue;
+                }
+                let load = evidence::load(candidate, &found);
+                let aim = aim.filter(|_| candidate == pass);
+                let run = run_once(&mut self.stage, candidate, load, aim, seed).await?;
+                if let Some(evidence) = evidence::of(&self.stage, candidate, &found, &run) {
+                    let is_new = self.shown.insert(evidence.pattern.name());
+                    return Ok(is_new.then_some(evidence).into_iter().collect());
+                }
             }
         }
         Ok(Vec::new())
