@@ -167,12 +167,12 @@ impl Buyers {
         }
     }
 
-    async fn send(&self, attempt: &Attempt, instance: usize, values: &Values) -> Answered {
+    async fn send(&self, attempt: &Attempt, mut instance: usize, values: &Values) -> Answered {
         let sent_us = monotonic_us();
         let sending = timeout(self.answer_timeout, async {
             match &self.program {
                 Some(program) => self.send_by(program, attempt, instance).await,
-                None => self.send_by_http(instance, values).await,
+                None => self.send_by_http(&mut instance, values).await,
             }
         });
         let answer = sending.await.unwrap_or_else(|_| {
@@ -195,13 +195,13 @@ impl Buyers {
         }
     }
 
-    /// Sends a request to an instance; to another one, if nobody listens there.
-    async fn send_by_http(&self, instance: usize, values: &Values) -> Answer {
+    /// Sends a request to an instance; to another one, which then is `instance`, if nobody listens
+    /// there.
+    async fn send_by_http(&self, instance: &mut usize, values: &Values) -> Answer {
         let Order { sold, sold_out, .. } = &self.order;
         let is_expected = |status: u16| sold.contains(&status) || sold_out.contains(&status);
-        for number in instance.. {
-            let base = &self.bases[number % self.bases.len()];
-            let request = match self.request(base, values) {
+        loop {
+            let request = match self.request(&self.bases[*instance], values) {
                 Ok(request) => request,
                 Err(error) => return Answer::Error(error.to_string()),
             };
@@ -212,11 +212,11 @@ impl Buyers {
                 // Nothing was sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     sleep(RECONNECT_DELAY).await;
+                    *instance = (*instance + 1) % self.bases.len();
                 }
                 Err(error) => return Answer::Unknown(error.to_string()),
             }
         }
-        unreachable!("there is no last number")
     }
 
     /// Sends a request, and cuts its connection before the answer.
