@@ -148,8 +148,9 @@ fn invalid_files_and_options_are_reported_before_the_work() {
     assert_eq!(missing.code, Some(2), "{}", missing.stderr);
     assert!(missing.stderr.contains("can't read /nonexistent.toml"), "{}", missing.stderr);
 
-    let cases: [(&str, &[&str], &str); 6] = [
+    let cases: [(&str, &[&str], &str); 7] = [
         ("post = \"/orders/{item}\"\n", &[], "[order] needs either `post`"),
+        ("/orders/", &[], "[order] post = \"{item}\": it must be a path that begins with /"),
         ("sold = [201]\n", &[], "[order] needs `sold`"),
         ("", &["--faults", "paws"], "--faults paws: the passes are all, or some of control, none,"),
         ("", &["--may-lose", "paws"], "--may-lose paws: the passes are control, none, "),

@@ -184,6 +184,8 @@ impl ServiceFile {
             order.post.is_none() || !order.sold.is_empty(),
             "[order] needs `sold`, the status codes of an order that was placed, e.g. [200, 201]"
         );
+        check_path("[service] ready", &service.ready)?;
+        order.post.iter().try_for_each(|post| check_path("[order] post", post))?;
         ensure!(
             order.json.is_none() || order.form.is_none(),
             "[order] has `json` and `form`: a request has one body"
@@ -249,6 +251,16 @@ impl ServiceFile {
         let lease = Duration::from_millis(self.service.lease_ms.unwrap_or_default());
         Duration::from_secs(3).max(lease.mul_f64(1.5))
     }
+}
+
+/// Fails unless it begins with a slash; a placeholder is none.
+fn check_path(key: &str, path: &str) -> anyhow::Result<()> {
+    ensure!(
+        path.starts_with('/'),
+        "{key} = {path:?}: it must be a path that begins with /. The URL of the instance is put \
+         before it"
+    );
+    Ok(())
 }
 
 /// Returns a placeholder of a server that does not exist.
@@ -364,6 +376,12 @@ mod tests {
             ("\"{port}\"", "\"8000\"", "listen"),
             ("start =", "instances = 0\nstart =", "1 to 16"),
             ("post = \"/orders\"", "", "either `post`"),
+            (
+                "post = \"/orders\"",
+                "post = \"{base}/orders\"",
+                "[order] post = \"{base}/orders\": it",
+            ),
+            ("start =", "ready = \"health\"\nstart =", "[service] ready = \"health\": it must"),
             ("sold = [201]", "", "needs `sold`"),
             ("stock = ", "row = ", "either `stock` and `sold`"),
             ("sql = ", "once = [\"true\"]\n#", "needs `sql` or `command`"),
