@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use futures_util::future::{join, try_join_all};
 use holdfast_base::message;
 use holdfast_base::messages::Message;
+use holdfast_base::output::print_progress;
 use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -61,6 +62,8 @@ pub(super) struct Stage<'a> {
     id: u32,
     /// So many were made.
     pub(super) items: u32,
+    /// It was said that the service is never quiet.
+    is_restless: bool,
 }
 
 /// An item of one run.
@@ -98,6 +101,7 @@ impl<'a> Stage<'a> {
             links: Vec::new(),
             id: rand::random(),
             items: 0,
+            is_restless: false,
         }
     }
 
@@ -335,11 +339,19 @@ impl<'a> Stage<'a> {
     }
 
     /// Waits until the service does nothing any more.
-    pub(super) async fn wait_quiet(&self) {
+    pub(super) async fn wait_quiet(&mut self) {
         let until = Instant::now() + QUIET_TIMEOUT;
         sleep(QUIET).await;
         while self.watch.quiet_for() < QUIET && Instant::now() < until {
             sleep(QUIET_INTERVAL).await;
+        }
+
+        if self.watch.quiet_for() < QUIET && !self.is_restless {
+            self.is_restless = true;
+            print_progress(&format!(
+                "the service sends statements all the time: its books are read after \
+                 {QUIET_TIMEOUT:?}. Switch polling jobs off"
+            ));
         }
     }
 
