@@ -123,19 +123,24 @@ impl HttpRequest {
         stream.write_all(&self.bytes).await?;
 
         let mut received = Vec::with_capacity(READ_BYTES);
-        let (mut answer, body_at) = loop {
+        let mut answer = loop {
+            if let Some((head, body_at)) = parse_head(&received)? {
+                received.drain(..body_at);
+                // `100 Continue` and `103 Early Hints` come before the answer.
+                if head.status >= 200 {
+                    break head;
+                }
+                continue;
+            }
             if received.len() > MAX_HEAD {
                 return Err(std::io::Error::other("the head of the answer is too long"));
             }
             if stream.read_buf(&mut received).await? == 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
-            if let Some(head) = parse_head(&received)? {
-                break head;
-            }
         };
 
-        answer.body = received.split_off(body_at);
+        answer.body = received;
         if !is_expected(answer.status) {
             let body = &mut answer.body;
             let reading = async {
@@ -165,9 +170,28 @@ fn parse_head(received: &[u8]) -> std::io::Result<Option<(HttpAnswer, usize)>> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use futures_util::future::join;
     use serde_json::json;
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn hints_before_the_answer_are_skipped() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let serving = async {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let hints =
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+            let answer = "HTTP/1.1 409 Conflict\r\nContent-Length: 8\r\n\r\nsold out";
+            client.write_all([hints, answer].concat().as_bytes()).await.unwrap();
+            client
+        };
+        let request = HttpRequest::get(&base, "/").unwrap();
+        let (answer, _client) = join(request.send(|_| false), serving).await;
+        assert_eq!(answer.unwrap().describe(), "status 409: sold out");
+    }
 
     #[test]
     fn order_is_sent_as_described() {
