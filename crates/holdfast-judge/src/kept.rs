@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::processes::{adopt_orphans, end_orphans, signal_group, signal_tree, stop_tree};
-use holdfast_services::tied_command;
+use holdfast_services::{own_program, tied_command};
 
 /// The judge's side. The process is killed with its group when this is dropped.
 #[derive(Debug)]
@@ -27,8 +27,7 @@ impl KeptProcess {
     /// main thread: when that ends, the process is continued if it is stopped, and finds its stdin
     /// closed.
     pub(super) fn start(name: &str, stderr: Stdio) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("can't find its own program file")?;
-        let mut child = tied_command(&program, "CONT")
+        let mut child = tied_command(&own_program()?, "CONT")
             .arg(name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -37,7 +37,7 @@ pub use args::{LabMode, UpArgs};
 pub use cpu_time::CpuTime;
 pub use data_dir::{RunningUp, read_env};
 pub use postgres::MAX_CONNECTIONS;
-pub use process::tied_command;
+pub use process::{own_program, tied_command};
 pub use process_info::ProcessStat;
 pub use proxy::{Exchange, Passing, Proxy, Statement, Target, Traffic, Watcher};
 pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};

@@ -11,7 +11,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
@@ -50,6 +50,14 @@ pub fn tied_command(program: &Path, death_signal: &str) -> Command {
     }
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null());
     command
+}
+
+/// Returns the file of this program: of the one that runs, also if a build has replaced it.
+pub fn own_program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("can't find its own program file")?;
+    // By its id: what is in `/proc/self` would be `setpriv`, which starts it.
+    let running = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    Ok(if running.exists() && !program.exists() { running } else { program })
 }
 
 /// Whether `setpriv` supports `--pdeathsig` (on Linux, not in busybox).

@@ -4,11 +4,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures_util::future::{join_all, try_join_all};
 use rustix::process::Signal;
 
-use super::process::{Process, tied_command};
+use super::process::{Process, own_program, tied_command};
 use super::replicas::{GRACE_PERIOD, START_TIMEOUT, check_ready};
 use super::temp_shop::{ALL_CONNECTIONS, free_ports, remove_settings};
 use super::{LabMode, sockets};
@@ -26,7 +26,7 @@ impl TempReplicas {
     /// could be read by every user of this machine. Must be called from the main thread, with which
     /// they end.
     pub fn start(settings: &[(&str, String)]) -> Result<Self> {
-        let program = std::env::current_exe().context("can't find its own program file")?;
+        let program = own_program()?;
         let port = free_ports(2)?;
         let mut replicas =
             Self { addresses: Vec::new(), children: Vec::new(), folder: sockets::create(None)? };

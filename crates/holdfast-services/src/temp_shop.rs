@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::{create_data_folder, create_new_folder};
-use super::process::{Process, tied_command};
+use super::process::{Process, own_program, tied_command};
 use holdfast_base::output::{print_progress, report_failure};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ impl TempShop {
     pub fn start(name: &str, replicas: u16, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
 
-        let program = std::env::current_exe().context("can't find its own program file")?;
+        let program = own_program()?;
         // New, because it is removed at the end.
         let pid = std::process::id();
         let folder = format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>());

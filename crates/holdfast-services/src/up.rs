@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use super::UpArgs;
 use super::data_dir::{DataDir, RunningUp};
 use super::orphans::{self, ChildRegistry};
-use super::process::ChildSpec;
+use super::process::{ChildSpec, own_program};
 use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::supervisor::{ProcessHandle, SupervisedChild};
@@ -172,7 +172,7 @@ impl ChildStack {
         addresses: &[SocketAddr],
         running: &RunningUp,
     ) -> Result<()> {
-        let program = std::env::current_exe().context("cannot find its own program file")?;
+        let program = own_program()?;
         for address in addresses {
             let spec = replicas::spec(&program, *address, options, running);
             self.start(spec, replicas::START_TIMEOUT, async || {

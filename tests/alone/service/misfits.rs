@@ -231,6 +231,23 @@ fn pass_in_which_nothing_is_sold_is_no_verdict() {
     assert!(run.stdout.contains(why), "{}", run.stdout);
 }
 
+/// As by a build while it judges.
+#[test]
+fn judge_whose_program_file_is_gone_starts_instances() {
+    let misfit = Misfit::with("sound", &[("[service]", "[service]\ninstances = 3")]);
+    // A copy could not be started while another test's new process has it open to write.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("holdfast");
+    fs::hard_link(env!("CARGO_BIN_EXE_holdfast"), &program).unwrap();
+    let mut judge = Command::new(&program);
+    judge.args(["judge", "service"]).arg(misfit.path("service.toml"));
+    judge.args(["--faults", "none", "--json", "-"]);
+    let run = JudgeRun::watch(judge, share_machine());
+    fs::remove_file(&program).unwrap();
+    let run = run.finish();
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+}
+
 /// Ends with the test.
 struct Running(Child);
 
