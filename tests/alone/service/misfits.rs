@@ -129,6 +129,11 @@ fn commands_that_are_wrong_are_named() {
             with(make, "\"/nonexistent/make\""),
             &["[setup] command: there is no program `/nonexistent/make`"],
         ),
+        (
+            with(make, r#""python3", "MISFITS", "fails""#),
+            &["[setup] command: `python3` failed (exit status: 1)", "out of paper"],
+        ),
+        (with(make, "\"true\""), &["[setup] command: it must print {\"item\": ", "not \"\""]),
         (with("{stock}", "7"), &["with 1 units", "finds 7 in stock", "is `{stock}` used"]),
         (with(books, "\"echo\", \"many\""), &["[books] command: it must print ", "many"]),
         (
