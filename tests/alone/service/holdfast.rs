@@ -1,0 +1,53 @@
+//! Holdfast's own orders as a service like any other: the judge finds the strategies that break,
+//! and clears those that do not.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{assert_shown, assert_sold_once, found, pass, start};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/judge/services/holdfast/service.toml");
+
+/// Judges the shop with a strategy.
+fn judge(strategy: &str, faults: &str) -> Value {
+    let text = fs::read_to_string(FILE).unwrap();
+    let header = "Holdfast-Lock = \"fenced\"";
+    assert!(text.contains(header), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("service.toml");
+    fs::write(&file, text.replace("fenced", strategy)).unwrap();
+
+    let run = start(&file, "", &["--faults", faults, "--json", "-"]).finish();
+    assert!(run.code < Some(2), "{strategy}: {}", run.stderr);
+    run.judgement()
+}
+
+#[test]
+fn orders_without_a_lock_are_found() {
+    let judgement = judge("none", "none,gate");
+    for name in ["none", "gate"] {
+        assert!(found(pass(&judgement, name)).contains(&"oversold"), "{judgement:#}");
+    }
+    assert_shown(&judgement, "read-then-write");
+}
+
+#[test]
+fn lock_of_one_replica_is_found() {
+    let judgement = judge("local", "none");
+    assert!(found(pass(&judgement, "none")).contains(&"oversold"), "{judgement:#}");
+}
+
+/// The lease is over before the pause is.
+#[test]
+fn lease_that_is_outlived_is_found_and_its_fence_is_sound() {
+    for (strategy, is_sound) in [("owner", false), ("fenced", true)] {
+        let judgement = judge(strategy, "gate,retry,pause");
+        for pass in judgement["passes"].as_array().unwrap() {
+            match (is_sound, pass["name"] == "pause") {
+                (false, true) => assert!(pass["lost_in"].as_u64() > Some(0), "{pass:#}"),
+                _ => assert_sold_once(pass),
+            }
+        }
+    }
+}
