@@ -18,6 +18,9 @@ use tokio::time::sleep;
 
 /// How long an answer is delayed, in milliseconds.
 const SLOW_MS: std::ops::RangeInclusive<u64> = 5..=20;
+/// A transaction without a statement for so long is open no more: it is not seen that a connection
+/// is closed.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// All links of a service.
 #[derive(Debug, Default)]
@@ -75,6 +78,7 @@ impl Watch {
     /// Begins a run: forgets what was seen.
     pub(super) fn begin(&self, delay_seed: Option<u64>) {
         self.seen.lock().clear();
+        self.writing.lock().clear();
         *self.delays.lock() = delay_seed.map(StdRng::seed_from_u64);
     }
 
@@ -94,10 +98,13 @@ impl Watch {
         self.seen.lock().clone()
     }
 
-    /// Returns the time since the last statement or answer.
+    /// Returns the time since the last statement or answer; none while a transaction is open that
+    /// has written the stock. One that has only read may stay open for ever in a pool.
     pub(super) fn quiet_for(&self) -> Duration {
         let last = self.last_us.load(Ordering::Relaxed);
-        Duration::from_micros(monotonic_us().saturating_sub(last))
+        let quiet = Duration::from_micros(monotonic_us().saturating_sub(last));
+        let is_open = quiet < OPEN_TIMEOUT && !self.writing.lock().is_empty();
+        if is_open { Duration::ZERO } else { quiet }
     }
 
     /// Returns what an exchange does with the stock: the strongest of its statements.
@@ -161,11 +168,16 @@ impl Watcher for LinkWatch {
             }
             let Some(strike) = strike else { return true };
             let (go, goes) = oneshot::channel();
-            match strike.send(Strike { instance, go }) {
+            let goes_on = match strike.send(Strike { instance, go }) {
                 // Without an answer the judge has ended.
                 Ok(()) => goes.await.unwrap_or(true),
                 Err(_) => true,
+            };
+            if !goes_on {
+                // The instance was killed, and its transactions are over.
+                self.watch.writing.lock().retain(|(other, _)| *other != instance);
             }
+            goes_on
         })
     }
 }
