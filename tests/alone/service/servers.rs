@@ -132,7 +132,7 @@ async fn queries_that_are_wrong_are_named() {
             with("staging:pw", "staging:no"),
             &["[service] database: can't connect to it", "password authentication failed"],
         ),
-        (with("postgres://", "mysql://"), &["[service] database: \"mysql://", "must be a URL"]),
+        (with("postgres://", "mysql://"), &["[service] database: it must be a URL"]),
     ];
     // All of its addresses lead to what is theirs.
     let pooler = theirs.pooler("dbname=holdfast");

@@ -115,8 +115,9 @@ impl Database {
     pub(super) fn values_at(&self, port: u16) -> anyhow::Result<Values> {
         let mut url = self.url.clone();
         let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        url.set_ip_host(proxy.ip()).map_err(|()| anyhow!("{} has no host", self.url))?;
-        url.set_port(Some(port)).map_err(|()| anyhow!("{} has no port", self.url))?;
+        let no_address = |()| anyhow!("[service] database: the URL has no host");
+        url.set_ip_host(proxy.ip()).map_err(no_address)?;
+        url.set_port(Some(port)).map_err(no_address)?;
         url.set_query(None);
         Ok(Values::default()
             .with("database_url", url.as_str())
@@ -272,13 +273,12 @@ fn collect(plan: &Value, learned: &mut Learned) {
 }
 
 fn parse(url: &str) -> anyhow::Result<(Url, PgConnectOptions)> {
+    // Without the URL, which has the password.
+    const WRONG: &str =
+        "[service] database: it must be a URL, postgres://USER:PASSWORD@HOST:PORT/NAME";
     let parsed =
         Url::parse(url).ok().filter(|it| it.scheme().starts_with("postgres") && it.has_host());
-    let parsed = parsed.with_context(|| {
-        format!(
-            "[service] database: {url:?} must be a URL, postgres://USER:PASSWORD@HOST:PORT/NAME"
-        )
-    })?;
+    let parsed = parsed.context(WRONG)?;
     let options = PgConnectOptions::from_str(url).context("[service] database")?;
     Ok((parsed, options))
 }
