@@ -254,6 +254,8 @@ pub(super) struct Learned {
     pub(super) columns: Vec<String>,
 }
 
+/// Collects the tables of a plan, and the columns of what it returns. A node that reads for another
+/// one has more of them, often all of its table; a subquery has its own.
 fn collect(plan: &Value, learned: &mut Learned) {
     match plan {
         Value::Array(parts) => parts.iter().for_each(|part| collect(part, learned)),
@@ -261,10 +263,14 @@ fn collect(plan: &Value, learned: &mut Learned) {
             if let Some(table) = fields.get("Relation Name").and_then(Value::as_str) {
                 learned.tables.push(table.to_lowercase());
             }
-            let output = fields.get("Output").and_then(Value::as_array);
+            let parent = fields.get("Parent Relationship").and_then(Value::as_str);
+            let is_input = matches!(parent, Some("Outer" | "Inner" | "Member"));
+            let output = fields.get("Output").and_then(Value::as_array).filter(|_| !is_input);
             for text in output.into_iter().flatten().filter_map(Value::as_str) {
-                let words = text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
-                learned.columns.extend(words.filter(|it| !it.is_empty()).map(str::to_owned));
+                let is_part = |letter: char| letter.is_alphanumeric() || "_.".contains(letter);
+                let words = text.split(|letter| !is_part(letter));
+                let names = words.filter_map(|word| word.rsplit('.').next());
+                learned.columns.extend(names.filter(|it| !it.is_empty()).map(str::to_owned));
             }
             fields.values().for_each(|field| collect(field, learned));
         }
@@ -329,4 +335,30 @@ fn whole(text: &str) -> Option<i64> {
         _ => text,
     };
     digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_those_that_the_plan_returns() {
+        let scan = json!({
+            "Parent Relationship": "Outer", "Relation Name": "Goods",
+            "Output": ["g.id", "g.stock", "g.price"],
+        });
+        let subquery = json!({
+            "Parent Relationship": "InitPlan", "Output": ["held.units"], "Relation Name": "held",
+        });
+        let output = ["(sum(g.\"onHand\") - $0)"];
+        let plan = json!([{ "Plan": { "Output": output, "Plans": [subquery, scan] } }]);
+        let mut learned = Learned::default();
+        collect(&plan, &mut learned);
+        learned.tables.sort_unstable();
+        learned.columns.sort_unstable();
+        assert_eq!(learned.tables, ["goods", "held"]);
+        assert_eq!(learned.columns, ["0", "onHand", "sum", "units"]);
+    }
 }
