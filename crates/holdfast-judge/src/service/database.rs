@@ -191,6 +191,20 @@ impl Database {
         let plan = rows.first().and_then(|row| text_at(row, 0)).unwrap_or_default();
         let mut learned = Learned::default();
         collect(&serde_json::from_str(&plan).unwrap_or_default(), &mut learned);
+
+        // A plan reads partitions; the service's statements name the table that they belong to.
+        let tables = sqlx::query_scalar::<_, String>(
+            "with recursive tables as (
+                 select oid, relname from pg_class where relname::text = any($1)
+                 union
+                 select parent.oid, parent.relname
+                   from tables
+                   join pg_inherits on inhrelid = tables.oid
+                   join pg_class as parent on parent.oid = inhparent)
+             select distinct relname::text from tables order by 1",
+        );
+        let tables = tables.bind(learned.tables).fetch_all(&mut self.connection).await?;
+        learned.tables = tables.iter().map(|table| table.to_lowercase()).collect();
         Ok(learned)
     }
 
@@ -261,7 +275,7 @@ fn collect(plan: &Value, learned: &mut Learned) {
         Value::Array(parts) => parts.iter().for_each(|part| collect(part, learned)),
         Value::Object(fields) => {
             if let Some(table) = fields.get("Relation Name").and_then(Value::as_str) {
-                learned.tables.push(table.to_lowercase());
+                learned.tables.push(table.to_owned());
             }
             let parent = fields.get("Parent Relationship").and_then(Value::as_str);
             let is_input = matches!(parent, Some("Outer" | "Inner" | "Member"));
@@ -358,7 +372,7 @@ mod tests {
         collect(&plan, &mut learned);
         learned.tables.sort_unstable();
         learned.columns.sort_unstable();
-        assert_eq!(learned.tables, ["goods", "held"]);
+        assert_eq!(learned.tables, ["Goods", "held"]);
         assert_eq!(learned.columns, ["0", "onHand", "sum", "units"]);
     }
 }
