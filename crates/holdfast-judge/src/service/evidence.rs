@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_services::{Exchange, Statement};
 
-use super::buyers::Attempt;
+use super::buyers::{Answer, Attempt};
 use super::pass::{Load, Pass};
 use super::pattern::Step;
 use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, Pattern, STOPPED, StatementReport};
 use super::sale::{Run, Struck};
 use super::stage::Stage;
-use super::watch::{Access, access};
+use super::watch::{Access, Seen, access};
 
 /// Statements that are shown of the requests: those that matter most.
 const MAX_STATEMENTS: usize = 10;
@@ -50,12 +50,9 @@ pub(super) fn of(
     let requests = requests(run);
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     let mut lines = Vec::new();
-    for seen in &run.seen {
-        let of_instance = |request: &&Request| request.instance == seen.instance;
-        let Some(request) = requests.iter().find(of_instance) else { continue };
-        let is_within = (request.sent_us..request.until_us).contains(&seen.exchange.sent_us);
-        for statement in seen.exchange.statements.iter().filter(|_| is_within) {
-            let shown = Shown { stage, run, request, began };
+    for (number, seen) in by_request(&requests, &run.seen) {
+        let shown = Shown { stage, run, number, request: &requests[number], began };
+        for statement in &seen.exchange.statements {
             lines.extend(shown.line(seen.instance, &seen.exchange, statement));
         }
     }
@@ -102,7 +99,7 @@ fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
     let mut first_reads = BTreeMap::new();
     for Line { step, report, .. } in lines.iter().filter(|it| it.step.access == Some(Access::Read))
     {
-        first_reads.entry(step.instance).or_insert(report.sent_ms);
+        first_reads.entry(step.request).or_insert(report.sent_ms);
     }
     let times = || first_reads.values().copied();
     let between = times().fold(0.0, f64::max) - times().fold(f64::INFINITY, f64::min);
@@ -120,12 +117,11 @@ struct Line {
 /// Of what a request reads of the stock, the last time before it writes decides, and the first time
 /// may be the check. The rest says nothing new.
 fn weigh_reads(lines: &mut [Line]) {
-    let instances: BTreeSet<usize> = lines.iter().map(|line| line.step.instance).collect();
-    for instance in instances {
+    let requests: BTreeSet<usize> = lines.iter().map(|line| line.step.request).collect();
+    for request in requests {
         let mut has_written = false;
         let mut reads: Vec<&mut u8> = Vec::new();
-        for Line { weight, step, .. } in lines.iter_mut().filter(|it| it.step.instance == instance)
-        {
+        for Line { weight, step, .. } in lines.iter_mut().filter(|it| it.step.request == request) {
             match step.access {
                 Some(Access::Write) => has_written |= step.has_changed,
                 Some(Access::Read) if has_written => *weight = 0,
@@ -167,6 +163,8 @@ struct Request {
     buyer: u64,
     key: String,
     sent_us: u64,
+    /// Never, if there was no answer: it may be at work for longer.
+    answered_us: u64,
     /// What is sent from then on belongs to another request.
     until_us: u64,
 }
@@ -181,10 +179,77 @@ fn requests(run: &Run) -> Vec<Request> {
             buyer: *buyer,
             key: key.to_string(),
             sent_us: answered.sent_us,
+            answered_us: match answered.answer {
+                Answer::Unknown(_) => u64::MAX,
+                _ => answered.answered_us,
+            },
             until_us: third.unwrap_or(u64::MAX),
         })
     });
     requests.collect()
+}
+
+/// Returns the exchanges of the requests, each with the number of its request.
+fn by_request<'a>(requests: &[Request], seen: &'a [Seen]) -> Vec<(usize, &'a Seen)> {
+    let mut found = Vec::new();
+    let mut last_requests = BTreeMap::new();
+    for transaction in transactions(seen) {
+        let Some(number) = request_of(&transaction, requests, &last_requests) else { continue };
+        last_requests.insert(connection_of(transaction[0]), number);
+        found.extend(transaction.into_iter().map(|seen| (number, seen)));
+    }
+    found
+}
+
+/// Returns the exchanges of each transaction. One outside of a transaction stands alone.
+fn transactions(seen: &[Seen]) -> Vec<Vec<&Seen>> {
+    let mut transactions: Vec<Vec<&Seen>> = Vec::new();
+    let mut open = BTreeMap::new();
+    for seen in seen {
+        let connection = connection_of(seen);
+        let place = *open.entry(connection).or_insert(transactions.len());
+        if place == transactions.len() {
+            transactions.push(Vec::new());
+        }
+        transactions[place].push(seen);
+        if !seen.exchange.in_transaction {
+            open.remove(&connection);
+        }
+    }
+    transactions
+}
+
+fn connection_of(seen: &Seen) -> (usize, u64) {
+    (seen.instance, seen.exchange.connection)
+}
+
+/// Returns the number of the request to which a transaction belongs. If both are at one instance,
+/// it is the one whose key the transaction names; else one that is not answered yet; else the last
+/// one on the same connection; else one that has none yet.
+///
+/// What is not known: without keys, which of the two buyers a connection serves at first; and of a
+/// statement without a key and outside of a transaction, whether its connection has changed hands.
+fn request_of(
+    transaction: &[&Seen],
+    requests: &[Request],
+    last_requests: &BTreeMap<(usize, u64), usize>,
+) -> Option<usize> {
+    let Seen { instance, exchange: first } = transaction.first()?;
+    let statements = || transaction.iter().flat_map(|seen| &seen.exchange.statements);
+    let last = last_requests.get(&(*instance, first.connection));
+
+    let possible = requests.iter().enumerate().filter(|(_, request)| {
+        let times = request.sent_us..request.until_us;
+        request.instance == *instance && times.contains(&first.sent_us)
+    });
+    let best = possible.min_by_key(|(number, request)| {
+        let is_named = statements().any(|statement| names(statement, &request.key));
+        let is_answered = request.answered_us <= first.sent_us;
+        let is_last = last == Some(number);
+        let has_another = last_requests.values().any(|other| other == number);
+        (!is_named, is_answered, !is_last, has_another)
+    });
+    best.map(|(number, _)| number)
 }
 
 /// Returns whether a value is among those of a statement, as a whole word.
@@ -199,6 +264,7 @@ fn names(statement: &Statement, value: &str) -> bool {
 struct Shown<'a> {
     stage: &'a Stage<'a>,
     run: &'a Run,
+    number: usize,
     request: &'a Request,
     began: u64,
 }
@@ -233,7 +299,7 @@ impl Shown<'_> {
             result: self.result(statement, access),
         };
         let step = Step {
-            instance,
+            request: self.number,
             connection: exchange.connection,
             access,
             sql: sql.to_lowercase(),
@@ -353,4 +419,58 @@ pub(super) fn shortened(text: &str, chars: usize) -> String {
 fn is_short_number(value: &str) -> bool {
     let digits = value.strip_prefix('-').unwrap_or(value);
     (1..=SHOWN_DIGITS).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(connection: u64, sent_us: u64, sql: &str, in_transaction: bool) -> Seen {
+        let mut exchange = Exchange::default();
+        exchange.connection = connection;
+        exchange.sent_us = sent_us;
+        exchange.in_transaction = in_transaction;
+        exchange.statements = vec![Statement { text: sql.into(), ..Statement::default() }];
+        Seen { instance: 0, exchange }
+    }
+
+    fn request(key: &str, sent_us: u64, answered_us: u64) -> Request {
+        Request { instance: 0, buyer: 1, key: key.into(), sent_us, answered_us, until_us: 90 }
+    }
+
+    fn numbers(requests: &[Request], seen: &[Seen]) -> Vec<(usize, u64)> {
+        let found = by_request(requests, seen).into_iter();
+        found.map(|(number, seen)| (number, seen.exchange.sent_us)).collect()
+    }
+
+    #[test]
+    fn requests_at_one_instance_have_their_own_statements() {
+        const READ: &str = "select stock from goods";
+        let both = [request("a", 10, u64::MAX), request("b", 10, 80)];
+        // By the key, also of a transaction that names it at its end.
+        let keys = [
+            seen(1, 11, "select 1 from orders where key = 'b'", false),
+            seen(1, 12, READ, true),
+            seen(2, 13, READ, true),
+            seen(1, 14, "insert into orders values ('a')", true),
+            seen(1, 15, "commit", false),
+            seen(2, 16, "insert into orders values ('b')", true),
+            seen(3, 95, READ, false),
+        ];
+        assert_eq!(numbers(&both, &keys), [(1, 11), (0, 12), (0, 14), (0, 15), (1, 13), (1, 16)]);
+        // By the connection, also if both have one key.
+        let same = [request("a", 10, 80), request("a", 10, 80)];
+        let key = "select 1 from orders where key = 'a'";
+        let connections = [
+            seen(2, 11, key, false),
+            seen(1, 12, key, false),
+            seen(1, 13, READ, true),
+            seen(2, 14, READ, false),
+        ];
+        assert_eq!(numbers(&same, &connections), [(0, 11), (1, 12), (1, 13), (0, 14)]);
+        // One after the other, on one connection.
+        let order = [request("a", 10, 20), request("b", 20, 30)];
+        let alone = [seen(1, 11, READ, false), seen(1, 21, READ, false)];
+        assert_eq!(numbers(&order, &alone), [(0, 11), (1, 21)]);
+    }
 }

@@ -10,7 +10,8 @@ use super::watch::Access;
 /// A statement of one of two requests.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    pub(super) instance: usize,
+    /// Number of the request.
+    pub(super) request: usize,
     pub(super) connection: u64,
     pub(super) access: Option<Access>,
     /// In lower case.
@@ -59,13 +60,13 @@ impl Pattern {
             return Self::Unknown;
         };
         let write = steps[place];
-        let others = steps.iter().filter(|step| step.instance != write.instance);
+        let others = steps.iter().filter(|step| step.request != write.request);
         let is_alone = others.clone().next().is_some() && !others.clone().any(|it| is_write(it));
         if is_alone && shows(Imbalance::Oversold) {
             return Self::OrderWithoutUnit;
         }
 
-        let of_request = steps[..place].iter().filter(|step| step.instance == write.instance);
+        let of_request = steps[..place].iter().filter(|step| step.request == write.request);
         let mut read = None;
         let mut is_same = true;
         for step in of_request {
@@ -139,13 +140,13 @@ fn is_relative(sql: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Statements of one connection each: instance, text, and whether its transaction stays open.
+    /// Statements of one connection each: request, text, and whether its transaction stays open.
     fn pattern(steps: &[(usize, &str, bool)]) -> Pattern {
         let tables = ["goods".to_owned()];
         let steps: Vec<Step> = steps
             .iter()
-            .map(|(instance, sql, in_transaction)| Step {
-                instance: *instance,
+            .map(|(request, sql, in_transaction)| Step {
+                request: *request,
                 connection: 1,
                 access: crate::service::watch::access(sql, &tables),
                 sql: (*sql).to_owned(),
