@@ -63,7 +63,8 @@ pub(super) fn of(
     let lease_ms = stage.file.service.lease_ms;
     let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
-    let pattern = match Pattern::of(pass, &shows, &steps, has_lock) {
+    let columns = &stage.learned.columns;
+    let pattern = match Pattern::of(pass, &shows, &steps, columns, has_lock) {
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
         Pattern::Unknown if steps.is_empty() => return None,
         pattern => pattern,

@@ -5,7 +5,7 @@ use holdfast_base::messages::{Language, Message};
 
 use super::pass::Pass;
 use super::report::{Imbalance, Pattern};
-use super::watch::Access;
+use super::watch::{Access, is_word};
 
 /// A statement of one of two requests.
 #[derive(Debug, Clone)]
@@ -24,8 +24,14 @@ pub(super) struct Step {
 
 impl Pattern {
     /// Names the mistake that fits what two requests have shown, by their statements in order of
-    /// time.
-    pub(super) fn of(pass: Pass, shown: &[Imbalance], steps: &[&Step], has_lock: bool) -> Self {
+    /// time. `columns` have the stock.
+    pub(super) fn of(
+        pass: Pass,
+        shown: &[Imbalance],
+        steps: &[&Step],
+        columns: &[String],
+        has_lock: bool,
+    ) -> Self {
         let shows = |imbalance| shown.contains(&imbalance);
         match pass {
             _ if shows(Imbalance::Doubled) => return Self::KeyNotUnique,
@@ -41,13 +47,7 @@ impl Pattern {
                 return Self::TwoTransactions;
             }
             Pass::Pause if has_lock => return Self::LeaseOutlived,
-            Pass::None
-            | Pass::Gate
-            | Pass::Retry
-            | Pass::Stretch
-            | Pass::LostAnswer
-            | Pass::Pause
-            | Pass::Kill => {}
+            _ => {}
         }
 
         let is_release = |step: &Step| step.sql.contains("advisory_unlock") && step.in_transaction;
@@ -78,7 +78,7 @@ impl Pattern {
             is_same &= step.in_transaction && step.connection == write.connection;
         }
 
-        match (read, is_relative(&write.sql)) {
+        match (read, is_relative(&write.sql, columns)) {
             (None, _) => Self::NoCheck,
             (Some(_), false) => Self::ReadThenWrite,
             (Some(_), true) if is_same => Self::CheckThenDecrement,
@@ -124,15 +124,16 @@ impl Pattern {
     }
 }
 
-/// Returns whether an update computes a column from itself: `stock = stock - 1`.
-fn is_relative(sql: &str) -> bool {
+/// Returns whether an update computes one of the columns from itself: `stock = stock - 1`.
+fn is_relative(sql: &str, columns: &[String]) -> bool {
     let sql = sql.replace(['"', '`'], "");
     let Some((_, assignments)) = sql.split_once(" set ") else { return false };
     let assignments = assignments.split(" where ").next().unwrap_or_default();
     assignments.split(',').any(|assignment| {
         let Some((column, value)) = assignment.split_once('=') else { return false };
-        let mut words = value.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
-        words.any(|word| word == column.trim())
+        let column = column.trim();
+        let mut words = value.split(|letter| !is_word(letter));
+        columns.iter().any(|it| it.to_lowercase() == column) && words.any(|word| word == column)
     })
 }
 
@@ -155,11 +156,14 @@ mod tests {
             })
             .collect();
         let steps: Vec<&Step> = steps.iter().collect();
-        Pattern::of(Pass::Gate, &[Imbalance::Oversold], &steps, false)
+        let columns = ["Stock".to_owned()];
+        Pattern::of(Pass::Gate, &[Imbalance::Oversold], &steps, &columns, false)
     }
 
     const READ: &str = "select stock from goods where id = 'tea'";
     const ABSOLUTE: &str = "update goods set stock = 0, sold_at = now() where stock >= 0";
+    /// Only its version is computed from itself.
+    const VERSIONED: &str = "update goods set version = version + 1, stock = 0 where id = 'tea'";
     const RELATIVE: &str =
         "update \"goods\" set \"stock\" = (\"goods\".\"stock\" - 1) where id = 'tea'";
 
@@ -168,6 +172,7 @@ mod tests {
         let both =
             |text, write| [(0, text, true), (1, text, true), (0, write, true), (1, write, true)];
         assert_eq!(pattern(&both(READ, ABSOLUTE)), Pattern::ReadThenWrite);
+        assert_eq!(pattern(&both(READ, VERSIONED)), Pattern::ReadThenWrite);
         assert_eq!(pattern(&both(READ, RELATIVE)), Pattern::CheckThenDecrement);
         // Without transactions there is none to be another one.
         assert_eq!(pattern(&[(0, READ, false), (0, RELATIVE, false)]), Pattern::CheckThenDecrement);
