@@ -1,11 +1,15 @@
 //! The two requests that show a finding: their statements side by side, with the values that are
 //! not the service's secrets.
 
+mod masking;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_services::{Exchange, Statement};
 
+use self::masking::ShownValues;
 use super::buyers::{Answer, Attempt};
+use super::database::Learned;
 use super::pass::{Load, Pass};
 use super::pattern::Step;
 use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, Pattern, STOPPED, StatementReport};
@@ -19,8 +23,6 @@ const MAX_STATEMENTS: usize = 10;
 const MAX_CHARS: usize = 300;
 /// Characters of the columns of a `select`.
 const MAX_COLUMNS: usize = 60;
-/// Numbers of so many digits are shown, as no secret fits into them.
-const SHOWN_DIGITS: usize = 2;
 
 /// Returns the orders of a run that is to show what a pass has found: two requests alone.
 pub(super) fn load(pass: Pass, found: &[Imbalance]) -> Load {
@@ -49,9 +51,11 @@ pub(super) fn of(
 
     let requests = requests(run);
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
+    let values = ShownValues::of(run);
     let mut lines = Vec::new();
     for (number, seen) in by_request(&requests, &run.seen) {
-        let shown = Shown { stage, run, number, request: &requests[number], began };
+        let request = &requests[number];
+        let shown = Shown { learned: &stage.learned, values: &values, number, request, began };
         for statement in &seen.exchange.statements {
             lines.extend(shown.line(seen.instance, &seen.exchange, statement));
         }
@@ -263,8 +267,8 @@ fn names(statement: &Statement, value: &str) -> bool {
 }
 
 struct Shown<'a> {
-    stage: &'a Stage<'a>,
-    run: &'a Run,
+    learned: &'a Learned,
+    values: &'a ShownValues,
     number: usize,
     request: &'a Request,
     began: u64,
@@ -274,9 +278,9 @@ impl Shown<'_> {
     /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of
     /// the order.
     fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
-        let access = access(&statement.text, &self.stage.learned.tables);
-        let words = statement.text.split_whitespace();
-        let first = words.clone().next().unwrap_or_default().to_lowercase();
+        let access = access(&statement.text, &self.learned.tables);
+        let sql = without_columns(&self.values.of_statement(statement));
+        let first = sql.split(' ').next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
             (Some(_), _) => 5,
             (None, "insert" | "update" | "delete" | "merge") if self.is_of_order(statement) => 3,
@@ -288,8 +292,6 @@ impl Shown<'_> {
             _ => return None,
         };
 
-        let sql = self.with_values(&words.collect::<Vec<_>>().join(" "), statement);
-        let sql = without_columns(&sql);
         let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
         let report = StatementReport {
             buyer: self.request.buyer,
@@ -311,66 +313,16 @@ impl Shown<'_> {
     }
 
     fn is_of_order(&self, statement: &Statement) -> bool {
-        names(statement, &self.request.key) || names(statement, &self.item())
-    }
-
-    fn item(&self) -> String {
-        let item = &self.run.item.id;
-        item.as_str().map_or_else(|| item.to_string(), str::to_owned)
-    }
-
-    /// Returns the text with its values, as far as they are shown. The others are masked: of a
-    /// parameter stays its number, of a value in the text nothing.
-    fn with_values(&self, text: &str, statement: &Statement) -> String {
-        let mut shown = String::new();
-        let mut rest = text;
-        while let Some(first) = rest.chars().next() {
-            let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
-            let end = match first {
-                '\'' => end_of_text(rest),
-                '$' if rest.starts_with("$$") => rest[2..].find("$$").map(|at| at + 4),
-                '$' => rest[1..].find(|letter: char| !letter.is_ascii_digit()).map(|at| at + 1),
-                _ if is_word(first) => rest.find(|letter| !is_word(letter)),
-                _ => Some(first.len_utf8()),
-            };
-            let (token, after) = rest.split_at(end.unwrap_or(rest.len()));
-            shown += &match first {
-                '\'' if !self.is_shown(token.trim_matches('\'')) => "'…'".to_owned(),
-                '0'..='9' if !self.is_shown(token) => "…".to_owned(),
-                '$' if token.starts_with("$$") => "'…'".to_owned(),
-                '$' => self.parameter(token, statement).unwrap_or_else(|| token.to_owned()),
-                _ => token.to_owned(),
-            };
-            rest = after;
-        }
-        shown
-    }
-
-    /// Returns the value of a parameter, if it is shown.
-    fn parameter(&self, name: &str, statement: &Statement) -> Option<String> {
-        let number: usize = name[1..].parse().ok()?;
-        match statement.values.get(number.checked_sub(1)?)? {
-            None => Some("null".to_owned()),
-            Some(value) if !self.is_shown(value) => None,
-            Some(value) if value.parse::<i64>().is_ok() => Some(value.clone()),
-            Some(value) => Some(format!("'{value}'")),
-        }
-    }
-
-    /// Returns whether a value is shown: the item, a key, or a short number.
-    fn is_shown(&self, value: &str) -> bool {
-        let is_item = self.item() == value;
-        let is_key = self.run.outcomes.iter().any(|it| it.attempt.key.to_string() == value);
-        is_item || is_key || is_short_number(value)
+        names(statement, &self.request.key) || names(statement, &self.values.item)
     }
 
     /// Returns what the server answered, with the columns of the stock.
     fn result(&self, statement: &Statement, access: Option<Access>) -> String {
         if let Some(error) = &statement.error {
-            return format!("error: {error}");
+            return format!("error: {}", self.values.of_error(error, statement));
         }
         let Some(tag) = &statement.tag else { return NO_ANSWER.to_owned() };
-        let columns = &self.stage.learned.columns;
+        let columns = &self.learned.columns;
         let stock = statement.row.iter().filter(|(name, _)| columns.contains(name));
         let stock =
             stock.map(|(name, value)| format!("{name} = {}", value.as_deref().unwrap_or("null")));
@@ -380,19 +332,6 @@ impl Shown<'_> {
             _ => tag.clone(),
         }
     }
-}
-
-/// Returns the end of a text in quotes; `None` if it has none. A quote after a backslash may be one
-/// of the text, and is taken as such.
-fn end_of_text(quoted: &str) -> Option<usize> {
-    let mut is_escaped = false;
-    for (at, letter) in quoted.char_indices().skip(1) {
-        match letter {
-            '\'' if !is_escaped => return Some(at + 1),
-            letter => is_escaped = letter == '\\' && !is_escaped,
-        }
-    }
-    None
 }
 
 /// Leaves out the columns of a `select`: an ORM names dozens, and what matters is behind them.
@@ -415,11 +354,6 @@ pub(super) fn shortened(text: &str, chars: usize) -> String {
     let head: String = text.chars().take(chars / 2).collect();
     let tail: String = text.chars().skip(count - chars / 2).collect();
     format!("{head} … {tail}")
-}
-
-fn is_short_number(value: &str) -> bool {
-    let digits = value.strip_prefix('-').unwrap_or(value);
-    (1..=SHOWN_DIGITS).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit())
 }
 
 #[cfg(test)]
