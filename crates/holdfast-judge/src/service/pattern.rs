@@ -50,8 +50,7 @@ impl Pattern {
             _ => {}
         }
 
-        let is_release = |step: &Step| step.sql.contains("advisory_unlock") && step.in_transaction;
-        if steps.iter().any(|step| is_release(step)) {
+        if steps.iter().any(|it| it.in_transaction && it.sql.contains("advisory_unlock")) {
             return Self::ReleasedBeforeCommit;
         }
 
@@ -126,7 +125,7 @@ impl Pattern {
 
 /// Returns whether an update computes one of the columns from itself: `stock = stock - 1`.
 fn is_relative(sql: &str, columns: &[String]) -> bool {
-    let sql = sql.replace(['"', '`'], "");
+    let sql = sql.replace('"', "");
     let Some((_, assignments)) = sql.split_once(" set ") else { return false };
     let assignments = assignments.split(" where ").next().unwrap_or_default();
     assignments.split(',').any(|assignment| {

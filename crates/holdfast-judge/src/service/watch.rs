@@ -63,8 +63,8 @@ pub(super) struct Strike {
     pub(super) go: oneshot::Sender<bool>,
 }
 
-/// What a statement does with a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a statement does with a table; the stronger one last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     Read,
     Write,
@@ -108,15 +108,10 @@ impl Watch {
     }
 
     /// Returns what an exchange does with the stock: the strongest of its statements.
-    pub(super) fn access(&self, exchange: &Exchange) -> Option<Access> {
+    fn access(&self, exchange: &Exchange) -> Option<Access> {
         let tables = self.tables.lock();
-        let mut accesses = exchange
-            .statements
-            .iter()
-            .filter(|it| it.error.is_none())
-            .filter_map(|statement| access(&statement.text, &tables));
-        let first = accesses.next()?;
-        Some(if accesses.any(|it| it == Access::Write) { Access::Write } else { first })
+        let statements = exchange.statements.iter().filter(|it| it.error.is_none());
+        statements.filter_map(|statement| access(&statement.text, &tables)).max()
     }
 
     /// Returns whom to tell of an answer, if it is the one that is aimed at.

@@ -63,8 +63,8 @@ pub(super) fn of(
     lines.sort_by(|one, other| one.report.sent_ms.total_cmp(&other.report.sent_ms));
 
     // By all of them, also those that are not shown.
-    let has_lock = stage.file.service.lease_ms.is_some() || stage.file.uses("{redis_");
     let lease_ms = stage.file.service.lease_ms;
+    let has_lock = lease_ms.is_some() || stage.file.uses("{redis_");
     let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
     let columns = &stage.learned.columns;
