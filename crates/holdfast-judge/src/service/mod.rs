@@ -6,7 +6,7 @@
 //! balances what they were told against the service's own books. It finds races that happen; it
 //! proves no absence.
 //!
-//! Reading order: `file`, `pass`, `run`, `sale`, `stage`, `instances`, `buyers`, `watch`,
+//! Reading order: `file`, `pass`, `run`, `sale`, `stage`, `instances`, `buyers`, `watch`, `sql`,
 //! `balances`, `evidence`. Tests: `tests/alone/service`.
 
 mod args;
@@ -24,6 +24,7 @@ mod program;
 pub mod report;
 mod run;
 mod sale;
+mod sql;
 mod stage;
 mod table;
 mod watch;

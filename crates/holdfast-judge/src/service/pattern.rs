@@ -5,7 +5,7 @@ use holdfast_base::messages::{Language, Message};
 
 use super::pass::Pass;
 use super::report::{Imbalance, Pattern};
-use super::watch::{Access, is_word};
+use super::sql::{Access, is_word};
 
 /// A statement of one of two requests.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ mod tests {
             .map(|(request, sql, in_transaction)| Step {
                 request: *request,
                 connection: 1,
-                access: crate::service::watch::access(sql, &tables),
+                access: crate::service::sql::access(sql, &tables),
                 sql: (*sql).to_owned(),
                 in_transaction: *in_transaction,
                 has_changed: true,

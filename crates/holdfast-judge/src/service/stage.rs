@@ -184,7 +184,7 @@ impl<'a> Stage<'a> {
                 (Target::Socket(redis.socket()), Url::parse(&url)?)
             }
             (None, Some(url)) => {
-                let wrong = || format!("[service] redis: {url:?} must be a URL, redis://HOST:PORT");
+                let wrong = || "[service] redis: it must be a URL, redis://HOST:PORT".to_owned();
                 let url = Url::parse(url).ok().filter(|url| url.scheme() == "redis");
                 let url = url.with_context(wrong)?;
                 let host = url.host_str().with_context(wrong)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use holdfast_services::Statement;
 
 use crate::service::sale::Run;
-use crate::service::watch::{Token, is_word, tokens};
+use crate::service::sql::{Token, is_word, tokens};
 
 /// Numbers of so many digits are shown, as no secret fits into them.
 const SHOWN_DIGITS: usize = 2;

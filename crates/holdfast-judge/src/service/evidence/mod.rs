@@ -14,8 +14,9 @@ use super::pass::{Load, Pass};
 use super::pattern::Step;
 use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, Pattern, STOPPED, StatementReport};
 use super::sale::{Run, Struck};
+use super::sql::{Access, access};
 use super::stage::Stage;
-use super::watch::{Access, Seen, access};
+use super::watch::Seen;
 
 /// Statements that are shown of the requests: those that matter most.
 const MAX_STATEMENTS: usize = 10;
