@@ -1,5 +1,5 @@
-//! What is read from the text of a statement. Its words are looked at, not its grammar: a crate that
-//! parses SQL would make the first build longer, and knows no statement that it can't parse.
+//! What is read from the text of a statement. Its words are looked at, not its grammar: a crate
+//! that parses SQL would make the first build longer, and knows no statement that it can't parse.
 
 /// What a statement does with a table; the stronger one last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
