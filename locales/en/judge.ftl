@@ -243,4 +243,5 @@ service-why-no-waiter = no order waited for the row of the item: name the row th
 service-why-no-strike = no statement was seen that reads or writes { $tables }, and none that commits it
 service-why-no-row = the row of the item can’t be locked ({ $error }): name it in [books] row
 service-why-nothing-sold = nothing was sold: { $error }
+service-why-one-instance = the two requests need an instance each, and there is one
 service-why-all-sold-out = nothing was sold: each order was answered with sold out, though there were units

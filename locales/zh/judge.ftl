@@ -218,4 +218,5 @@ service-why-no-waiter = 没有订单等待商品所在的行：请在 [books] ro
 service-why-no-strike = 没有看到读写 { $tables } 的语句，也没有提交它的语句
 service-why-no-row = 无法锁住商品所在的行（{ $error }）：请在 [books] row 里写出
 service-why-nothing-sold = 没有卖出任何一件：{ $error }
+service-why-one-instance = 两个请求各需要一个实例，而这里只有一个
 service-why-all-sold-out = 没有卖出任何一件：还有库存，每个订单的应答却都是“售罄”

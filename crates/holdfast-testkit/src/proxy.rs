@@ -103,7 +103,7 @@ struct Connection {
 }
 
 impl Passing for Connection {
-    fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
+    fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             let is_executed = is_executed(chunk);
             if is_executed && self.statements.armed.swap(false, Ordering::SeqCst) {
@@ -116,6 +116,7 @@ impl Passing for Connection {
                 self.is_delivering.store(true, Ordering::SeqCst);
                 self.was_held.store(true, Ordering::SeqCst);
             }
+            true
         })
     }
 

@@ -1,6 +1,7 @@
 //! Options of `holdfast judge service`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -9,6 +10,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::init::{self, Framework};
+use super::interleave::Recording;
 use super::pass::{Pass, Plan};
 use super::report::ServiceJudgement;
 use crate::demands::Demands;
@@ -38,6 +40,13 @@ pub struct ServiceArgs {
     /// something
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u32>(1..=1_000))]
     repeat: u32,
+    /// Seconds for the schedules of the pass `interleavings`
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = whole_number::<u64>(1..=3_600))]
+    budget: u64,
+    /// Schedule that the pass `interleavings` has written, to run instead of all passes: exit code 2
+    /// if the service sends other statements now
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "attach", "may_lose", "baseline"])]
+    replay: Option<PathBuf>,
     /// URLs of a service that runs already, separated by commas, instead of those of the file
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub(super) attach: Vec<String>,
@@ -67,8 +76,15 @@ impl ServiceArgs {
     }
 
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let replay = self.replay.as_deref().map(Recording::read).transpose()?;
+        // Beside no file of the service, which may be in a folder of its own.
+        let recording = self.file()?.with_extension("schedule.json");
+        let recording = recording.file_name().map(PathBuf::from).context("FILE has no name")?;
         Ok(Plan {
             passes: select(&self.faults)?,
+            budget: Duration::from_secs(self.budget),
+            replay,
+            recording,
             seed: self.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
             repeat: self.repeat,
             started_at: OffsetDateTime::now_utc().format(&Rfc3339)?,

@@ -18,14 +18,17 @@ mod file;
 mod http;
 mod init;
 mod instances;
+mod interleave;
 mod pass;
 mod pattern;
 mod program;
 pub mod report;
 mod run;
 mod sale;
+mod schedule;
 mod sql;
 mod stage;
+mod steps;
 mod table;
 mod watch;
 

@@ -1,8 +1,12 @@
 //! The passes: what happens to the service, and how many orders there are.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use holdfast_base::messages::Language;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
+use super::interleave::Recording;
 use super::watch::Aim;
 
 /// The passes, in the order in which they run.
@@ -14,6 +18,7 @@ pub enum Pass {
     Gate,
     Retry,
     Stretch,
+    Interleavings,
     LostAnswer,
     Pause,
     Kill,
@@ -34,6 +39,12 @@ pub(super) struct Plan {
     pub(super) passes: Vec<Pass>,
     pub(super) seed: u64,
     pub(super) repeat: u32,
+    /// Time for the schedules of `interleavings`.
+    pub(super) budget: Duration,
+    /// The schedule to run again, instead of all passes.
+    pub(super) replay: Option<Recording>,
+    /// The file to which a schedule is written that finds something.
+    pub(super) recording: PathBuf,
     /// RFC 3339, UTC.
     pub(super) started_at: String,
 }

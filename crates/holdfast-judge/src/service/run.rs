@@ -13,9 +13,10 @@ use super::database::Database;
 use super::evidence;
 use super::file::{Order, ServiceFile};
 use super::instances::Instance;
+use super::interleave::{self, Recording, Search};
 use super::pass::{Pass, Plan};
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
-use super::sale::run_once;
+use super::sale::{Run, run_once};
 use super::stage::Stage;
 use super::watch::Aim;
 use crate::demands::Judged as _;
@@ -89,6 +90,16 @@ impl Judge<'_> {
         self.stage.learn(&first).await?;
         self.stage.try_gate(&first).await;
 
+        if let Some(recording) = &self.plan.replay {
+            let why = why_not(&self.stage, Pass::Interleavings);
+            ensure!(
+                why.is_none(),
+                "--replay: {}",
+                why.map(|why| why.english()).unwrap_or_default()
+            );
+            return Ok(vec![self.replay(recording, |run| progress(0, run)).await?]);
+        }
+
         let mut reports = Vec::new();
         for (number, pass) in self.plan.passes.iter().enumerate() {
             let report = Box::pin(self.run_pass(*pass, |run| progress(number, run))).await;
@@ -105,6 +116,9 @@ impl Judge<'_> {
     ) -> anyhow::Result<PassReport> {
         if let Some(why) = why_not(&self.stage, pass) {
             return Ok(not_run(pass, why));
+        }
+        if pass == Pass::Interleavings {
+            return self.search_schedules(progress).await;
         }
 
         let mut report = PassReport { name: pass.name().to_owned(), ..PassReport::default() };
@@ -167,6 +181,73 @@ impl Judge<'_> {
             });
         }
         Ok(report)
+    }
+
+    /// Tries the possible orders of the statements of two requests, and writes down the one that
+    /// finds something.
+    async fn search_schedules(
+        &mut self,
+        mut progress: impl FnMut(&str),
+    ) -> anyhow::Result<PassReport> {
+        let pass = Pass::Interleavings;
+        let Plan { budget, seed, recording, .. } = self.plan;
+        let tell = |tried| progress(&format!("{}, schedule {}", pass.name(), tried + 1));
+        let Search { tried, finished, run, found } =
+            interleave::search(&mut self.stage, *budget, *seed, tell).await?;
+        if finished < tried {
+            print_progress(&format!(
+                "{} of {tried} schedules did not come to their end: neither request went on",
+                tried - finished
+            ));
+        }
+        if let Some(found) = &found {
+            found.write(recording)?;
+            print_progress(&format!(
+                "{} has the schedule that found it: --replay {0} runs it again",
+                recording.display()
+            ));
+        }
+        Ok(self.report_schedules(run, tried, finished))
+    }
+
+    /// Runs a recorded schedule again.
+    async fn replay(
+        &mut self,
+        recording: &Recording,
+        mut progress: impl FnMut(&str),
+    ) -> anyhow::Result<PassReport> {
+        let Plan { repeat, seed, .. } = self.plan;
+        let mut report: Option<PassReport> = None;
+        for number in 1..=*repeat {
+            progress(&format!("schedule, run {number} of {repeat}"));
+            let run = interleave::replay(&mut self.stage, recording, *seed).await?;
+            let is_found = !run.figures.found().is_empty();
+            match &mut report {
+                Some(report) if report.lost_in > 0 || !is_found => {
+                    report.lost_in += u32::from(is_found);
+                }
+                _ => report = Some(self.report_schedules(run, *repeat, *repeat)),
+            }
+        }
+        report.context("--repeat 0 runs nothing")
+    }
+
+    /// Reports a run of two requests; it shows what it has found.
+    fn report_schedules(&mut self, run: Run, runs: u32, hits: u32) -> PassReport {
+        let pass = Pass::Interleavings;
+        let found = run.figures.found();
+        let shown = evidence::of(&self.stage, pass, &found, &run);
+        let evidence = shown.filter(|shown| self.shown.insert(shown.pattern.name()));
+        PassReport {
+            name: pass.name().to_owned(),
+            ran: true,
+            hits,
+            runs,
+            lost_in: u32::from(!found.is_empty()),
+            figures: run.figures,
+            evidence: evidence.into_iter().collect(),
+            ..PassReport::default()
+        }
     }
 
     /// Fails if nothing was sold to one buyer after the other, or nothing of it is in the books.
@@ -263,13 +344,16 @@ fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
     match pass {
         Pass::Retry | Pass::LostAnswer if !file.has_key() => Some(message!("service-why-no-key")),
         Pass::LostAnswer if !file.order.command.is_empty() => Some(message!("service-why-program")),
-        Pass::Stretch | Pass::Pause | Pass::Kill if file.is_attached() => {
+        Pass::Stretch | Pass::Interleavings | Pass::Pause | Pass::Kill if file.is_attached() => {
             Some(message!("service-why-attached"))
         }
-        Pass::Gate | Pass::Stretch | Pass::Pause | Pass::Kill
+        Pass::Gate | Pass::Stretch | Pass::Interleavings | Pass::Pause | Pass::Kill
             if stage.learned.tables.is_empty() =>
         {
             Some(message!("service-why-no-table"))
+        }
+        Pass::Interleavings if stage.instances.len() < 2 => {
+            Some(message!("service-why-one-instance"))
         }
         Pass::Gate => stage.no_gate.clone(),
         _ => None,

@@ -13,7 +13,7 @@ use super::balances::figures;
 use super::buyers::{Answer, Answered, Attempt, Outcome, attempts};
 use super::pass::{Load, Pass};
 use super::report::Figures;
-use super::stage::{Item, Stage};
+use super::stage::{Item, QUIET, Stage};
 use super::watch::{Aim, Seen, Strike};
 
 /// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
@@ -53,17 +53,7 @@ pub(super) async fn run_once(
     aim: Option<Aim>,
     seed: u64,
 ) -> anyhow::Result<Run> {
-    let item = stage.make_item(load.units).await?;
-    // Another run has other keys.
-    let run_seed = seed.wrapping_add(u64::from(stage.items) << u32::BITS);
-    let mut attempts = attempts(load, stage.instances.len(), run_seed);
-    if load.attempts <= 2 {
-        // Of a pair, each one has an instance for itself, as far as there are two.
-        let instances = stage.instances.len();
-        attempts.iter_mut().for_each(|it| it.instance = (it.buyer as usize - 1) % instances);
-    }
-    stage.buyers.prepare(&attempts, &item.id).await?;
-
+    let (item, attempts) = prepare(stage, load, seed).await?;
     stage.buyers.answer_timeout = stage.file.answer_timeout(pass);
     stage.watch.begin((pass == Pass::Stretch).then_some(seed));
     let mut struck = None;
@@ -82,7 +72,44 @@ pub(super) async fn run_once(
             (outcomes, hits)
         }
     };
-    stage.wait_quiet().await;
+    stage.wait_quiet(QUIET).await;
+    let mut figures = balance(stage, &item, load, &outcomes).await?;
+    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
+    let is_found = !figures.found().is_empty();
+    if is_found && outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
+        sleep(ABANDONED).await;
+        stage.wait_quiet(QUIET).await;
+        figures = balance(stage, &item, load, &outcomes).await?;
+    }
+    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
+}
+
+/// Makes a new item, and the attempts to buy it, up to their orders.
+pub(super) async fn prepare(
+    stage: &mut Stage<'_>,
+    load: Load,
+    seed: u64,
+) -> anyhow::Result<(Item, Vec<Attempt>)> {
+    let item = stage.make_item(load.units).await?;
+    // Another run has other keys.
+    let run_seed = seed.wrapping_add(u64::from(stage.items) << u32::BITS);
+    let mut attempts = attempts(load, stage.instances.len(), run_seed);
+    if load.attempts <= 2 {
+        // Of a pair, each one has an instance for itself, as far as there are two.
+        let instances = stage.instances.len();
+        attempts.iter_mut().for_each(|it| it.instance = (it.buyer as usize - 1) % instances);
+    }
+    stage.buyers.prepare(&attempts, &item.id).await?;
+    Ok((item, attempts))
+}
+
+/// Balances the books of an item against what its buyers were told.
+pub(super) async fn balance(
+    stage: &mut Stage<'_>,
+    item: &Item,
+    load: Load,
+    outcomes: &[Outcome],
+) -> anyhow::Result<Figures> {
     for instance in &mut stage.instances {
         instance.check_running().await?;
     }
@@ -90,17 +117,8 @@ pub(super) async fn run_once(
     if let Some(program) = &stage.buyers.program {
         program.check_running()?;
     }
-
-    let mut books = stage.books(&item).await?;
-    let is_found = !figures(load.units, &outcomes, &books).found().is_empty();
-    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
-    if is_found && outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
-        sleep(ABANDONED).await;
-        stage.wait_quiet().await;
-        books = stage.books(&item).await?;
-    }
-    let figures = figures(load.units, &outcomes, &books);
-    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
+    let books = stage.books(item).await?;
+    Ok(figures(load.units, outcomes, &books))
 }
 
 /// Locks the row of the item until all orders wait: plain reads pass by then, and writes wait.

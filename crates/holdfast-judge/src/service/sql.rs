@@ -91,6 +91,39 @@ fn first_text(sql: &str, begin: usize, has_escapes: bool) -> (Token<'_>, usize) 
     (Token::Text(text), sql.len())
 }
 
+/// Returns a statement without its values, comments and the lengths of its lists: what is the same
+/// each time that it is sent.
+pub(super) fn fingerprint(sql: &str) -> String {
+    let parts = tokens(sql).into_iter().map(|token| match token {
+        Token::Plain(text) => text.to_lowercase(),
+        Token::Comment => " ".to_owned(),
+        Token::Number(_) | Token::Text(_) | Token::Parameter(_) => "?".to_owned(),
+    });
+    let mut text = parts.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
+    for list in ["?, ?", "?,?"] {
+        while text.contains(list) {
+            text = text.replace(list, "?");
+        }
+    }
+    text
+}
+
+/// Returns whether another request may come between a statement and the one before it: not, if it
+/// is only about its session, or the server.
+pub(super) fn is_scheduled(fingerprint: &str) -> bool {
+    let mut words = fingerprint.trim_end_matches(';').split([' ', '(']);
+    let is_of_session = match words.next().unwrap_or_default() {
+        "" | "begin" | "start" | "set" | "show" | "reset" | "discard" | "deallocate"
+        | "savepoint" | "release" | "listen" | "unlisten" | "close" => true,
+        "rollback" => words.next() == Some("to"),
+        "select" => fingerprint == "select ?",
+        _ => false,
+    };
+    !is_of_session
+        && !fingerprint.contains("pg_catalog.")
+        && !fingerprint.contains("information_schema.")
+}
+
 pub(super) fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
@@ -151,6 +184,21 @@ mod tests {
             let mut values = tokens(sql);
             values.retain(|token| !matches!(token, Token::Plain(_) | Token::Comment));
             assert_eq!(values, expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn fingerprint_is_the_same_for_all_values() {
+        assert_eq!(
+            fingerprint("SELECT \"a\"  from goods -- x\n where id in ($1, $2,3) and b = 'it''s'"),
+            "select \"a\" from goods where id in (?) and b = ?"
+        );
+        for sql in ["", "select 1", "begin isolation level serializable", "rollback to a", "show a"]
+        {
+            assert!(!is_scheduled(&fingerprint(sql)), "{sql}");
+        }
+        for sql in ["select f(1)", "commit", "rollback", "update goods set stock = 1"] {
+            assert!(is_scheduled(&fingerprint(sql)), "{sql}");
         }
     }
 

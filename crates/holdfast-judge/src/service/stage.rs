@@ -39,7 +39,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 /// The books are read when there was no statement for so long; or after this time, of a service
 /// that is never quiet.
-const QUIET: Duration = Duration::from_millis(500);
+pub(super) const QUIET: Duration = Duration::from_millis(500);
 const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -338,15 +338,15 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits until the service does nothing any more.
-    pub(super) async fn wait_quiet(&mut self) {
+    /// Waits until the service has done nothing for so long.
+    pub(super) async fn wait_quiet(&mut self, quiet: Duration) {
         let until = Instant::now() + QUIET_TIMEOUT;
-        sleep(QUIET).await;
-        while self.watch.quiet_for() < QUIET && Instant::now() < until {
+        sleep(quiet).await;
+        while self.watch.quiet_for() < quiet && Instant::now() < until {
             sleep(QUIET_INTERVAL).await;
         }
 
-        if self.watch.quiet_for() < QUIET && !self.is_restless {
+        if self.watch.quiet_for() < quiet && !self.is_restless {
             self.is_restless = true;
             print_progress(&format!(
                 "the service sends statements all the time: its books are read after \

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::sql::{Access, access};
+use super::steps::Steps;
 
 /// How long an answer is delayed, in milliseconds.
 const SLOW_MS: std::ops::RangeInclusive<u64> = 5..=20;
@@ -34,6 +35,8 @@ pub(super) struct Watch {
     /// Chooses the delays, if there are any.
     delays: Mutex<Option<StdRng>>,
     armed: Mutex<Option<(Aim, oneshot::Sender<Strike>)>>,
+    /// Passes the statements of two requests one at a time.
+    pub(super) steps: Steps,
     /// Connections whose transaction has written the stock.
     writing: Mutex<HashSet<(usize, u64)>>,
 }
@@ -68,6 +71,10 @@ pub(super) struct Strike {
 impl Watch {
     pub(super) fn set_tables(&self, tables: Vec<String>) {
         *self.tables.lock() = tables;
+    }
+
+    fn note_time(&self) {
+        self.last_us.store(monotonic_us(), Ordering::Relaxed);
     }
 
     /// Begins a run: forgets what was seen.
@@ -141,13 +148,22 @@ pub(super) struct LinkWatch {
 }
 
 impl Watcher for LinkWatch {
-    fn sent(&self) {
-        self.watch.last_us.store(monotonic_us(), Ordering::Relaxed);
+    fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
+        self.watch.note_time();
+        let held = self.watch.steps.hold(self.instance, &exchanges);
+        Box::pin(async {
+            if let Some(held) = held {
+                // Without a word the schedule is over.
+                let _ = held.await;
+            }
+            true
+        })
     }
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
-        self.sent();
+        self.watch.note_time();
         let instance = self.instance;
+        self.watch.steps.answered(instance, &exchange);
         let strike = self.watch.take_aim(instance, &exchange);
         let delay = self.watch.delays.lock().as_mut().map(|random| random.random_range(SLOW_MS));
         self.watch.seen.lock().push(Seen { instance, exchange });

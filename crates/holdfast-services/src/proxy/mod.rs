@@ -333,10 +333,7 @@ impl OpenLink {
                 let goes_on = match (passing, sender) {
                     (None, _) => true,
                     (Some(passing), Sender::Server) => passing.response(&chunk).await,
-                    (Some(passing), Sender::Client) => {
-                        passing.request(&chunk).await;
-                        true
-                    }
+                    (Some(passing), Sender::Client) => passing.request(&chunk).await,
                 };
                 if !goes_on
                     || self.wait_forwarded(sender).await.is_none()

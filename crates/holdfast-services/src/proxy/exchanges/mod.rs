@@ -36,10 +36,11 @@ const ENCRYPTION_REQUESTS: [u32; 2] = [80_877_103, 80_877_104];
 /// Field of an error with its text.
 const ERROR_TEXT: u8 = b'M';
 
-/// What is told of the exchanges of a link, and may hold up their answers.
+/// What is told of the exchanges of a link, and may hold them up.
 pub trait Watcher: fmt::Debug + Send + Sync {
-    /// A request was read from the client.
-    fn sent(&self);
+    /// Something was read from the client, which ends these exchanges. It goes on to the server when
+    /// the future ends; with `false` never, and its connection is closed.
+    fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool>;
 
     /// An answer was read from the server. It goes on to the client when the future ends; with
     /// `false` never, and its connection is closed.
@@ -124,13 +125,27 @@ impl WatchedConnection {
 }
 
 impl Passing for WatchedConnection {
-    fn request<'a>(&'a self, mut chunk: &'a [u8]) -> BoxFuture<'a, ()> {
-        let mut state = self.state.lock();
-        while let Some(message) = state.requests.next(&mut chunk) {
-            state.take_request(message);
-        }
-        self.watcher.sent();
-        Box::pin(async {})
+    fn request<'a>(&'a self, mut chunk: &'a [u8]) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            let (first, exchanges) = {
+                let mut state = self.state.lock();
+                let first = state.sent;
+                while let Some(message) = state.requests.next(&mut chunk) {
+                    state.take_request(message);
+                }
+                let sent =
+                    state.exchanges.iter().filter(|it| (first..state.sent).contains(&it.number));
+                (first, sent.cloned().collect())
+            };
+            let goes_on = self.watcher.sent(exchanges).await;
+
+            // It may have been held up.
+            let mut state = self.state.lock();
+            let now_us = monotonic_us();
+            let sent = state.exchanges.iter_mut().filter(|it| it.number >= first);
+            sent.for_each(|exchange| exchange.sent_us = now_us);
+            goes_on
+        })
     }
 
     fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
@@ -241,9 +256,6 @@ impl ConnectionState {
     }
 
     fn close(&mut self) {
-        if let Some(exchange) = self.exchanges.back_mut() {
-            exchange.sent_us = monotonic_us();
-        }
         self.is_open = false;
         self.sent += 1;
     }

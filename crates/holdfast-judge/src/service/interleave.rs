@@ -1,0 +1,235 @@
+//! The pass `interleavings`: two requests for one unit, over the possible orders of their
+//! statements. Finds the order that sells the unit twice, makes it short, and runs it again.
+//!
+//! Not seen are races within one statement, and between a statement and what is no statement; for
+//! these there are `none` and `gate`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures_util::future::{join, join_all};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use super::pass::{Load, Pass};
+use super::sale::{Run, balance, prepare};
+use super::schedule::Schedule;
+use super::sql::{Access, access};
+use super::stage::{QUIET as QUIET_AFTER_LOAD, Stage};
+use super::steps::Passed;
+
+/// Both requests were answered, and no statement came for so long: the books can be read.
+const QUIET: Duration = Duration::from_millis(20);
+/// What the service sends by itself is watched for so long.
+const IDLE: Duration = Duration::from_secs(1);
+/// Time to make a schedule shorter.
+const SHORTENING: Duration = Duration::from_secs(10);
+
+/// What a search has found.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// Schedules that were tried, and those of them that came to their end.
+    pub(super) tried: u32,
+    pub(super) finished: u32,
+    /// The run of the shortest schedule that has found something; else that of the last one.
+    pub(super) run: Run,
+    pub(super) found: Option<Recording>,
+}
+
+/// A schedule, and what has passed under it: a file that `--replay` runs again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Recording {
+    pub(super) service: String,
+    pub(super) schedule: Schedule,
+    pub(super) statements: Vec<Passed>,
+}
+
+impl Recording {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("--replay: can't read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| {
+            format!("--replay: {} is no schedule that the judge has written", path.display())
+        })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))
+    }
+
+    /// Fails if other statements have passed than those of the recording.
+    fn check(&self, passed: &[Passed]) -> anyhow::Result<()> {
+        let pairs = self.statements.iter().map(Some).chain([None]);
+        let found = passed.iter().map(Some).chain([None]);
+        let differing = pairs.zip(found).find(|(expected, found)| expected != found);
+        let Some((expected, found)) = differing else { return Ok(()) };
+        let told = |passed: Option<&Passed>| match passed {
+            Some(Passed { request, statement }) => format!("request {}: {statement}", request + 1),
+            None => "the end".to_owned(),
+        };
+        bail!(
+            "--replay: the service does not send the statements of the recording any more. \
+             Recorded was\n  {}\nand it sent\n  {}\nJudge it again with --faults interleavings",
+            told(expected),
+            told(found)
+        );
+    }
+}
+
+/// A run under a schedule.
+struct Tried {
+    schedule: Schedule,
+    run: Run,
+    passed: Vec<Passed>,
+    is_finished: bool,
+}
+
+impl Tried {
+    fn has_found(&self) -> bool {
+        !self.run.figures.found().is_empty()
+    }
+}
+
+/// Tries schedules, until one finds something or the time is over; that one is made shorter.
+pub(super) async fn search(
+    stage: &mut Stage<'_>,
+    budget: Duration,
+    seed: u64,
+    mut progress: impl FnMut(u32),
+) -> anyhow::Result<Search> {
+    let until = Instant::now() + budget;
+    stage.watch.steps.begin_idle();
+    sleep(IDLE).await;
+    stage.watch.steps.end();
+
+    // One after the other: the first one sends what there is to schedule.
+    let serial = Schedule { first: 0, switches: Vec::new() };
+    let mut last = run_scheduled(stage, serial, seed).await?;
+    let (statements, reads) = learn(stage, &last.passed);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut systematic = Schedule::systematic(statements, &reads).into_iter().skip(1);
+    let (mut tried, mut finished) = (1, u32::from(last.is_finished));
+    while !last.has_found() && Instant::now() < until {
+        let next = systematic.next();
+        let schedule = next.unwrap_or_else(|| Schedule::random(statements, &mut random));
+        progress(tried);
+        last = run_scheduled(stage, schedule, seed).await?;
+        tried += 1;
+        finished += u32::from(last.is_finished);
+    }
+
+    if !last.has_found() {
+        return Ok(Search { tried, finished, run: last.run, found: None });
+    }
+    let Tried { schedule, run, passed, .. } = shorten(stage, last, seed).await?;
+    let service = stage.file.name.clone();
+    let found = Some(Recording { service, schedule, statements: passed });
+    Ok(Search { tried, finished, run, found })
+}
+
+/// Returns how many statements the first request has sent, and the numbers of those that read the
+/// stock.
+fn learn(stage: &Stage<'_>, passed: &[Passed]) -> (usize, Vec<usize>) {
+    let tables = &stage.learned.tables;
+    let of_first = || passed.iter().filter(|passed| passed.request == 0);
+    let is_read = |passed: &Passed| access(&passed.statement, tables) == Some(Access::Read);
+    let reads = (1..).zip(of_first()).filter(|(_, passed)| is_read(passed));
+    (of_first().count(), reads.map(|(number, _)| number).collect())
+}
+
+/// Takes switches away while the schedule still finds something.
+async fn shorten(stage: &mut Stage<'_>, mut best: Tried, seed: u64) -> anyhow::Result<Tried> {
+    let until = Instant::now() + SHORTENING;
+    let mut candidates = best.schedule.shorter().into_iter();
+    while let Some(schedule) = candidates.next()
+        && Instant::now() < until
+    {
+        let tried = run_scheduled(stage, schedule, seed).await?;
+        if tried.has_found() {
+            candidates = tried.schedule.shorter().into_iter();
+            best = tried;
+        }
+    }
+    Ok(best)
+}
+
+/// Runs a recording again. Fails if the service sends other statements now.
+pub(super) async fn replay(
+    stage: &mut Stage<'_>,
+    recording: &Recording,
+    seed: u64,
+) -> anyhow::Result<Run> {
+    let tried = run_scheduled(stage, recording.schedule.clone(), seed).await?;
+    recording.check(&tried.passed)?;
+    Ok(tried.run)
+}
+
+/// Sells one unit to two requests, whose statements pass as the schedule says.
+async fn run_scheduled(
+    stage: &mut Stage<'_>,
+    schedule: Schedule,
+    seed: u64,
+) -> anyhow::Result<Tried> {
+    const PAIR: Load = Load { units: 1, attempts: 2, buyers: 2 };
+    let (item, attempts) = prepare(stage, PAIR, seed).await?;
+    stage.buyers.answer_timeout = stage.file.answer_timeout(Pass::Interleavings);
+    stage.watch.begin(None);
+    stage.watch.steps.begin();
+    let (buyers, watch) = (&stage.buyers, &stage.watch);
+    let database = stage.database.as_mut().context("there is no database")?;
+
+    let ordering = attempts.into_iter().map(async |attempt| {
+        let request = attempt.instance;
+        let outcomes = buyers.order(Pass::Interleavings, vec![attempt], 1, &item.values).await;
+        watch.steps.end_request(request);
+        outcomes
+    });
+    let following = async {
+        let followed = watch.steps.follow(&schedule, async || database.count_waiting().await).await;
+        // What is held still goes on.
+        (followed, watch.steps.end())
+    };
+    let (outcomes, (followed, passed)) = join(join_all(ordering), following).await;
+    let outcomes = outcomes.concat();
+    let is_finished = followed?;
+
+    stage.wait_quiet(QUIET).await;
+    let mut figures = balance(stage, &item, PAIR, &outcomes).await?;
+    if !figures.found().is_empty() {
+        // It must be there still when nothing can change any more.
+        stage.wait_quiet(QUIET_AFTER_LOAD).await;
+        figures = balance(stage, &item, PAIR, &outcomes).await?;
+    }
+    let seen = stage.watch.seen();
+    let run = Run { figures, item, outcomes, seen, struck: None, hits: 1 };
+    Ok(Tried { schedule, run, passed, is_finished })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recording_is_of_the_statements_that_pass() {
+        let passed = |request: usize, text: &str| Passed { request, statement: text.to_owned() };
+        let statements = vec![passed(0, "select ?"), passed(1, "commit")];
+        let schedule = Schedule { first: 0, switches: vec![1] };
+        let recording = Recording { service: "shop".to_owned(), schedule, statements };
+        assert!(recording.check(&recording.statements).is_ok());
+        for (other, word) in [
+            (vec![passed(0, "select ?")], "\nand it sent\n  the end"),
+            (vec![passed(0, "select ?"), passed(0, "commit")], "request 1: commit"),
+            (
+                [&recording.statements[..], &[passed(1, "commit")]].concat(),
+                "Recorded was\n  the end",
+            ),
+        ] {
+            let error = recording.check(&other).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

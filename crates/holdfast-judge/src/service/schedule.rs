@@ -1,0 +1,108 @@
+//! Schedules: which of two requests goes on when.
+
+use std::collections::HashSet;
+
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+
+/// Switches of a random schedule: all with fewer are tried before.
+const RANDOM_SWITCHES: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// The order in which the statements of two requests pass. A request that waits for the other does
+/// not hold it up: then the other one goes on, whosever turn it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Schedule {
+    /// The request that begins: 0 or 1.
+    pub(super) first: usize,
+    /// After so many statements of the one whose turn it is, it is the other's turn; after the last
+    /// of them to the end.
+    pub(super) switches: Vec<usize>,
+}
+
+impl Schedule {
+    /// Returns the schedules with at most two switches of requests with so many statements. Those
+    /// come first that find the most: one request after the other, each statement by turns, and a
+    /// switch after one of the `reads`, which are numbers of statements.
+    pub(super) fn systematic(statements: usize, reads: &[usize]) -> Vec<Self> {
+        let both =
+            |switches: Vec<usize>| [0, 1].map(|first| Self { first, switches: switches.clone() });
+        let places = 1..statements.max(1);
+        let after_reads = reads.iter().filter(|read| places.contains(read));
+        let pairs = places.clone().flat_map(|one| places.clone().map(move |other| [one, other]));
+
+        let all = both(Vec::new())
+            .into_iter()
+            .chain(both(vec![1; 2 * statements]))
+            .chain(after_reads.flat_map(|read| both(vec![*read])))
+            .chain(places.clone().flat_map(|place| both(vec![place])))
+            .chain(pairs.flat_map(|pair| both(pair.to_vec())));
+        let mut known = HashSet::new();
+        all.filter(|schedule| known.insert(schedule.clone())).collect()
+    }
+
+    /// Returns a schedule with more switches, after so many statements each at most.
+    pub(super) fn random(statements: usize, random: &mut StdRng) -> Self {
+        let switches = random.random_range(RANDOM_SWITCHES);
+        Self {
+            first: random.random_range(0..2),
+            switches: (0..switches).map(|_| random.random_range(1..=statements.max(1))).collect(),
+        }
+    }
+
+    /// Returns the schedules with fewer switches that are next to it.
+    pub(super) fn shorter(&self) -> Vec<Self> {
+        let with = |first, switches: Vec<usize>| Self { first, switches };
+        let Some((last, others)) = self.switches.split_last() else { return Vec::new() };
+        let mut shorter = vec![with(self.first, others.to_vec())];
+        // By turns, much of it is not needed at once.
+        let half = &self.switches[..self.switches.len() / 2];
+        if half.len() > 1 {
+            shorter.insert(0, with(self.first, half.to_vec()));
+        }
+        if !others.is_empty() {
+            shorter.push(with(1 - self.first, [&others[1..], &[*last]].concat()));
+        }
+        // Without a turn of the other in between, two turns of one request are one.
+        for place in 2..self.switches.len() {
+            let mut switches = self.switches.clone();
+            switches[place - 2] += switches[place];
+            switches.drain(place - 1..=place);
+            shorter.push(with(self.first, switches));
+        }
+        shorter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+
+    use super::*;
+
+    #[test]
+    fn systematic_schedules_are_all_with_two_switches() {
+        for statements in [1, 2, 6, 10] {
+            let schedules = Schedule::systematic(statements, &[]);
+            let few = schedules.iter().filter(|schedule| schedule.switches.len() < 3);
+            let places = statements - 1;
+            assert_eq!(few.count(), 2 + 2 * places + 2 * places * places, "{statements}");
+        }
+        let schedules = Schedule::systematic(6, &[3]);
+        assert_eq!(schedules[4], Schedule { first: 0, switches: vec![3] });
+    }
+
+    #[test]
+    fn shorter_schedules_have_fewer_switches() {
+        let mut random = StdRng::seed_from_u64(7);
+        let mut schedules = vec![Schedule { first: 0, switches: vec![1; 12] }];
+        schedules.extend((0..20).map(|_| Schedule::random(6, &mut random)));
+        for schedule in schedules {
+            let shorter = schedule.shorter();
+            assert!(shorter.iter().all(|it| it.switches.len() < schedule.switches.len()));
+        }
+        let serial = Schedule { first: 1, switches: Vec::new() };
+        let one = Schedule { first: 1, switches: vec![2] };
+        assert_eq!((serial.shorter(), one.shorter()), (Vec::new(), vec![serial]));
+    }
+}
