@@ -31,26 +31,33 @@ const send = async (url, request) => {
   }
 };
 
-// Resolves to the one field of the answer, which has an `errorCode` if the shop refuses, and to the
-// session's token.
-const shop = async (base, token, query, variables) => {
+// Asks the shop in a session; resolves to the one field of the answer. The session keeps the token
+// of its first answer.
+const ask = async (session, query) => {
+  const { base, token } = session;
   const response = await send(`${base}/shop-api`, {
     method: 'POST',
     headers: {
       'content-type': 'application/json',
       ...(token && { authorization: `Bearer ${token}` }),
     },
-    body: JSON.stringify({ query, variables }),
+    body: JSON.stringify({ query }),
   });
   const { data, errors } = await response.json();
   if (errors) throw new Error(errors[0].message);
-  return {
-    answer: Object.values(data)[0],
-    token: response.headers.get('vendure-auth-token') ?? token,
-  };
+  session.token ??= response.headers.get('vendure-auth-token');
+  return Object.values(data)[0];
 };
 
-const REFUSAL = '... on ErrorResult { errorCode message }';
+// Changes the session's order; resolves to the order, or to a refusal, which has an `errorCode`.
+// `more` is asked about it, too.
+const change = (session, call, more = '') =>
+  ask(
+    session,
+    `mutation {
+      ${call} { ... on Order { code state } ... on ErrorResult { errorCode message } ${more} }
+    }`,
+  );
 
 const accept = (answer) => {
   if (answer.errorCode) throw new Error(`${answer.errorCode}: ${answer.message}`);
@@ -58,45 +65,20 @@ const accept = (answer) => {
 };
 
 const fillCart = async (base, key, item) => {
-  const added = await shop(
-    base,
-    null,
-    `mutation ($item: ID!) {
-      addItemToOrder(productVariantId: $item, quantity: 1) { ... on Order { code } ${REFUSAL} }
-    }`,
-    { item },
-  );
-  if (added.answer.errorCode === 'INSUFFICIENT_STOCK_ERROR') return { soldOut: true };
-  const { code } = accept(added.answer);
-  const { token } = added;
-  const ask = async (query, variables) => (await shop(base, token, query, variables)).answer;
+  const session = { base };
+  const id = JSON.stringify(item);
+  const added = await change(session, `addItemToOrder(productVariantId: ${id}, quantity: 1)`);
+  if (added.errorCode === 'INSUFFICIENT_STOCK_ERROR') return { soldOut: true };
+  accept(added);
 
-  accept(
-    await ask(
-      `mutation ($input: CreateCustomerInput!) {
-        setCustomerForOrder(input: $input) { ... on Order { code } ${REFUSAL} }
-      }`,
-      { input: { firstName: 'A', lastName: 'Buyer', emailAddress: `${key}@example.com` } },
-    ),
-  );
-  accept(
-    await ask(
-      `mutation ($input: CreateAddressInput!) {
-        setOrderShippingAddress(input: $input) { ... on Order { code } ${REFUSAL} }
-      }`,
-      { input: { streetLine1: 'Ring 1', city: 'Wien', postalCode: '1010', countryCode: 'AT' } },
-    ),
-  );
-  const [method] = await ask('{ eligibleShippingMethods { id } }');
-  accept(
-    await ask(
-      `mutation ($method: [ID!]!) {
-        setOrderShippingMethod(shippingMethodId: $method) { ... on Order { code } ${REFUSAL} }
-      }`,
-      { method: [method.id] },
-    ),
-  );
-  return { code, token };
+  const mail = JSON.stringify(`${key}@example.com`);
+  const customer = `firstName: "A", lastName: "Buyer", emailAddress: ${mail}`;
+  accept(await change(session, `setCustomerForOrder(input: { ${customer} })`));
+  const address = 'streetLine1: "Ring 1", city: "Wien", postalCode: "1010", countryCode: "AT"';
+  accept(await change(session, `setOrderShippingAddress(input: { ${address} })`));
+  const [method] = await ask(session, '{ eligibleShippingMethods { id } }');
+  accept(await change(session, `setOrderShippingMethod(shippingMethodId: ["${method.id}"])`));
+  return { code: added.code, token: session.token };
 };
 
 const carts = new Map(); // promises, by key
@@ -113,31 +95,22 @@ const prepare = async ({ buyer, key, item, base }) => {
 };
 
 // Resolves to the state of the order after both steps, or after the one that was refused.
-const checkOut = async ({ base, code, token }) => {
-  const ask = async (query, variables) => (await shop(base, token, query, variables)).answer;
-  const checked = await ask(
-    `mutation {
-      transitionOrderToState(state: "ArrangingPayment") {
-        ... on Order { state }
-        ... on OrderStateTransitionError { errorCode fromState transitionError }
-      }
-    }`,
+const checkOut = async (session) => {
+  const checked = await change(
+    session,
+    'transitionOrderToState(state: "ArrangingPayment")',
+    '... on OrderStateTransitionError { fromState transitionError }',
   );
   if (checked.transitionError?.includes('insufficient stock')) return 'InsufficientStock';
   // Checked by an earlier attempt of this shopper, or not refused.
   if ((checked.state ?? checked.fromState) === 'ArrangingPayment') {
-    const paid = await ask(
-      `mutation {
-        addPaymentToOrder(input: { method: "dummy", metadata: {} }) {
-          ... on Order { state } ${REFUSAL}
-        }
-      }`,
-    );
+    const payment = 'addPaymentToOrder(input: { method: "dummy", metadata: {} })';
+    const paid = await change(session, payment);
     if (paid.state) return paid.state;
   }
   // Refused: an earlier attempt may have paid.
-  const query = 'query ($code: String!) { orderByCode(code: $code) { state } }';
-  return (await ask(query, { code }))?.state ?? 'Unknown';
+  const order = await ask(session, `{ orderByCode(code: "${session.code}") { state } }`);
+  return order?.state ?? 'Unknown';
 };
 
 const isAllocated = async (code) => (await database.query(ALLOCATED, [code])).rows.length > 0;

@@ -42,7 +42,4 @@ const main = async () => {
   console.log(JSON.stringify({ item: String(rows[0].id) }));
 };
 
-main().catch((error) => {
-  console.error(error);
-  process.exit(1);
-});
+main();

@@ -4,7 +4,4 @@
 const { bootstrap } = require('@vendure/core');
 const config = require('./config.js');
 
-bootstrap(config(Number(process.argv[2]))).catch((error) => {
-  console.error(error);
-  process.exit(1);
-});
+bootstrap(config(Number(process.argv[2])));
