@@ -1,14 +1,12 @@
 """`[order] command`: buyers of one unit, by the shop's pages or, with `rest`, by oscar-api.
 
 A key is a shopper's session, since oscar has no idempotency key: its mail address names the order
-in the books. Another `prepare` with a key goes on with its session, at another instance too, as a
-browser that tries again: it fills no second basket. No request is sent again here.
+in the books. Who orders again goes on with the session, at another instance too, as a browser that
+tries again. No request is sent again here.
 """
 
 import asyncio
-import html
 import json
-import re
 import sys
 
 import httpx
@@ -19,7 +17,6 @@ ADDRESS = {
     "line1": "Roemerlaan 44",
     "line4": "Kroekingen",
     "postcode": "7777KK",
-    "phone_number": "+31263704887",
 }
 # One for all sessions: each would load the system's certificates. A connection that is refused is
 # tried again, as nothing was sent: an instance that was killed is back within seconds.
@@ -32,10 +29,7 @@ class Unexpected(Exception):
     """An answer of the shop that is none of those known here."""
 
     def __init__(self, response):
-        found = re.search(r'alert-danger[^>]*>(.*?)</div>', response.text, re.DOTALL)
-        text = html.unescape(re.sub(r"<[^>]*>|&times;", " ", found[1] if found else response.text))
-        where = response.headers.get("location", " ".join(text.split())[:200])
-        request = response.request
+        request, where = response.request, response.headers.get("location", "")
         super().__init__(f"{request.method} {request.url.path}: {response.status_code} {where}")
 
 
@@ -129,44 +123,33 @@ class Rest(Session):
         return "sold"
 
 
-class Buyers:
-    def __init__(self, kind):
-        self.kind = kind
-        self.sessions = {}  # by key, once prepared
-        self.buyers = {}  # the session and the instance of each
+KIND = Rest if sys.argv[1:] == ["rest"] else Pages
+sessions = {}  # by the number of the buyer
 
-    async def prepare(self, request):
-        key, base = request["key"], request["base"].rstrip("/")
-        session = self.sessions.get(key)
-        if session is None:
-            session = self.kind(key)
+
+async def serve(request):
+    buyer, base = request["buyer"], request["base"]
+    try:
+        if request["op"] == "prepare":
+            session = KIND(request["key"])
             await session.prepare(base, request["item"])
-            self.sessions[key] = session
-        self.buyers[request["buyer"]] = session, base
-        return {"ok": True}
-
-    async def order(self, request):
-        if request["buyer"] not in self.buyers:
-            raise KeyError("this buyer is not prepared")
-        session, base = self.buyers[request["buyer"]]
-        return {"answer": await session.order(request.get("base", base).rstrip("/"))}
-
-    async def serve(self, request):
-        is_prepare = request["op"] == "prepare"
-        try:
-            answer = await (self.prepare if is_prepare else self.order)(request)
-        except Exception as error:
-            # That of a broken connection says nothing.
-            detail = f"{type(error).__name__}: {str(error) or 'no answer'}".splitlines()[0][:300]
-            answer = {**({"ok": False} if is_prepare else {}), "error": detail}
-        print(json.dumps({"id": request["id"], **answer}), flush=True)
-
-    async def run(self):
-        tasks = set()
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            task = asyncio.create_task(self.serve(json.loads(line)))
-            tasks.add(task)  # the loop itself keeps no task alive
-            task.add_done_callback(tasks.discard)
+            sessions[buyer] = session
+            answer = {"ok": True}
+        else:
+            answer = {"answer": await sessions[buyer].order(base)}
+    except Exception as error:
+        # That of a broken connection says nothing.
+        said = f"{type(error).__name__}: {str(error) or 'no answer'}"
+        answer = {"error": said.splitlines()[0][:300]}
+    print(json.dumps({"id": request["id"], **answer}), flush=True)
 
 
-asyncio.run(Buyers(Rest if sys.argv[1:] == ["rest"] else Pages).run())
+async def main():
+    tasks = set()
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        task = asyncio.create_task(serve(json.loads(line)))
+        tasks.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(tasks.discard)
+
+
+asyncio.run(main())

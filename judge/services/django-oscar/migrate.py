@@ -1,31 +1,18 @@
 """`[setup] once`: the schema, and what a shop needs besides products. It may run again."""
 
-from importlib.metadata import version
-
 import django
 
 django.setup()
 
 from django.core.management import call_command
-from django.db import connection
 from oscar.core.loading import get_model
 
 call_command("migrate", verbosity=0)
 get_model("address", "Country").objects.update_or_create(
     iso_3166_1_a2="NL",
-    defaults={
-        "iso_3166_1_a3": "NLD",
-        "iso_3166_1_numeric": "528",
-        "name": "Netherlands",
-        "printable_name": "Netherlands",
-        "is_shipping_country": True,
-    },
+    defaults={"printable_name": "Netherlands", "is_shipping_country": True},
 )
 get_model("catalogue", "ProductClass").objects.update_or_create(
     slug="item", defaults={"name": "Item", "track_stock": True}
 )
 get_model("partner", "Partner").objects.update_or_create(code="shop", defaults={"name": "Shop"})
-
-versions = ", ".join(f"{name} {version(name)}" for name in ("django-oscar", "Django", "psycopg"))
-atomic, age = (connection.settings_dict[name] for name in ("ATOMIC_REQUESTS", "CONN_MAX_AGE"))
-print(f"{versions}; ATOMIC_REQUESTS {atomic}, CONN_MAX_AGE {age}")

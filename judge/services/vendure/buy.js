@@ -1,5 +1,5 @@
 // The buyers of `holdfast judge service`, by Vendure's Shop API. A shopper is a session with its
-// cart. Buyers with one key are one shopper, who tries again: Vendure knows no keys.
+// cart, and tries again with it: Vendure knows no keys.
 //
 // With --allocated an order counts as sold only if a unit was allocated to it. The shop tells
 // nobody: the database is asked.
@@ -81,16 +81,10 @@ const fillCart = async (base, key, item) => {
   return { code: added.code, token: session.token };
 };
 
-const carts = new Map(); // promises, by key
 const buyers = new Map();
 
 const prepare = async ({ buyer, key, item, base }) => {
-  if (!carts.has(key)) {
-    const filling = fillCart(base, key, item);
-    carts.set(key, filling);
-    filling.catch(() => carts.delete(key));
-  }
-  buyers.set(buyer, await carts.get(key));
+  buyers.set(buyer, await fillCart(base, key, item));
   return { ok: true };
 };
 
@@ -138,7 +132,7 @@ input.on('line', async (line) => {
   try {
     fields = await (request.op === 'prepare' ? prepare(request) : order(request));
   } catch (error) {
-    fields = { ...(request.op === 'prepare' && { ok: false }), error: describe(error) };
+    fields = { error: describe(error) };
   }
   process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
 });
