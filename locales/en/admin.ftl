@@ -1,5 +1,4 @@
 # The pages for admins: audit, locks, jobs.
-admin-audit-title = Audit
 admin-audit-sound = Sound: all { $checks } checks hold.
 admin-audit-unsound = Not sound: { $failed } of { $checks } checks do not hold.
 admin-audit-holds = holds
@@ -15,7 +14,6 @@ admin-audit-hint = All checks read one repeatable-read snapshot, so they are exa
 admin-audit-running = The audit is running: { $done } of { $total } checks are done. Current check: `{ $check }`
 admin-audit-reload = This page reloads until the result is available.
 
-admin-locks-title = Locks
 admin-locks-table = Held locks
 admin-locks-none = No lock is held now.
 admin-locks-lock = Lock
@@ -25,13 +23,11 @@ admin-locks-fence = Fencing token
 admin-locks-remaining = Expires in
 admin-locks-waiting = Waiting
 admin-locks-unknown = unknown
-admin-locks-no-fence = none
 admin-locks-no-expiry = never
 admin-locks-no-queue = no queue
 admin-locks-hint = The current state in Redis. “Held by” is the replica. “Waiting” counts the replicas in the lock’s queue; requests that wait within one replica count as one. Locks without a fencing token have no queue.
 admin-refresh = Refresh
 
-admin-jobs-title = Jobs
 admin-jobs-lead = Tasks that the shop runs on a schedule. Every replica tries to start each run; a unique row in Postgres for each job and time admits one of them. The row has a lease: if its replica dies, another one takes the run over, as the next attempt.
 admin-jobs-off = This replica runs no jobs (`HOLDFAST_JOBS=off`). Other replicas may.
 admin-jobs-failed = It failed { $attempts } times.

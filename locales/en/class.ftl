@@ -28,7 +28,6 @@ class-board-about = A lesson counts once its result was seen; of the answers, th
 class-run-now = Now: { $title }
 class-run-over = Result: { $title }
 class-away = signed out
-class-lessons = Lessons
 class-answers = Answers
 class-right = Right
 class-stars = Stars

@@ -13,6 +13,5 @@ nav-jobs = Jobs
 nav-basket = Basket
 nav-sign-in = Sign in
 nav-sign-out = Sign out
-footer-problems = Error messages explained
 footer-api = The API
 footer-language = Language

@@ -5,7 +5,6 @@ course-how = You write two functions, acquire and release. holdfast course check
 course-needs = It needs Holdfast, and Python (3.9 or later), JavaScript (Node.js 18 or later) or Rust; Redis and Postgres are started for each check. Nothing is sent anywhere.
 course-begin = Begin
 course-levels = Levels
-course-column-fault = Fault
 
 course-level = Level { $level } of 8: { $title }
 

@@ -13,7 +13,6 @@ judge-cell-lost = { $lost ->
 judge-cell-runs = { $lost } of { $runs } runs lost updates
 judge-cell-safe = no lost update in { $turns } turns
 judge-cell-safe-runs = no lost update in { $turns } turns of { $runs } runs
-judge-cell-not-run = did not run
 judge-cell-elsewhere = does not touch this lock
 judge-cell-back = no lost update; fences that went back without a fault: { $back }
 judge-list-fenced = { $name }, the store checks its fence

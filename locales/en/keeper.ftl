@@ -128,7 +128,6 @@ keeper-user-disable-about = A disabled user is signed out and cannot sign in. Or
 keeper-user-enable = Enable
 keeper-user-end = End all sessions
 keeper-user-sessions = Sessions now: { $count }
-keeper-user-password = New password
 keeper-user-reset = Reset the password
 keeper-done-disable = { $name } is disabled. All sessions have ended; other servers notice within five seconds.
 keeper-done-enable = { $name } can sign in again.

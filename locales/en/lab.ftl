@@ -151,7 +151,6 @@ lab-guesses-title = { $count ->
     [one] 1 answer so far
    *[other] { $count } answers so far
 }
-lab-guess-column = Answer
 lab-strategy-column = Strategy
 lab-share-column = Share
 lab-count-column = Visitors
@@ -185,7 +184,6 @@ lab-figure-answered = responses
 lab-figure-waiting = waiting
 lab-figure-after = after
 lab-figure-statuses = statuses
-lab-forks-title = Ledger
 lab-forks-lead = Forks: entries computed from the same read. Every one after the first sold the same unit again.
 lab-forks-lead-money = Forks: entries computed from the same read. Every one after the first spent the same money again.
 lab-forks-count = { $forks ->

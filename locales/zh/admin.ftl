@@ -1,5 +1,4 @@
 # The pages for admins: audit, locks, jobs.
-admin-audit-title = 审计
 admin-audit-sound = 账目相符：{ $checks } 项检查全部通过。
 admin-audit-unsound = 账目不符：{ $checks } 项检查中有 { $failed } 项未通过。
 admin-audit-holds = 通过
@@ -15,7 +14,6 @@ admin-audit-hint = 所有检查都读取同一个 repeatable-read 快照，因�
 admin-audit-running = 正在审计：已完成 { $total } 项检查中的 { $done } 项。当前检查：`{ $check }`
 admin-audit-reload = 结果出来之前，本页会自动刷新。
 
-admin-locks-title = 锁
 admin-locks-table = 被持有的锁
 admin-locks-none = 当前没有被持有的锁。
 admin-locks-lock = 锁
@@ -25,13 +23,11 @@ admin-locks-fence = 栅栏令牌
 admin-locks-remaining = 剩余租约
 admin-locks-waiting = 等待数
 admin-locks-unknown = 未知
-admin-locks-no-fence = 无
 admin-locks-no-expiry = 永不过期
 admin-locks-no-queue = 无队列
 admin-locks-hint = Redis 中的当前状态。“持锁者”是副本。“等待数”是锁的队列中的副本数；同一副本内等待的请求算作一个。没有栅栏令牌的锁没有队列。
 admin-refresh = 刷新
 
-admin-jobs-title = 任务
 admin-jobs-lead = 商店按计划执行的任务。每次到点，所有副本都会尝试执行；Postgres 为每个任务的每个计划时间只存一行，只放行其中一个。这一行带有租约：副本崩溃后，由另一个副本接手，作为下一次尝试。
 admin-jobs-off = 本副本不执行任务（`HOLDFAST_JOBS=off`），其他副本可能会执行。
 admin-jobs-failed = 已失败 { $attempts } 次。

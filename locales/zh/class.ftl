@@ -28,7 +28,6 @@ class-board-about = 看过结果的课程才计入；每个问题只计第一次
 class-run-now = 正在运行：{ $title }
 class-run-over = 结果：{ $title }
 class-away = 已退出
-class-lessons = 课程
 class-answers = 回答
 class-right = 答对
 class-stars = 星星

@@ -13,6 +13,5 @@ nav-jobs = 任务
 nav-basket = 购物车
 nav-sign-in = 登录
 nav-sign-out = 退出
-footer-problems = 错误说明
 footer-api = 接口文档
 footer-language = 语言

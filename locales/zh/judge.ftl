@@ -12,7 +12,6 @@ judge-cell-lost = { $lost ->
 judge-cell-runs = { $runs } 次运行中有 { $lost } 次丢失更新
 judge-cell-safe = { $turns } 轮中没有丢失更新
 judge-cell-safe-runs = { $runs } 次运行的 { $turns } 轮中没有丢失更新
-judge-cell-not-run = 未运行
 judge-cell-elsewhere = 不涉及这把锁
 judge-cell-back = 没有丢失更新；没有故障时令牌倒退的次数：{ $back }
 judge-list-fenced = { $name }，并由存储检查令牌

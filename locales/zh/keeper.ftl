@@ -122,7 +122,6 @@ keeper-user-disable-about = 停用后，该用户会被退出登录，也无法�
 keeper-user-enable = 启用
 keeper-user-end = 结束全部会话
 keeper-user-sessions = 当前会话：{ $count } 个
-keeper-user-password = 新密码
 keeper-user-reset = 重置密码
 keeper-done-disable = 已停用 { $name }，其全部会话已结束，其他服务器五秒内生效。
 keeper-done-enable = { $name } 可以重新登录了。

@@ -142,7 +142,6 @@ lab-back = 回到实验室
 
 ## 所有访问者的回答
 lab-guesses-title = 目前共 { $count } 个回答
-lab-guess-column = 回答
 lab-strategy-column = 策略
 lab-share-column = 占比
 lab-count-column = 人数
@@ -176,7 +175,6 @@ lab-figure-answered = 响应数
 lab-figure-waiting = 等待中
 lab-figure-after = 时间
 lab-figure-statuses = 状态码
-lab-forks-title = 账本
 lab-forks-lead = 分叉：根据同一次读取算出的记录。第一条之后的每一条都把同一件商品又卖了一次。
 lab-forks-lead-money = 分叉：根据同一次读取算出的记录。第一条之后的每一条都把同一笔钱又花了一次。
 lab-forks-count = { $forks } 个分叉，显示前 { $shown } 个

@@ -390,7 +390,7 @@ pub(super) fn server(lane: &RaceLane, language: Language) -> String {
 fn outcome(lane: &RaceLane, language: Language) -> String {
     language.text(match lane.result.as_str() {
         SOLD => "race-status-sold",
-        SOLD_OUT => "race-status-sold-out",
+        SOLD_OUT => "shop-sold-out",
         NO_ANSWER => "race-status-no-answer",
         _ => "race-status-refused",
     })

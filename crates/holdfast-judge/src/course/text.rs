@@ -136,7 +136,7 @@ fn table(findings: &[Finding], language: Language) -> String {
     let is_shown = |finding: &&Finding| findings.len() <= MAX_RULES || !finding.holds;
     let shown = findings.iter().filter(is_shown);
     let rows: Vec<_> = shown.map(|it| (it, it.rule.text(language))).collect();
-    let titles = ["course-column-fault", "course-rules", "course-measured"];
+    let titles = ["judge-column-fault", "course-rules", "course-measured"];
     let [fault_title, rule_title, measured_title] = titles.map(|title| language.text(title));
     let fault_widths = rows.iter().map(|(finding, _)| finding.fault.name().len());
     let fault_width = fault_widths.max().unwrap_or(0).max(width(&fault_title));
