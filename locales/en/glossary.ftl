@@ -1,5 +1,5 @@
-# The words of the field: the word, its forms in texts (separated by |, longest first), and what it
-# means in one sentence of at most 25 words.
+# The words of the field: the word, its forms in texts if it has others (separated by |, longest
+# first), and what it means in one sentence of at most 25 words.
 glossary-title = Glossary
 glossary-about = The words of the field, as this shop and its lab use them. On the lab’s pages they are underlined with dots: tap one, or point at it.
 
@@ -70,10 +70,8 @@ glossary-deadlock-word = deadlock
 glossary-deadlock-forms = deadlocks|deadlock
 glossary-deadlock = two holders wait for each other’s lock, so that neither can go on.
 glossary-majority-word = majority
-glossary-majority-forms = majority
 glossary-majority = more than half, such as three of five: any two majorities have a member in common.
 glossary-redlock-word = Redlock
-glossary-redlock-forms = Redlock
 glossary-redlock = a lock on five independent Redis servers, held by whoever gets a majority; it tolerates dead servers, but not a holder that is paused.
 glossary-pipeline-word = pipeline
 glossary-pipeline-forms = pipelines|pipeline
@@ -82,10 +80,8 @@ glossary-p99-word = p99
 glossary-p99-forms = p99|p50
 glossary-p99 = the time within which 99 of 100 requests had their response; p50, the median, is the time for half of them.
 glossary-redis-word = Redis
-glossary-redis-forms = Redis
 glossary-redis = a server that keeps keys and values in memory and executes one command at a time; here it keeps the locks.
 glossary-postgres-word = Postgres
-glossary-postgres-forms = Postgres
 glossary-postgres = the database that keeps stock, orders, money and ledger.
 glossary-lua-script-word = Lua script
 glossary-lua-script-forms = Lua scripts|Lua script

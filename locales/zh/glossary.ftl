@@ -1,5 +1,5 @@
-# The words of the field: the word, its forms in texts (separated by |, longest first), and what it
-# means in one sentence.
+# The words of the field: the word, its forms in texts if it has others (separated by |, longest
+# first), and what it means in one sentence.
 glossary-title = 词汇表
 glossary-about = 本商店和实验室使用的专业词汇。实验室页面上，这些词带有点状下划线：点一下或把鼠标移上去，就能看到解释。
 
@@ -70,10 +70,8 @@ glossary-deadlock-word = 死锁
 glossary-deadlock-forms = 死锁
 glossary-deadlock = 两个持锁者互相等对方的锁，谁也无法继续。
 glossary-majority-word = 多数节点
-glossary-majority-forms = 多数节点
 glossary-majority = 超过半数的节点，比如五个中的三个：任意两组多数节点至少有一个相同。
 glossary-redlock-word = Redlock
-glossary-redlock-forms = Redlock
 glossary-redlock = 把锁存到五个互相独立的 Redis 节点上，拿到多数节点才算持有；能容忍节点宕机，容忍不了持锁者暂停。
 glossary-pipeline-word = 管道
 glossary-pipeline-forms = 管道
@@ -82,10 +80,8 @@ glossary-p99-word = p99
 glossary-p99-forms = p99|p50
 glossary-p99 = 100 个请求中有 99 个在这个时间内得到响应；p50 是中位数，即半数请求在多长时间内得到响应。
 glossary-redis-word = Redis
-glossary-redis-forms = Redis
 glossary-redis = 把 key 和值存在内存里的服务器，一次只执行一条命令；这里的锁就存在 Redis 里。
 glossary-postgres-word = Postgres
-glossary-postgres-forms = Postgres
 glossary-postgres = 数据库，存着库存、订单、余额和账本。
 glossary-lua-script-word = Lua 脚本
 glossary-lua-script-forms = Lua 脚本

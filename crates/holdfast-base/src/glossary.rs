@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use crate::messages::Language;
+use crate::messages::{Language, Message};
 
 /// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
 pub const IDS: [&str; 33] = [
@@ -166,7 +166,8 @@ fn forms(language: Language) -> &'static [Form] {
 
 fn read_forms(language: Language) -> Vec<Form> {
     let of_entry = |id: &'static str| {
-        let all = language.text(&format!("glossary-{id}-forms"));
+        let all = Message::new(&format!("glossary-{id}-forms")).format(language);
+        let all = all.unwrap_or_else(|| language.text(&format!("glossary-{id}-word")));
         let form = |text: &str| match text.strip_prefix('`') {
             Some(code) => Form { id, text: code.replace('`', ""), is_code: true },
             None => Form { id, text: text.to_ascii_lowercase(), is_code: false },

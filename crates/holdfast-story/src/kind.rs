@@ -1,6 +1,6 @@
 //! The kinds of events: their names in traces and files, their marks, and what follows from them.
 
-use holdfast_base::messages::Language;
+use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
@@ -172,9 +172,11 @@ impl EventKind {
         }
     }
 
-    /// Returns what its mark means, in a word or two.
+    /// Returns what its mark means, in a word or two: as its label says, if that says it.
     pub fn legend(&self, language: Language) -> String {
-        language.text(&format!("swimlane-legend-{}", self.name()))
+        let legend = Message::new(&format!("swimlane-legend-{}", self.name()));
+        let label = || language.text(&format!("swimlane-label-{}", self.name()));
+        legend.format(language).unwrap_or_else(label)
     }
 
     /// Returns whether nothing that a lane did goes on after an event.
