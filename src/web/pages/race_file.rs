@@ -11,7 +11,7 @@ use super::race::no_result;
 use super::race_entries::RaceEntries;
 use super::race_film::RaceView;
 use super::race_picture;
-use super::respond::{hash_source, without_fonts};
+use super::respond::{saved_policy, without_fonts};
 use crate::web::api::race::find_race;
 use crate::web::page_place::{PagePlace, render};
 use crate::web::{HttpResult, State};
@@ -33,8 +33,7 @@ struct RaceFile<'a> {
 
 impl RaceFile<'_> {
     fn policy(&self) -> String {
-        let (page, picture) = (hash_source(&self.style), race_picture::style_source());
-        format!("default-src 'none'; style-src {page} {picture}")
+        format!("{} {}", saved_policy(&self.style), race_picture::style_source())
     }
 }
 

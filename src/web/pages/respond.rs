@@ -40,6 +40,11 @@ pub(super) fn hash_source(text: &str) -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
+/// Returns the policy of a page that is saved as one file, which admits nothing but its style.
+pub(super) fn saved_policy(style: &str) -> String {
+    format!("default-src 'none'; style-src {}", hash_source(style))
+}
+
 /// Removes the `@font-face` rules, whose files a saved page does not have.
 pub(super) fn without_fonts(css: &str) -> String {
     let mut parts = css.split("@font-face");

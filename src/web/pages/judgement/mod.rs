@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::format::FormatTime as _;
-use super::respond::{hash_source, without_fonts};
+use super::respond::{saved_policy, without_fonts};
 use super::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
@@ -50,7 +50,12 @@ struct SavedJudgement<'a> {
     /// Of a check of the course.
     check: Option<CheckHead<'a>>,
     style: String,
-    policy: String,
+}
+
+impl SavedJudgement<'_> {
+    fn policy(&self) -> String {
+        saved_policy(&self.style)
+    }
 }
 
 /// Renders a judgement as one HTML file, in the language of the terminal.
@@ -76,11 +81,10 @@ fn save(
     language: Language,
 ) -> askama::Result<String> {
     let style = without_fonts(&STYLES.concat());
-    let policy = format!("default-src 'none'; style-src {}", hash_source(&style));
     // A file that its judge writes has all of its drawings.
     let has_verdict = check.is_none();
     let view = JudgementView { has_verdict, ..JudgementView::new(judgement, language, usize::MAX) };
-    SavedJudgement { view, check, style, policy }.render()
+    SavedJudgement { view, check, style }.render()
 }
 
 impl<'a> JudgementView<'a> {

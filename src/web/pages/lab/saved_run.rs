@@ -22,7 +22,7 @@ use crate::web::page_place::{PagePlace, render_within};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::links::RECORDED_LESSONS;
-use crate::web::pages::respond::{hash_source, without_fonts};
+use crate::web::pages::respond::{hash_source, saved_policy, without_fonts};
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_lab::lessons::{self, Lesson};
 use holdfast_lab::run::{LabRun, LabRunState};
@@ -62,8 +62,7 @@ impl SavedRun {
     }
 
     fn policy(&self) -> String {
-        let (style, script) = (hash_source(&self.style), hash_source(SCRIPT));
-        format!("default-src 'none'; style-src {style}; script-src {script}")
+        format!("{}; script-src {}", saved_policy(&self.style), hash_source(SCRIPT))
     }
 }
 

@@ -11,7 +11,7 @@ use askama::Template;
 use strum::VariantArray as _;
 
 use super::{STYLES, time_of};
-use crate::web::pages::respond::{hash_source, without_fonts};
+use crate::web::pages::respond::{saved_policy, without_fonts};
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use holdfast_judge::Judged as _;
@@ -37,7 +37,6 @@ struct SavedService<'a> {
     judgement: &'a ServiceJudgement,
     language: Language,
     style: String,
-    policy: String,
 }
 
 /// A row of the drawing: a statement is sent, or is answered after it has waited.
@@ -70,11 +69,14 @@ pub fn saved_service_page(judgement: &ServiceJudgement) -> askama::Result<String
 
 fn save(judgement: &ServiceJudgement, language: Language) -> askama::Result<String> {
     let style = without_fonts(&(STYLES.concat() + OWN_STYLE));
-    let policy = format!("default-src 'none'; style-src {}", hash_source(&style));
-    SavedService { judgement, language, style, policy }.render()
+    SavedService { judgement, language, style }.render()
 }
 
 impl SavedService<'_> {
+    fn policy(&self) -> String {
+        saved_policy(&self.style)
+    }
+
     fn time(&self) -> String {
         time_of(&self.judgement.started_at)
     }
