@@ -10,8 +10,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use holdfast_lock::LockKey;
 use sqlx::PgConnection;
 
@@ -79,6 +79,7 @@ impl DataPaths {
 
 /// What a strategy does in its own way. The steps are in the order in which the engine asks; the
 /// default of each is what every other strategy does.
+#[async_trait]
 pub trait DataPath: Debug + Send + Sync {
     /// Returns what it says of its items, if each is made for it and sold under no other strategy.
     fn own_items(&self) -> Option<&dyn OwnItems> {
@@ -105,40 +106,37 @@ pub trait DataPath: Debug + Send + Sync {
 
     /// Reads, in the transaction of the rows' read, what is not in them, and adds it to `snapshot`.
     /// Not called for a strategy without a transaction.
-    fn read<'a>(
+    async fn read(
         &self,
-        _: &'a mut PgConnection,
-        _: Vec<&'a dyn Command>,
-        _: &'a mut ReadSnapshot,
-    ) -> BoxFuture<'a, sqlx::Result<()>> {
-        ready(Ok(())).boxed()
+        _: &mut PgConnection,
+        _: Vec<&dyn Command>,
+        _: &mut ReadSnapshot,
+    ) -> sqlx::Result<()> {
+        Ok(())
     }
 
     /// Writes the changes of one command, all or nothing.
     ///
     /// # Errors
     /// Those of [`crate::store::place::place`] and [`crate::store::transition::transition`].
-    fn write<'a>(
+    async fn write(
         &self,
-        db: &'a mut PgConnection,
-        batch: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<WriteResult, Failure>>;
+        db: &mut PgConnection,
+        batch: &BatchWrite,
+    ) -> Result<WriteResult, Failure>;
 
     /// Keeps a write that arrives later from taking effect, and waits for one that is under way.
     /// Returns `false` if nothing can: it may still arrive.
-    fn invalidate<'a>(
-        &self,
-        db: &'a mut PgConnection,
-        batch: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<bool, Error>>;
+    async fn invalidate(&self, db: &mut PgConnection, batch: &BatchWrite) -> Result<bool, Error>;
 
     /// Adds to the audit of an item what Postgres does not know.
-    fn audit<'a>(&'a self, _: &'a Sku, audit: ItemAudit) -> BoxFuture<'a, ItemAudit> {
-        ready(audit).boxed()
+    async fn audit(&self, _: &Sku, audit: ItemAudit) -> ItemAudit {
+        audit
     }
 }
 
 /// What left a data path's store for one command. On drop before the command begins, it returns.
+#[async_trait]
 pub trait Taken: Debug + Send + Sync {
     /// Returns the value of `key` before, if something was taken of it.
     fn value_before(&self, key: &LockKey) -> Option<i64>;
@@ -150,7 +148,7 @@ pub trait Taken: Debug + Send + Sync {
     fn keep_on_drop(&mut self);
 
     /// Ends it with the result of its command.
-    fn end<'a>(self: Box<Self>, result: &'a Result<Execution, Failure>) -> BoxFuture<'a, ()>;
+    async fn end(self: Box<Self>, result: &Result<Execution, Failure>);
 }
 
 /// Items that are made for one strategy. The engine executes all commands on them under it.

@@ -6,6 +6,7 @@
 //! the two, and a write whose outcome stays unknown, leave the counter with too little (an
 //! undersell), until it is reconciled with the ledger ([`super::reconcile`]).
 
+use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_lock::LockKey;
@@ -122,6 +123,7 @@ impl Deduction {
     }
 }
 
+#[async_trait]
 impl Taken for Deduction {
     fn value_before(&self, key: &LockKey) -> Option<i64> {
         let mut taken = self.counted.taken.iter();
@@ -141,15 +143,12 @@ impl Taken for Deduction {
         self.is_kept = true;
     }
 
-    fn end<'a>(mut self: Box<Self>, result: &'a Result<Execution, Failure>) -> BoxFuture<'a, ()> {
-        let ending = async move {
-            self.end_counted(result).await;
-            // Whatever the result: the write may be done.
-            for sku in std::mem::take(&mut self.items) {
-                self.settler.request(sku);
-            }
-        };
-        ending.boxed()
+    async fn end(mut self: Box<Self>, result: &Result<Execution, Failure>) {
+        self.end_counted(result).await;
+        // Whatever the result: the write may be done.
+        for sku in std::mem::take(&mut self.items) {
+            self.settler.request(sku);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The data path of `pre-deduct`: units leave a counter before the read, the order is inserted
 //! without its items' rows, and a task settles it behind the commit.
 
+use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use sqlx::PgConnection;
 
 use super::counter::StockCounter;
@@ -29,6 +30,7 @@ impl PreDeduct {
     }
 }
 
+#[async_trait]
 impl DataPath for PreDeduct {
     fn take(
         &self,
@@ -43,33 +45,26 @@ impl DataPath for PreDeduct {
         (!places_order(command)).then_some(&row_lock::STRATEGY)
     }
 
-    fn write<'a>(
+    async fn write(
         &self,
-        db: &'a mut PgConnection,
-        batch: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<WriteResult, Failure>> {
-        async move { Ok(place(db, batch).await?) }.boxed()
+        db: &mut PgConnection,
+        batch: &BatchWrite,
+    ) -> Result<WriteResult, Failure> {
+        Ok(place(db, batch).await?)
     }
 
     /// Nothing can be raised of an order that requires no row.
-    fn invalidate<'a>(
-        &self,
-        _: &'a mut PgConnection,
-        _: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        ready(Ok(false)).boxed()
+    async fn invalidate(&self, _: &mut PgConnection, _: &BatchWrite) -> Result<bool, Error> {
+        Ok(false)
     }
 
-    fn audit<'a>(&'a self, sku: &'a Sku, audit: ItemAudit) -> BoxFuture<'a, ItemAudit> {
-        async move {
-            if !sku.is_throw_away() {
-                return audit;
-            }
-            // Without Redis, the books are audited all the same.
-            let counter = StockCounter::new(&self.parts.locks, sku).get().await.unwrap_or_default();
-            with_counter(audit, counter)
+    async fn audit(&self, sku: &Sku, audit: ItemAudit) -> ItemAudit {
+        if !sku.is_throw_away() {
+            return audit;
         }
-        .boxed()
+        // Without Redis, the books are audited all the same.
+        let counter = StockCounter::new(&self.parts.locks, sku).get().await.unwrap_or_default();
+        with_counter(audit, counter)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The data path of `units`: free units are locked at the read, and sold by the write.
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use holdfast_base::messages::message;
 use sqlx::PgConnection;
 
@@ -25,6 +24,7 @@ const MAX_EXPIRED: usize = 5;
 #[derive(Debug)]
 pub struct Units;
 
+#[async_trait]
 impl DataPath for Units {
     fn own_items(&self) -> Option<&dyn OwnItems> {
         Some(self)
@@ -36,40 +36,30 @@ impl DataPath for Units {
         false
     }
 
-    fn read<'a>(
+    async fn read(
         &self,
-        db: &'a mut PgConnection,
-        commands: Vec<&'a dyn Command>,
-        snapshot: &'a mut ReadSnapshot,
-    ) -> BoxFuture<'a, sqlx::Result<()>> {
-        async move {
-            // A payment or a top-up has no items.
-            if snapshot.state.items.is_empty() {
-                return Ok(());
-            }
-            lock(db, &wanted_units(&commands), &mut snapshot.state).await
+        db: &mut PgConnection,
+        commands: Vec<&dyn Command>,
+        snapshot: &mut ReadSnapshot,
+    ) -> sqlx::Result<()> {
+        // A payment or a top-up has no items.
+        if snapshot.state.items.is_empty() {
+            return Ok(());
         }
-        .boxed()
+        lock(db, &wanted_units(&commands), &mut snapshot.state).await
     }
 
-    fn write<'a>(
+    async fn write(
         &self,
-        db: &'a mut PgConnection,
-        batch: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<WriteResult, Failure>> {
-        write(db, batch).boxed()
+        db: &mut PgConnection,
+        batch: &BatchWrite,
+    ) -> Result<WriteResult, Failure> {
+        write(db, batch).await
     }
 
-    fn invalidate<'a>(
-        &self,
-        db: &'a mut PgConnection,
-        batch: &'a BatchWrite,
-    ) -> BoxFuture<'a, Result<bool, Error>> {
-        async move {
-            invalidate(db, batch).await?;
-            Ok(true)
-        }
-        .boxed()
+    async fn invalidate(&self, db: &mut PgConnection, batch: &BatchWrite) -> Result<bool, Error> {
+        invalidate(db, batch).await?;
+        Ok(true)
     }
 }
 
