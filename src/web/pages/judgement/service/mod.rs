@@ -27,9 +27,10 @@ const OWN_STYLE: &str = include_str!("../../../../../static/service.css");
 /// The columns of the table after those of the balances.
 const COLUMNS: [&str; 7] = ["orders", "sold", "unknown", "errors", "p99", "gap", "runs"];
 
-/// Messages about a lesson.
+/// Messages about a lesson, and about a file.
 const MISTAKE: &str = "service-lesson-mistake";
 const CURE: &str = "service-lesson-cure";
+const RECIPE: &str = "service-recipe";
 
 #[derive(Debug, Template)]
 #[template(path = "saved_service.html")]
@@ -244,18 +245,16 @@ impl SavedService<'_> {
         }
     }
 
-    /// Returns where the mistake and its cure are shown.
+    /// Returns where the mistake and its cure are shown: lessons and files.
     fn further(&self, evidence: &Evidence) -> Vec<String> {
-        let language = self.language;
-        let of_lesson = |(message, name): &(&str, &str)| {
-            let title = lessons::named(name)?.title(language);
-            let variables = [("title", title.into()), ("name", (*name).into())];
-            Some(language.text_with(message, &variables))
+        let said = |(message, name): &(&str, &str)| {
+            let title = lessons::named(name).map(|lesson| lesson.title(self.language));
+            let title = title.unwrap_or_default();
+            let variables =
+                [("title", title.into()), ("name", (*name).into()), ("file", (*name).into())];
+            self.language.text_with(message, &variables)
         };
-        let of_file = |file: &str| language.text_with("service-recipe", &[("file", file.into())]);
-
-        let lessons = lessons_of(evidence.pattern).iter().filter_map(of_lesson);
-        lessons.chain(recipe_of(evidence.pattern).map(of_file)).collect()
+        further(evidence.pattern).iter().map(said).collect()
     }
 }
 
@@ -298,16 +297,22 @@ fn is_waiting(evidence: &Evidence, request: (u64, usize), at: f64) -> bool {
     statements.any(|it| it.waited_ms().is_some() && it.sent_ms < at && at < it.answered_ms)
 }
 
-/// Returns the lessons that show a mistake and its cure, each with the message that says which.
-fn lessons_of(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
+/// Returns the lessons that show a mistake and its cure, and the file with the statements that cure
+/// it, if they are more than one: each with the message that says which.
+fn further(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
     match pattern {
         Pattern::NoCheck | Pattern::OrderWithoutUnit => &[(CURE, "database")],
-        Pattern::ReadThenWrite | Pattern::CheckThenDecrement | Pattern::CheckElsewhere => {
+        Pattern::ReadThenWrite => {
+            &[(MISTAKE, "lost-update"), (CURE, "database"), (RECIPE, "docs/FENCES.md")]
+        }
+        Pattern::CheckThenDecrement | Pattern::CheckElsewhere => {
             &[(MISTAKE, "lost-update"), (CURE, "database")]
         }
         Pattern::TwoTransactions => &[(MISTAKE, "pre-deduct"), (CURE, "double-submit")],
         Pattern::ReleasedBeforeCommit => &[(MISTAKE, "early-release"), (CURE, "database")],
-        Pattern::LeaseOutlived => &[(MISTAKE, "outlived"), (CURE, "fence")],
+        Pattern::LeaseOutlived => {
+            &[(MISTAKE, "outlived"), (CURE, "fence"), (RECIPE, "docs/FENCES.md")]
+        }
         Pattern::KeyNotUnique => &[(CURE, "double-submit")],
         Pattern::Unknown => &[],
     }
@@ -315,21 +320,6 @@ fn lessons_of(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
 
 /// Returns whether a lesson shows a mistake that the judge names, or its cure.
 pub fn shows_judged_mistake(lesson: &str) -> bool {
-    let mut lessons = Pattern::VARIANTS.iter().flat_map(|pattern| lessons_of(*pattern));
-    lessons.any(|(_, name)| *name == lesson)
-}
-
-/// Returns the file with the statements that cure a mistake, if they need more than one.
-fn recipe_of(pattern: Pattern) -> Option<&'static str> {
-    match pattern {
-        Pattern::ReadThenWrite | Pattern::LeaseOutlived => Some("docs/FENCES.md"),
-        Pattern::NoCheck
-        | Pattern::OrderWithoutUnit
-        | Pattern::CheckThenDecrement
-        | Pattern::CheckElsewhere
-        | Pattern::TwoTransactions
-        | Pattern::ReleasedBeforeCommit
-        | Pattern::KeyNotUnique
-        | Pattern::Unknown => None,
-    }
+    let mut named = Pattern::VARIANTS.iter().flat_map(|pattern| further(*pattern));
+    named.any(|(_, name)| *name == lesson)
 }
