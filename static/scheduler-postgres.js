@@ -366,12 +366,10 @@ class PostgresEnd {
     return this.game.begin();
   }
 
-  step(who) {
-    return this.game.take(who);
-  }
-
-  expire() {
-    return this.game.take(ENDED_LEASE);
+  // Takes a step of an order, ends the lease with `expire`, or takes a step back with `undo`.
+  take(who) {
+    if (who === "undo") return this.undo();
+    return this.game.take(who === "expire" ? ENDED_LEASE : who);
   }
 
   // A committed statement cannot be undone: repeats all steps but the last with a new item.
@@ -382,10 +380,6 @@ class PostgresEnd {
     await again.begin();
     for (const { who } of steps.slice(0, -1)) await again.take(who);
     return again.state();
-  }
-
-  async look() {
-    return this.game.state();
   }
 
   newGame(level) {

@@ -194,8 +194,8 @@ function controls(state) {
 
   return [
     make("div", { class: "actions" },
-      actionButton("undo", "U", text("scheduler-undo"), { disabled: steps.length === 0 }),
-      hasLock && !isOver && actionButton("expire", "X", text("scheduler-expire")),
+      actionButton("undo", "U", text("scheduler-undo"), { disabled: steps.length === 0, "data-step": "undo" }),
+      hasLock && !isOver && actionButton("expire", "X", text("scheduler-expire"), { "data-step": "expire" }),
       actionButton("again", "R", text("scheduler-again")),
       next && actionButton("next", null, text("scheduler-next-level"), { class: nextClass, "data-play": next.name })),
     make("p", { class: "hint keys" }, text("scheduler-keys", { orders: orders.length, leases: hasLock ? "yes" : "no" })),
@@ -242,25 +242,13 @@ class ServerEnd {
     }
   }
 
-  // Names the pause that it ends: a second click is not a second step.
-  step(who) {
-    return this.act({ who, since: this.pauses[who] ?? 0 });
-  }
-
-  expire() {
-    return this.act({ who: "expire" });
-  }
-
-  undo() {
-    return this.act({ who: "undo" });
+  // Names the pause that a step ends: a second click is not a second step.
+  take(who) {
+    return this.send(`${this.address}/steps`, { who, since: this.pauses[who] ?? 0 });
   }
 
   look() {
     return this.request(this.address, {});
-  }
-
-  act(fields) {
-    return this.send(`${this.address}/steps`, fields);
   }
 
   send(path, fields) {
@@ -385,9 +373,7 @@ document.addEventListener("click", ({ target }) => {
   const { play: level, watch: watched, step } = button?.dataset ?? {};
   if (level) begin({ level }, button.closest(".level"));
   else if (watched) watch(watched).catch(fail);
-  else if (step) act(() => end.step(step));
-  else if (button?.id === "undo") act(() => end.undo());
-  else if (button?.id === "expire") act(() => end.expire());
+  else if (step) act(() => end.take(step));
   else if (button?.id === "again") begin(sameAgain());
 });
 game?.addEventListener("keydown", (event) => {

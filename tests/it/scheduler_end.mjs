@@ -25,9 +25,7 @@ async function act(game, { level, who }) {
     games.set(game, new PostgresEnd(catalogue, sql, query));
     return games.get(game).begin({ level });
   }
-  const end = games.get(game);
-  if (who === "undo") return end.undo();
-  return who === "X" ? end.expire() : end.step(who);
+  return games.get(game).take(who === "X" ? "expire" : who);
 }
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
