@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_shop::command::return_order::ReturnedBy;
+use holdfast_shop::command::return_order::{Return, ReturnedBy};
 use holdfast_shop::engine;
 use holdfast_shop::store::{oldest_kept, purge_lab_item};
 use holdfast_shop::strategy::pre_deduct::reconcile::reconcile;
@@ -279,7 +279,7 @@ async fn removed_units_leave_the_counter_first() {
     let buyer = UserId(buyer.fetch_one(&lab.shop.pool).await.unwrap());
     let context = RequestContext::new(&here, Uuid::now_v7());
     let customer = ReturnedBy::Customer(buyer);
-    engine::cancel_order(&here, &context, customer, order, None).await.unwrap();
+    engine::return_order(&here, &context, customer, order, None, Return::Cancel).await.unwrap();
     assert_has(&lab.audit(0).await, json!({ "stock": 2, "counter": 0, "undersold": 2 }));
     assert_has(&lab.reconcile(0).await, json!({ "undersold": 2, "counter": 2 }));
     assert_eq!(lab.sell_out(0).await.len(), 2);

@@ -14,12 +14,12 @@ use crate::web::middleware::{
 };
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
-use holdfast_shop::command::return_order::ReturnedBy;
+use holdfast_shop::command::return_order::{Return, ReturnedBy};
 use holdfast_shop::idempotency::RETENTION_HOURS;
 use holdfast_shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
 use holdfast_shop::query::{order_search, orders};
 use holdfast_shop::sessions::Caller;
-use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestContext, Shop, engine};
+use holdfast_shop::{IdempotencyKey, OrderId, Shop, engine};
 
 /// An order request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -138,7 +138,7 @@ type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultContext, Optional
     params(OptionalKeyParameters), request_body = Option<ReturnReason>,
     responses((status = 200, body = ReturnedOrder)))]
 pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
-    execute(parts, &id, engine::cancel_order).await
+    execute(parts, &id, Return::Cancel).await
 }
 
 /// Refunds a paid order, all of it: the money returns to the account that paid, and the units to
@@ -148,26 +148,20 @@ pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
     params(OptionalKeyParameters), request_body = Option<ReturnReason>,
     responses((status = 200, body = ReturnedOrder)))]
 pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
-    execute(parts, &id, engine::refund_order).await
+    execute(parts, &id, Return::Refund).await
 }
 
 async fn execute(
     (state, request, user, context, reason): ReturnRequest,
     id: &str,
-    command: impl AsyncFn(
-        &Shop,
-        &RequestContext,
-        ReturnedBy,
-        OrderId,
-        Option<IdempotencyKey>,
-    ) -> Result<Execution, Failure>,
+    how: Return,
 ) -> HttpResult {
     let id = body::parse_order_id(id)?;
     let key = optional_idempotency_key(&request)?;
     let reason = reason.read()?.unwrap_or_default().reason;
     let by = returned_by(&state.shop, &user.caller, id, reason).await?;
 
-    let returned = command(&state.shop, &context, by, id, key).await;
+    let returned = engine::return_order(&state.shop, &context, by, id, key, how).await;
     command_response(returned, context.probe())
 }
 

@@ -23,7 +23,7 @@ use super::respond::html;
 use crate::web::middleware::{DefaultContext, FormFields, Query, SignedInUser, body, csrf, cursor};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::{Language, message};
-use holdfast_shop::command::return_order::ReturnedBy;
+use holdfast_shop::command::return_order::{Return, ReturnedBy};
 use holdfast_shop::model::{Order, OrderLine, OrderStatus};
 use holdfast_shop::query::{admin_log, ledger, orders};
 use holdfast_shop::users::LAB_NAME_PREFIX;
@@ -221,14 +221,16 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
 
 pub async fn cancel(parts: OrderForm) -> HttpResult {
     let cancel = async |shop: &Shop, context: &RequestContext, user, id, key| {
-        engine::cancel_order(shop, context, ReturnedBy::Customer(user), id, key).await
+        let by = ReturnedBy::Customer(user);
+        engine::return_order(shop, context, by, id, key, Return::Cancel).await
     };
     execute(parts, OrderStatus::Cancelled, cancel).await
 }
 
 pub async fn refund(parts: OrderForm) -> HttpResult {
     let refund = async |shop: &Shop, context: &RequestContext, user, id, key| {
-        engine::refund_order(shop, context, ReturnedBy::Customer(user), id, key).await
+        let by = ReturnedBy::Customer(user);
+        engine::return_order(shop, context, by, id, key, Return::Refund).await
     };
     execute(parts, OrderStatus::Refunded, refund).await
 }

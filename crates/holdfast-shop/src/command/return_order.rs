@@ -25,6 +25,12 @@ pub enum ReturnedBy {
     Admin(UserId, String),
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    Cancel,
+    Refund,
+}
+
 #[derive(Debug, Clone)]
 pub struct ReturnOrder {
     idempotency: IdempotencyRequest,

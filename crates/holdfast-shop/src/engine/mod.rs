@@ -32,7 +32,7 @@ use duplicates::Duplicates;
 use holdfast_base::metrics::MetricDefinition;
 pub use intake::admission::context_for_whole_item;
 use intake::known_items::KnownItems;
-pub use intake::return_order::{cancel_order, refund_order};
+pub use intake::return_order::return_order;
 use intake::sold_out::SoldOutCache;
 use intake::unpaid::UnpaidOrders;
 pub use intake::{

@@ -11,9 +11,9 @@ use crate::web::pages::layout::{DoneQuery, language_of};
 use crate::web::pages::order::{self, KeeperView};
 use crate::web::pages::place_order::submit;
 use crate::web::{HttpResult, State, app_state, see_other};
-use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, ReturnedBy};
+use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, Return, ReturnedBy};
+use holdfast_shop::engine;
 use holdfast_shop::model::OrderStatus;
-use holdfast_shop::{Execution, Failure, IdempotencyKey, OrderId, RequestContext, Shop, engine};
 
 /// Shows any user's order.
 pub async fn show(
@@ -43,24 +43,18 @@ async fn page(request: &HttpRequest, id: &str, view: KeeperView) -> HttpResult {
 type ReturnForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
 pub async fn cancel(parts: ReturnForm) -> HttpResult {
-    execute(parts, "cancel", engine::cancel_order).await
+    execute(parts, "cancel", Return::Cancel).await
 }
 
 pub async fn refund(parts: ReturnForm) -> HttpResult {
-    execute(parts, "refund", engine::refund_order).await
+    execute(parts, "refund", Return::Refund).await
 }
 
 /// Cancels or refunds any user's order, once per form, and redirects to its page.
 async fn execute(
     (state, request, context, id, form): ReturnForm,
     action: &str,
-    command: impl AsyncFn(
-        &Shop,
-        &RequestContext,
-        ReturnedBy,
-        OrderId,
-        Option<IdempotencyKey>,
-    ) -> Result<Execution, Failure>,
+    how: Return,
 ) -> HttpResult {
     let again = async |sent| show_again(&request, &id, sent).await;
     let admin = match sender(&request, &form, again).await? {
@@ -73,7 +67,7 @@ async fn execute(
 
     let command = async || {
         let by = ReturnedBy::admin(admin, reason)?;
-        command(&state.shop, &context, by, order, Some(key.clone())).await
+        engine::return_order(&state.shop, &context, by, order, Some(key.clone()), how).await
     };
     let language = language_of(&request);
     let errors = submit(language, command).await?;

@@ -6,45 +6,34 @@ use std::sync::Arc;
 
 use super::admission::{context_for_items, lab_account, own_order};
 use super::submit;
-use crate::command::return_order::{ReturnOrder, ReturnedBy};
+use crate::command::return_order::{Return, ReturnOrder, ReturnedBy};
 use crate::failure::{Execution, Failure, Rejection};
 use crate::model::Order;
 use crate::query::order_search;
 use crate::{IdempotencyKey, OrderId, RequestContext, Shop, UserId};
 
-pub async fn cancel_order(
+pub async fn return_order(
     shop: &Shop,
     context: &RequestContext,
     by: ReturnedBy,
     order: OrderId,
     key: Option<IdempotencyKey>,
-) -> Result<Execution, Failure> {
-    let (_, order) = order_to_return(shop, &by, order).await?;
-    let context = context_for_items(shop, context, &order.skus()).await?;
-    let command = ReturnOrder::new(by, order, None, key);
-    submit(shop, &context, Arc::new(command)).await
-}
-
-pub async fn refund_order(
-    shop: &Shop,
-    context: &RequestContext,
-    by: ReturnedBy,
-    order: OrderId,
-    key: Option<IdempotencyKey>,
+    how: Return,
 ) -> Result<Execution, Failure> {
     let (customer, order) = order_to_return(shop, &by, order).await?;
     let context = context_for_items(shop, context, &order.skus()).await?;
-    if let Some(own) = shop.engine.data_paths.own_items(context.strategy) {
-        own.admit_refund(shop.strategy)?;
-    }
-    let account = if context.in_lab {
-        // The account that pays for lab items, even if the payment is still to come: lab money must
-        // not reach the shop.
-        lab_account(shop, customer).await?
-    } else {
-        customer
+    let refund_to = match how {
+        Return::Cancel => None,
+        Return::Refund => {
+            if let Some(own) = shop.engine.data_paths.own_items(context.strategy) {
+                own.admit_refund(shop.strategy)?;
+            }
+            // The account that pays for lab items, even if the payment is still to come: lab money
+            // must not reach the shop.
+            Some(if context.in_lab { lab_account(shop, customer).await? } else { customer })
+        }
     };
-    let command = ReturnOrder::new(by, order, Some(account), key);
+    let command = ReturnOrder::new(by, order, refund_to, key);
     submit(shop, &context, Arc::new(command)).await
 }
 

@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use super::counter::StockCounter;
 use super::statements::{RowStock, UnsettledOrder, newest_unsettled, row_stock, settle};
-use crate::command::return_order::ReturnedBy;
-use crate::engine::{cancel_order, context_for_whole_item, refund_order};
+use crate::command::return_order::{Return, ReturnedBy};
+use crate::engine::{context_for_whole_item, return_order};
 use crate::failure::{Error, Failure, Rejection};
 use crate::model::OrderStatus;
 use crate::strategy::row_lock;
@@ -117,11 +117,8 @@ async fn cancel(
     };
     let UnsettledOrder { id, user, status } = order;
     let customer = ReturnedBy::Customer(user);
-    let cancelled = match status {
-        OrderStatus::Pending => cancel_order(shop, &context, customer, id, None).await,
-        _ => refund_order(shop, &context, customer, id, None).await,
-    };
-    match cancelled {
+    let how = if status == OrderStatus::Pending { Return::Cancel } else { Return::Refund };
+    match return_order(shop, &context, customer, id, None, how).await {
         Ok(_) => Ok(true),
         Err(Failure::Rejected(Rejection::OrderState { .. })) => Ok(false),
         Err(failure) => Err(failure),
