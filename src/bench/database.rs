@@ -1,10 +1,7 @@
-//! The database of a benchmark on somebody's Postgres: created, marked as ours, and dropped; also
-//! those that killed benchmarks have left.
+//! The database of a benchmark on somebody's Postgres: created, marked as ours, and dropped.
 //!
 //! Guarantees: the database that the address names is only connected to; nothing is written where
-//! [`check_own`] fails; only a database with our mark and without sessions is taken for a leftover.
-//! One session of a benchmark bears the name of its database until the end, so that another
-//! benchmark sees that this one runs.
+//! [`check_own`] fails.
 
 use std::time::Duration;
 
@@ -13,7 +10,6 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::timeout;
 
 use crate::settings::BESIDE_POOL;
-use holdfast_base::output::print_progress;
 use holdfast_shop::db;
 
 /// Of a statement, and of its response: Postgres writes a checkpoint to create or drop a database.
@@ -50,15 +46,8 @@ impl BenchDatabase {
     /// Connects to the server of that address. Creates nothing yet.
     pub(super) async fn open(server: &str) -> anyhow::Result<Self> {
         let name = format!("{NAME}{:012x}", rand::random::<u64>() >> 16);
-        let session = Self::connect(server, &name).await?;
+        let session = connect(server).await?;
         Ok(Self { server: server.to_owned(), name, session })
-    }
-
-    async fn connect(server: &str, name: &str) -> anyhow::Result<PgConnection> {
-        let connecting = db::connect_to_any(server, Some(STATEMENT_TIMEOUT));
-        let mut session = in_time(connecting).await??;
-        execute(&mut session, format!("set application_name = '{name}'")).await?;
-        Ok(session)
     }
 
     /// Returns its address.
@@ -129,55 +118,13 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Returns the databases that killed benchmarks have left and that are proven to be theirs;
-    /// prints the names of the others, and what to do about them.
-    pub(super) async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
-        let found: Vec<(String, bool, bool)> = sqlx::query_as(
-            "select datname::text,
-                    pg_has_role(datdba, 'usage')
-                        and shobj_description(oid, 'pg_database')
-                            is not distinct from $1::text || datname,
-                    exists (select from pg_stat_activity
-                             where datid = pg_database.oid
-                                or application_name = pg_database.datname)
-               from pg_database where starts_with(datname::text, $2) order by datname",
-        )
-        .bind(MARK)
-        .bind(NAME)
-        .fetch_all(&mut self.session)
-        .await?;
-
-        let mut left = Vec::new();
-        for (name, is_ours, is_used) in found {
-            let quoted = name.replace('"', "\"\"");
-            if is_used {
-                print_progress(&format!(
-                    "the database {name} is in use, perhaps by another benchmark: it stays. If \
-                     none runs, end its `holdfast serve` processes, or: drop database \"{quoted}\" \
-                     with (force)"
-                ));
-            } else if is_ours {
-                left.push(name);
-            } else {
-                print_progress(&format!(
-                    "the database {name} stays: it lacks the mark or the owner of a benchmark's. \
-                     If nobody needs it: drop database \"{quoted}\""
-                ));
-            }
-        }
-        Ok(left)
-    }
-
-    /// Drops one of the leftovers, or prints why it stays.
-    pub(super) async fn drop_leftover(&mut self, name: &str) {
-        // Without force: Postgres refuses if somebody has connected to it since.
-        let statement = format!("drop database \"{}\"", name.replace('"', "\"\""));
-        print_progress(&match execute(&mut self.session, statement.clone()).await {
-            Ok(()) => format!("dropped the database {name}, which a killed benchmark had left"),
-            Err(error) => {
-                format!("the database {name} stays ({error:#}). If nobody needs it: {statement}")
-            }
-        });
+    /// Returns the databases of other benchmarks: of those that run, and of those that were killed.
+    pub(super) async fn others(&mut self) -> anyhow::Result<Vec<String>> {
+        let others = sqlx::query_scalar(
+            "select datname::text from pg_database where starts_with(datname::text, $1)
+              order by datname",
+        );
+        Ok(others.bind(NAME).fetch_all(&mut self.session).await?)
     }
 
     /// Creates it, without tables. Must not be cancelled: Postgres completes a statement that was
@@ -214,7 +161,7 @@ impl BenchDatabase {
         let statement = format!("drop database if exists {} with (force)", self.name);
         let mut outcome = execute(&mut self.session, statement.clone()).await;
         if outcome.is_err() {
-            outcome = match Self::connect(&self.server, &self.name).await {
+            outcome = match connect(&self.server).await {
                 Ok(mut session) => execute(&mut session, statement.clone()).await,
                 Err(error) => Err(error),
             };
@@ -245,6 +192,10 @@ pub(super) async fn check_own(session: &mut PgConnection, name: &str) -> anyhow:
         "DATABASE_URL leads to another database than it names (a pooler?): name Postgres itself"
     );
     Ok(())
+}
+
+async fn connect(server: &str) -> anyhow::Result<PgConnection> {
+    Ok(in_time(db::connect_to_any(server, Some(STATEMENT_TIMEOUT))).await??)
 }
 
 async fn execute(session: &mut PgConnection, statement: String) -> anyhow::Result<()> {

@@ -144,13 +144,13 @@ impl YourServers {
         let mut database = BenchDatabase::open(&urls.database).await?;
         database.check(pool_size).await?;
         check_redis(&redis, key_prefix(&database.name)).await?;
-        // The keys first: if this process is killed, the database tells the next one of both.
-        for name in database.leftovers().await? {
-            for (place, count) in remove_keys(&urls, &redis, &name).await? {
-                let prefix = key_prefix(&name);
-                print_progress(&format!("removed {count} keys {prefix}* from the Redis {place}"));
-            }
-            database.drop_leftover(&name).await;
+        for name in database.others().await? {
+            let (quoted, prefix) = (name.replace('"', "\"\""), key_prefix(&name));
+            print_progress(&format!(
+                "there is a database {name}. If no other benchmark runs, a killed one has left it: \
+                 drop database \"{quoted}\" with (force). Its keys in Redis: {}",
+                removal(&prefix)
+            ));
         }
         Ok(Self { urls, redis_tls, pool_size, database, redis, replicas: None })
     }
@@ -191,8 +191,7 @@ impl YourServers {
             replicas.stop().await;
         }
 
-        // The keys first, as of a leftover.
-        let keys = remove_keys(&urls, &redis, &database.name).await.map(drop);
+        let keys = remove_keys(&urls, &redis, &database.name).await;
         let database = database.remove().await;
         match (keys, database) {
             (Err(keys), Err(database)) => Err(anyhow!("{keys:#}; {database:#}")),
@@ -217,32 +216,28 @@ async fn check_redis(redis: &[Redis], prefix: String) -> anyhow::Result<()> {
     redis_connection::check_eviction_policy(redis).await
 }
 
-/// Removes the keys of a benchmark. Returns each server's address with the number of its keys. The
-/// error says what is left, and where.
-async fn remove_keys<'u>(
-    urls: &'u ServerUrls,
-    redis: &[Redis],
-    database: &str,
-) -> anyhow::Result<Vec<(&'u str, u64)>> {
+/// Removes the keys of a benchmark. The error says what is left, and where.
+async fn remove_keys(urls: &ServerUrls, redis: &[Redis], database: &str) -> anyhow::Result<()> {
     let prefix = key_prefix(database);
     let removals = redis.iter().map(|server| remove_prefixed(server, &prefix));
-    let outcomes = urls.all_redis().map(|url| place(url)).zip(join_all(removals).await);
-
-    let mut removed = Vec::new();
-    let mut failures = Vec::new();
-    for (place, outcome) in outcomes {
-        match outcome {
-            Ok(count) => removed.push((place, count)),
-            Err(error) => failures.push(format!("{place} ({error:#})")),
-        }
-    }
+    let outcomes = urls.all_redis().zip(join_all(removals).await);
+    let failures = outcomes.filter_map(|(url, outcome)| {
+        let error = outcome.err()?;
+        Some(format!("{} ({error:#})", place(url)))
+    });
+    let failures: Vec<String> = failures.collect();
     ensure!(
         failures.is_empty(),
-        "keys that begin with {prefix} may be left in the Redis {}; remove them with: redis-cli \
-         --scan --pattern '{prefix}*' | xargs redis-cli unlink",
-        failures.join(", ")
+        "keys that begin with {prefix} may be left in the Redis {}; remove them with: {}",
+        failures.join(", "),
+        removal(&prefix)
     );
-    Ok(removed)
+    Ok(())
+}
+
+/// Returns the command that removes keys.
+fn removal(prefix: &str) -> String {
+    format!("redis-cli --scan --pattern '{prefix}*' | xargs redis-cli unlink")
 }
 
 /// Removes the keys from one server; waits for one that does not respond.
