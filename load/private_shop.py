@@ -1,4 +1,4 @@
-"""A shop for one script: `holdfast up`, and the resources of its replicas.
+"""A shop for one script: `holdfast up`, and the memory of its replicas.
 
 `Monitor` works on Linux only: it reads /proc.
 """
@@ -9,7 +9,6 @@ import os
 import subprocess
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -21,14 +20,6 @@ AUDIT_TIMEOUT_S = 300
 # Longer than the grace periods of `up`.
 STOP_TIMEOUT_S = 60
 SAMPLE_INTERVAL_S = 0.5
-
-
-@dataclass
-class Usage:
-    """Resources of one process."""
-
-    memory_mib: float
-    open_files: int
 
 
 class Up(Process):
@@ -101,11 +92,11 @@ class PrivateShop(Up):
 
 
 class Monitor:
-    """Samples the resources of the replicas during the block."""
+    """Samples the memory of the replicas during the block."""
 
     def __init__(self, shop: Up) -> None:
         self.pids = shop.replicas()
-        self.samples: dict[int, list[Usage]] = {pid: [] for pid in self.pids}
+        self.memory_mib: dict[int, list[float]] = {pid: [] for pid in self.pids}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -119,30 +110,14 @@ class Monitor:
 
     def run(self) -> None:
         while not self.ended.wait(SAMPLE_INTERVAL_S):
-            for pid, samples in self.samples.items():
-                usage = usage_of(pid)
-                if usage:
-                    samples.append(usage)
-
-    def memory_mib(self) -> list[list[float]]:
-        """Returns the series of each replica."""
-        return [[usage.memory_mib for usage in samples] for samples in self.samples.values()]
-
-    def max_open_files(self) -> int:
-        return max(usage.open_files for samples in self.samples.values() for usage in samples)
+            for pid, series in self.memory_mib.items():
+                series.extend(memory_mib(pid))
 
 
-def usage_of(pid: int) -> Optional[Usage]:
-    """Returns the resources of a process; None if it has exited."""
+def memory_mib(pid: int) -> list[float]:
+    """Returns the resident memory of a process; nothing if it has exited."""
     try:
-        return Usage(status_mib(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd")))
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return None
-
-
-def status_mib(pid: int, name: str) -> float:
-    """Reads a size from /proc/PID/status."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+        return []
+    return [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")]
