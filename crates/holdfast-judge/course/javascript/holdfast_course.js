@@ -21,8 +21,6 @@ const { AsyncLocalStorage } = require('node:async_hooks');
 
 const LEVEL = Number(process.env.HOLDFAST_COURSE_LEVEL || 1);
 const FENCE_LEVEL = 5;
-// Before it is judged, the lock is loaded once without servers.
-const IS_CHECK = process.argv[2] === '--check';
 
 class ServerAway extends Error {}
 class ServerError extends Error {}
@@ -90,7 +88,6 @@ let lastCall = 0;
 async function callServer(call) {
   const request = requestOf();
   request.check();
-  if (IS_CHECK) throw new ServerAway('there is no server while lock.js is only loaded');
   const number = ++lastCall;
   const reply = await new Promise((resolve) => {
     calls.set(number, resolve);
@@ -200,12 +197,10 @@ function cancel(message) {
   write({ id: message.id, ok: true });
 }
 
-function setUp(redisUrl, databaseUrl) {
-  process.env.HOLDFAST_REDIS_URL = redisUrl;
-  process.env.HOLDFAST_DATABASE_URL = databaseUrl;
-}
-
-function load() {
+function initialize(message) {
+  process.env.HOLDFAST_REDIS_URL = message.redis_url;
+  process.env.HOLDFAST_DATABASE_URL = message.database_url;
+  ttlMs = message.ttl_ms;
   try {
     lock = require('./lock.js');
   } catch (error) {
@@ -213,17 +208,6 @@ function load() {
   }
   for (const name of ['acquire', 'release']) {
     if (typeof lock[name] !== 'function') stop(`lock.js exports no function ${name}`);
-  }
-}
-
-async function initialize(message) {
-  setUp(message.redis_url, message.database_url);
-  ttlMs = message.ttl_ms;
-  load();
-  try {
-    if (lock.ready) await lock.ready();
-  } catch (error) {
-    fail(error);
   }
   write({ id: message.id, ok: true, name: 'lock.js', fencing: LEVEL >= FENCE_LEVEL, renews: LEVEL >= 4,
     cancels: true });
@@ -237,12 +221,6 @@ function main() {
     if (!isOfServer(error)) fail(error);
     console.error(`${placeOf(error)}in the background: ${error}`);
   });
-  if (IS_CHECK) {
-    // At this port is no server.
-    setUp('redis://:x@127.0.0.1:1/0', 'postgres://x:x@127.0.0.1:1/x');
-    load();
-    process.exit(0);
-  }
   const input = readline.createInterface({ input: process.stdin });
   input.on('line', (line) => {
     const message = JSON.parse(line);

@@ -27,8 +27,6 @@ __all__ = ["Cancelled", "postgres", "redis", "sleep"]
 HERE = Path(__file__).parent
 LEVEL = int(os.environ.get("HOLDFAST_COURSE_LEVEL", "1"))
 FENCE_LEVEL = 5
-# Before it is judged, the lock is loaded once without servers.
-IS_CHECK = sys.argv[1:] == ["--check"]
 
 
 class Cancelled(BaseException):
@@ -91,8 +89,6 @@ def _call(**call):
     request, replies = _request(), queue.SimpleQueue()
     with _output:
         request.check()
-        if IS_CHECK:
-            raise ConnectionError("there is no server while lock.py is only loaded")
         _last_call += 1
         _calls[_last_call] = replies
         _write(call=_last_call, request=request.id, **call)
@@ -226,19 +222,6 @@ def _serve_lock(message, ttl_ms):
     _answer(message, **({"ok": True} if released else {"ok": False, "reason": "lost"}))
 
 
-def _set_up(redis_url, database_url):
-    os.environ["HOLDFAST_REDIS_URL"] = redis_url
-    os.environ["HOLDFAST_DATABASE_URL"] = database_url
-    # As `holdfast_course`: lock.py has to see the same module.
-    sys.modules["holdfast_course"] = sys.modules["__main__"]
-
-
-def _is_of_lock(error):
-    """Whether lock.py itself raised it, not what it called."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return Path(frames[-1].filename).name == "lock.py" and error.__context__ is None
-
-
 def _import_lock():
     try:
         import lock
@@ -249,8 +232,6 @@ def _import_lock():
             _stop("lock.py is missing")
         _stop(_missing(error))
     except BaseException as error:
-        if IS_CHECK and not _is_of_lock(error):
-            return
         _stop(f"{_place(error)}{type(error).__name__}: {error}")
     for name in ("acquire", "release"):
         if not callable(getattr(lock, name, None)):
@@ -278,13 +259,11 @@ def _receive(ttl_ms):
 def main():
     sys.stdout = _NoOutput()
     sys.stdin.reconfigure(encoding="utf-8")
-    if IS_CHECK:
-        # At this port is no server.
-        _set_up("redis://:x@127.0.0.1:1/0", "postgres://x:x@127.0.0.1:1/x")
-        _import_lock()
-        os._exit(0)
     message = json.loads(sys.stdin.readline())
-    _set_up(message["redis_url"], message["database_url"])
+    os.environ["HOLDFAST_REDIS_URL"] = message["redis_url"]
+    os.environ["HOLDFAST_DATABASE_URL"] = message["database_url"]
+    # As `holdfast_course`: lock.py has to see the same module.
+    sys.modules["holdfast_course"] = sys.modules["__main__"]
     receiving = threading.Thread(target=_receive, args=(message["ttl_ms"],))
     # Before the import, in which lock.py may call a server.
     receiving.start()

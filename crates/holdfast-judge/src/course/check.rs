@@ -8,7 +8,6 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::time::timeout;
 
 use super::folder::{Check, CourseFolder, Language, quote};
 use super::levels::{self, Finding, LAST_LEVEL};
@@ -18,7 +17,6 @@ use crate::plan::ADAPTER_START;
 use crate::report::Judgement;
 use holdfast_base::message;
 use holdfast_base::messages::{Language as Edition, Message};
-use holdfast_base::signals;
 
 /// Exit code of a helper that has said what is wrong.
 const SAID_BY_HELPER: i32 = 3;
@@ -75,10 +73,6 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
 
     let level = args.level.unwrap_or_else(|| progress.checked_level());
     let settings = levels::judge_args(level, args.seed, language.command(&folder.path));
-    if language != Language::Rust {
-        // What is compiled has its functions.
-        load(&settings).await?;
-    }
     let plan = JudgeArgs { history: args.history.clone(), ..settings };
     let limit_s = plan.answer_timeout_s;
     let judged = Box::pin(crate::judge(&plan, &crate::Demands::default())).await;
@@ -132,32 +126,6 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
         compile(language.lock_file(), folder)?;
     }
     Ok(())
-}
-
-/// Lets the helper load the lock before servers are started for it. Fails with what the helper says
-/// of the lock's file. Everything else is for the judgement to find: also what needs a server or
-/// takes longer than a start, and the helper of an older folder, which ends at once.
-async fn load(settings: &JudgeArgs) -> anyhow::Result<()> {
-    let (program, arguments) = settings.command.split_first().context("a lock has a program")?;
-    let mut signals = signals::listen()?;
-    let loading = tokio::process::Command::new(program)
-        .args(arguments)
-        .arg("--check")
-        .envs(settings.env.iter().cloned())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-
-    let loaded = tokio::select! {
-        loaded = timeout(ADAPTER_START, loading) => loaded,
-        Some(name) = signals.recv() => bail!(name),
-    };
-    match loaded {
-        Ok(Ok(helper)) if helper.status.code() == Some(SAID_BY_HELPER) => {
-            bail!("{}", String::from_utf8_lossy(&helper.stderr).trim_end())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Compiles a lock in Rust, and shows what cargo says.
