@@ -27,6 +27,8 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// In a solution: the end of the lock's lease.
 const ENDED_LEASE: &str = "X";
+/// A request without a body: neither a type nor a text.
+const NO_BODY: (&str, &str) = ("", "");
 
 #[derive(Debug, Clone, Args)]
 #[command(
@@ -137,14 +139,14 @@ async fn telling_race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Resu
 
 async fn race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Result<Race> {
     let request = json!({ "lock": lock, "buyers": buyers, "stock": buyers / 2, "seed": 1 });
-    let body = Body { kind: "application/json", text: request.to_string() };
-    let mut race: Race = call(shop, "POST", "/api/race", body).await?;
+    let request = request.to_string();
+    let mut race: Race = call(shop, "POST", "/api/race", ("application/json", &request)).await?;
     let end = Instant::now() + RACE_TIMEOUT;
 
     while !race.state.is_over() {
         ensure!(Instant::now() < end, "a race is not over after {RACE_TIMEOUT:?}");
         sleep(POLL_INTERVAL).await;
-        race = call(shop, "GET", &format!("/api/race/{}", race.id), Body::default()).await?;
+        race = call(shop, "GET", &format!("/api/race/{}", race.id), NO_BODY).await?;
     }
     Ok(race)
 }
@@ -153,7 +155,7 @@ async fn race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Result<Race>
 /// after each.
 async fn solution(shop: &RunningUp, level: Level) -> anyhow::Result<Vec<Value>> {
     let begin = [("level", level.name()), ("csrf", ""), ("previous", "")];
-    let mut state: Value = call(shop, "POST", "/lab/scheduler", Body::form(&begin)).await?;
+    let mut state = post_form(shop, "/lab/scheduler", &begin).await?;
     let page = format!("/lab/scheduler/{}", state["id"].as_str().context("a game has an id")?);
 
     let mut states = vec![recorded(&state)];
@@ -163,7 +165,7 @@ async fn solution(shop: &RunningUp, level: Level) -> anyhow::Result<Vec<Value>> 
         while who != ENDED_LEASE && state["pauses"][&who].is_null() {
             ensure!(Instant::now() < end, "order {who} of {page} is not paused");
             sleep(POLL_INTERVAL).await;
-            state = call(shop, "GET", &page, Body::default()).await?;
+            state = call(shop, "GET", &page, NO_BODY).await?;
         }
 
         let since = state["pauses"][&who].to_string();
@@ -171,7 +173,7 @@ async fn solution(shop: &RunningUp, level: Level) -> anyhow::Result<Vec<Value>> 
             ENDED_LEASE => [("who", "expire"), ("since", ""), ("csrf", "")],
             who => [("who", who), ("since", since.as_str()), ("csrf", "")],
         };
-        state = call(shop, "POST", &format!("{page}/steps"), Body::form(&step)).await?;
+        state = post_form(shop, &format!("{page}/steps"), &step).await?;
         states.push(recorded(&state));
     }
 
@@ -191,18 +193,9 @@ fn recorded(state: &Value) -> Value {
     state
 }
 
-#[derive(Debug, Default)]
-struct Body {
-    kind: &'static str,
-    text: String,
-}
-
-impl Body {
-    fn form(fields: &[(&str, &str)]) -> Self {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.extend_pairs(fields);
-        Self { kind: "application/x-www-form-urlencoded", text: form.finish() }
-    }
+async fn post_form(shop: &RunningUp, path: &str, fields: &[(&str, &str)]) -> anyhow::Result<Value> {
+    let text = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+    call(shop, "POST", path, ("application/x-www-form-urlencoded", &text)).await
 }
 
 /// Sends a request to the first replica, as a page of it does. Returns its response.
@@ -210,16 +203,14 @@ async fn call<T: DeserializeOwned>(
     shop: &RunningUp,
     method: &str,
     path: &str,
-    body: Body,
+    (kind, body): (&str, &str),
 ) -> anyhow::Result<T> {
     let replica = shop.replicas.first().context("the shop has no replica")?;
     let host = replica.strip_prefix("http://").unwrap_or(replica);
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {replica}\r\n\
-         Accept: application/json\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n{}",
-        body.kind,
-        body.text.len(),
-        body.text
+         Accept: application/json\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     );
 
     let (status, response) = load::send(host.parse()?, request.as_bytes()).await?;
