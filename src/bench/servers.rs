@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::future::join_all;
 use holdfast_lock::{Redis, Settings};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::args::{ServerArgs, ServerUrls};
 use super::database::BenchDatabase;
@@ -21,7 +21,6 @@ const REDLOCK_NODES: u16 = 3;
 const DEFAULT_POOL_SIZE: u32 = 16;
 /// Of the search for our keys, on a Redis that may have millions of others.
 const CLEANING_TIMEOUT: Duration = Duration::from_secs(60);
-const CLEANING_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) enum Servers {
@@ -240,23 +239,10 @@ fn removal(prefix: &str) -> String {
     format!("redis-cli --scan --pattern '{prefix}*' | xargs redis-cli unlink")
 }
 
-/// Removes the keys from one server; waits for one that does not respond.
-async fn remove_prefixed(server: &Redis, prefix: &str) -> anyhow::Result<u64> {
-    let mut failure = None;
-    let removing = async {
-        loop {
-            match server.delete_prefixed(prefix).await {
-                Err(error) if error.is_unavailable() => failure = Some(error),
-                outcome => return outcome,
-            }
-            sleep(CLEANING_PAUSE).await;
-        }
-    };
-    match (timeout(CLEANING_TIMEOUT, removing).await, failure) {
-        (Ok(outcome), _) => Ok(outcome?),
-        (Err(_), Some(error)) => Err(error.into()),
-        (Err(_), None) => Err(anyhow!("it takes too long")),
-    }
+async fn remove_prefixed(server: &Redis, prefix: &str) -> anyhow::Result<()> {
+    let removing = timeout(CLEANING_TIMEOUT, server.delete_prefixed(prefix));
+    removing.await.context("it takes too long")??;
+    Ok(())
 }
 
 /// Returns the hosts and ports of an address of Redis, without the password.
