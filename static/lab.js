@@ -38,7 +38,7 @@ function createChart(box, curves) {
     ticks: { stroke: color("--line"), width: 1 },
   });
   const series = ({ name, broken }, index) => ({
-    label: name, stroke: color(broken ? "--danger" : index ? "--ink" : "--accent"), width: 2.5, dash: DASHES[index % DASHES.length],
+    label: name, stroke: color(broken ? "--danger" : "--ink"), width: 2.5, dash: DASHES[index % DASHES.length],
     spanGaps: true, points: { show: false },
   });
   const legendEntry = ({ label, stroke, dash }) => {
