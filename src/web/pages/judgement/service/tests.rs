@@ -55,7 +55,6 @@ fn statement_that_waits_is_answered_later() {
         judgement: &judgement,
         language: Language::English,
         style: String::new(),
-        policy: String::new(),
     };
     let evidence = &judgement.passes[2].evidence[0];
     assert_eq!(page.request_names(evidence), ["buyer 1, instance 2", "buyer 2, instance 1"]);
