@@ -132,7 +132,7 @@ impl Steps {
         let connection = exchanges.first()?.connection;
         let statement = scheduled(exchanges)?;
         let mut state = self.state.lock();
-        let State { mode, requests, of_nobody, longest_pause, .. } = &mut *state;
+        let State { mode, requests, of_nobody, passed, longest_pause, .. } = &mut *state;
         match mode {
             Mode::Off => return None,
             Mode::Idle => {
@@ -145,7 +145,11 @@ impl Steps {
 
         let request = requests.get_mut(instance).filter(|request| !request.has_ended)?;
         let pause = request.thinks_since.take().map(|since| since.elapsed());
-        *longest_pause = pause.unwrap_or_default().max(*longest_pause);
+        // Otherwise it may have waited for the other one.
+        let is_alone = passed.last().is_some_and(|passed| passed.request == instance);
+        if let Some(pause) = pause.filter(|_| is_alone) {
+            *longest_pause = pause.max(*longest_pause);
+        }
         request.is_silent = false;
         let (go, goes) = oneshot::channel();
         request.held.push_back(Held { connection, statement, go });
