@@ -26,9 +26,14 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
     let sold = count(is_sold);
     let keys = outcomes.iter().filter(|outcome| is_sold(outcome.answer()));
     let keys: HashSet<String> = keys.map(|outcome| outcome.attempt.key.to_string()).collect();
-    let error = outcomes.iter().find_map(|outcome| match outcome.answer() {
-        Answer::Error(error) | Answer::Unknown(error) => Some(error.clone()),
-        Answer::Sold | Answer::SoldOut => None,
+    let error = answered(outcomes).find_map(|it| match &it.answer {
+        Answer::Error(error) => Some(error),
+        Answer::Sold | Answer::SoldOut | Answer::Unknown(_) => None,
+    });
+    // An answer that was lost says nothing if the order was sent again.
+    let unanswered = outcomes.iter().find_map(|outcome| match outcome.answer() {
+        Answer::Unknown(error) => Some(error),
+        Answer::Sold | Answer::SoldOut | Answer::Error(_) => None,
     });
 
     // Without their keys, orders of a key that was not answered may stand in for lost ones.
@@ -37,15 +42,21 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
         Some(by_key) => keys.iter().filter(|key| !by_key.contains_key(*key)).count() as i64,
         None => (promised - books.sold).max(0),
     };
-    let doubled = books.by_key.iter().flatten().filter(|(_, orders)| **orders > 1).count() as i64;
+    // And each key that was not refused may have one order.
+    let possible = count_any(outcomes, |answer| *answer != Answer::SoldOut) as i64;
+    let doubled = match &books.by_key {
+        Some(by_key) => by_key.values().filter(|orders| **orders > 1).count() as i64,
+        None => (books.sold - possible).max(0),
+    };
 
     Figures {
         attempts: outcomes.len() as u64,
         sold,
         sold_out: count(|answer| *answer == Answer::SoldOut),
         unknown: count(|answer| matches!(answer, Answer::Unknown(_))),
-        errors: count(|answer| matches!(answer, Answer::Error(_))),
-        error,
+        errors: count_any(outcomes, |answer| matches!(answer, Answer::Error(_))),
+        error: error.or(unanswered).cloned(),
+        by_count: books.by_key.is_none(),
         opening,
         stock: books.stock,
         books_sold: books.sold,
@@ -56,6 +67,12 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
         gap_ms: gap_us(opening, outcomes) / 1_000,
         p99_ms: p99_us(outcomes) / 1_000,
     }
+}
+
+/// Counts the keys with such an answer, whatever their other answers are.
+fn count_any(outcomes: &[Outcome], is: fn(&Answer) -> bool) -> u64 {
+    let has = |outcome: &&Outcome| outcome.answers.iter().any(|it| is(&it.answer));
+    outcomes.iter().filter(has).count() as u64
 }
 
 /// Returns the longest time without a sale while units were left, if there were any buyers.
@@ -128,10 +145,44 @@ mod tests {
         assert_eq!(found(2, books(0, &[(1, 1)])), [Imbalance::Drift]);
         assert_eq!(found(2, books(1, &[(2, 1)])), [Imbalance::Lost]);
         assert_eq!(found(3, books(0, &[(1, 2), (2, 1)])), [Imbalance::Doubled]);
-        // Without keys, the number of orders is all there is.
-        let unnamed = |sold| Books { stock: 2 - sold, sold, by_key: None };
-        assert_eq!(found(2, unnamed(1)), []);
-        assert_eq!(found(2, unnamed(0)), [Imbalance::Lost]);
+    }
+
+    /// The one that was not answered may have an order.
+    #[test]
+    fn orders_without_keys_are_counted() {
+        let gone = Answer::Unknown("gone".to_owned());
+        let three = [
+            outcome(1, &[(Answer::Sold, 10)]),
+            outcome(2, &[(gone, 20)]),
+            outcome(3, &[(Answer::SoldOut, 30)]),
+        ];
+        let found = |sold: i64| {
+            let books = Books { stock: 3 - sold, sold, by_key: None };
+            figures(3, &three, &books).found()
+        };
+        assert_eq!(found(0), [Imbalance::Lost]);
+        assert_eq!(found(1), []);
+        assert_eq!(found(2), []);
+        assert_eq!(found(3), [Imbalance::Doubled]);
+    }
+
+    #[test]
+    fn errors_are_counted_beside_a_sale() {
+        let failed = Answer::Error("status 500".to_owned());
+        let gone = Answer::Unknown("gone".to_owned());
+        let sent = [
+            outcome(1, &[(gone.clone(), 10), (Answer::Sold, 20)]),
+            outcome(2, &[(Answer::Sold, 10), (failed, 20)]),
+        ];
+        let figures_of = |sent: &[Outcome]| {
+            let figures = figures(2, sent, &books(0, &[(1, 1), (2, 1)]));
+            (figures.sold, figures.unknown, figures.errors, figures.error)
+        };
+        assert_eq!(figures_of(&sent), (2, 0, 1, Some("status 500".to_owned())));
+        // The first one was sent again, so that its lost answer is none to speak of.
+        assert_eq!(figures_of(&sent[..1]), (1, 0, 0, None));
+        let silent = [outcome(1, &[(gone, 10)])];
+        assert_eq!(figures_of(&silent), (0, 1, 0, Some("gone".to_owned())));
     }
 
     #[test]

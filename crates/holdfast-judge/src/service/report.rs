@@ -8,6 +8,8 @@ use crate::demands::{Finding, Found, Judged};
 
 /// A statement that took so many milliseconds has waited.
 const WAITED_MS: f64 = 20.0;
+/// Passes in which an order is sent more than once.
+const SENT_AGAIN: [&str; 2] = ["retry", "lost-answer"];
 /// The result of a statement that was not answered, and what stands instead of a statement where
 /// something happened to the instance.
 pub(super) const NO_ANSWER: &str = "no answer";
@@ -66,10 +68,14 @@ pub struct Figures {
     pub sold_out: u64,
     /// Keys without an answer.
     pub unknown: u64,
-    /// Keys whose answers are neither of these, with one of them.
+    /// Keys with an answer that is neither *sold* nor *sold out*, whatever their others are.
     pub errors: u64,
+    /// One of these answers; without errors, why an order has no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The books name no keys: `lost` and `doubled` come from the number of orders.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_count: bool,
     /// Units before the first order.
     pub opening: i64,
     /// Units after the last one.
@@ -82,7 +88,7 @@ pub struct Figures {
     pub drift: i64,
     /// Keys answered *sold* that are not in the books.
     pub lost: i64,
-    /// Keys with more than one order.
+    /// Keys with more than one order; or orders beyond one of each key that may have one.
     pub doubled: i64,
     /// The longest time without a sale while units were left.
     pub gap_ms: u64,
@@ -102,6 +108,31 @@ pub enum Imbalance {
 impl Imbalance {
     pub fn name(self) -> &'static str {
         self.into()
+    }
+}
+
+impl ServiceJudgement {
+    /// Returns whether orders were sent again, and none is doubled as far as their number shows.
+    pub fn counts_doubled(&self) -> bool {
+        self.passes.iter().any(|pass| {
+            let Figures { by_count, doubled, .. } = pass.figures;
+            pass.ran && by_count && doubled == 0 && SENT_AGAIN.contains(&pass.name.as_str())
+        })
+    }
+
+    /// Returns the passes whose finding two requests alone did not show, as far as it is known: a
+    /// mistake that another pass has shown is not shown again.
+    pub fn not_shown(&self) -> Vec<&PassReport> {
+        let shown = || self.passes.iter().flat_map(|pass| &pass.evidence);
+        let is_anything_shown = shown().next().is_some();
+        // Nothing else is shown of keys with more than one order.
+        let is_key_shown = shown().any(|evidence| evidence.pattern == Pattern::KeyNotUnique);
+        let is_missing = |pass: &&PassReport| {
+            let is_key_missing = pass.figures.doubled != 0 && !is_key_shown;
+            let is_found = pass.lost_in > 0 && pass.evidence.is_empty();
+            is_found && (is_key_missing || !is_anything_shown)
+        };
+        self.passes.iter().filter(is_missing).collect()
     }
 }
 

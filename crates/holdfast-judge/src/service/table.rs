@@ -94,8 +94,18 @@ fn remarks(judgement: &ServiceJudgement) -> String {
     };
     for pass in judgement.passes.iter().filter(is_strange) {
         let error = pass.figures.error.as_deref().unwrap_or_default();
-        text +=
-            &format!("\n{}: an answer that is neither *sold* nor *sold out*: {error}\n", pass.name);
+        let what = match pass.figures.errors {
+            0 => "an order without an answer",
+            _ => "an answer that is neither *sold* nor *sold out*",
+        };
+        text += &format!("\n{}: {what}: {error}\n", pass.name);
+    }
+    if judgement.counts_doubled() {
+        text += "\n*doubled* was looked for only by the number of orders: there is no `[books] \
+                 by_key`\n";
+    }
+    for pass in judgement.not_shown() {
+        text += &format!("\n{}: two requests alone did not show what it has found\n", pass.name);
     }
     text
 }

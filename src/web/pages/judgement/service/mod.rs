@@ -160,10 +160,27 @@ impl SavedService<'_> {
         pass.why_not_message.as_ref()?.format(self.language)
     }
 
-    /// Returns the passes with answers that are neither *sold* nor *sold out*, and one of these.
+    /// Returns which passes have answers that are neither *sold* nor *sold out*, or orders without
+    /// any, each with one of these.
     fn neither(&self) -> Vec<(String, &str)> {
-        let passes = self.judgement.passes.iter();
-        passes.filter_map(|pass| Some((self.title(pass), pass.figures.error.as_deref()?))).collect()
+        let said = self.judgement.passes.iter().filter_map(|pass| {
+            let error = pass.figures.error.as_deref()?;
+            let message = match pass.figures.errors {
+                0 => "service-unanswered",
+                _ => "service-neither",
+            };
+            let name = self.title(pass).into();
+            Some((self.language.text_with(message, &[("pass", name)]), error))
+        });
+        said.collect()
+    }
+
+    /// Returns the sentence of the passes whose finding two requests alone did not show.
+    fn not_shown(&self) -> Option<String> {
+        let passes = self.judgement.not_shown();
+        let names: Vec<String> = passes.into_iter().map(|pass| self.title(pass)).collect();
+        let variables = [("passes", self.language.list(&names).into())];
+        (!names.is_empty()).then(|| self.language.text_with("service-not-shown", &variables))
     }
 
     fn has_evidence(&self) -> bool {

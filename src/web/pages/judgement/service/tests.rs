@@ -49,6 +49,30 @@ fn verdict_names_what_was_found() {
 }
 
 #[test]
+fn what_the_table_does_not_say_stands_below_it() {
+    let mut judgement = judgement();
+    let page = render(&judgement, Language::English);
+    assert!(
+        page.contains("retry: an answer that is neither sold nor sold out: <code>500"),
+        "{page}"
+    );
+    assert!(!page.contains("by_key") && !page.contains("two requests alone did not"), "{page}");
+
+    let retry = judgement.passes.iter_mut().find(|pass| pass.name == "retry").unwrap();
+    retry.evidence.clear();
+    retry.figures.errors = 0;
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("retry: an order without an answer: <code>500"), "{page}");
+    assert!(page.contains("retry: two requests alone did not show"), "{page}");
+
+    let retry = judgement.passes.iter_mut().find(|pass| pass.name == "retry").unwrap();
+    retry.figures.doubled = 0;
+    retry.figures.by_count = true;
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("there is no <code>[books] by_key</code>"), "{page}");
+}
+
+#[test]
 fn statement_that_waits_is_answered_later() {
     let judgement = judgement();
     let page = SavedService {
