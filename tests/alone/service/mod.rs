@@ -235,6 +235,7 @@ fn table_names_the_requests_and_demands_decide() {
         "ms  buyer 1, instance 1: select stock from products where id = 'item-",
         "ms  buyer 2, instance 2: update products set stock = stock - 1 where id = 'item-",
         " -- UPDATE 1, after ",
+        "\nCure: Repeat the check in the write: `update products set stock = stock - 1 where",
         "\nNOT sound: shop\n  oversold  under gate\n",
     ] {
         assert!(run.stdout.contains(words), "{words}: {}", run.stdout);

@@ -1,5 +1,6 @@
 //! The judgement of a service as text for a terminal.
 
+use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use strum::VariantArray as _;
 
@@ -9,13 +10,14 @@ use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, 
 use crate::demands::Judged as _;
 
 /// Columns after the name of the pass: heading and width. The balances come first.
-const COLUMNS: [(&str, usize); 10] = [
+const COLUMNS: [(&str, usize); 11] = [
     ("oversold", 10),
     ("drift", 7),
     ("lost", 6),
     ("doubled", 9),
     ("orders", 8),
     ("sold", 6),
+    ("books", 7),
     ("unknown", 9),
     ("errors", 8),
     ("p99", 10),
@@ -61,18 +63,20 @@ fn cells(pass: &PassReport) -> String {
         return format!("  not run: {why}");
     }
 
-    let Figures { attempts, sold, unknown, errors, p99_ms, gap_ms, .. } = pass.figures;
+    let Figures { attempts, sold, books_sold, unknown, errors, p99_ms, gap_ms, .. } = pass.figures;
     let balances = Imbalance::VARIANTS.iter().map(|imbalance| pass.figures.of(*imbalance));
-    let counts = [attempts, sold, unknown, errors].map(grouped);
+    let orders = [grouped(attempts), grouped(sold), books_sold.to_string()];
+    let others = [unknown, errors].map(grouped);
     let times = [p99_ms, gap_ms].map(|ms| format!("{} ms", grouped(ms)));
-    let cells = balances.map(|units| units.to_string()).chain(counts).chain(times);
+    let cells = balances.map(|units| units.to_string()).chain(orders).chain(others).chain(times);
     let line = cells.zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
     let mut notes = Vec::new();
     if pass.runs > 1 {
         notes.push(format!("   {} of {} runs", pass.lost_in, pass.runs));
     }
     if pass.name.parse().is_ok_and(Pass::strikes) {
-        notes.push(format!("   struck {} times", pass.hits));
+        let s = if pass.hits == 1 { "" } else { "s" };
+        notes.push(format!("   struck {} time{s}", pass.hits));
     }
     line.chain(notes).collect()
 }
@@ -118,7 +122,7 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     for statement in &evidence.statements {
         text += &format!("  {}\n", line(statement));
     }
-    text
+    text + &format!("Cure: {}\n", evidence.pattern.cure(Language::English))
 }
 
 /// Formats a statement: when it was sent, whose it is, and what came of it.
@@ -155,4 +159,37 @@ fn verdict(judgement: &ServiceJudgement) -> String {
         }
     }
     format!("NOT sound: {}\n{}\n", judgement.name(), found.trim_start_matches('\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURE: &str = include_str!("../../../../tests/pages/service.json");
+
+    #[test]
+    fn table_is_followed_by_what_it_does_not_say() {
+        let mut judgement: ServiceJudgement = serde_json::from_str(FIXTURE).expect("a judgement");
+        let has = |judgement: &ServiceJudgement, words: &str| {
+            let text = format_service(judgement);
+            assert!(text.contains(words), "{words}: {text}");
+        };
+        let headings = "orders  sold  books  unknown  errors";
+        has(&judgement, headings);
+        has(&judgement, "\nretry: an answer that is neither *sold* nor *sold out*: 500 Internal");
+        has(&judgement, "\nCure: Give the key a unique index");
+
+        // Another mistake is shown, but no key that has two orders.
+        let retry = &mut judgement.passes[3];
+        retry.evidence.clear();
+        (retry.figures.errors, retry.figures.unknown) = (0, 1);
+        has(&judgement, "\nretry: an order without an answer: 500 Internal");
+        has(&judgement, "\nretry: two requests alone did not show");
+        let text = format_service(&judgement);
+        assert!(!text.contains("gate: two requests alone") && !text.contains("by_key"), "{text}");
+
+        let figures = &mut judgement.passes[3].figures;
+        (figures.doubled, figures.by_count) = (0, true);
+        has(&judgement, "\n*doubled* was looked for only by the number of orders: there is no `[");
+    }
 }
