@@ -76,6 +76,7 @@ pub(super) fn of(
     };
 
     weigh_reads(&mut lines);
+    weigh_for(pattern, &mut lines, &requests);
     // The least important ones go first, of these the latest.
     while lines.len() > MAX_STATEMENTS
         && let Some(least) = lines.iter().map(|line| line.weight).min()
@@ -147,6 +148,19 @@ fn weigh_reads(lines: &mut [Line]) {
         reads.pop();
         for (place, weight) in reads.into_iter().enumerate() {
             *weight = if place == 0 { 3 } else { 0 };
+        }
+    }
+}
+
+/// Prefers what shows a mistake: that a transaction began after the check, or what has the key.
+fn weigh_for(pattern: Pattern, lines: &mut [Line], requests: &[Request]) {
+    for Line { weight, step, .. } in lines {
+        let has_begun = step.sql.starts_with("begin") || step.sql.starts_with("start ");
+        let has_key = step.sql.contains(&requests[step.request].key);
+        match pattern {
+            Pattern::CheckElsewhere if has_begun => *weight = 4,
+            Pattern::KeyNotUnique if has_key => *weight = 6,
+            _ => {}
         }
     }
 }
@@ -380,6 +394,39 @@ mod tests {
 
     fn request(key: &str, sent_us: u64, answered_us: u64) -> Request {
         Request { instance: 0, buyer: 1, key: key.into(), sent_us, answered_us, until_us: 90 }
+    }
+
+    /// Returns a line that says nothing of the stock.
+    fn line(sql: &str) -> Line {
+        let step = Step {
+            request: 0,
+            connection: 1,
+            access: None,
+            sql: sql.to_owned(),
+            in_transaction: true,
+            has_changed: false,
+        };
+        let report = StatementReport {
+            buyer: 1,
+            instance: 1,
+            sent_ms: 0.0,
+            answered_ms: 0.0,
+            sql: sql.to_owned(),
+            result: String::new(),
+        };
+        Line { weight: 1, step, report }
+    }
+
+    #[test]
+    fn statement_that_shows_the_mistake_is_preferred() {
+        let weights = |pattern| {
+            let mut lines = ["begin", "select 1 from orders where key = 'a'", "commit"].map(line);
+            weigh_for(pattern, &mut lines, &[request("'a'", 10, 80)]);
+            lines.map(|line| line.weight)
+        };
+        assert_eq!(weights(Pattern::CheckElsewhere), [4, 1, 1]);
+        assert_eq!(weights(Pattern::KeyNotUnique), [1, 6, 1]);
+        assert_eq!(weights(Pattern::ReadThenWrite), [1, 1, 1]);
     }
 
     fn numbers(requests: &[Request], seen: &[Seen]) -> Vec<(usize, u64)> {
