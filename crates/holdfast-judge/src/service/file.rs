@@ -1,13 +1,14 @@
 //! The file that describes a service: how it is started, how one unit is ordered, and where it
 //! keeps its books.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use holdfast_base::output::print_progress;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -26,6 +27,7 @@ const SERVERS: [&str; 10] = [
     "{redis_port}",
     "{redis_password}",
 ];
+const OTHERS: [&str; 6] = ["{port}", "{item}", "{stock}", "{buyer}", "{key}", "{base}"];
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,6 +139,9 @@ impl ServiceFile {
             file.service.urls = attach.to_vec();
         }
         file.check().map_err(|error| anyhow!("{shown}: {error}"))?;
+        for name in file.unknown_placeholders() {
+            print_progress(&format!("{shown}: {name} is no placeholder, and stays as it is"));
+        }
 
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
@@ -156,13 +161,12 @@ impl ServiceFile {
             "[service] instances = {}: it can be 1 to 16",
             service.instances
         );
-        let has_port = |words: &[String]| words.iter().any(|word| word.contains("{port}"));
+        let unknown = self.unknown_placeholders().into_iter();
+        let unknown = unknown.map(|name| format!(". {name} is no placeholder")).collect::<String>();
         ensure!(
-            self.is_attached()
-                || has_port(&service.start)
-                || service.env.values().any(|value| value.contains("{port}")),
+            self.is_attached() || self.uses("{port}"),
             "[service] start: {{port}} is in none of its words, nor in a value of `env`. Each \
-             instance has a port of its own, on which it must listen"
+             instance has a port of its own, on which it must listen{unknown}"
         );
         for url in &service.urls {
             ensure!(
@@ -176,21 +180,8 @@ impl ServiceFile {
              [books] needs `command`"
         );
 
-        ensure!(
-            order.post.is_some() == order.command.is_empty(),
-            "[order] needs either `post`, a path, or `command`, the program of a buyer"
-        );
-        ensure!(
-            order.post.is_none() || !order.sold.is_empty(),
-            "[order] needs `sold`, the status codes of an order that was placed, e.g. [200, 201]"
-        );
         check_path("[service] ready", &service.ready)?;
-        order.post.iter().try_for_each(|post| check_path("[order] post", post))?;
-        ensure!(
-            order.json.is_none() || order.form.is_none(),
-            "[order] has `json` and `form`: a request has one body"
-        );
-
+        order.check()?;
         ensure!(
             books.command.is_empty() == (books.stock.is_some() && books.sold.is_some()),
             "[books] needs either `stock` and `sold`, each a query of one number, or `command`"
@@ -201,7 +192,9 @@ impl ServiceFile {
             ensure!(sql.contains("{item}"), "[books]: {{item}} is not in `{}`", sql.trim());
         }
         for text in service.start.iter().chain(service.env.values()) {
-            if let Some(unknown) = unknown_placeholder(text) {
+            let is_of_server =
+                |name: &&str| name.starts_with("{database_") || name.starts_with("{redis_");
+            if let Some(unknown) = unknown_placeholders(text).find(is_of_server) {
                 bail!("[service]: {unknown} is none of the placeholders {}", SERVERS.join(", "));
             }
         }
@@ -214,6 +207,17 @@ impl ServiceFile {
             "[setup] needs `sql` or `command`, which makes a new item with its stock before each run"
         );
         Ok(())
+    }
+
+    /// Returns what looks like a placeholder and is none. It may be the service's own.
+    fn unknown_placeholders(&self) -> BTreeSet<String> {
+        let Service { start, env, .. } = &self.service;
+        let Order { post, headers, json, form, .. } = &self.order;
+        let json = json.as_ref().map(ToString::to_string);
+        let fields = form.iter().flat_map(BTreeMap::values);
+        let texts = start.iter().chain(env.values()).chain(post).chain(headers.values());
+        let texts = texts.chain(fields).chain(&json);
+        texts.flat_map(|text| unknown_placeholders(text)).map(str::to_owned).collect()
     }
 
     pub(super) fn is_attached(&self) -> bool {
@@ -253,6 +257,29 @@ impl ServiceFile {
     }
 }
 
+impl Order {
+    fn check(&self) -> anyhow::Result<()> {
+        let Self { post, command, sold, sold_out, json, form, .. } = self;
+        ensure!(
+            post.is_some() == command.is_empty(),
+            "[order] needs either `post`, a path, or `command`, the program of a buyer"
+        );
+        ensure!(
+            post.is_none() || !sold.is_empty(),
+            "[order] needs `sold`, the status codes of an order that was placed, e.g. [200, 201]"
+        );
+        if let Some(status) = sold.iter().find(|status| sold_out.contains(status)) {
+            bail!("[order] has {status} in `sold` and in `sold_out`: it must mean one of them");
+        }
+        post.iter().try_for_each(|post| check_path("[order] post", post))?;
+        ensure!(
+            json.is_none() || form.is_none(),
+            "[order] has `json` and `form`: a request has one body"
+        );
+        Ok(())
+    }
+}
+
 /// Fails unless it begins with a slash; a placeholder is none.
 fn check_path(key: &str, path: &str) -> anyhow::Result<()> {
     ensure!(
@@ -263,13 +290,14 @@ fn check_path(key: &str, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a placeholder of a server that does not exist.
-fn unknown_placeholder(text: &str) -> Option<&str> {
-    let begins = text.match_indices(['{']).map(|(at, _)| &text[at..]);
+/// Returns the words in braces that are written as a placeholder is, and that are none.
+fn unknown_placeholders(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |letter: char| letter.is_ascii_lowercase() || "_0123456789".contains(letter);
+    let begins = text.match_indices('{').map(move |(at, _)| &text[at..]);
     let names = begins.filter_map(|rest| Some(&rest[..=rest.find('}')?]));
-    let mut of_servers =
-        names.filter(|name| name.starts_with("{database_") || name.starts_with("{redis_"));
-    of_servers.find(|name| !SERVERS.contains(name))
+    let names =
+        names.filter(move |name| name.len() > 2 && name[1..name.len() - 1].chars().all(is_part));
+    names.filter(|name| !SERVERS.contains(name) && !OTHERS.contains(name))
 }
 
 /// The values of placeholders: texts and numbers.
@@ -323,18 +351,19 @@ pub(super) fn program<'a>(
     let Some((program, arguments)) = command.split_first() else {
         bail!("{key} is empty: it must be a list of words, the first one a program");
     };
-    let is_there = |program: &Path| program.is_file();
-    // One without a slash is looked for in PATH.
-    let (found, is_found) = match program.contains('/') {
-        true => (folder.join(program), is_there(&folder.join(program))),
-        false => {
-            let path = env::var_os("PATH").unwrap_or_default();
-            let mut folders = env::split_paths(&path);
-            (PathBuf::from(program), folders.any(|folder| is_there(&folder.join(program))))
-        }
-    };
-    ensure!(is_found, "{key}: there is no program `{}`", found.display());
-    Ok((found, arguments))
+    if program.contains('/') {
+        let found = folder.join(program);
+        ensure!(found.is_file(), "{key}: there is no program `{}`", found.display());
+        return Ok((found, arguments));
+    }
+
+    let path = env::var_os("PATH").unwrap_or_default();
+    ensure!(
+        env::split_paths(&path).any(|folder| folder.join(program).is_file()),
+        "{key}: there is no program `{program}` in PATH; ./{program} would be looked for in the \
+         file's folder"
+    );
+    Ok((PathBuf::from(program), arguments))
 }
 
 #[cfg(test)]
@@ -374,6 +403,8 @@ mod tests {
 
         for (right, wrong, expected) in [
             ("\"{port}\"", "\"8000\"", "listen"),
+            ("\"{port}\"", "\"{prot}\"", "listen. {prot} is no placeholder"),
+            ("\"{port}\"", "\"{port}\", \"{redis_uri}\"", "{redis_uri} is none of"),
             ("start =", "instances = 0\nstart =", "1 to 16"),
             ("post = \"/orders\"", "", "either `post`"),
             (
@@ -383,6 +414,7 @@ mod tests {
             ),
             ("start =", "ready = \"health\"\nstart =", "[service] ready = \"health\": it must"),
             ("sold = [201]", "", "needs `sold`"),
+            ("sold = [201]", "sold = [201]\nsold_out = [409, 201]", "201 in `sold` and in"),
             ("stock = ", "row = ", "either `stock` and `sold`"),
             ("sql = ", "once = [\"true\"]\n#", "needs `sql` or `command`"),
             ("start = [\"shop\", \"{port}\"]", "urls = [\"https://shop\"]", "no TLS"),
@@ -392,6 +424,17 @@ mod tests {
             let error = error_of(&FILE.replace(right, wrong));
             assert!(error.contains(expected), "{wrong}: {error}");
         }
+    }
+
+    /// Braces of other languages are none of the judge's.
+    #[test]
+    fn misspelt_placeholders_are_named() {
+        let order = r#"post = "/orders/{itme}"
+            json = { query = "{ me { id } }", of = [{ product = "{item}", buyer = "{byer}" }] }
+            headers = { Idempotency-Key = "{key}", Shape = "{A}{}{" }"#;
+        let text = FILE.replace("post = \"/orders\"", order);
+        let file: ServiceFile = toml::from_str(&text).expect("it is right");
+        assert_eq!(Vec::from_iter(file.unknown_placeholders()), ["{byer}", "{itme}"]);
     }
 
     #[test]
