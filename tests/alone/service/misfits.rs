@@ -134,7 +134,7 @@ fn commands_that_are_wrong_are_named() {
             &["[setup] command: `python3` failed (exit status: 1)", "out of paper"],
         ),
         (with(make, "\"true\""), &["[setup] command: it must print {\"item\": ", "not \"\""]),
-        (with("{stock}", "7"), &["with 1 units", "finds 7 in stock", "is `{stock}` used"]),
+        (with("{stock}", "7"), &["with a stock of 1", "finds 7 in stock", "is `{stock}` used"]),
         (with(books, "\"echo\", \"many\""), &["[books] command: it must print ", "many"]),
         (
             with(post, "command = [\"echo\", \"hello\"]\n"),

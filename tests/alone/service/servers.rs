@@ -104,6 +104,13 @@ async fn queries_that_are_wrong_are_named() {
         ),
         (with("where id = '{item}'", no_row), &["returned 0 rows instead of one. Does [setup]"]),
         (
+            with(row, "select stok from tea where id = '{item}'"),
+            &[
+                "column \"stok\" does not exist\n",
+                "HINT: Perhaps you meant to reference the column",
+            ],
+        ),
+        (
             with(row, "select 1, '{item}'"),
             &["[books] stock: `select 1, 'item-", "returned 2 columns"],
         ),
@@ -121,13 +128,16 @@ async fn queries_that_are_wrong_are_named() {
         ),
         (
             with("stock = \"", "by_key = \"select '{item}'\"\nstock = \""),
-            &["[books] by_key: `select 'item-", "returned 1 columns instead of a key and a number"],
+            &[
+                "[books] by_key: `select 'item-",
+                "must return two columns, a key and a number, not 1",
+            ],
         ),
         (
             with("into tea", "into coffee"),
             &["[setup] sql: `create table", "failed: relation \"coffee\" does not exist"],
         ),
-        (with("{stock})", "7)"), &["with 1 units", "finds 7 in stock", "is `{stock}` used"]),
+        (with("{stock})", "7)"), &["with a stock of 1", "finds 7 in stock", "is `{stock}` used"]),
         (
             with("staging:pw", "staging:no"),
             &["[service] database: can't connect to it", "password authentication failed"],

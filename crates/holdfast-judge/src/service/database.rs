@@ -11,7 +11,7 @@ use holdfast_base::output::print_progress;
 use holdfast_services::{Target, TempFolder, TempPostgres};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
-use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow};
 use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _, Executor as _};
 use sqlx::{PgConnection, Row as _, SqlSafeStr as _};
 use tokio::time::timeout;
@@ -164,7 +164,7 @@ impl Database {
         for row in &self.rows(key, sql).await? {
             ensure!(
                 row.len() == 2,
-                "{key}: `{sql}` returned {} columns instead of a key and a number",
+                "{key}: `{sql}` must return two columns, a key and a number, not {}",
                 row.len()
             );
             let Some(name) = text_at(row, 0) else { continue };
@@ -332,7 +332,14 @@ pub(super) fn decoded(part: &str) -> String {
 
 fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {
     let why = match error {
-        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::Database(error) => {
+            let own = error.try_downcast_ref::<PgDatabaseError>();
+            let line =
+                |name: &str, text: Option<&str>| text.map(|text| format!("\n  {name}: {text}"));
+            let detail = line("DETAIL", own.and_then(PgDatabaseError::detail)).unwrap_or_default();
+            let hint = line("HINT", own.and_then(PgDatabaseError::hint)).unwrap_or_default();
+            format!("{}{detail}{hint}", error.message())
+        }
         error => error.to_string(),
     };
     anyhow!("{key}: `{}` failed: {why}", sql.trim())

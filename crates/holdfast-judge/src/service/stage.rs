@@ -382,8 +382,8 @@ impl<'a> Stage<'a> {
         let books = self.books(item).await?;
         ensure!(
             (books.stock, books.sold) == (units, 0),
-            "[setup] has made the item {} with {units} units, and [books] finds {} in stock and {} \
-             sold: is `{{stock}}` used, and `{{item}}` in each query?",
+            "[setup] has made the item {} with a stock of {units}, and [books] finds {} in stock and \
+             {} sold: is `{{stock}}` used, and `{{item}}` in each query?",
             item.id,
             books.stock,
             books.sold
