@@ -1,5 +1,6 @@
 //! Parsers of flag values. Their errors state which values are valid.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -21,6 +22,11 @@ where
 pub fn quorum_nodes(text: &str) -> Result<u16, String> {
     let nodes = text.parse().ok().filter(|nodes| [0, 3, 5].contains(nodes));
     nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
+}
+
+/// Parses a part of a list: behind a comma there may be a space.
+pub fn list_part(text: &str) -> Result<String, Infallible> {
+    Ok(text.trim().to_owned())
 }
 
 pub fn seconds(text: &str) -> Result<f64, String> {

@@ -6,13 +6,13 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::demands::{Demand, Demands};
+use super::demands::{Demand, Demands, check_files};
 use super::fault::Fault;
 use super::new_adapter::AdapterLanguage;
 use super::plan;
 use super::report::Judgement;
 use super::service::ServiceArgs;
-use holdfast_base::flags::{seconds, whole_number};
+use holdfast_base::flags::{list_part, seconds, whole_number};
 
 /// `holdfast judge`, and its commands.
 #[derive(Debug, Args)]
@@ -47,7 +47,8 @@ pub enum JudgeCommand {
 #[command(after_help = about_faults())]
 pub struct JudgeArgs {
     /// Faults to run besides none, separated by commas; or all
-    #[arg(long, value_name = "FAULTS", value_delimiter = ',', default_value = "all")]
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', value_parser = list_part)]
+    #[arg(default_value = "all")]
     pub faults: Vec<String>,
     /// Lease that the adapter is asked for, in milliseconds
     #[arg(long, default_value_t = 1_000, value_parser = whole_number::<u64>(200..=60_000))]
@@ -99,7 +100,7 @@ pub struct JudgeArgs {
     #[arg(long, value_name = "FINDINGS", value_delimiter = ',')]
     pub fail_on: Vec<Demand>,
     /// Faults under which updates may be lost, separated by commas
-    #[arg(long, value_name = "FAULTS", value_delimiter = ',')]
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',', value_parser = list_part)]
     pub may_lose: Vec<String>,
     /// Judgement that --json has written: exit code 1 if anything is worse now, and only then
     #[arg(long, value_name = "FILE", conflicts_with_all = ["may_lose", "fail_on"])]
@@ -135,6 +136,7 @@ impl JudgeArgs {
         let faults = plan::select(&self.faults)?;
         let names: Vec<&str> = faults.iter().map(|fault| fault.name()).collect();
         let baseline = self.baseline.as_deref();
+        check_files(baseline, self.json.as_deref())?;
         let demands = Demands::read::<Judgement>(&self.may_lose, baseline, &names)?;
         Ok(demands.with_fail_on(&self.fail_on))
     }

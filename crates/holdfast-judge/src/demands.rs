@@ -129,7 +129,10 @@ impl Demands {
     /// says nothing of, a sentence each.
     pub fn remarks(&self, judgement: &impl Judged) -> Vec<String> {
         let allowed = self.described(judgement, true).into_iter();
-        let mut remarks: Vec<String> = allowed.map(|it| format!("As demanded: {it}.")).collect();
+        // The verdict above it may be another one.
+        let is_met = self.described(judgement, false).is_empty();
+        let begin = if is_met { "Exit code 0: as demanded, " } else { "As demanded: " };
+        let mut remarks: Vec<String> = allowed.map(|it| format!("{begin}{it}.")).collect();
 
         if let Some(Baseline { ran, .. }) = &self.baseline {
             let parts = judgement.parts().into_iter();
@@ -252,6 +255,18 @@ impl Baseline {
     }
 }
 
+/// Fails if the judgement would be written over its baseline: the next one would allow all that was
+/// found.
+pub(super) fn check_files(baseline: Option<&Path>, json: Option<&Path>) -> anyhow::Result<()> {
+    let file = |path: &Path| fs::canonicalize(path).ok();
+    let baseline = baseline.and_then(file);
+    ensure!(
+        baseline.is_none() || baseline != json.and_then(file),
+        "--json and --baseline name one file: the judgement would overwrite what it is compared with"
+    );
+    Ok(())
+}
+
 /// Returns the name of a lock without the words behind the first one that have a digit: an upgrade
 /// is compared, too.
 fn without_version(name: &str) -> Vec<&str> {
@@ -311,7 +326,8 @@ mod tests {
         assert!(unmet(demands(&[Fault::Pause], &[Demand::Blocked])).is_empty());
         assert_eq!(unmet(demands(&[Fault::Pause], &[Demand::Starved])), ["starved under none"]);
         assert!(demands(&[], &[]).remarks(&found).is_empty());
-        let said = ["As demanded: updates were lost under pause, which --may-lose allows."];
+        let said =
+            ["Exit code 0: as demanded, updates were lost under pause, which --may-lose allows."];
         assert_eq!(demands(&[Fault::Pause], &[]).remarks(&found), said);
 
         let with_fence = Some(WithFence { lost_updates: 1, refused: 0 });
@@ -353,8 +369,8 @@ mod tests {
         let same = judgement("a 1.1", vec![same, report(Fault::Evict, 0, &[])]);
         assert!(demands.unmet(&same).unwrap().is_empty());
         let said = [
-            "As demanded: updates were lost under pause, as in the baseline.",
-            "As demanded: blocked under pause, as in the baseline.",
+            "Exit code 0: as demanded, updates were lost under pause, as in the baseline.",
+            "Exit code 0: as demanded, blocked under pause, as in the baseline.",
             "The baseline has no result for evict: all found there is new.",
         ];
         assert_eq!(demands.remarks(&same), said);
@@ -362,6 +378,10 @@ mod tests {
         let starved = vec![report(Fault::Pause, 0, &[ViolationKind::Starved])];
         let worse = demands.unmet(&judgement("a 1.1", starved)).unwrap();
         assert_eq!(worse, ["starved under pause, and not in the baseline"]);
+        let both = [ViolationKind::Starved, ViolationKind::Blocked];
+        let both = judgement("a 1.1", vec![report(Fault::Pause, 0, &both)]);
+        let said = ["As demanded: blocked under pause, as in the baseline."];
+        assert_eq!(demands.remarks(&both), said, "the exit code is 1");
         let other = demands.check_name("b 1.1").unwrap_err();
         assert!(other.to_string().contains("something else: a 1.0, not b 1.1"), "{other}");
     }

@@ -243,12 +243,16 @@ fn table_names_the_requests_and_demands_decide() {
 
     let run = judge_again(&["--baseline", baseline]);
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-    let said = "As demanded: oversold under gate, as in the baseline.";
+    let said = "Exit code 0: as demanded, oversold under gate, as in the baseline.";
     assert!(run.stderr.contains(said), "{}", run.stderr);
 
-    let run = judge_again(&["--may-lose", "gate"]);
+    let run = judge_again(&["--baseline", baseline, "--json", baseline]);
+    assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("--json and --baseline name one file"), "{}", run.stderr);
+
+    let run = judge_again(&["--may-lose", "none, gate"]);
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-    let said = "As demanded: oversold under gate, which --may-lose allows.";
+    let said = "Exit code 0: as demanded, oversold under gate, which --may-lose allows.";
     assert!(run.stderr.contains(said), "{}", run.stderr);
 
     misfits::assert_baseline_is_anothers(&file);

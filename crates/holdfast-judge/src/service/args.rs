@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use holdfast_base::flags::whole_number;
+use holdfast_base::flags::{list_part, whole_number};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -13,7 +13,7 @@ use super::init::{self, Framework};
 use super::interleave::Recording;
 use super::pass::{Pass, Plan};
 use super::report::ServiceJudgement;
-use crate::demands::Demands;
+use crate::demands::{Demands, check_files};
 
 /// `holdfast judge service`
 #[derive(Debug, Clone, Args)]
@@ -31,7 +31,7 @@ pub struct ServiceArgs {
     init: Option<Framework>,
     /// Passes to run besides control, separated by commas; or all [default: control, none, gate,
     /// retry]
-    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    #[arg(long, value_name = "PASSES", value_delimiter = ',', value_parser = list_part)]
     faults: Vec<String>,
     /// Seed of the random choices [default: a random one]
     #[arg(long)]
@@ -48,10 +48,10 @@ pub struct ServiceArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "attach", "may_lose", "baseline"])]
     replay: Option<PathBuf>,
     /// URLs of a service that runs already, separated by commas, instead of those of the file
-    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = list_part)]
     pub(super) attach: Vec<String>,
     /// Passes that may find something, separated by commas
-    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    #[arg(long, value_name = "PASSES", value_delimiter = ',', value_parser = list_part)]
     may_lose: Vec<String>,
     /// Judgement that --json has written: exit code 1 if anything is worse now, and only then
     #[arg(long, value_name = "FILE", conflicts_with = "may_lose")]
@@ -99,7 +99,9 @@ impl ServiceArgs {
         }
         let passes = select(&self.faults)?;
         let names: Vec<&str> = passes.iter().map(|pass| pass.name()).collect();
-        Demands::read::<ServiceJudgement>(&self.may_lose, self.baseline.as_deref(), &names)
+        let baseline = self.baseline.as_deref();
+        check_files(baseline, self.json.as_deref())?;
+        Demands::read::<ServiceJudgement>(&self.may_lose, baseline, &names)
     }
 }
 
