@@ -141,6 +141,8 @@ fn is_relative(sql: &str, columns: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     /// Statements of one connection each: request, text, and whether its transaction stays open.
@@ -173,6 +175,16 @@ mod tests {
     const EITHER: &str = "update goods set stock = case when true then 0 else stock - 1 end";
     const RELATIVE: &str =
         "update \"goods\" set \"stock\" = (\"goods\".\"stock\" - 1) where id = 'tea'";
+
+    const GUIDE: &str = include_str!("../../../../docs/SERVICE.md");
+
+    #[test]
+    fn guide_has_the_cures_of_the_page() {
+        for pattern in Pattern::VARIANTS {
+            let row = format!("| `{}` | {}", pattern.name(), pattern.cure(Language::English));
+            assert!(GUIDE.contains(&row), "{row}");
+        }
+    }
 
     #[test]
     fn pattern_is_named_by_the_statements() {
