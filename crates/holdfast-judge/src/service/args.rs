@@ -10,8 +10,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::init::{self, Framework};
-use super::interleave::Recording;
 use super::pass::{Pass, Plan};
+use super::recording::Recording;
 use super::report::ServiceJudgement;
 use crate::demands::{Demands, check_files};
 

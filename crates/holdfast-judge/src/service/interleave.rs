@@ -4,17 +4,16 @@
 //! Not seen are races within one statement, and between a statement and what is no statement; for
 //! these there are `none` and `gate`.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use futures_util::future::{join, join_all};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::pass::{Load, Pass};
+use super::recording::Recording;
 use super::sale::{Run, balance, prepare};
 use super::schedule::Schedule;
 use super::sql::{Access, access};
@@ -37,47 +36,6 @@ pub(super) struct Search {
     /// The run of the shortest schedule that has found something; else that of the last one.
     pub(super) run: Run,
     pub(super) found: Option<Recording>,
-}
-
-/// A schedule, and what has passed under it: a file that `--replay` runs again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Recording {
-    pub(super) service: String,
-    pub(super) schedule: Schedule,
-    pub(super) statements: Vec<Passed>,
-}
-
-impl Recording {
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("--replay: can't read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| {
-            format!("--replay: {} is no schedule that the judge has written", path.display())
-        })
-    }
-
-    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))
-    }
-
-    /// Fails if other statements have passed than those of the recording.
-    fn check(&self, passed: &[Passed]) -> anyhow::Result<()> {
-        let pairs = self.statements.iter().map(Some).chain([None]);
-        let found = passed.iter().map(Some).chain([None]);
-        let differing = pairs.zip(found).find(|(expected, found)| expected != found);
-        let Some((expected, found)) = differing else { return Ok(()) };
-        let told = |passed: Option<&Passed>| match passed {
-            Some(Passed { request, statement }) => format!("request {}: {statement}", request + 1),
-            None => "the end".to_owned(),
-        };
-        bail!(
-            "--replay: the service does not send the statements of the recording any more. \
-             Recorded was\n  {}\nand it sent\n  {}\nJudge it again with --faults interleavings",
-            told(expected),
-            told(found)
-        );
-    }
 }
 
 /// A run under a schedule.
@@ -207,29 +165,4 @@ async fn run_scheduled(
     let seen = stage.watch.seen();
     let run = Run { figures, item, outcomes, seen, struck: None, hits: 1 };
     Ok(Tried { schedule, run, passed, is_finished })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recording_is_of_the_statements_that_pass() {
-        let passed = |request: usize, text: &str| Passed { request, statement: text.to_owned() };
-        let statements = vec![passed(0, "select ?"), passed(1, "commit")];
-        let schedule = Schedule { first: 0, switches: vec![1] };
-        let recording = Recording { service: "shop".to_owned(), schedule, statements };
-        assert!(recording.check(&recording.statements).is_ok());
-        for (other, word) in [
-            (vec![passed(0, "select ?")], "\nand it sent\n  the end"),
-            (vec![passed(0, "select ?"), passed(0, "commit")], "request 1: commit"),
-            (
-                [&recording.statements[..], &[passed(1, "commit")]].concat(),
-                "Recorded was\n  the end",
-            ),
-        ] {
-            let error = recording.check(&other).unwrap_err().to_string();
-            assert!(error.contains(word), "{error}");
-        }
-    }
 }

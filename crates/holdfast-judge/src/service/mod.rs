@@ -22,6 +22,7 @@ mod interleave;
 mod pass;
 mod pattern;
 mod program;
+mod recording;
 pub mod report;
 mod run;
 mod sale;

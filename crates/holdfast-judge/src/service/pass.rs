@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_base::messages::Language;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use super::interleave::Recording;
+use super::recording::Recording;
 use super::watch::Aim;
 
 /// The passes, in the order in which they run.

@@ -75,11 +75,8 @@ fn what_the_table_does_not_say_stands_below_it() {
 #[test]
 fn statement_that_waits_is_answered_later() {
     let judgement = judgement();
-    let page = SavedService {
-        judgement: &judgement,
-        language: Language::English,
-        style: String::new(),
-    };
+    let page =
+        SavedService { judgement: &judgement, language: Language::English, style: String::new() };
     let evidence = &judgement.passes[2].evidence[0];
     assert_eq!(page.request_names(evidence), ["buyer 1, instance 2", "buyer 2, instance 1"]);
     let steps = page.steps(evidence);

@@ -1,0 +1,75 @@
+//! A schedule that has found something, in a file: the same two requests can be run again, as a test.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use super::schedule::Schedule;
+use super::steps::Passed;
+
+/// A schedule, and what has passed under it: a file that `--replay` runs again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Recording {
+    pub(super) service: String,
+    pub(super) schedule: Schedule,
+    pub(super) statements: Vec<Passed>,
+}
+
+impl Recording {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("--replay: can't read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| {
+            format!("--replay: {} is no schedule that the judge has written", path.display())
+        })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))
+    }
+
+    /// Fails if other statements have passed than those of the recording.
+    pub(super) fn check(&self, passed: &[Passed]) -> anyhow::Result<()> {
+        let pairs = self.statements.iter().map(Some).chain([None]);
+        let found = passed.iter().map(Some).chain([None]);
+        let differing = pairs.zip(found).find(|(expected, found)| expected != found);
+        let Some((expected, found)) = differing else { return Ok(()) };
+        let told = |passed: Option<&Passed>| match passed {
+            Some(Passed { request, statement }) => format!("request {}: {statement}", request + 1),
+            None => "the end".to_owned(),
+        };
+        bail!(
+            "--replay: the service does not send the statements of the recording any more. \
+             Recorded was\n  {}\nand it sent\n  {}\nJudge it again with --faults interleavings",
+            told(expected),
+            told(found)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recording_is_of_the_statements_that_pass() {
+        let passed = |request: usize, text: &str| Passed { request, statement: text.to_owned() };
+        let statements = vec![passed(0, "select ?"), passed(1, "commit")];
+        let schedule = Schedule { first: 0, switches: vec![1] };
+        let recording = Recording { service: "shop".to_owned(), schedule, statements };
+        assert!(recording.check(&recording.statements).is_ok());
+        for (other, word) in [
+            (vec![passed(0, "select ?")], "\nand it sent\n  the end"),
+            (vec![passed(0, "select ?"), passed(0, "commit")], "request 1: commit"),
+            (
+                [&recording.statements[..], &[passed(1, "commit")]].concat(),
+                "Recorded was\n  the end",
+            ),
+        ] {
+            let error = recording.check(&other).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
