@@ -3,6 +3,7 @@
 
 mod holdfast;
 mod misfits;
+mod schedules;
 mod servers;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,10 @@ const BALANCES: [&str; 4] = ["oversold", "drift", "lost", "doubled"];
 
 /// Starts a judgement of the service of a file; `mode` is that of the shops.
 fn start(file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
+    start_in(None, file, mode, options)
+}
+
+fn start_in(folder: Option<&Path>, file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
     let machine = share_machine();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let (python, modules) = (target.join("services/bin"), target.join("services-js/node_modules"));
@@ -32,6 +37,9 @@ fn start(file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
     let mut judge = Command::new(holdfast);
     judge.args(["judge", "service"]).arg(file).args(["--seed", "7"]).args(options);
     judge.env("PATH", path).env("NODE_PATH", modules).env("MODE", mode);
+    if let Some(folder) = folder {
+        judge.current_dir(folder);
+    }
     JudgeRun::watch(judge, machine)
 }
 

@@ -1,12 +1,13 @@
 """A shop for the tests of `holdfast judge service`: MODE says how it sells.
 
-Two ways are right, each of the others is wrong in one thing. All but `key-before` keep the
+The last five ways are right, each of the others is wrong in one thing. All but `key-before` keep the
 idempotency key right: it has a unique index, and who finds its key taken gives back the units.
 
     python shop.py schema    creates the tables
     uvicorn shop:app         serves
 """
 
+import asyncio
 import os
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Annotated
 import psycopg
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
+from psycopg.errors import LockNotAvailable, SerializationFailure
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from pydantic import BaseModel
 from redis.asyncio import Redis
@@ -170,6 +172,36 @@ async def conditional(db, order):
         return await insert(db, order)
 
 
+async def advisory(db, order):
+    """Right: the lock ends with the transaction, not before."""
+    async with db.transaction():
+        await db.execute("select pg_advisory_xact_lock(hashtext(%s))", [order.product])
+        return await sell_from(await value(db, READ, [order.product]), db, order)
+
+
+async def no_wait(db, order):
+    """Right: who does not get the row at once asks for it again."""
+    while True:
+        try:
+            async with db.transaction():
+                stock = await value(db, f"{READ} for update nowait", [order.product])
+                return await sell_from(stock, db, order)
+        except LockNotAvailable:
+            await asyncio.sleep(0.002)
+
+
+async def serializable(db, order):
+    """Right: Postgres refuses one of two that have read what the other wrote, and it begins anew."""
+    while True:
+        try:
+            await db.execute("begin isolation level serializable")
+            placed = await sell_from(await value(db, READ, [order.product]), db, order)
+            await db.execute("commit")
+            return placed
+        except SerializationFailure:
+            await db.execute("rollback")
+
+
 MODES = {
     mode.__name__.replace("_", "-"): mode
     for mode in (
@@ -182,6 +214,9 @@ MODES = {
         lock_before_commit,
         row_lock,
         conditional,
+        advisory,
+        no_wait,
+        serializable,
     )
 }
 sell = MODES[MODE]

@@ -57,6 +57,7 @@ pub async fn judge_service(
     let file = ServiceFile::read(args.file()?, &args.attach)?;
     demands.check_name(&file.name)?;
     let plan = args.plan()?;
+    plan.replay.iter().try_for_each(|recording| recording.check_service(&file.name))?;
     let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;
     let mut line = ProgressLine::new(Duration::ZERO);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::schedule::Schedule;
@@ -23,6 +23,12 @@ impl Recording {
         serde_json::from_str(&text).with_context(|| {
             format!("--replay: {} is no schedule that the judge has written", path.display())
         })
+    }
+
+    pub(super) fn check_service(&self, name: &str) -> anyhow::Result<()> {
+        let recorded = &self.service;
+        ensure!(recorded == name, "--replay: the schedule is of the service {recorded}, not {name}");
+        Ok(())
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {

@@ -1,0 +1,88 @@
+//! The pass `interleavings`: the bad schedule is found, made short, and runs again as a test.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{SHOP, assert_shown, assert_sold_once, found, pass, start_in};
+use crate::judge::command::JudgeEnd;
+
+/// Judges the shop from a folder, in which the schedule is written that finds something.
+fn judge_in(folder: &TempDir, mode: &str, options: &[&str]) -> JudgeEnd {
+    let options = [&["--json", "-"], options].concat();
+    start_in(Some(folder.path()), Path::new(SHOP), mode, &options).finish()
+}
+
+fn search(mode: &str) -> (TempDir, JudgeEnd) {
+    let folder = tempfile::tempdir().unwrap();
+    let run = judge_in(&folder, mode, &["--faults", "interleavings"]);
+    (folder, run)
+}
+
+/// A switch after the read is enough, whatever came before; it is found among the first schedules.
+#[test]
+fn bad_schedule_is_found_and_runs_again() {
+    for mode in ["read-then-write", "check-then-decrement"] {
+        let (folder, run) = search(mode);
+        assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+        let judgement = run.judgement();
+        let pass = pass(&judgement, "interleavings");
+        assert!(found(pass).contains(&"oversold"), "{pass:#}");
+        assert!(pass["runs"].as_u64() < Some(100), "{pass:#}");
+        assert_eq!(pass["hits"], pass["runs"], "{pass:#}");
+        assert_shown(&judgement, mode);
+
+        let file = folder.path().join("service.schedule.json");
+        let recorded: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(recorded["schedule"]["switches"].as_array().unwrap().len(), 1, "{recorded:#}");
+        let replay = ["--replay", "service.schedule.json", "--repeat", "10"];
+        let run = judge_in(&folder, mode, &replay);
+        assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+        let judgement = run.judgement();
+        let replayed = &judgement["passes"][0];
+        assert_eq!((&replayed["runs"], &replayed["lost_in"]), (&10.into(), &10.into()));
+        assert_shown(&judgement, mode);
+
+        // The cure sends other statements.
+        let run = judge_in(&folder, "conditional", &replay);
+        assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+        let said = "does not send the statements of the recording any more. Recorded was\n  request 1: ";
+        assert!(run.stderr.contains(said), "{}", run.stderr);
+    }
+}
+
+/// A request that waits for the other, in Postgres, in a loop or for what is not seen, does not hold
+/// up the schedule.
+#[test]
+fn sound_orders_pass_all_schedules_of_two_switches() {
+    let modes = ["row-lock", "conditional", "advisory", "no-wait", "serializable", "redis-lock"];
+    for mode in modes {
+        let (folder, run) = search(mode);
+        assert_eq!(run.code, Some(0), "{mode}: {}{}", run.stdout, run.stderr);
+        let judgement = run.judgement();
+        let pass = pass(&judgement, "interleavings");
+        assert_sold_once(pass);
+        assert_eq!(pass["hits"], pass["runs"], "{mode}: {pass:#}");
+        // Of five statements.
+        assert!(pass["runs"].as_u64() >= Some(42), "{mode}: {pass:#}");
+        assert!(!folder.path().join("service.schedule.json").exists());
+    }
+}
+
+#[test]
+fn recordings_that_are_none_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("cut.json"), "{\"service\": \"shop\",").unwrap();
+    let other = r#"{"service": "stall", "schedule": {"first": 0, "switches": [1]}, "statements": []}"#;
+    std::fs::write(folder.path().join("other.json"), other).unwrap();
+    for (name, expected) in [
+        ("none.json", "--replay: can't read none.json"),
+        ("cut.json", "--replay: cut.json is no schedule that the judge has written"),
+        ("other.json", "--replay: the schedule is of the service stall, not shop"),
+    ] {
+        let run = judge_in(&folder, "conditional", &["--replay", name]);
+        assert_eq!((run.code, &*run.stdout), (Some(2), ""), "{}", run.stderr);
+        assert!(run.stderr.contains(expected), "{expected}: {}", run.stderr);
+    }
+}
