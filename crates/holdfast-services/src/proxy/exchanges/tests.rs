@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -17,15 +18,28 @@ const COPY_DONE: &[u8] = b"c\0\0\0\x04";
 const STARTUP: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0holdfast\0database\0holdfast\0\0";
 
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<Exchange>>);
+struct Log {
+    answered: Mutex<Vec<Exchange>>,
+    /// Learns that `HELD` is held, and decides whether it goes on.
+    holding: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<bool>)>>,
+}
+
+const HELD: &str = "insert into tea values (2)";
 
 impl Watcher for Log {
-    fn sent(&self, _exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
-        Box::pin(ready(true))
+    fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
+        let mut statements = exchanges.iter().flat_map(|exchange| &exchange.statements);
+        let is_held = statements.any(|statement| &*statement.text == HELD);
+        let holding = is_held.then(|| self.holding.lock().take()).flatten();
+        Box::pin(async {
+            let Some((held, decision)) = holding else { return true };
+            held.send(()).unwrap();
+            decision.await.unwrap()
+        })
     }
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
-        self.0.lock().push(exchange);
+        self.answered.lock().push(exchange);
         Box::pin(ready(true))
     }
 }
@@ -59,7 +73,7 @@ impl Watched {
 
     /// Returns the exchanges with statements since the last call.
     fn take(&self) -> Vec<Exchange> {
-        let mut exchanges = std::mem::take(&mut *self.log.0.lock());
+        let mut exchanges = std::mem::take(&mut *self.log.answered.lock());
         exchanges.retain(|exchange| !exchange.statements.is_empty());
         exchanges
     }
@@ -262,6 +276,37 @@ async fn pipelines_and_copies_keep_their_order() {
         let copied = &copied.statements[0];
         assert_eq!((copied.tag.as_deref(), copied.error.is_none()), (tag, tag.is_some()));
         assert_eq!(next.statements[0].row, column("four", "4"), "{number}");
+    }
+    watched.stop().await;
+}
+
+#[tokio::test]
+async fn request_is_held_and_may_never_arrive() {
+    let watched = Watched::start().await;
+    let mut client = watched.client().await;
+    client.execute("create table tea (id int)").await.unwrap();
+    let mut count = async || {
+        let count = sqlx::query_scalar::<_, i64>("select count(*) from tea");
+        count.fetch_one(&mut client).await.unwrap()
+    };
+
+    let mut raw = Raw::sign_in(&watched).await;
+    let (simple, extended) = (query(HELD), [execute(HELD), SYNC.to_vec()].concat());
+    for (request, goes_on) in [(&simple, true), (&extended, true), (&simple, false)] {
+        let before = count().await;
+        let ((hold, held), (decide, decision)) = (oneshot::channel(), oneshot::channel());
+        *watched.log.holding.lock() = Some((hold, decision));
+        raw.send(&[request]).await;
+        held.await.unwrap();
+        assert_eq!(count().await, before);
+
+        decide.send(goes_on).unwrap();
+        if goes_on {
+            raw.read_to(b'Z').await;
+        } else {
+            assert!(matches!(raw.stream.read(&mut [0; 1]).await, Ok(0) | Err(_)), "it is closed");
+        }
+        assert_eq!(count().await, before + i64::from(goes_on));
     }
     watched.stop().await;
 }
