@@ -77,7 +77,7 @@ pub(super) fn signal_tree(leader: i32, signal: Signal) {
     others.for_each(|entry| signal_process(entry.pid, signal));
 }
 
-fn signal_process(pid: i32, signal: Signal) {
+pub(super) fn signal_process(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
     }

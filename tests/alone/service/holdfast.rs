@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{assert_shown, assert_sold_once, found, pass, start};
+use super::{assert_found_nothing, assert_shown, assert_sold_once, found, pass, start};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/judge/services/holdfast/service.toml");
 
@@ -54,5 +54,14 @@ fn lease_that_is_outlived_is_found_and_its_fence_is_sound() {
         if !is_sound {
             assert_shown(&judgement, "lease-outlived");
         }
+    }
+}
+
+/// Postgres knows the last fence, whatever Redis has forgotten.
+#[test]
+fn fence_is_sound_when_redis_forgets() {
+    let judgement = judge("fenced", "redis-flush,redis-restart,redis-away");
+    for pass in judgement["passes"].as_array().unwrap() {
+        assert_found_nothing(pass);
     }
 }

@@ -24,6 +24,8 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// The longest time between a request and the cut of its connection, in milliseconds.
 const MAX_CUT_MS: u64 = 20;
 
+/// Pause of a buyer after an error while Redis is away: the orders must last for longer.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// After so many orders without an answer, one after the other, the service is given up.
 const SILENT_ORDERS: usize = 3;
 
@@ -163,7 +165,13 @@ impl Buyers {
                 let cut = self.send_and_cut(attempt, &values).await;
                 vec![cut, self.send(attempt, elsewhere, &values).await]
             }
-            _ => vec![self.send(attempt, attempt.instance, &values).await],
+            _ => {
+                let answered = self.send(attempt, attempt.instance, &values).await;
+                if pass.strikes_redis() && matches!(answered.answer, Answer::Error(_)) {
+                    sleep(ERROR_PAUSE).await;
+                }
+                vec![answered]
+            }
         }
     }
 

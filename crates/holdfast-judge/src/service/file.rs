@@ -252,8 +252,12 @@ impl ServiceFile {
 
     /// Returns the time for which a process is stopped: longer than the lease of its lock.
     pub(super) fn pause(&self) -> Duration {
-        let lease = Duration::from_millis(self.service.lease_ms.unwrap_or_default());
-        Duration::from_secs(3).max(lease.mul_f64(1.5))
+        Duration::from_secs(3).max(self.beyond_lease().unwrap_or_default())
+    }
+
+    /// Returns a time that outlasts the lock of the service, if it has one.
+    pub(super) fn beyond_lease(&self) -> Option<Duration> {
+        self.service.lease_ms.map(|ms| Duration::from_millis(ms).mul_f64(1.5))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use holdfast_base::output::print_progress;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
@@ -19,12 +20,14 @@ use super::file::program;
 use super::http::HttpRequest;
 use crate::adapter::{LastLines, joined, keep_last_lines};
 use crate::kept::{KeptProcess, run_kept};
-use crate::processes::{signal_tree, stop_tree};
+use crate::processes::{signal_process, signal_tree, stop_tree};
 
 /// Time for an instance to serve: some compile themselves first.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for an instance to end after SIGTERM.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Below the ephemeral ports: an outgoing connection must not take that of an instance which is
 /// started again.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
@@ -185,7 +188,26 @@ impl Instance {
         }
     }
 
-    /// Starts one that was killed again.
+    /// Sends SIGTERM to its command, as a process manager does.
+    pub(super) async fn terminate(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.kept.send_line("terminate").await;
+        }
+    }
+
+    /// Waits until it has ended after SIGTERM; one that has not in time is killed.
+    pub(super) async fn wait_terminated(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if timeout(END_TIMEOUT, process.wait_ended()).await.is_err() {
+            print_progress(&format!(
+                "instance {} has not ended {END_TIMEOUT:?} after SIGTERM, and is killed",
+                self.number + 1
+            ));
+            process.kept.kill().await;
+        }
+    }
+
+    /// Starts one that has ended again.
     pub(super) async fn start_again(&mut self, ready: &str) -> anyhow::Result<()> {
         if let Some(process) = &mut self.process {
             *process = InstanceProcess::start(process.setup.clone()).await?;
@@ -201,8 +223,8 @@ pub(super) fn free_port() -> anyhow::Result<u16> {
     ports.find(is_free).context("no port is free")
 }
 
-/// Keeps an instance for the judge: starts it, and ends all its processes with the judge. What it
-/// prints goes to stderr; how it ended, to stdout.
+/// Keeps an instance for the judge: starts it, sends it SIGTERM at the next line, and ends all its
+/// processes with the judge. What it prints goes to stderr; how it ended, to stdout.
 pub async fn run_instance() -> anyhow::Result<()> {
     run_kept(keep).await
 }
@@ -230,9 +252,17 @@ async fn keep(mut lines: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> 
         }
     };
 
-    let ended = tokio::select! {
-        ended = child.wait() => ended?,
-        _ = lines.recv() => return Ok(()),
+    let ended = loop {
+        let line = tokio::select! {
+            ended = child.wait() => break ended?,
+            line = lines.recv() => line,
+        };
+        if line.is_none() {
+            return Ok(());
+        }
+        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()) {
+            signal_process(pid, Signal::TERM);
+        }
     };
     println!("{ended}");
     Ok(())

@@ -133,7 +133,7 @@ async fn run_scheduled(
     seed: u64,
 ) -> anyhow::Result<Tried> {
     const PAIR: Load = Load { units: 1, attempts: 2, buyers: 2 };
-    let (item, attempts) = prepare(stage, PAIR, seed).await?;
+    let (item, attempts) = prepare(stage, Pass::Interleavings, PAIR, seed).await?;
     stage.buyers.answer_timeout = stage.file.answer_timeout(Pass::Interleavings);
     stage.watch.begin(None);
     stage.watch.steps.begin();

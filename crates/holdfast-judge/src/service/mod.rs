@@ -6,8 +6,8 @@
 //! balances what they were told against the service's own books. It finds races that happen; it
 //! proves no absence.
 //!
-//! Reading order: `file`, `pass`, `run`, `sale`, `stage`, `instances`, `buyers`, `watch`, `sql`,
-//! `balances`, `evidence`. Tests: `tests/alone/service`.
+//! Reading order: `file`, `pass`, `run`, `sale`, `strike`, `stage`, `instances`, `buyers`, `watch`,
+//! `sql`, `balances`, `evidence`. Tests: `tests/alone/service`.
 
 mod args;
 mod balances;
@@ -30,6 +30,7 @@ mod schedule;
 mod sql;
 mod stage;
 mod steps;
+mod strike;
 mod table;
 mod watch;
 

@@ -20,8 +20,14 @@ pub enum Pass {
     Stretch,
     Interleavings,
     LostAnswer,
+    DatabaseCut,
     Pause,
     Kill,
+    Restart,
+    SlowCommit,
+    RedisFlush,
+    RedisRestart,
+    RedisAway,
 }
 
 /// The orders of a run.
@@ -66,6 +72,11 @@ impl Pass {
         language.text(&format!("service-happens-{}", self.name()))
     }
 
+    /// Returns what is said where it has struck.
+    pub(super) fn mark(self, language: Language) -> String {
+        language.text(&format!("service-struck-{}", self.name()))
+    }
+
     pub(crate) fn list() -> String {
         Self::ALL.iter().map(|pass| pass.name()).collect::<Vec<_>>().join(", ")
     }
@@ -75,25 +86,40 @@ impl Pass {
         matches!(self, Self::Control | Self::None | Self::Gate | Self::Retry)
     }
 
-    pub(super) fn load(self) -> Load {
+    pub(super) fn load(self, instances: usize) -> Load {
         match self {
             Self::Control => Load { units: 5, attempts: 8, buyers: 1 },
             // Few units, so that more orders than there are units wait at the gate.
             Self::Gate => Load { units: 5, attempts: 16, buyers: 16 },
+            // So many that some are left for the orders at the last instance.
+            Self::Restart => {
+                let last = 80_usize.div_ceil(instances);
+                Load { units: 80 - last.div_ceil(2) as i64, attempts: 80, buyers: 16 }
+            }
             _ => Load { units: 20, attempts: 80, buyers: 16 },
         }
     }
 
     /// Returns whether it strikes something, which may not succeed.
     pub(super) fn strikes(self) -> bool {
-        matches!(self, Self::LostAnswer | Self::Pause | Self::Kill)
+        matches!(self, Self::LostAnswer | Self::SlowCommit) || self.aims() != [None]
     }
 
-    /// Returns the runs of one repetition: one at each aim, if an instance is struck.
+    pub(super) fn strikes_redis(self) -> bool {
+        matches!(self, Self::RedisFlush | Self::RedisRestart | Self::RedisAway)
+    }
+
+    /// Returns the runs of one repetition: one at each aim, if it strikes at a statement.
     pub(super) fn aims(self) -> Vec<Option<Aim>> {
-        match self {
-            Self::Pause | Self::Kill => Aim::ALL.map(Some).to_vec(),
-            _ => vec![None],
-        }
+        let aims: &[Aim] = match self {
+            Self::Pause | Self::Kill => &[Aim::Read, Aim::Write, Aim::Commit],
+            // It was done, or it was not.
+            Self::DatabaseCut => &[Aim::Commit, Aim::CommitSent],
+            Self::Restart => &[Aim::Write],
+            // A request that works under its lock, and one that is about to release it.
+            Self::RedisFlush | Self::RedisRestart | Self::RedisAway => &[Aim::Read, Aim::Commit],
+            _ => return vec![None],
+        };
+        aims.iter().copied().map(Some).collect()
     }
 }

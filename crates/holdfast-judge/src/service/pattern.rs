@@ -43,7 +43,9 @@ impl Pattern {
                 let has_written = steps.iter().any(|it| it.access == Some(Access::Write));
                 return if has_written { Self::NoCheck } else { Self::Unknown };
             }
-            Pass::Kill if shows(Imbalance::Drift) || shows(Imbalance::Lost) => {
+            Pass::Kill | Pass::Restart | Pass::DatabaseCut
+                if shows(Imbalance::Drift) || shows(Imbalance::Lost) =>
+            {
                 return Self::TwoTransactions;
             }
             Pass::Pause if has_lock => return Self::LeaseOutlived,

@@ -4,17 +4,15 @@ use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+use super::pass::Pass;
 use crate::demands::{Finding, Found, Judged};
 
 /// A statement that took so many milliseconds has waited.
 const WAITED_MS: f64 = 20.0;
 /// Passes in which an order is sent more than once.
 const SENT_AGAIN: [&str; 2] = ["retry", "lost-answer"];
-/// The result of a statement that was not answered, and what stands instead of a statement where
-/// something happened to the instance.
+/// The result of a statement that was not answered.
 pub(super) const NO_ANSWER: &str = "no answer";
-pub(super) const KILLED: &str = "the instance is killed";
-pub(super) const STOPPED: &str = "the instance is stopped";
 
 /// The judgement of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -229,10 +227,10 @@ pub struct StatementReport {
     /// Milliseconds since the first order was sent.
     pub sent_ms: f64,
     pub answered_ms: f64,
-    /// Empty if something happened to the instance.
+    /// Empty where something was struck.
     pub sql: String,
     /// What the server answered: its command tag, or its error, and of a row the columns of the
-    /// stock.
+    /// stock. Or what was struck.
     pub result: String,
 }
 
@@ -245,11 +243,12 @@ impl StatementReport {
 
     /// Returns the result; that of the server as it stands.
     pub fn result_in(&self, language: Language) -> String {
-        match self.result.as_str() {
-            NO_ANSWER => language.text("service-no-answer"),
-            KILLED => language.text("service-killed"),
-            STOPPED => language.text("service-stopped"),
-            result => result.to_owned(),
+        let is_mark =
+            |pass: &&Pass| self.sql.is_empty() && pass.mark(Language::English) == self.result;
+        match (Pass::ALL.iter().find(is_mark), self.result.as_str()) {
+            (Some(pass), _) => pass.mark(language),
+            (None, NO_ANSWER) => language.text("service-no-answer"),
+            (None, result) => result.to_owned(),
         }
     }
 }

@@ -126,6 +126,8 @@ impl Judge<'_> {
         let Plan { repeat, seed, .. } = self.plan;
         let mut found_at = None;
         let mut why_nothing = None;
+        let load = pass.load(self.stage.instances.len());
+        let commands = self.stage.redis_commands().await?;
         for number in 0..*repeat {
             if report.lost_in >= CLEAR_FINDINGS && number > 0 {
                 break;
@@ -136,7 +138,7 @@ impl Judge<'_> {
                     _ => progress(&format!("{}, run {} of {repeat}", pass.name(), number + 1)),
                 }
                 let seed = seed.wrapping_add(u64::from(number));
-                let run = run_once(&mut self.stage, pass, pass.load(), aim, seed).await?;
+                let run = run_once(&mut self.stage, pass, load, aim, seed).await?;
                 let is_found = !run.figures.found().is_empty();
                 // A strike in a run that shows nothing does not count.
                 let nothing = nothing_sold(&run.figures);
@@ -159,12 +161,14 @@ impl Judge<'_> {
 
         if pass == Pass::Control {
             self.check_control(&report.figures)?;
+            self.stage.uses_redis = self.stage.redis_commands().await? > commands;
         }
         report.ran = report.hits > 0 || report.lost_in > 0;
         if !report.ran {
             let tables = self.stage.learned.tables.join(", ");
             let why = why_nothing.unwrap_or_else(|| match pass {
                 Pass::Gate => message!("service-why-no-waiter"),
+                Pass::SlowCommit => message!("service-why-no-commit", tables),
                 _ => message!("service-why-no-strike", tables),
             });
             return Ok(not_run(pass, why));
@@ -291,13 +295,15 @@ impl Judge<'_> {
             return Ok(Vec::new());
         }
 
-        // What the gate shows is no matter of the fault. Only a key that is sold twice needs its
-        // retry.
+        // What the gate shows is mostly no matter of the fault. Only a key that is sold twice needs
+        // its retry.
         let candidates = match pass {
             Pass::Control => vec![Pass::Control],
             _ if found.contains(&Imbalance::Doubled) => vec![pass],
             // Alone, two requests seldom meet.
             Pass::None | Pass::Gate => vec![Pass::Gate, Pass::Stretch],
+            // At the gate a lock may last too short, which is another mistake.
+            _ if pass.strikes_redis() => vec![pass],
             _ => vec![Pass::Gate, pass],
         };
         for attempt in 0..SHOW_ATTEMPTS {
@@ -345,18 +351,14 @@ fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
     match pass {
         Pass::Retry | Pass::LostAnswer if !file.has_key() => Some(message!("service-why-no-key")),
         Pass::LostAnswer if !file.order.command.is_empty() => Some(message!("service-why-program")),
-        Pass::Stretch | Pass::Interleavings | Pass::Pause | Pass::Kill if file.is_attached() => {
-            Some(message!("service-why-attached"))
-        }
-        Pass::Gate | Pass::Stretch | Pass::Interleavings | Pass::Pause | Pass::Kill
-            if stage.learned.tables.is_empty() =>
-        {
-            Some(message!("service-why-no-table"))
-        }
+        Pass::Control | Pass::None | Pass::Retry | Pass::LostAnswer => None,
+        _ if pass != Pass::Gate && file.is_attached() => Some(message!("service-why-attached")),
+        _ if stage.learned.tables.is_empty() => Some(message!("service-why-no-table")),
         Pass::Interleavings if stage.instances.len() < 2 => {
             Some(message!("service-why-one-instance"))
         }
         Pass::Gate => stage.no_gate.clone(),
+        _ if pass.strikes_redis() && !stage.uses_redis => Some(message!("service-why-no-redis")),
         _ => None,
     }
 }

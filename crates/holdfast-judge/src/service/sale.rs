@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::join;
-use holdfast_lock::clock::monotonic_us;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +13,8 @@ use super::buyers::{Answer, Answered, Attempt, Outcome, attempts};
 use super::pass::{Load, Pass};
 use super::report::Figures;
 use super::stage::{Item, QUIET, Stage};
-use super::watch::{Aim, Seen, Strike};
+use super::strike::{Struck, sell_and_strike, serve_each};
+use super::watch::{Aim, Delays, Late, Seen};
 
 /// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
 /// for this time at most.
@@ -32,17 +32,10 @@ pub(super) struct Run {
     pub(super) item: Item,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) seen: Vec<Seen>,
+    /// The first time that it struck at a statement.
     pub(super) struck: Option<Struck>,
     /// How often its fault struck.
     pub(super) hits: u32,
-}
-
-/// An instance that was stopped or killed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Struck {
-    pub(super) instance: usize,
-    /// Microseconds of the machine's monotonic clock.
-    pub(super) at_us: u64,
 }
 
 /// Sells a new item under a pass, and balances the books.
@@ -53,22 +46,29 @@ pub(super) async fn run_once(
     aim: Option<Aim>,
     seed: u64,
 ) -> anyhow::Result<Run> {
-    let (item, attempts) = prepare(stage, load, seed).await?;
+    let (item, attempts) = prepare(stage, pass, load, seed).await?;
     stage.buyers.answer_timeout = stage.file.answer_timeout(pass);
-    stage.watch.begin((pass == Pass::Stretch).then_some(seed));
+    stage.watch.begin(match pass {
+        Pass::Stretch => Some(Delays::new(Late::Answers, seed, None)),
+        Pass::SlowCommit => Some(Delays::new(Late::Commits, seed, stage.file.beyond_lease())),
+        _ => None,
+    });
     let mut struck = None;
     let (outcomes, hits) = match (pass, aim) {
         (Pass::Gate, _) => sell_at_gate(stage, attempts, &item).await?,
         (_, Some(aim)) => {
             let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
-            let outcomes;
-            (outcomes, struck) = selling.await?;
-            (outcomes, u32::from(struck.is_some()))
+            let (outcomes, all_struck) = selling.await?;
+            struck = all_struck.first().copied();
+            (outcomes, all_struck.len())
         }
         _ => {
             let outcomes = stage.buyers.order(pass, attempts, load.buyers, &item.values).await;
-            let cuts = stage.buyers.cuts.load(Ordering::Relaxed);
-            let hits = if pass == Pass::LostAnswer { u32::try_from(cuts)? } else { 1 };
+            let hits = match pass {
+                Pass::LostAnswer => stage.buyers.cuts.load(Ordering::Relaxed),
+                Pass::SlowCommit => stage.watch.delayed(),
+                _ => 1,
+            };
             (outcomes, hits)
         }
     };
@@ -81,12 +81,14 @@ pub(super) async fn run_once(
         stage.wait_quiet(QUIET).await;
         figures = balance(stage, &item, load, &outcomes).await?;
     }
+    let hits = u32::try_from(hits)?;
     Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
 }
 
 /// Makes a new item, and the attempts to buy it, up to their orders.
 pub(super) async fn prepare(
     stage: &mut Stage<'_>,
+    pass: Pass,
     load: Load,
     seed: u64,
 ) -> anyhow::Result<(Item, Vec<Attempt>)> {
@@ -99,6 +101,7 @@ pub(super) async fn prepare(
         let instances = stage.instances.len();
         attempts.iter_mut().for_each(|it| it.instance = (it.buyer as usize - 1) % instances);
     }
+    serve_each(pass, &mut attempts, stage.instances.len());
     stage.buyers.prepare(&attempts, &item.id).await?;
     Ok((item, attempts))
 }
@@ -126,11 +129,11 @@ async fn sell_at_gate(
     stage: &mut Stage<'_>,
     attempts: Vec<Attempt>,
     item: &Item,
-) -> anyhow::Result<(Vec<Outcome>, u32)> {
+) -> anyhow::Result<(Vec<Outcome>, usize)> {
     let gate = stage.lock_row(item).await?;
     let database = stage.database.as_mut().context("there is no database")?;
     let (buyers, watch) = (&stage.buyers, &stage.watch);
-    let lease = Duration::from_millis(stage.file.service.lease_ms.unwrap_or_default()).mul_f64(1.5);
+    let lease = stage.file.beyond_lease().unwrap_or_default();
     let wanted = attempts.len();
     let opening = async {
         let since = Instant::now();
@@ -147,48 +150,10 @@ async fn sell_at_gate(
         }
         // Those that wait go on.
         gate.close().await?;
-        anyhow::Ok(u32::from(waited > 0))
+        anyhow::Ok(usize::from(waited > 0))
     };
 
     let selling = buyers.order(Pass::Gate, attempts, wanted, &item.values);
     let (outcomes, waited) = join(selling, opening).await;
     Ok((outcomes, waited?))
-}
-
-/// Stops or kills the instance whose statement was just answered.
-async fn sell_and_strike(
-    stage: &mut Stage<'_>,
-    pass: Pass,
-    aim: Aim,
-    (attempts, load): (Vec<Attempt>, Load),
-    item: &Item,
-) -> anyhow::Result<(Vec<Outcome>, Option<Struck>)> {
-    // Before the first order: a sell-out lasts a tenth of a second.
-    let strike = stage.watch.arm(aim);
-    let (file, buyers, watch) = (stage.file, &stage.buyers, &stage.watch);
-    let selling = async {
-        let outcomes = buyers.order(pass, attempts, load.buyers, &item.values).await;
-        watch.disarm();
-        outcomes
-    };
-
-    let instances = &mut stage.instances;
-    let striking = async {
-        let Ok(Strike { instance, go }) = strike.await else { return anyhow::Ok(None) };
-        let at = Struck { instance, at_us: monotonic_us() };
-        let struck = &mut instances[instance];
-        if pass == Pass::Kill {
-            struck.kill().await;
-            let _ = go.send(false);
-            struck.start_again(&file.service.ready).await?;
-            return Ok(Some(at));
-        }
-        struck.pause().await?;
-        let _ = go.send(true);
-        sleep(file.pause()).await;
-        struck.resume();
-        Ok(Some(at))
-    };
-    let (outcomes, struck) = join(selling, striking).await;
-    Ok((outcomes, struck?))
 }

@@ -128,14 +128,26 @@ pub(super) fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Returns what a statement does with one of the tables. Its words are looked at, not its grammar:
-/// what a function or a trigger does is not seen.
-pub(super) fn access(sql: &str, tables: &[String]) -> Option<Access> {
+/// Returns a text in lower case without its values and comments.
+fn plain(sql: &str) -> String {
     let plain = tokens(sql).into_iter().map(|token| match token {
         Token::Plain(plain) => plain,
         _ => " ",
     });
-    let text = plain.collect::<String>().to_lowercase().replace('"', "");
+    plain.collect::<String>().to_lowercase()
+}
+
+/// Returns whether a text ends a transaction, so that what it has written stays.
+pub(super) fn is_commit(sql: &str) -> bool {
+    let text = plain(sql);
+    let mut first_words = text.split(';').filter_map(|part| part.split_whitespace().next());
+    first_words.any(|word| matches!(word, "commit" | "end"))
+}
+
+/// Returns what a statement does with one of the tables. Its words are looked at, not its grammar:
+/// what a function or a trigger does is not seen.
+pub(super) fn access(sql: &str, tables: &[String]) -> Option<Access> {
+    let text = plain(sql).replace('"', "");
     let words: Vec<&str> = text
         .split(|letter: char| !(letter.is_alphanumeric() || "_.".contains(letter)))
         .filter(|word| !word.is_empty() && *word != "only")
@@ -199,6 +211,16 @@ mod tests {
         }
         for sql in ["select f(1)", "commit", "rollback", "update goods set stock = 1"] {
             assert!(is_scheduled(&fingerprint(sql)), "{sql}");
+        }
+    }
+
+    #[test]
+    fn commit_is_known_by_its_first_word() {
+        for commit in ["COMMIT", "/* of 'x' */ commit;", "select 1; end transaction", "end"] {
+            assert!(is_commit(commit), "{commit}");
+        }
+        for other in ["select case when a then b end", "rollback -- commit", "select '; commit'"] {
+            assert!(!is_commit(other), "{other}");
         }
     }
 

@@ -12,7 +12,7 @@ use futures_util::future::{join, try_join_all};
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_base::output::print_progress;
-use holdfast_services::{Proxy, Target, TempFolder, TempRedis, tied_command};
+use holdfast_services::{Proxy, Target, TempFolder, tied_command};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,6 +31,7 @@ use super::pass::Pass;
 use super::program::BuyerProgram;
 use super::watch::{LinkWatch, Watch};
 use crate::adapter::{LastLines, joined, keep_last_lines};
+use crate::servers::RedisServers;
 
 /// Time for `[setup] once`, which may install something, and for the other commands.
 const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
@@ -55,9 +56,15 @@ pub(super) struct Stage<'a> {
     pub(super) no_gate: Option<Message>,
     /// The placeholders of what is not an instance.
     values: Values,
-    /// They end when they are dropped.
-    redis: Option<TempRedis>,
-    links: Vec<Proxy>,
+    /// The judge's own. It ends when it is dropped, as the links do.
+    pub(super) redis: Option<RedisServers>,
+    /// The service has sent commands to it.
+    pub(super) uses_redis: bool,
+    /// Those of the instances.
+    pub(super) postgres_links: Vec<Proxy>,
+    pub(super) redis_links: Vec<Proxy>,
+    /// Those of what is not an instance.
+    own_links: Vec<Proxy>,
     /// Part of the ids of the items: those of another judge may be in the same database.
     id: u32,
     /// So many were made.
@@ -98,7 +105,10 @@ impl<'a> Stage<'a> {
             no_gate: None,
             values: Values::default(),
             redis: None,
-            links: Vec::new(),
+            uses_redis: false,
+            postgres_links: Vec::new(),
+            redis_links: Vec::new(),
+            own_links: Vec::new(),
             id: rand::random(),
             items: 0,
             is_restless: false,
@@ -157,7 +167,7 @@ impl<'a> Stage<'a> {
             _ => {}
         }
         if file.service.redis.is_none() && file.uses("{redis_") {
-            self.redis = Some(TempRedis::start().await?);
+            self.redis = Some(RedisServers::start(false).await?);
         }
         Ok(())
     }
@@ -167,21 +177,22 @@ impl<'a> Stage<'a> {
     async fn link(&mut self, instance: Option<usize>) -> anyhow::Result<Values> {
         let mut values = Values::default();
         if let Some(database) = &self.database {
-            let link = match instance {
+            let (link, links) = match instance {
                 Some(instance) => {
                     let watcher = LinkWatch { watch: Arc::clone(&self.watch), instance };
-                    Proxy::watched(database.target(), Arc::new(watcher)).await?
+                    let link = Proxy::watched(database.target(), Arc::new(watcher)).await?;
+                    (link, &mut self.postgres_links)
                 }
-                None => Proxy::start(database.target()).await?,
+                None => (Proxy::start(database.target()).await?, &mut self.own_links),
             };
             values = database.values_at(link.port)?;
-            self.links.push(link);
+            links.push(link);
         }
 
         let (target, mut url) = match (&self.redis, &self.file.service.redis) {
             (Some(redis), _) => {
-                let url = format!("redis://:{}@127.0.0.1/0", redis.password);
-                (Target::Socket(redis.socket()), Url::parse(&url)?)
+                let url = format!("redis://:{}@127.0.0.1/0", redis.primary.password);
+                (Target::Socket(redis.primary.socket()), Url::parse(&url)?)
             }
             (None, Some(url)) => {
                 let wrong = || "[service] redis: it must be a URL, redis://HOST:PORT".to_owned();
@@ -201,8 +212,17 @@ impl<'a> Stage<'a> {
             .with("redis_host", "127.0.0.1")
             .with("redis_port", link.port)
             .with("redis_password", decoded(url.password().unwrap_or_default()));
-        self.links.push(link);
+        let links = if instance.is_some() { &mut self.redis_links } else { &mut self.own_links };
+        links.push(link);
         Ok(values)
+    }
+
+    /// Returns how many commands were sent to the judge's own Redis so far.
+    pub(super) async fn redis_commands(&self) -> anyhow::Result<u64> {
+        match &self.redis {
+            Some(redis) => redis.commands().await,
+            None => Ok(0),
+        }
     }
 
     async fn start_instance(&mut self, number: usize) -> anyhow::Result<Instance> {

@@ -1,5 +1,5 @@
-//! What the judge sees of the statements of a service, and what it does with their answers: it
-//! delays them, and strikes the instance that waits for one.
+//! What the judge sees of the statements of a service, and what it does with them: it delays them,
+//! or their answers, and strikes at one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use holdfast_services::{Exchange, Watcher};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use strum::IntoStaticStr;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::sql::{Access, access};
+use super::sql::{Access, access, is_commit};
 use super::steps::Steps;
 
-/// How long an answer is delayed, in milliseconds.
-const SLOW_MS: std::ops::RangeInclusive<u64> = 5..=20;
+/// How late an answer is, and a commit, in milliseconds.
+const LATE_ANSWER_MS: std::ops::RangeInclusive<u64> = 5..=20;
+const LATE_COMMIT_MS: std::ops::RangeInclusive<u64> = 50..=200;
 /// A transaction without a statement for so long is open no more: it is not seen that a connection
 /// is closed.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -32,9 +32,9 @@ pub(super) struct Watch {
     tables: Mutex<Vec<String>>,
     seen: Mutex<Vec<Seen>>,
     last_us: AtomicU64,
-    /// Chooses the delays, if there are any.
-    delays: Mutex<Option<StdRng>>,
-    armed: Mutex<Option<(Aim, oneshot::Sender<Strike>)>>,
+    /// Of what comes late, if anything does.
+    delays: Mutex<Option<Delays>>,
+    armed: Mutex<Option<Armed>>,
     /// Passes the statements of two requests one at a time.
     pub(super) steps: Steps,
     /// Connections whose transaction has written the stock.
@@ -47,24 +47,66 @@ pub(super) struct Seen {
     pub(super) exchange: Exchange,
 }
 
-/// The answer at which an instance is struck.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
+/// What comes late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    Answers,
+    /// The `COMMIT` of transactions that have written the stock, on its way to the server: their
+    /// locks stay, and what they have written is not seen.
+    Commits,
+}
+
+/// How late it comes.
+#[derive(Debug)]
+pub(super) struct Delays {
+    late: Late,
+    random: StdRng,
+    /// Of the first one.
+    first: Option<Duration>,
+    /// So many came late.
+    count: usize,
+}
+
+impl Delays {
+    pub(super) fn new(late: Late, seed: u64, first: Option<Duration>) -> Self {
+        Self { late, random: StdRng::seed_from_u64(seed), first, count: 0 }
+    }
+
+    fn choose(&mut self) -> Duration {
+        self.count += 1;
+        let ms = match self.late {
+            Late::Answers => LATE_ANSWER_MS,
+            Late::Commits => LATE_COMMIT_MS,
+        };
+        let random = Duration::from_millis(self.random.random_range(ms));
+        self.first.take().unwrap_or(random)
+    }
+}
+
+/// The statement of an order at which something is struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
+    /// It was answered.
     Read,
     Write,
     Commit,
+    /// A `COMMIT` that has not reached the server.
+    CommitSent,
 }
 
-impl Aim {
-    pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Commit];
+#[derive(Debug)]
+struct Armed {
+    aim: Aim,
+    /// The only one that is struck.
+    instance: Option<usize>,
+    strike: oneshot::Sender<Strike>,
 }
 
-/// An instance whose statement was answered. It does not know the answer yet.
+/// An instance whose statement, or its answer, is held.
 #[derive(Debug)]
 pub(super) struct Strike {
     pub(super) instance: usize,
-    /// Lets the answer go on, or not.
+    /// Lets it go on, or not, and then its connection is closed.
     pub(super) go: oneshot::Sender<bool>,
 }
 
@@ -78,21 +120,36 @@ impl Watch {
     }
 
     /// Begins a run: forgets what was seen.
-    pub(super) fn begin(&self, delay_seed: Option<u64>) {
+    pub(super) fn begin(&self, delays: Option<Delays>) {
         self.seen.lock().clear();
         self.writing.lock().clear();
-        *self.delays.lock() = delay_seed.map(StdRng::seed_from_u64);
+        *self.delays.lock() = delays;
     }
 
-    /// Strikes at the next such answer; that is told to the receiver.
-    pub(super) fn arm(&self, aim: Aim) -> oneshot::Receiver<Strike> {
-        let (sender, strike) = oneshot::channel();
-        *self.armed.lock() = Some((aim, sender));
-        strike
+    /// Strikes at the next such statement, of one instance or of any; that is told to the receiver.
+    pub(super) fn arm(&self, aim: Aim, instance: Option<usize>) -> oneshot::Receiver<Strike> {
+        let (strike, struck) = oneshot::channel();
+        *self.armed.lock() = Some(Armed { aim, instance, strike });
+        struck
     }
 
     pub(super) fn disarm(&self) {
         *self.armed.lock() = None;
+    }
+
+    /// The connections of an instance are closed, and their transactions over.
+    pub(super) fn forget(&self, instance: usize) {
+        self.writing.lock().retain(|(other, _)| *other != instance);
+    }
+
+    /// Returns how much came late since the run began.
+    pub(super) fn delayed(&self) -> usize {
+        self.delays.lock().as_ref().map_or(0, |delays| delays.count)
+    }
+
+    fn delay(&self, late: Late) -> Option<Duration> {
+        let mut delays = self.delays.lock();
+        delays.as_mut().filter(|delays| delays.late == late).map(Delays::choose)
     }
 
     /// Returns what was seen since the run began, by the time of the answers.
@@ -116,6 +173,12 @@ impl Watch {
         statements.filter_map(|statement| access(&statement.text, &tables)).max()
     }
 
+    /// Returns whether an exchange is the `COMMIT` of a transaction that has written the stock.
+    fn is_commit(&self, instance: usize, exchange: &Exchange) -> bool {
+        let is_writing = self.writing.lock().contains(&(instance, exchange.connection));
+        is_writing && exchange.statements.iter().any(|statement| is_commit(&statement.text))
+    }
+
     /// Returns whom to tell of an answer, if it is the one that is aimed at.
     fn take_aim(&self, instance: usize, exchange: &Exchange) -> Option<oneshot::Sender<Strike>> {
         let access = self.access(exchange);
@@ -130,13 +193,24 @@ impl Watch {
             writing.remove(&connection);
         }
 
-        let mut armed = self.armed.lock();
-        let is_aimed_at = match armed.as_ref()?.0 {
+        self.take_armed(instance, |aim| match aim {
             Aim::Read => access == Some(Access::Read) && !has_written,
             Aim::Write => access == Some(Access::Write),
             Aim::Commit => is_commit,
-        };
-        armed.take_if(|_| is_aimed_at).map(|(_, strike)| strike)
+            Aim::CommitSent => false,
+        })
+    }
+
+    fn take_armed(
+        &self,
+        instance: usize,
+        is_aimed_at: impl FnOnce(Aim) -> bool,
+    ) -> Option<oneshot::Sender<Strike>> {
+        let mut armed = self.armed.lock();
+        let armed = armed.take_if(|armed| {
+            armed.instance.is_none_or(|only| only == instance) && is_aimed_at(armed.aim)
+        });
+        armed.map(|armed| armed.strike)
     }
 }
 
@@ -147,43 +221,46 @@ pub(super) struct LinkWatch {
     pub(super) instance: usize,
 }
 
+impl LinkWatch {
+    /// Holds a statement or an answer, and returns whether it goes on.
+    async fn hold(&self, delay: Option<Duration>, strike: Option<oneshot::Sender<Strike>>) -> bool {
+        if let Some(delay) = delay {
+            sleep(delay).await;
+        }
+        let Some(strike) = strike else { return true };
+        let (go, goes) = oneshot::channel();
+        match strike.send(Strike { instance: self.instance, go }) {
+            // Without an answer the judge has ended, or needs to know no more.
+            Ok(()) => goes.await.unwrap_or(true),
+            Err(_) => true,
+        }
+    }
+}
+
 impl Watcher for LinkWatch {
     fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
         self.watch.note_time();
         let held = self.watch.steps.hold(self.instance, &exchanges);
-        Box::pin(async {
+        let (mut delay, mut strike) = (None, None);
+        if exchanges.iter().any(|exchange| self.watch.is_commit(self.instance, exchange)) {
+            delay = self.watch.delay(Late::Commits);
+            strike = self.watch.take_armed(self.instance, |aim| aim == Aim::CommitSent);
+        }
+        Box::pin(async move {
             if let Some(held) = held {
                 // Without a word the schedule is over.
                 let _ = held.await;
             }
-            true
+            self.hold(delay, strike).await
         })
     }
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
         self.watch.note_time();
-        let instance = self.instance;
-        self.watch.steps.answered(instance, &exchange);
-        let strike = self.watch.take_aim(instance, &exchange);
-        let delay = self.watch.delays.lock().as_mut().map(|random| random.random_range(SLOW_MS));
-        self.watch.seen.lock().push(Seen { instance, exchange });
-
-        Box::pin(async move {
-            if let Some(delay) = delay {
-                sleep(Duration::from_millis(delay)).await;
-            }
-            let Some(strike) = strike else { return true };
-            let (go, goes) = oneshot::channel();
-            let goes_on = match strike.send(Strike { instance, go }) {
-                // Without an answer the judge has ended.
-                Ok(()) => goes.await.unwrap_or(true),
-                Err(_) => true,
-            };
-            if !goes_on {
-                // The instance was killed, and its transactions are over.
-                self.watch.writing.lock().retain(|(other, _)| *other != instance);
-            }
-            goes_on
-        })
+        self.watch.steps.answered(self.instance, &exchange);
+        let strike = self.watch.take_aim(self.instance, &exchange);
+        let delay = self.watch.delay(Late::Answers);
+        self.watch.seen.lock().push(Seen { instance: self.instance, exchange });
+        Box::pin(self.hold(delay, strike))
     }
 }

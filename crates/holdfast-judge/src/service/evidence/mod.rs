@@ -5,6 +5,7 @@ mod masking;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
 use self::masking::ShownValues;
@@ -12,10 +13,11 @@ use super::buyers::{Answer, Attempt};
 use super::database::Learned;
 use super::pass::{Load, Pass};
 use super::pattern::Step;
-use super::report::{Evidence, Imbalance, KILLED, NO_ANSWER, Pattern, STOPPED, StatementReport};
-use super::sale::{Run, Struck};
+use super::report::{Evidence, Imbalance, NO_ANSWER, Pattern, StatementReport};
+use super::sale::Run;
 use super::sql::{Access, access};
 use super::stage::Stage;
+use super::strike::Struck;
 use super::watch::Seen;
 
 /// Statements that are shown of the requests: those that matter most.
@@ -67,6 +69,8 @@ pub(super) fn of(
     let lease_ms = stage.file.service.lease_ms;
     let has_lock = lease_ms.is_some() || stage.file.uses("{redis_");
     let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
+    // A lock that Redis has lost was not outlived.
+    let outlives = outlives && !pass.strikes_redis();
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
     let columns = &stage.learned.columns;
     let pattern = match Pattern::of(pass, &shows, &steps, columns, has_lock) {
@@ -165,7 +169,7 @@ fn weigh_for(pattern: Pattern, lines: &mut [Line], requests: &[Request]) {
     }
 }
 
-/// Says that an instance was stopped or killed.
+/// Says what struck an instance, or Redis.
 fn mark(
     pass: Pass,
     requests: &[Request],
@@ -174,14 +178,13 @@ fn mark(
 ) -> Option<StatementReport> {
     let request = requests.iter().find(|request| request.instance == instance)?;
     let at_ms = after_us as f64 / 1_000.0;
-    let what = if pass == Pass::Kill { KILLED } else { STOPPED };
     Some(StatementReport {
         buyer: request.buyer,
         instance: instance + 1,
         sent_ms: at_ms,
         answered_ms: at_ms,
         sql: String::new(),
-        result: what.to_owned(),
+        result: pass.mark(Language::English),
     })
 }
 
