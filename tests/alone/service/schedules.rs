@@ -47,7 +47,8 @@ fn bad_schedule_is_found_and_runs_again() {
         // The cure sends other statements.
         let run = judge_in(&folder, "conditional", &replay);
         assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
-        let said = "does not send the statements of the recording any more. Recorded was\n  request 1: ";
+        let said =
+            "does not send the statements of the recording any more. Recorded was\n  request 1: ";
         assert!(run.stderr.contains(said), "{}", run.stderr);
     }
 }
@@ -74,7 +75,8 @@ fn sound_orders_pass_all_schedules_of_two_switches() {
 fn recordings_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("cut.json"), "{\"service\": \"shop\",").unwrap();
-    let other = r#"{"service": "stall", "schedule": {"first": 0, "switches": [1]}, "statements": []}"#;
+    let other =
+        r#"{"service": "stall", "schedule": {"first": 0, "switches": [1]}, "statements": []}"#;
     std::fs::write(folder.path().join("other.json"), other).unwrap();
     for (name, expected) in [
         ("none.json", "--replay: can't read none.json"),

@@ -27,7 +27,10 @@ impl Recording {
 
     pub(super) fn check_service(&self, name: &str) -> anyhow::Result<()> {
         let recorded = &self.service;
-        ensure!(recorded == name, "--replay: the schedule is of the service {recorded}, not {name}");
+        ensure!(
+            recorded == name,
+            "--replay: the schedule is of the service {recorded}, not {name}"
+        );
         Ok(())
     }
 
