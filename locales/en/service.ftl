@@ -110,7 +110,7 @@ service-cure-order-without-unit = Accept the order and take the unit in one tran
 service-cure-two-transactions = Write the stock and the order in one transaction, so that a crash leaves both or neither. If they are in two stores, first write down what is to be done, and let a job finish or undo what was left half done.
 service-cure-released-before-commit = Release the lock after the commit: outside of the transaction, or with a lock that ends with it (`pg_advisory_xact_lock`). Or let the database compute under a condition, so that no lock is needed: `update products set stock = stock - 1 where id = $1 and stock >= 1`.
 service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.
-service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered.
+service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered. Or lock the row of the cart or of the customer first: then the second request waits, and finds the order.
 service-cure-unknown = Find the statement or the call that decides that a unit is left, and see whether two requests can both pass it. A check in the write itself can’t be passed twice: `update … where id = $1 and stock >= 1`.
 
 ## Where other pages lead to the judge of services, and the list of judged ones

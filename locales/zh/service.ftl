@@ -107,7 +107,7 @@ service-cure-order-without-unit = 在同一个事务里接受订单并取货，�
 service-cure-two-transactions = 在同一个事务里写入库存和订单，崩溃时要么两者都在，要么都不在。如果它们在两个存储里，先写下要做的事，再由一个任务完成或撤销只做了一半的事。
 service-cure-released-before-commit = 提交之后再释放锁：在事务之外释放，或者用随事务结束的锁（`pg_advisory_xact_lock`）。也可以让数据库在条件下计算，这样就不需要锁：`update products set stock = stock - 1 where id = $1 and stock >= 1`。
 service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。
-service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。
+service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。或者先锁住购物车或顾客所在的行：第二个请求会等待，然后看到已有的订单。
 service-cure-unknown = 找出判断“还有库存”的语句或调用，看两个请求能不能都通过它。写入语句本身的检查不会被两个请求同时通过：`update … where id = $1 and stock >= 1`。
 
 ## 其他页面通向服务评测的链接，以及已评测服务的列表
