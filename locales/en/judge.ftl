@@ -224,16 +224,34 @@ judge-why-fails = the adapter fails under libfaketime: { $error }
 judge-why-crippled = the adapter hardly works under libfaketime: { $grants } grants
 
 # Of `holdfast judge service`: what two requests show.
-service-found-no-check = No check: { $sold } units were sold of { $opening }. Nothing in the order refuses a unit that is not there, and its write has no condition
-service-found-read-then-write = Read, then write: both requests read the stock before either wrote it, and each wrote what it had computed. { $sold } units were sold of { $opening }, and one write undid the other
-service-found-check-then-decrement = Check, then relative decrement: both requests found the last unit before either took it, and each subtracted one. { $sold } units were sold of { $opening }
-service-found-check-elsewhere = Check in another transaction: both requests found the last unit, and each took one in a later transaction that did not look again. { $sold } units were sold of { $opening }
-service-found-order-without-unit = Order without a unit: { $sold } orders were accepted of { $opening } units, and the stock was written once. What the first order took did not stop the other one
+service-found-no-check = No check: { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }. Nothing in the order refuses a unit that is not there, and its write has no condition
+service-found-read-then-write = Read, then write: both requests read the stock before either wrote it, and each wrote what it had computed. { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }, and one write undid the other
+service-found-check-then-decrement = Check, then relative decrement: both requests found the last unit before either took it, and each subtracted one. { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }
+service-found-check-elsewhere = Check in another transaction: both requests found the last unit, and each took one in a later transaction that did not look again. { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }
+service-found-order-without-unit = Order without a unit: { $sold } orders were accepted for { $opening ->
+    [one] 1 unit
+   *[other] { $opening } units
+}, and the stock was written once. What the first order took did not stop the other one
 service-found-two-transactions = Two transactions: the stock and the order are not written together. What struck the instance came between the two
 service-found-released-before-commit = Lock released before the commit: the next request got the lock and read the stock before the first one’s transaction had written it
 service-found-lease-outlived = Lease outlived: one request worked for longer than its lock lasts, the other one got the lock meanwhile, and the first one wrote what it had computed before
 service-found-key-not-unique = Key not unique: both requests had one key, neither found it in the books, and each wrote an order
-service-found-unknown = { $sold } units were sold of { $opening }. The statements show none of the known mistakes: the check may be in a function, or outside of the database
+service-found-unknown = { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }. The statements show none of the known mistakes: the check may be in a function, or outside of the database
 service-why-no-key = the order has no { "{key}" }, so it can’t be sent again as the same one
 service-why-program = the buyer is a program, whose connections the judge can’t cut
 service-why-attached = the service runs already: its processes and its connections are not the judge’s
