@@ -234,13 +234,21 @@ pub struct StatementReport {
     pub result: String,
 }
 
-impl StatementReport {
-    /// Returns how long it has waited, if it has.
-    pub fn waited_ms(&self) -> Option<f64> {
-        let took = self.answered_ms - self.sent_ms;
-        (took >= WAITED_MS).then_some(took)
+impl Evidence {
+    /// Returns how long a statement has waited for its answer: if that took long, or if another
+    /// one was sent meanwhile, as then it matters which came first.
+    pub fn waited_ms(&self, statement: &StatementReport) -> Option<f64> {
+        let StatementReport { sent_ms, answered_ms, .. } = *statement;
+        let is_meanwhile = |other: &StatementReport| {
+            !other.sql.is_empty() && sent_ms < other.sent_ms && other.sent_ms < answered_ms
+        };
+        let took = answered_ms - sent_ms;
+        let has_waited = took >= WAITED_MS || self.statements.iter().any(is_meanwhile);
+        has_waited.then_some(took)
     }
+}
 
+impl StatementReport {
     /// Returns the result; that of the server as it stands.
     pub fn result_in(&self, language: Language) -> String {
         let is_mark =

@@ -120,15 +120,19 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
         text += "The judge held the row of the item meanwhile:\n";
     }
     for statement in &evidence.statements {
-        text += &format!("  {}\n", line(statement));
+        text += &format!("  {}\n", line(evidence, statement));
     }
     text + &format!("Cure: {}\n", evidence.pattern.cure(Language::English))
 }
 
 /// Formats a statement: when it was sent, whose it is, and what came of it.
-fn line(statement: &StatementReport) -> String {
+fn line(evidence: &Evidence, statement: &StatementReport) -> String {
     let StatementReport { buyer, instance, sent_ms, sql, result, .. } = statement;
-    let waited = statement.waited_ms().map(|waited| format!(", after {waited:.0} ms"));
+    let waited = evidence.waited_ms(statement).map(|ms| {
+        // Without a decimal, a short time would not say which statement came first.
+        let decimals = usize::from(ms < 10.0);
+        format!(", after {ms:.decimals$} ms")
+    });
     let waited = waited.unwrap_or_default();
     let shown = shortened(sql, MAX_CHARS);
     let shown = if sql.is_empty() { shown } else { shown + " -- " };
@@ -178,6 +182,10 @@ mod tests {
         has(&judgement, headings);
         has(&judgement, "\nretry: an answer that is neither *sold* nor *sold out*: 500 Internal");
         has(&judgement, "\nCure: Give the key a unique index");
+        has(&judgement, "where id = '<b>tea' -- UPDATE 1, after 1512 ms\n");
+        // Another one was sent meanwhile, or none.
+        has(&judgement, "-- SELECT 0, after 0.3 ms\n");
+        has(&judgement, "-- SELECT 0\n");
 
         // Another mistake is shown, but no key that has two orders.
         let retry = &mut judgement.passes[3];

@@ -219,10 +219,11 @@ impl SavedService<'_> {
         self.language.text_with("service-request", &variables)
     }
 
-    /// Returns the rows of the drawing. An answer that came at once stands with its statement.
+    /// Returns the rows of the drawing. An answer that came at once, with no other statement
+    /// before it, stands with its own.
     fn steps(&self, evidence: &Evidence) -> Vec<Step> {
         let sent = evidence.statements.iter().map(|it| (it.sent_ms, it, false));
-        let waited = evidence.statements.iter().filter(|it| it.waited_ms().is_some());
+        let waited = evidence.statements.iter().filter(|it| evidence.waited_ms(it).is_some());
         let mut moments: Vec<_> = sent.chain(waited.map(|it| (it.answered_ms, it, true))).collect();
         moments.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
 
@@ -230,7 +231,7 @@ impl SavedService<'_> {
         let mut steps = Vec::new();
         for (at, statement, is_answer) in moments {
             let cells = columns.iter().map(|column| match *column == request_of(statement) {
-                true => self.cell(statement, is_answer),
+                true => self.cell(evidence, statement, is_answer),
                 false => Cell { waits: is_waiting(evidence, *column, at), ..Cell::default() },
             });
             steps.push(Step { at: in_ms(at), cells: cells.collect() });
@@ -238,14 +239,13 @@ impl SavedService<'_> {
         steps
     }
 
-    fn cell(&self, statement: &StatementReport, is_answer: bool) -> Cell {
-        let waited = statement.waited_ms();
+    fn cell(&self, evidence: &Evidence, statement: &StatementReport, is_answer: bool) -> Cell {
+        let waited = evidence.waited_ms(statement);
         let note = match (waited, is_answer) {
             (None, _) => in_ms(statement.answered_ms - statement.sent_ms) + " ms",
             (Some(_), false) => self.language.text("service-waits"),
             (Some(ms), true) => {
-                let ms = grouped(ms.round() as u64);
-                self.language.text_with("service-answered-after", &[("ms", ms.into())])
+                self.language.text_with("service-answered-after", &[("ms", in_ms(ms).into())])
             }
         };
         let request = Some(self.request_name(request_of(statement)));
@@ -311,7 +311,7 @@ fn in_ms(ms: f64) -> String {
 /// Returns whether a statement of a request waits at a time.
 fn is_waiting(evidence: &Evidence, request: (u64, usize), at: f64) -> bool {
     let mut statements = evidence.statements.iter().filter(|it| request_of(it) == request);
-    statements.any(|it| it.waited_ms().is_some() && it.sent_ms < at && at < it.answered_ms)
+    statements.any(|it| evidence.waited_ms(it).is_some() && it.sent_ms < at && at < it.answered_ms)
 }
 
 /// Returns the lessons that show a mistake and its cure, and the file with the statements that cure

@@ -90,9 +90,15 @@ fn statement_that_waits_is_answered_later() {
     let [_, sent] = &steps[1].cells[..] else { panic!("{:?}", steps[1]) };
     assert!(sent.waits && sent.sql.is_some() && sent.result.is_none(), "{sent:?}");
     let [_, answered] = &steps[4].cells[..] else { panic!("{:?}", steps[4]) };
-    assert_eq!(answered.note, "answered after 1,512 ms");
+    assert_eq!(answered.note, "answered after 1,512.4 ms");
     assert_eq!((&answered.sql, answered.result.as_deref()), (&None, Some("UPDATE 1")));
     assert!(!steps[5].cells[1].waits && steps[5].cells[0].waits);
+
+    // Also a short time, if another statement was sent meanwhile.
+    let steps = page.steps(&judgement.passes[3].evidence[0]);
+    let times: Vec<&str> = steps.iter().map(|step| step.at.as_str()).collect();
+    assert_eq!(times, ["1.1", "1.2", "1.4", "2.0", "2.2", "3.2", "4.0", "4.1", "4.9"]);
+    assert_eq!(steps[2].cells[0].note, "answered after 0.3 ms");
 }
 
 #[test]
