@@ -2,6 +2,7 @@
 //! not the service's secrets.
 
 mod masking;
+mod shortening;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +10,7 @@ use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
 use self::masking::ShownValues;
+use self::shortening::without_columns;
 use super::buyers::{Answer, Attempt};
 use super::database::Learned;
 use super::pass::{Load, Pass};
@@ -19,6 +21,8 @@ use super::sql::{Access, access};
 use super::stage::Stage;
 use super::strike::Struck;
 use super::watch::Seen;
+
+pub(super) use self::shortening::shortened;
 
 /// Statements that are shown of the requests: those that matter most.
 const MAX_STATEMENTS: usize = 10;
@@ -305,7 +309,7 @@ impl Shown<'_> {
     /// the order.
     fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
         let access = access(&statement.text, &self.learned.tables);
-        let sql = without_columns(&self.values.of_statement(statement));
+        let sql = without_columns(&self.values.of_statement(statement), MAX_COLUMNS);
         let first = sql.split(' ').next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
             (Some(_), _) => 5,
@@ -358,28 +362,6 @@ impl Shown<'_> {
             _ => tag.clone(),
         }
     }
-}
-
-/// Leaves out the columns of a `select`: an ORM names dozens, and what matters is behind them.
-fn without_columns(sql: &str) -> String {
-    const SELECT: &str = "select ";
-    let lower = sql.to_ascii_lowercase();
-    let from = lower.starts_with(SELECT).then(|| lower.find(" from ")).flatten();
-    match from {
-        Some(from) if from > MAX_COLUMNS => format!("{}…{}", &sql[..SELECT.len()], &sql[from..]),
-        _ => sql.to_owned(),
-    }
-}
-
-/// Leaves out the middle of a long text: the condition is at the end.
-pub(super) fn shortened(text: &str, chars: usize) -> String {
-    let count = text.chars().count();
-    if count <= chars {
-        return text.to_owned();
-    }
-    let head: String = text.chars().take(chars / 2).collect();
-    let tail: String = text.chars().skip(count - chars / 2).collect();
-    format!("{head} … {tail}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,70 @@
+//! Long statements, made short so that their tables and their condition stay.
+
+const SELECT: &str = "select ";
+
+/// Leaves out the columns of a `select`, if they have more characters: an ORM names dozens, and
+/// what matters is behind them.
+pub(super) fn without_columns(sql: &str, chars: usize) -> String {
+    match from_of(sql) {
+        Some(from) if from > chars => format!("{}…{}", &sql[..SELECT.len()], &sql[from..]),
+        _ => sql.to_owned(),
+    }
+}
+
+/// Returns where the `from` of a `select` begins; not that of a subquery, or of a function.
+fn from_of(sql: &str) -> Option<usize> {
+    let lower = sql.to_ascii_lowercase();
+    if !lower.starts_with(SELECT) {
+        return None;
+    }
+    let count = |text: &str, bracket: char| text.matches(bracket).count();
+    let is_outside = |at: &usize| count(&lower[..*at], '(') == count(&lower[..*at], ')');
+    lower.match_indices(" from ").map(|(at, _)| at).find(is_outside)
+}
+
+/// Shortens a statement to about so many characters: leaves out the columns of a `select`, and if
+/// that is not enough, words in the middle. Its table is at the begin, its condition at the end.
+pub(in crate::service) fn shortened(sql: &str, chars: usize) -> String {
+    if sql.chars().count() <= chars {
+        return sql.to_owned();
+    }
+    let sql = without_columns(sql, 0);
+    if sql.chars().count() <= chars {
+        return sql;
+    }
+
+    let words: Vec<&str> = sql.split(' ').collect();
+    let head = fitting(words.iter().copied(), chars / 2);
+    let tail = fitting(words.iter().copied().rev(), chars / 2);
+    [&words[..head], &["…"], &words[words.len() - tail..]].concat().join(" ")
+}
+
+/// Returns how many of the words fit into so many characters.
+fn fitting<'a>(words: impl Iterator<Item = &'a str>, chars: usize) -> usize {
+    let mut used = 0;
+    let is_fitting = |word: &&str| {
+        used += word.chars().count() + 1;
+        used <= chars
+    };
+    words.take_while(is_fitting).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_and_condition_stay_in_whole_words() {
+        let long = "SELECT (select max(x) from y), \"a\".\"id\", \"a\".\"name\" FROM \"goods\" \
+                    JOIN \"a\" ON true WHERE \"a\".\"id\" = 7";
+        let short = "SELECT … FROM \"goods\" JOIN \"a\" ON true WHERE \"a\".\"id\" = 7";
+        assert_eq!(shortened(long, 200), long);
+        assert_eq!(without_columns(long, 20), short);
+        assert_eq!(shortened(long, 60), short);
+        assert_eq!(shortened(long, 46), "SELECT … FROM \"goods\" … WHERE \"a\".\"id\" = 7");
+
+        let other = "update goods set stock = (select 1 from stocks) where id = 7";
+        assert_eq!(without_columns(other, 0), other);
+        assert_eq!(shortened(other, 30), "update goods … where id = 7");
+    }
+}
