@@ -78,6 +78,10 @@ service-held = The judge held the item’s row meanwhile.
 service-request = buyer { $buyer }, instance { $instance }
 service-waits = waits
 service-answered-after = answered after { $ms } ms
+service-left-out = ({ $count ->
+    [one] 1 statement left out
+   *[other] { $count } statements left out
+})
 service-no-answer = no answer
 service-struck-database-cut = its connections to Postgres are cut
 service-struck-pause = the instance is stopped

@@ -75,6 +75,7 @@ service-held = 判定程序期间锁住了商品所在的行。
 service-request = 买家 { $buyer }，实例 { $instance }
 service-waits = 等待
 service-answered-after = { $ms } ms 后得到应答
+service-left-out = （省略了 { $count } 条语句）
 service-no-answer = 没有应答
 service-struck-database-cut = 它到 Postgres 的连接被切断
 service-struck-pause = 实例被暂停

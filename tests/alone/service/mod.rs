@@ -268,7 +268,10 @@ fn judgement_has_the_keys_of_the_contract() {
         assert_eq!(keys(pass).join(" "), expected);
     }
     let [evidence] = evidence(&judgement)[..] else { panic!("{judgement:#}") };
-    assert_eq!(keys(evidence), ["message", "pattern", "statements", "summary", "under"]);
+    let mut names = keys(evidence);
+    // Of more than ten.
+    names.retain(|name| *name != "left_out");
+    assert_eq!(names, ["message", "pattern", "statements", "summary", "under"]);
     let statement = &evidence["statements"][0];
     assert_eq!(keys(statement).join(" "), "answered_ms buyer instance result sent_ms sql");
     // Only the item and the keys are shown of what is longer than two digits.

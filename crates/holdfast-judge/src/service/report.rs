@@ -1,5 +1,7 @@
 //! What the judge says of a service: what `holdfast judge service --json` prints.
 
+use std::num::NonZeroUsize;
+
 use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
@@ -216,6 +218,9 @@ pub struct Evidence {
     pub message: Option<Message>,
     /// By the time at which they were sent.
     pub statements: Vec<StatementReport>,
+    /// How many more there were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -235,6 +240,12 @@ pub struct StatementReport {
 }
 
 impl Evidence {
+    /// Says how many statements are not shown, if any.
+    pub fn left_out_in(&self, language: Language) -> Option<String> {
+        let count = self.left_out?.get().into();
+        Some(language.text_with("service-left-out", &[("count", count)]))
+    }
+
     /// Returns how long a statement has waited for its answer: if that took long, or if another
     /// one was sent meanwhile, as then it matters which came first.
     pub fn waited_ms(&self, statement: &StatementReport) -> Option<f64> {

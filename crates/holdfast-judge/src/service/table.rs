@@ -122,6 +122,9 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     for statement in &evidence.statements {
         text += &format!("  {}\n", line(evidence, statement));
     }
+    if let Some(left_out) = evidence.left_out_in(Language::English) {
+        text += &format!("  {left_out}\n");
+    }
     text + &format!("Cure: {}\n", evidence.pattern.cure(Language::English))
 }
 
@@ -186,6 +189,8 @@ mod tests {
         // Another one was sent meanwhile, or none.
         has(&judgement, "-- SELECT 0, after 0.3 ms\n");
         has(&judgement, "-- SELECT 0\n");
+        judgement.passes[3].evidence[0].left_out = std::num::NonZeroUsize::new(2);
+        has(&judgement, "\n  (2 statements left out)\nCure: Give");
 
         // Another mistake is shown, but no key that has two orders.
         let retry = &mut judgement.passes[3];

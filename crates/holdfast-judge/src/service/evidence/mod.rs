@@ -5,6 +5,7 @@ mod masking;
 mod shortening;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 
 use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
@@ -85,6 +86,7 @@ pub(super) fn of(
 
     weigh_reads(&mut lines);
     weigh_for(pattern, &mut lines, &requests);
+    let left_out = NonZeroUsize::new(lines.len().saturating_sub(MAX_STATEMENTS));
     // The least important ones go first, of these the latest.
     while lines.len() > MAX_STATEMENTS
         && let Some(least) = lines.iter().map(|line| line.weight).min()
@@ -105,6 +107,7 @@ pub(super) fn of(
         summary: message.english(),
         message: Some(message),
         statements,
+        left_out,
     })
 }
 

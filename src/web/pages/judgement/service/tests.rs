@@ -104,6 +104,7 @@ fn statement_that_waits_is_answered_later() {
 #[test]
 fn page_is_in_each_language() {
     let mut judgement = judgement();
+    judgement.passes[2].evidence[0].left_out = std::num::NonZeroUsize::new(1);
     let english = render(&judgement, Language::English);
     let chinese = render(&judgement, Language::Chinese);
     for (page, texts) in [
@@ -112,6 +113,7 @@ fn page_is_in_each_language() {
             [
                 "Check, then relative decrement</b> <span lang=\"en\">both requests found",
                 "The judge held the item’s row meanwhile.",
+                "(1 statement left out)",
                 "The mistake as a lesson: The lost update",
                 "no answer</code>",
             ],
@@ -121,6 +123,7 @@ fn page_is_in_each_language() {
             [
                 "先检查，再做相对扣减</b><span lang=\"zh\">两个请求",
                 "判定程序锁住商品所在的行",
+                "（省略了 1 条语句）",
                 "演示这个错误的课程：丢失更新",
                 "没有应答</code>",
             ],
