@@ -220,4 +220,5 @@ service-why-no-redis = 服务没有向判定程序自己的 Redis 发送命令�
 service-why-no-row = 无法锁住商品所在的行（{ $error }）：请在 [books] row 里写出
 service-why-nothing-sold = 没有卖出任何一件：{ $error }
 service-why-one-instance = 两个请求各需要一个实例，而这里只有一个
+service-why-one-by-one = 没有两个订单同时在服务里：买家的程序，或服务本身，逐个处理订单
 service-why-all-sold-out = 没有卖出任何一件：还有库存，每个订单的应答却都是“售罄”

@@ -241,6 +241,11 @@ impl ServiceFile {
         start.iter().chain(env.values()).any(|text| text.contains(placeholder))
     }
 
+    /// Returns whether orders may wait for each other outside of the database.
+    pub(super) fn has_lock(&self) -> bool {
+        self.service.lease_ms.is_some() || self.uses("{redis_")
+    }
+
     /// Returns the time within which an order must be answered. A slow shop may take some under
     /// load.
     pub(super) fn answer_timeout(&self, pass: Pass) -> Duration {

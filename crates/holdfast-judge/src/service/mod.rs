@@ -32,6 +32,7 @@ mod stage;
 mod steps;
 mod strike;
 mod table;
+mod transactions;
 mod watch;
 
 use std::time::Duration;

@@ -14,11 +14,12 @@ use super::evidence;
 use super::file::{Order, ServiceFile};
 use super::instances::Instance;
 use super::interleave::{self, Search};
-use super::pass::{Pass, Plan};
+use super::pass::{Load, Pass, Plan};
 use super::recording::Recording;
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
 use super::sale::{Run, run_once};
 use super::stage::Stage;
+use super::transactions::are_one_by_one;
 use super::watch::Aim;
 use crate::demands::Judged as _;
 use crate::processes::{adopt_orphans, end_orphans};
@@ -141,7 +142,8 @@ impl Judge<'_> {
                 let run = run_once(&mut self.stage, pass, load, aim, seed).await?;
                 let is_found = !run.figures.found().is_empty();
                 // A strike in a run that shows nothing does not count.
-                let nothing = nothing_sold(&run.figures);
+                let nothing = nothing_sold(&run.figures)
+                    .or_else(|| never_at_once(self.stage.file, load, &run));
                 let hits = if nothing.is_some() { 0 } else { run.hits };
                 why_nothing = why_nothing.or(nothing);
                 report.runs += 1;
@@ -334,6 +336,14 @@ fn nothing_sold(figures: &Figures) -> Option<Message> {
         Some(error) => message!("service-why-nothing-sold", error),
         None => message!("service-why-all-sold-out"),
     })
+}
+
+/// Returns why a run of many buyers shows nothing: none of their orders met in the service. What
+/// they wait for outside of its database is not seen.
+fn never_at_once(file: &ServiceFile, load: Load, run: &Run) -> Option<Message> {
+    let are_to_meet = load.buyers > 1 && !run.seen.is_empty() && !file.has_lock();
+    let shows_nothing = are_to_meet && run.figures.found().is_empty() && are_one_by_one(&run.seen);
+    shows_nothing.then(|| message!("service-why-one-by-one"))
 }
 
 fn not_run(pass: Pass, why: Message) -> PassReport {

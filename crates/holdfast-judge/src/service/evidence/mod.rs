@@ -21,6 +21,7 @@ use super::sale::Run;
 use super::sql::{Access, access};
 use super::stage::Stage;
 use super::strike::Struck;
+use super::transactions::{connection_of, transactions};
 use super::watch::Seen;
 
 pub(super) use self::shortening::shortened;
@@ -72,13 +73,12 @@ pub(super) fn of(
 
     // By all of them, also those that are not shown.
     let lease_ms = stage.file.service.lease_ms;
-    let has_lock = lease_ms.is_some() || stage.file.uses("{redis_");
     let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
     // A lock that Redis has lost was not outlived.
     let outlives = outlives && !pass.strikes_redis();
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
     let columns = &stage.learned.columns;
-    let pattern = match Pattern::of(pass, &shows, &steps, columns, has_lock) {
+    let pattern = match Pattern::of(pass, &shows, &steps, columns, stage.file.has_lock()) {
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
         Pattern::Unknown if steps.is_empty() => return None,
         pattern => pattern,
@@ -237,28 +237,6 @@ fn by_request<'a>(requests: &[Request], seen: &'a [Seen]) -> Vec<(usize, &'a See
         found.extend(transaction.into_iter().map(|seen| (number, seen)));
     }
     found
-}
-
-/// Returns the exchanges of each transaction. One outside of a transaction stands alone.
-fn transactions(seen: &[Seen]) -> Vec<Vec<&Seen>> {
-    let mut transactions: Vec<Vec<&Seen>> = Vec::new();
-    let mut open = BTreeMap::new();
-    for seen in seen {
-        let connection = connection_of(seen);
-        let place = *open.entry(connection).or_insert(transactions.len());
-        if place == transactions.len() {
-            transactions.push(Vec::new());
-        }
-        transactions[place].push(seen);
-        if !seen.exchange.in_transaction {
-            open.remove(&connection);
-        }
-    }
-    transactions
-}
-
-fn connection_of(seen: &Seen) -> (usize, u64) {
-    (seen.instance, seen.exchange.connection)
 }
 
 /// Returns the number of the request to which a transaction belongs. If both are at one instance,
