@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_services::Statement;
+
+use super::strike::Struck;
 use super::watch::Seen;
 
 /// Returns the exchanges of each transaction. One outside of a transaction stands alone.
@@ -24,6 +27,22 @@ pub(super) fn transactions(seen: &[Seen]) -> Vec<Vec<&Seen>> {
 
 pub(super) fn connection_of(seen: &Seen) -> (usize, u64) {
     (seen.instance, seen.exchange.connection)
+}
+
+/// Leaves out what an instance sends after it was struck, and started again, as far as it is of no
+/// order: the judge asks it whether it is ready.
+pub(super) fn leave_out_restart(
+    transactions: &mut Vec<Vec<&Seen>>,
+    struck: Struck,
+    is_of_order: impl Fn(&Statement) -> bool,
+) {
+    transactions.retain(|exchanges| {
+        let is_after = exchanges.first().is_some_and(|first| {
+            first.instance == struck.instance && first.exchange.sent_us > struck.at_us
+        });
+        let mut statements = exchanges.iter().flat_map(|seen| &seen.exchange.statements);
+        !is_after || statements.any(&is_of_order)
+    });
 }
 
 /// Returns whether each transaction, and each statement outside of one, had ended before another
@@ -58,6 +77,30 @@ mod tests {
         (exchange.connection, exchange.in_transaction) = (connection, in_transaction);
         (exchange.sent_us, exchange.answered_us) = (sent_us, answered_us);
         Seen { instance, exchange }
+    }
+
+    #[test]
+    fn question_of_the_judge_is_no_order() {
+        let sent = |instance: usize, connection: u64, sent_us: u64, text: &str| {
+            let in_transaction = text == "begin";
+            let mut seen = seen(instance, connection, (sent_us, sent_us), in_transaction);
+            seen.exchange.statements =
+                vec![Statement { text: text.into(), ..Statement::default() }];
+            seen
+        };
+        let all = [
+            sent(0, 1, 10, "select stock"),
+            // Of the other instance, of the judge, and of an order.
+            sent(1, 1, 30, "select stock"),
+            sent(0, 2, 30, "select stock"),
+            sent(0, 3, 31, "begin"),
+            sent(0, 3, 32, "update of tea"),
+        ];
+        let mut left = transactions(&all);
+        let struck = Struck { instance: 0, at_us: 20 };
+        leave_out_restart(&mut left, struck, |it| it.text.contains("tea"));
+        let numbers: Vec<_> = left.iter().map(|it| connection_of(it[0])).collect();
+        assert_eq!(numbers, [(0, 1), (1, 1), (0, 3)]);
     }
 
     #[test]

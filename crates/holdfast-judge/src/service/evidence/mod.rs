@@ -21,7 +21,7 @@ use super::sale::Run;
 use super::sql::{Access, access};
 use super::stage::Stage;
 use super::strike::Struck;
-use super::transactions::{connection_of, transactions};
+use super::transactions::{connection_of, leave_out_restart, transactions};
 use super::watch::Seen;
 
 pub(super) use self::shortening::shortened;
@@ -46,7 +46,8 @@ pub(super) fn load(pass: Pass, found: &[Imbalance]) -> Load {
     }
 }
 
-/// Returns what a run of two requests shows; `None` if it has not found what the pass has.
+/// Returns what a run of two requests shows; `None` if it has not found what the pass has, or no
+/// statement of the requests was seen.
 pub(super) fn of(
     stage: &Stage<'_>,
     pass: Pass,
@@ -61,13 +62,23 @@ pub(super) fn of(
     let requests = requests(run);
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     let values = ShownValues::of(run);
+    let mut transactions = transactions(&run.seen);
+    if let Some(struck) = run.struck
+        && matches!(pass, Pass::Kill | Pass::Restart)
+    {
+        let has_key = |it: &Statement| requests.iter().any(|request| names(it, &request.key));
+        leave_out_restart(&mut transactions, struck, |it| names(it, &values.item) || has_key(it));
+    }
     let mut lines = Vec::new();
-    for (number, seen) in by_request(&requests, &run.seen) {
+    for (number, seen) in by_request(&requests, transactions) {
         let request = &requests[number];
         let shown = Shown { learned: &stage.learned, values: &values, number, request, began };
         for statement in &seen.exchange.statements {
             lines.extend(shown.line(seen.instance, &seen.exchange, statement));
         }
+    }
+    if lines.is_empty() {
+        return None;
     }
     lines.sort_by(|one, other| one.report.sent_ms.total_cmp(&other.report.sent_ms));
 
@@ -80,7 +91,6 @@ pub(super) fn of(
     let columns = &stage.learned.columns;
     let pattern = match Pattern::of(pass, &shows, &steps, columns, stage.file.has_lock()) {
         Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
-        Pattern::Unknown if steps.is_empty() => return None,
         pattern => pattern,
     };
 
@@ -228,10 +238,13 @@ fn requests(run: &Run) -> Vec<Request> {
 }
 
 /// Returns the exchanges of the requests, each with the number of its request.
-fn by_request<'a>(requests: &[Request], seen: &'a [Seen]) -> Vec<(usize, &'a Seen)> {
+fn by_request<'a>(
+    requests: &[Request],
+    transactions: Vec<Vec<&'a Seen>>,
+) -> Vec<(usize, &'a Seen)> {
     let mut found = Vec::new();
     let mut last_requests = BTreeMap::new();
-    for transaction in transactions(seen) {
+    for transaction in transactions {
         let Some(number) = request_of(&transaction, requests, &last_requests) else { continue };
         last_requests.insert(connection_of(transaction[0]), number);
         found.extend(transaction.into_iter().map(|seen| (number, seen)));
@@ -396,7 +409,7 @@ mod tests {
     }
 
     fn numbers(requests: &[Request], seen: &[Seen]) -> Vec<(usize, u64)> {
-        let found = by_request(requests, seen).into_iter();
+        let found = by_request(requests, transactions(seen)).into_iter();
         found.map(|(number, seen)| (number, seen.exchange.sent_us)).collect()
     }
 
