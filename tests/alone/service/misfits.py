@@ -74,7 +74,7 @@ class Shop(BaseHTTPRequestHandler):
             os._exit(3)
         elif MODE == "small" and units_left(item) > 5:  # more than in the control
             self.respond(500, "too much for a small shop")
-        elif sell(item):
+        elif sell(item) or MODE == "thanks":  # also for an order that it refuses
             self.respond(201, "sold")
         else:
             self.respond(409, "sold out")

@@ -207,7 +207,11 @@ fn children_and_output_of_a_sound_service_do_no_harm() {
 #[test]
 fn page_that_counts_as_sold_is_not_judged() {
     let misfit = Misfit::with("pages", &[("sold = [201]", "sold = [200]")]);
-    assert_not_judged(&[(misfit, &["[books] sold found none of the 8 units"])]);
+    let refused = "3 of the 8 orders that were answered *sold* are not in the books, and took no stock";
+    assert_not_judged(&[
+        (misfit, &["[books] sold found none of the 8 units"]),
+        (Misfit::with("thanks", &[]), &[refused]),
+    ]);
 }
 
 #[test]

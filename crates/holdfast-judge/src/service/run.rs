@@ -261,14 +261,19 @@ impl Judge<'_> {
 
     /// Fails if nothing was sold to one buyer after the other, or nothing of it is in the books.
     fn check_control(&self, figures: &Figures) -> anyhow::Result<()> {
-        let Figures { sold, lost, books_sold, error, .. } = figures;
+        let Figures { sold, lost, books_sold, oversold, drift, error, .. } = figures;
         if *sold == 0 {
             let error = error.as_deref().unwrap_or("each answer was *sold out*");
-            let Order { sold, sold_out, .. } = &self.stage.file.order;
+            let Order { sold, sold_out, command, .. } = &self.stage.file.order;
+            // A program knows itself what was sold.
+            let statuses = match command.is_empty() {
+                true => format!("[order] has sold = {sold:?}, sold_out = {sold_out:?}. "),
+                false => String::new(),
+            };
             let said = self.stage.instances.first().and_then(Instance::last_words);
             bail!(
                 "the service sold nothing to one buyer after the other, so it can't be judged: \
-                 {error}. [order] has sold = {sold:?}, sold_out = {sold_out:?}. {}",
+                 {error}. {statuses}{}",
                 said.unwrap_or_default()
             );
         }
@@ -281,6 +286,13 @@ impl Judge<'_> {
             *lost < sold.cast_signed(),
             "[books] by_key returned none of the {sold} keys that were answered *sold*: its first \
              column must be the {{key}} of the order, as it was sent"
+        );
+        // The books are right: what was answered is not.
+        ensure!(
+            *lost == 0 || lost != oversold || *drift != 0,
+            "{lost} of the {sold} orders that were answered *sold* are not in the books, and took no \
+             stock: is a refusal (a redirect?) taken for *sold*? If both have one status, a program \
+             has to buy: [order] command"
         );
         Ok(())
     }
