@@ -114,7 +114,7 @@ fn commands_that_are_wrong_are_named() {
     let start = r#""python3", "MISFITS", "MODE""#;
     let make = r#""python3", "MISFITS", "make", "{stock}""#;
     let books = r#""python3", "MISFITS", "books", "{item}""#;
-    let post = "post = \"/orders/{item}\"\n";
+    let order = "post = \"/orders/{item}\"\nsold = [201]\nsold_out = [409]\n";
     assert_not_judged(&[
         (
             with("[setup]", once),
@@ -137,7 +137,7 @@ fn commands_that_are_wrong_are_named() {
         (with("{stock}", "7"), &["with a stock of 1", "finds 7 in stock", "is `{stock}` used"]),
         (with(books, "\"echo\", \"many\""), &["[books] command: it must print ", "many"]),
         (
-            with(post, "command = [\"echo\", \"hello\"]\n"),
+            with(order, "command = [\"echo\", \"hello\"]\n"),
             &["a buyer can't prepare its order", "it printed no answer", "hello"],
         ),
         (
@@ -207,7 +207,8 @@ fn children_and_output_of_a_sound_service_do_no_harm() {
 #[test]
 fn page_that_counts_as_sold_is_not_judged() {
     let misfit = Misfit::with("pages", &[("sold = [201]", "sold = [200]")]);
-    let refused = "3 of the 8 orders that were answered *sold* are not in the books, and took no stock";
+    let refused =
+        "3 of the 8 orders that were answered *sold* are not in the books, and took no stock";
     assert_not_judged(&[
         (misfit, &["[books] sold found none of the 8 units"]),
         (Misfit::with("thanks", &[]), &[refused]),

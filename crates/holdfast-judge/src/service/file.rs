@@ -270,8 +270,16 @@ impl Order {
     fn check(&self) -> anyhow::Result<()> {
         let Self { post, command, sold, sold_out, json, form, .. } = self;
         ensure!(
-            post.is_some() == command.is_empty(),
+            post.is_some() || !command.is_empty(),
             "[order] needs either `post`, a path, or `command`, the program of a buyer"
+        );
+        ensure!(
+            post.is_none() || command.is_empty(),
+            "[order] has both `post` and `command`: a request buys, or a program"
+        );
+        ensure!(
+            command.is_empty() || (sold.is_empty() && sold_out.is_empty()),
+            "[order] has status codes beside `command`: the program says itself what was sold"
         );
         ensure!(
             post.is_none() || !sold.is_empty(),
@@ -416,6 +424,8 @@ mod tests {
             ("\"{port}\"", "\"{port}\", \"{redis_uri}\"", "{redis_uri} is none of"),
             ("start =", "instances = 0\nstart =", "1 to 16"),
             ("post = \"/orders\"", "", "either `post`"),
+            ("post =", "command = [\"buy\"]\npost =", "both `post` and `command`"),
+            ("post = \"/orders\"", "command = [\"buy\"]", "status codes beside `command`"),
             (
                 "post = \"/orders\"",
                 "post = \"{base}/orders\"",
