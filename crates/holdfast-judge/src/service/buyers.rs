@@ -197,6 +197,9 @@ impl Buyers {
         match (answer.answer.as_deref(), answer.error) {
             (Some("sold"), _) => Answer::Sold,
             (Some("sold-out"), _) => Answer::SoldOut,
+            (Some("unknown"), error) => {
+                Answer::Unknown(error.unwrap_or_else(|| "the program had no answer".to_owned()))
+            }
             (Some(other), _) => Answer::Error(other.to_owned()),
             (None, Some(error)) => Answer::Error(error),
             (None, None) => Answer::Error("an answer without `answer` or `error`".to_owned()),

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -25,6 +25,9 @@ use crate::adapter::{LastLines, joined, keep_last_lines};
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// What is answered to an order; else it is an error.
+const ANSWERS: [&str; 4] = ["sold", "sold-out", "busy", "unknown"];
+
 /// The requests without an answer; `None` after the program's end.
 type Pending = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<ProgramAnswer>>>>>;
 
@@ -35,6 +38,8 @@ pub(super) struct BuyerProgram {
     pending: Pending,
     next_id: AtomicU64,
     last_words: LastLines,
+    /// What is wrong with its last line.
+    wrong: Arc<OnceLock<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,12 +81,13 @@ impl BuyerProgram {
         let last_words = LastLines::default();
         tokio::spawn(keep_last_lines(stderr, Arc::clone(&last_words)));
         let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
+        let wrong = Arc::default();
         tokio::spawn(read_answers(
             BufReader::new(stdout),
             Arc::clone(&pending),
-            Arc::clone(&last_words),
+            Arc::clone(&wrong),
         ));
-        Ok(Self { _child: child, lines, pending, next_id: AtomicU64::new(1), last_words })
+        Ok(Self { _child: child, lines, pending, next_id: AtomicU64::new(1), last_words, wrong })
     }
 
     /// Goes through the steps before an order.
@@ -133,12 +139,18 @@ impl BuyerProgram {
     pub(super) fn check_running(&self) -> anyhow::Result<()> {
         match *self.pending.lock() {
             Some(_) => Ok(()),
-            None => Err(self.ended()),
+            None => Err(self.ended().context("[order] command")),
         }
     }
 
     fn ended(&self) -> anyhow::Error {
-        anyhow!("the buyer's program has ended. Its last lines:\n  {}", joined(&self.last_words))
+        match self.wrong.get() {
+            Some(wrong) => anyhow!("{wrong}"),
+            None => {
+                let last = joined(&self.last_words);
+                anyhow!("the buyer's program has ended. Its last lines:\n  {last}")
+            }
+        }
     }
 }
 
@@ -147,20 +159,46 @@ impl BuyerProgram {
 async fn read_answers(
     stdout: BufReader<tokio::process::ChildStdout>,
     pending: Pending,
-    last_words: LastLines,
+    wrong: Arc<OnceLock<String>>,
 ) {
     let mut lines = stdout.lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        match serde_json::from_str::<ProgramAnswer>(&line) {
+        match read_answer(&line) {
             Ok(answer) => {
                 let waiting = pending.lock().as_mut().and_then(|it| it.remove(&answer.id));
                 waiting.map(|waiting| waiting.send(answer));
             }
-            Err(error) => {
-                last_words.lock().push_back(format!("it printed no answer ({error}): {line}"));
+            Err(why) => {
+                let _ = wrong.set(why);
                 break;
             }
         }
     }
     *pending.lock() = None;
+}
+
+/// Reads an answer, or says what is wrong with it.
+fn read_answer(line: &str) -> Result<ProgramAnswer, String> {
+    let answer: ProgramAnswer = serde_json::from_str(line)
+        .map_err(|error| format!("it printed no answer ({error}): {line}"))?;
+    match answer.answer.as_deref() {
+        Some(other) if !ANSWERS.contains(&other) => {
+            Err(format!("answered {other:?}: it must be sold, sold-out, busy or unknown"))
+        }
+        _ => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_answer_is_none() {
+        assert_eq!(read_answer(r#"{"id": 2, "answer": "sold-out"}"#).unwrap().id, 2);
+        assert_eq!(read_answer(r#"{"id": 3, "error": "500"}"#).unwrap().id, 3);
+        let wrong = read_answer(r#"{"id": 2, "answer": "soldout"}"#).unwrap_err();
+        assert_eq!(wrong, "answered \"soldout\": it must be sold, sold-out, busy or unknown");
+        assert!(read_answer("hello").unwrap_err().starts_with("it printed no answer (expected"));
+    }
 }

@@ -136,6 +136,18 @@ impl ServiceJudgement {
     }
 }
 
+impl PassReport {
+    /// Returns whether orders have strange answers, or none, that nothing was struck for.
+    pub fn has_strange_answers(&self) -> bool {
+        let pass = self.name.parse::<Pass>().ok();
+        let Figures { errors, unknown, .. } = self.figures;
+        // An order that is under way then fails, or a program says that it did.
+        let fails = pass.is_some_and(|pass| pass.aims() != [None]);
+        let is_silent = pass.is_some_and(Pass::strikes);
+        (errors > 0 && !fails) || (unknown > 0 && !is_silent)
+    }
+}
+
 impl Judged for ServiceJudgement {
     fn name(&self) -> &str {
         &self.service.name

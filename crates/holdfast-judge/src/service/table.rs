@@ -91,12 +91,7 @@ fn remarks(judgement: &ServiceJudgement) -> String {
              figures of the first of them.\n"
         );
     }
-    // What was struck gives no answer.
-    let is_strange = |pass: &&PassReport| {
-        let strikes = pass.name.parse().is_ok_and(Pass::strikes);
-        pass.figures.errors > 0 || (pass.figures.unknown > 0 && !strikes)
-    };
-    for pass in judgement.passes.iter().filter(is_strange) {
+    for pass in judgement.passes.iter().filter(|pass| pass.has_strange_answers()) {
         let error = pass.figures.error.as_deref().unwrap_or_default();
         let what = match pass.figures.errors {
             0 => "an order without an answer",
@@ -200,6 +195,13 @@ mod tests {
         has(&judgement, "\nretry: two requests alone did not show");
         let text = format_service(&judgement);
         assert!(!text.contains("gate: two requests alone") && !text.contains("by_key"), "{text}");
+
+        // It was struck, so that it failed.
+        judgement.passes[3].name = "kill".to_owned();
+        judgement.passes[3].figures.errors = 1;
+        let text = format_service(&judgement);
+        assert!(!text.contains("kill: an answer") && !text.contains("kill: an order"), "{text}");
+        judgement.passes[3].name = "retry".to_owned();
 
         let figures = &mut judgement.passes[3].figures;
         (figures.doubled, figures.by_count) = (0, true);

@@ -163,7 +163,8 @@ impl SavedService<'_> {
     /// Returns which passes have answers that are neither *sold* nor *sold out*, or orders without
     /// any, each with one of these.
     fn neither(&self) -> Vec<(String, &str)> {
-        let said = self.judgement.passes.iter().filter_map(|pass| {
+        let strange = self.judgement.passes.iter().filter(|pass| pass.has_strange_answers());
+        let said = strange.filter_map(|pass| {
             let error = pass.figures.error.as_deref()?;
             let message = match pass.figures.errors {
                 0 => "service-unanswered",
