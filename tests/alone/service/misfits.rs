@@ -138,7 +138,10 @@ fn commands_that_are_wrong_are_named() {
         (with(books, "\"echo\", \"many\""), &["[books] command: it must print ", "many"]),
         (
             with(order, "command = [\"echo\", \"hello\"]\n"),
-            &["a buyer can't prepare its order", "it printed no answer", "hello"],
+            &[
+                "a buyer can't prepare its order: it printed no answer",
+                "hello. The service has printed nothing",
+            ],
         ),
         (
             with("[setup]\ncommand = [", "[setup]\nsql = \"select 1\"\n# ["),

@@ -1,9 +1,11 @@
 //! The buyers of a run: each attempt to buy one unit has a key of its own, and its answers are
 //! kept.
 
+use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures_util::StreamExt as _;
 use futures_util::future::join;
 use futures_util::stream;
@@ -78,6 +80,16 @@ pub(super) enum Answer {
     Unknown(String),
 }
 
+/// The steps before an order have failed.
+#[derive(Debug)]
+pub(super) struct NotPrepared;
+
+impl Display for NotPrepared {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[order] command: a buyer can't prepare its order")
+    }
+}
+
 impl Outcome {
     /// Returns what counts of its answers: a sale, whatever the others were.
     pub(super) fn answer(&self) -> &Answer {
@@ -112,9 +124,7 @@ impl Buyers {
         });
         let mut prepared = stream::iter(preparing).buffer_unordered(16);
         while let Some(outcome) = prepared.next().await {
-            outcome.map_err(|error| {
-                error.context("[order] command: a buyer can't prepare its order")
-            })?;
+            outcome.context(NotPrepared)?;
         }
         Ok(())
     }

@@ -82,8 +82,8 @@ impl InstanceProcess {
 
     fn last_words(&self) -> String {
         match joined(&self.last_words).as_str() {
-            "" => "It has printed nothing".to_owned(),
-            lines => format!("The end of what it has printed:\n  {lines}"),
+            "" => "The service has printed nothing".to_owned(),
+            lines => format!("The end of what the service has printed:\n  {lines}"),
         }
     }
 }

@@ -9,6 +9,7 @@ use holdfast_base::output::print_progress;
 use holdfast_services::TempFolder;
 use tokio::sync::mpsc;
 
+use super::buyers::NotPrepared;
 use super::database::Database;
 use super::evidence;
 use super::file::{Order, ServiceFile};
@@ -107,6 +108,7 @@ impl Judge<'_> {
         let mut reports = Vec::new();
         for (number, pass) in self.plan.passes.iter().enumerate() {
             let report = Box::pin(self.run_pass(*pass, |run| progress(number, run))).await;
+            let report = report.map_err(|error| self.with_last_words(error));
             reports.push(report.with_context(|| format!("in the pass `{}`", pass.name()))?);
         }
         Ok(reports)
@@ -259,6 +261,18 @@ impl Judge<'_> {
         }
     }
 
+    fn last_words(&self) -> Option<String> {
+        self.stage.instances.first().and_then(Instance::last_words)
+    }
+
+    /// Adds what the service has printed, if it is why a buyer can't prepare its order.
+    fn with_last_words(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.last_words() {
+            Some(said) if error.is::<NotPrepared>() => anyhow!("{error:#}. {said}"),
+            _ => error,
+        }
+    }
+
     /// Fails if nothing was sold to one buyer after the other, or nothing of it is in the books.
     fn check_control(&self, figures: &Figures) -> anyhow::Result<()> {
         let Figures { sold, lost, books_sold, oversold, drift, error, .. } = figures;
@@ -270,7 +284,7 @@ impl Judge<'_> {
                 true => format!("[order] has sold = {sold:?}, sold_out = {sold_out:?}. "),
                 false => String::new(),
             };
-            let said = self.stage.instances.first().and_then(Instance::last_words);
+            let said = self.last_words();
             bail!(
                 "the service sold nothing to one buyer after the other, so it can't be judged: \
                  {error}. {statuses}{}",
