@@ -60,8 +60,12 @@ impl Database {
         let mut admin = connect(&options).await?;
         let name = format!("holdfast_judge_{:08x}", rand::random::<u32>());
         let create = AssertSqlSafe(format!("create database {name}"));
-        let created = sqlx::raw_sql(create).execute(&mut admin).await;
-        created.context("[service] database: can't create a database of the judge's own there")?;
+        if let Err(error) = sqlx::raw_sql(create).execute(&mut admin).await {
+            bail!(
+                "[service] database: can't create a database of the judge's own there: {}",
+                reason(&error)
+            );
+        }
         let _ = admin.close().await;
 
         url.set_path(&name);
@@ -211,7 +215,7 @@ impl Database {
     /// Locks the row of the item in a transaction of a connection of its own, until that is
     /// dropped.
     pub(super) async fn lock_row(&self, sql: &str) -> anyhow::Result<PgConnection> {
-        let mut connection = self.options.connect().await?;
+        let mut connection = connect(&self.options).await?;
         connection.execute("begin").await?;
         // The service may hold the row for ever.
         connection.execute("set local lock_timeout = '10s'").await?;
@@ -245,7 +249,8 @@ impl Origin {
                 let drop = AssertSqlSafe(format!("drop database if exists {name} with (force)"));
                 let dropping = async {
                     let mut admin = connect(&server).await?;
-                    sqlx::raw_sql(drop).execute(&mut admin).await?;
+                    let dropped = sqlx::raw_sql(drop).execute(&mut admin).await;
+                    dropped.map_err(|error| anyhow!(reason(&error)))?;
                     anyhow::Ok(())
                 };
                 if let Err(error) = dropping.await {
@@ -307,7 +312,7 @@ async fn connect(options: &PgConnectOptions) -> anyhow::Result<PgConnection> {
     const FAILED: &str = "[service] database: can't connect to it";
     let options = options.clone().disable_statement_logging();
     match timeout(CONNECT_TIMEOUT, options.connect()).await {
-        Ok(connected) => connected.context(FAILED),
+        Ok(connected) => connected.map_err(|error| anyhow!("{FAILED}: {}", reason(&error))),
         Err(_) => bail!("{FAILED}: no answer within {CONNECT_TIMEOUT:?}"),
     }
 }
@@ -331,7 +336,12 @@ pub(super) fn decoded(part: &str) -> String {
 }
 
 fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {
-    let why = match error {
+    anyhow!("{key}: `{}` failed: {}", sql.trim(), reason(error))
+}
+
+/// Returns what the server has said. The error itself ends with a line of the server's source.
+fn reason(error: &sqlx::Error) -> String {
+    match error {
         sqlx::Error::Database(error) => {
             let own = error.try_downcast_ref::<PgDatabaseError>();
             let line =
@@ -341,8 +351,7 @@ fn failed(key: &str, sql: &str, error: &sqlx::Error) -> anyhow::Error {
             format!("{}{detail}{hint}", error.message())
         }
         error => error.to_string(),
-    };
-    anyhow!("{key}: `{}` failed: {why}", sql.trim())
+    }
 }
 
 fn text_at(row: &PgRow, column: usize) -> Option<String> {
