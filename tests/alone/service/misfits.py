@@ -56,7 +56,10 @@ class Shop(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_GET(self):
-        self.respond(500 if MODE == "never-ready" else 200, "not today")
+        if MODE == "signs-in":
+            self.respond(302, "", Location="/sign-in")
+        else:
+            self.respond(500 if MODE == "never-ready" else 200, "not today")
 
     def do_POST(self):
         item = self.path.rsplit("/", 1)[-1]

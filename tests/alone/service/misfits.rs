@@ -87,6 +87,7 @@ fn service_that_is_never_ready_is_given_up() {
     assert_not_judged(&[
         (Misfit::with("never-ready", &[]), &["with 2xx after 60s: status 500: not today"]),
         (Misfit::with("other-port", &[]), other_port),
+        (Misfit::with("signs-in", &[]), &["with 2xx after 10s: status 302, to /sign-in"]),
     ]);
 }
 

@@ -7,14 +7,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail, ensure};
 use holdfast_base::output::print_progress;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::file::program;
 use super::http::HttpRequest;
@@ -24,6 +24,8 @@ use crate::processes::{signal_process, signal_tree, stop_tree};
 
 /// Time for an instance to serve: some compile themselves first.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// An instance that serves what needs a sign-in, or nothing, on this path will not change its mind.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for an instance to end after SIGTERM.
@@ -110,14 +112,23 @@ impl Instance {
         let request = HttpRequest::get(&self.base, path)?;
         let (number, base) = (self.number + 1, &self.base);
         let is_ready = |status: u16| (200..300).contains(&status);
+        let is_refusal = |status: u16| matches!(status, 300..400 | 401 | 403 | 404 | 405);
         let mut last = "no answer".to_owned();
         let probing = async {
+            let mut refused_at: Option<Instant> = None;
             loop {
                 match timeout(ANSWER_TIMEOUT, request.send(is_ready)).await {
-                    Ok(Ok(answer)) if is_ready(answer.status) => return,
-                    Ok(Ok(answer)) => last = answer.describe(),
+                    Ok(Ok(answer)) if is_ready(answer.status) => return true,
+                    Ok(Ok(answer)) => {
+                        last = answer.describe();
+                        refused_at = is_refusal(answer.status)
+                            .then(|| refused_at.unwrap_or_else(Instant::now));
+                    }
                     Ok(Err(error)) => last = error.to_string(),
                     Err(_) => last = format!("no answer within {ANSWER_TIMEOUT:?}"),
+                }
+                if refused_at.is_some_and(|at| at.elapsed() >= REFUSED_TIMEOUT) {
+                    return false;
                 }
                 sleep(READY_INTERVAL).await;
             }
@@ -125,28 +136,30 @@ impl Instance {
         let in_time = timeout(READY_TIMEOUT, probing);
 
         let Some(process) = &mut self.process else {
-            return in_time
-                .await
-                .map_err(|_| anyhow!("{base}{path} does not answer with 2xx: {last}"));
+            let is_ready = in_time.await.unwrap_or(false);
+            ensure!(is_ready, "{base}{path} does not answer with 2xx: {last}");
+            return Ok(());
         };
-        let is_ready = tokio::select! {
-            ready = in_time => ready.is_ok(),
+        let ready = tokio::select! {
+            ready = in_time => ready,
             how = process.wait_ended() => bail!(
                 "instance {number} of the service ended before it was ready: {how}. `start` must \
                  be a command that stays. {}",
                 process.last_words()
             ),
         };
-        if !is_ready {
-            bail!(
-                "instance {number} of the service does not answer {path} on port {} with 2xx after \
-                 {READY_TIMEOUT:?}: {last}. It must listen on the port that {{port}} names, and \
-                 `ready` must be a path that needs no sign-in. {}",
-                base.rsplit(':').next().unwrap_or_default(),
-                process.last_words()
-            );
-        }
-        Ok(())
+        let limit = match ready {
+            Ok(true) => return Ok(()),
+            Ok(false) => REFUSED_TIMEOUT,
+            Err(_) => READY_TIMEOUT,
+        };
+        bail!(
+            "instance {number} of the service does not answer {path} on port {} with 2xx after \
+             {limit:?}: {last}. It must listen on the port that {{port}} names, and `ready` must be \
+             a path that needs no sign-in. {}",
+            base.rsplit(':').next().unwrap_or_default(),
+            process.last_words()
+        )
     }
 
     /// Returns the end of what it has printed, if it is the judge's.
