@@ -53,8 +53,8 @@ fn bad_schedule_is_found_and_runs_again() {
     }
 }
 
-/// A request that waits for the other, in Postgres, in a loop or for what is not seen, does not hold
-/// up the schedule.
+/// A request that waits for the other, in Postgres, in a loop or for what is not seen, does not
+/// hold up the schedule.
 #[test]
 fn sound_orders_pass_all_schedules_of_two_switches() {
     let modes = ["row-lock", "conditional", "advisory", "no-wait", "serializable", "redis-lock"];

@@ -43,8 +43,8 @@ pub struct ServiceArgs {
     /// Seconds for the schedules of the pass `interleavings`
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = whole_number::<u64>(1..=3_600))]
     budget: u64,
-    /// Schedule that the pass `interleavings` has written, to run instead of all passes: exit code 2
-    /// if the service sends other statements now
+    /// Schedule that the pass `interleavings` has written, to run instead of all passes: exit code
+    /// 2 if the service sends other statements now
     #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "attach", "may_lose", "baseline"])]
     replay: Option<PathBuf>,
     /// URLs of a service that runs already, separated by commas, instead of those of the file

@@ -112,7 +112,7 @@ impl Instance {
         let request = HttpRequest::get(&self.base, path)?;
         let (number, base) = (self.number + 1, &self.base);
         let is_ready = |status: u16| (200..300).contains(&status);
-        let is_refusal = |status: u16| matches!(status, 300..400 | 401 | 403 | 404 | 405);
+        let is_refusal = |status: u16| matches!(status, 300..=399 | 401 | 403 | 404 | 405);
         let mut last = "no answer".to_owned();
         let probing = async {
             let mut refused_at: Option<Instant> = None;

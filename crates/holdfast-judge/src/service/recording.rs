@@ -1,4 +1,5 @@
-//! A schedule that has found something, in a file: the same two requests can be run again, as a test.
+//! A schedule that has found something, in a file: the same two requests can be run again, as a
+//! test.
 
 use std::path::Path;
 

@@ -19,8 +19,8 @@ use super::sql::{fingerprint, is_scheduled};
 /// A statement without an answer for so long may wait for a lock; then it is asked so often.
 const SOON: Duration = Duration::from_millis(5);
 const INTERVAL: Duration = Duration::from_millis(10);
-/// A request that does nothing for so long, and for so many times its longest pause alone, waits for
-/// something that is not seen.
+/// A request that does nothing for so long, and for so many times its longest pause alone, waits
+/// for something that is not seen.
 const SILENCE: Duration = Duration::from_millis(50);
 const SILENCE_OF_PAUSES: u32 = 4;
 /// The silence until a pause is known.
