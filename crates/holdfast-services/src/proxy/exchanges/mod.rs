@@ -38,8 +38,8 @@ const ERROR_TEXT: u8 = b'M';
 
 /// What is told of the exchanges of a link, and may hold them up.
 pub trait Watcher: fmt::Debug + Send + Sync {
-    /// Something was read from the client, which ends these exchanges. It goes on to the server when
-    /// the future ends; with `false` never, and its connection is closed.
+    /// Something was read from the client, which ends these exchanges. It goes on to the server
+    /// when the future ends; with `false` never, and its connection is closed.
     fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool>;
 
     /// An answer was read from the server. It goes on to the client when the future ends; with
