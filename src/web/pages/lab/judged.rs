@@ -89,6 +89,8 @@ static SERVICES: LazyLock<String> = LazyLock::new(|| {
         "##",
         include_str!("../../../../judge/services/django-oscar/README.md"),
         "\n##",
+        include_str!("../../../../judge/services/evershop/README.md"),
+        "\n##",
         include_str!("../../../../judge/services/pretix/README.md"),
         "\n##",
         include_str!("../../../../judge/services/vendure/README.md"),
