@@ -77,17 +77,36 @@ enum Steps {
 }
 
 fn checks() -> impl Iterator<Item = Check> {
-    CHECKS.split("\n-- check ").skip(1).filter_map(|check| {
-        let (header, query) = check.split_once('\n')?;
-        let (name, rule) = header.split_once(": ")?;
-        let first_line = query.split('\n').next()?;
+    parts(CHECKS).map(|(name, rule, query)| {
+        let first_line = query.split('\n').next().unwrap_or_default();
         let steps = match (first_line, first_line.strip_prefix("-- blocks of ")) {
             ("-- sequences", _) => Steps::Sequences,
             (_, Some(table)) => Steps::Blocks(table),
             (_, None) => Steps::One,
         };
-        Some(Check { name, rule, query: query.trim_end().trim_end_matches(';'), steps })
+        Check { name, rule, query, steps }
     })
+}
+
+/// Splits a file of checks into name, rule and query of each.
+pub(super) fn parts(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    text.split("\n-- check ").skip(1).filter_map(|check| {
+        let (header, query) = check.split_once('\n')?;
+        let (name, rule) = header.split_once(": ")?;
+        Some((name, rule, query.trim_end().trim_end_matches(';')))
+    })
+}
+
+/// Runs a check that has one statement.
+pub(super) async fn run_query(
+    tx: &mut PgConnection,
+    name: &str,
+    rule: &str,
+    query: &str,
+) -> Result<AuditCheck, Error> {
+    let mut violations = Violations::default();
+    violations.add(tx, query).await.map_err(|error| explain(name, error))?;
+    Ok(violations.result(name, rule))
 }
 
 impl Check {

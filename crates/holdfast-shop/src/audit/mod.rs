@@ -9,6 +9,7 @@ pub mod checks;
 pub mod conservation;
 pub mod item;
 pub mod nicknames;
+pub mod table_ledger;
 
 use std::time::Duration;
 
