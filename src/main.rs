@@ -30,7 +30,11 @@ fn execute(command: CliCommand) -> ExitCode {
     // lock is not safe, the level is not passed. Errors are 2.
     let answers = matches!(
         command,
-        CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_) | CliCommand::Course(_)
+        CliCommand::Audit(_)
+            | CliCommand::Ledger(_)
+            | CliCommand::Lesson(_)
+            | CliCommand::Judge(_)
+            | CliCommand::Course(_)
     );
 
     let done = start_telemetry(&command).and_then(|exporter| {

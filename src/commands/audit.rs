@@ -43,12 +43,16 @@ pub async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
     line.clear();
     let audit = audit?;
 
-    if options.json {
-        output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
-    } else {
-        output::print(&format_audit(&audit))?;
-    }
+    print_audit(&audit, options.json)
+}
 
+/// Prints the result of an audit; returns whether the books are sound.
+pub(super) fn print_audit(audit: &AuditReport, as_json: bool) -> anyhow::Result<bool> {
+    let text = match as_json {
+        true => serde_json::to_string_pretty(audit)? + "\n",
+        false => format_audit(audit),
+    };
+    output::print(&text)?;
     Ok(audit.ok)
 }
 

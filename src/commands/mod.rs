@@ -9,6 +9,7 @@ mod database;
 mod environment;
 mod healthcheck;
 mod judge;
+mod ledger;
 mod lesson;
 mod migrate;
 mod serve;
@@ -20,6 +21,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::audit::AuditArgs;
 use self::healthcheck::HealthcheckArgs;
+use self::ledger::LedgerArgs;
 use self::lesson::LessonArgs;
 use self::migrate::MigrateArgs;
 use self::site::SiteArgs;
@@ -54,6 +56,9 @@ pub enum CliCommand {
     User(UserCommand),
     /// Check ledgers, orders and accounts against each other; exit code 0 if they agree, 1 if not
     Audit(AuditArgs),
+    /// Print the SQL of a ledger for a table of your own Postgres: before, after, transaction, time
+    /// and client of every change
+    Ledger(LedgerArgs),
     /// Run a lesson of the lab; exit code 0 if its claim was shown, 1 if not
     Lesson(LessonArgs),
     /// Measure the cost of each strategy on this machine, in a minute or two
@@ -94,6 +99,7 @@ pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
         CliCommand::Migrate(options) => migrate::migrate(&options).await?,
         CliCommand::User(command) => user::user(command).await?,
         CliCommand::Audit(options) => return audit::audit(options).await,
+        CliCommand::Ledger(options) => return ledger::ledger(options).await,
         CliCommand::Lesson(options) => return lesson::lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge::run(&options).await,
