@@ -1,8 +1,10 @@
-"""Runs the blocks of docs/FENCES.md: called by script/test-recipes, with Postgres in PGHOST."""
+"""Runs the blocks of docs/FENCES.md and docs/LEDGER.md: called by script/test-recipes, with
+Postgres in PGHOST and the program in HOLDFAST."""
 
 import os
 import pathlib
 import re
+import subprocess
 
 import django
 import psycopg
@@ -11,12 +13,13 @@ from django.conf import settings
 from sqlalchemy.orm import Session
 
 PAGE = pathlib.Path("docs/FENCES.md").read_text()
+LEDGER = pathlib.Path("docs/LEDGER.md").read_text()
 MIGRATION = pathlib.Path("crates/holdfast-lock/src/fenced_table.sql").read_text()
 
 
-def block(section, language, number=0):
+def block(section, language, number=0, page=PAGE):
     """The code of a section, as it stands on the page."""
-    text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S).group(1)
+    text = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.M | re.S).group(1)
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)[number]
 
 
@@ -121,6 +124,52 @@ def check_sqlalchemy():
     check("SQLAlchemy", write, read, save)
 
 
+def holdfast(*options):
+    url = "postgres:///{PGDATABASE}?host={PGHOST}&user={PGUSER}".format_map(os.environ)
+    command = [os.environ["HOLDFAST"], "ledger", *options]
+    environment = os.environ | {"DATABASE_URL": url}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def in_two_sessions(steps):
+    """Runs lines as `select …;  -- 2: 10`: statement, session, and what it returns."""
+    names = ["web-1", "web-2"]
+    sessions = [psycopg.connect(autocommit=True, application_name=name) for name in names]
+    for line in steps.splitlines():
+        statement, session, _, value = re.match(r"(.*;) +-- (\d)(: (\d+))?$", line).groups()
+        done = sessions[int(session) - 1].execute(statement)
+        assert value is None or done.fetchone()[0] == int(value), line
+    for session in sessions:
+        session.close()
+
+
+def check_ledger(connection):
+    """The page's lost update is found as it says, and its guarded writes are none."""
+    page = ["A lost update", "sql"]
+    options = ["--table", "products", "--key", "id", "--value", "stock"]
+    connection.execute(block(*page, 0, LEDGER))
+    connection.execute(holdfast(*options).stdout)
+    assert holdfast("audit").returncode == 0
+
+    in_two_sessions(block(*page, 1, LEDGER))
+    audit = holdfast("audit")
+    assert audit.returncode == 1, audit
+    texts = audit.stdout, block("A lost update", "text", 0, LEDGER)
+    # Without times, addresses and processes.
+    said, shown = [re.sub(r"\d{4}-\S+ \S+ by (\S+)[^)]*", r"\1", text) for text in texts]
+    assert said == shown, said
+
+    in_two_sessions(block(*page, 2, LEDGER))
+    audit = holdfast("audit")
+    assert "overlaps that are no forks: 1 computed" in audit.stdout, audit
+    assert audit.stdout.count(" began before ") == 1, audit
+
+    connection.execute(block("In production", "sql", 0, LEDGER))
+    connection.execute(holdfast(*options, "--drop").stdout)
+    assert holdfast("audit").returncode == 2
+    print("ledger: as the page says")
+
+
 def main():
     migration = block("The table", "sql", 1)
     assert migration == MIGRATION.replace("{table}", '"items"'), "the crate has another migration"
@@ -128,6 +177,7 @@ def main():
         for recipe in [lambda: check_sql(connection), check_django, check_sqlalchemy]:
             reset(connection)
             recipe()
+        check_ledger(connection)
 
 
 main()

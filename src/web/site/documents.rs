@@ -13,7 +13,7 @@ use crate::web::pages::layout::Layout;
 use holdfast_base::messages::Language;
 
 /// In the order of the list: what a newcomer reads first.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "CONCEPTS",
     "WHICH-LOCK",
     "COURSE",
@@ -21,6 +21,7 @@ const NAMES: [&str; 12] = [
     "JUDGE",
     "SERVICE",
     "FENCES",
+    "LEDGER",
     "PERFORMANCE",
     "ARCHITECTURE",
     "OPERATING",
