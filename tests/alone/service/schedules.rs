@@ -47,8 +47,7 @@ fn bad_schedule_is_found_and_runs_again() {
         // The cure sends other statements.
         let run = judge_in(&folder, "conditional", &replay);
         assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
-        let said =
-            "does not send the statements of the recording any more. Recorded was\n  request 1: ";
+        let said = "so it says nothing of them. In the schedule\n  buyer 1: ";
         assert!(run.stderr.contains(said), "{}", run.stderr);
     }
 }
@@ -75,12 +74,18 @@ fn sound_orders_pass_all_schedules_of_two_switches() {
 fn recordings_that_are_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("cut.json"), "{\"service\": \"shop\",").unwrap();
-    let other =
-        r#"{"service": "stall", "schedule": {"first": 0, "switches": [1]}, "statements": []}"#;
-    std::fs::write(folder.path().join("other.json"), other).unwrap();
+    let other = |first: u8| {
+        format!(
+            r#"{{"service": "stall", "schedule": {{"first": {first}, "switches": [1]}},
+                "statements": []}}"#
+        )
+    };
+    std::fs::write(folder.path().join("other.json"), other(0)).unwrap();
+    std::fs::write(folder.path().join("third.json"), other(2)).unwrap();
     for (name, expected) in [
         ("none.json", "--replay: can't read none.json"),
         ("cut.json", "--replay: cut.json is no schedule that the judge has written"),
+        ("third.json", "--replay: third.json is no schedule that the judge has written"),
         ("other.json", "--replay: the schedule is of the service stall, not shop"),
     ] {
         let run = judge_in(&folder, "conditional", &["--replay", name]);

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::pass::{Load, Pass};
 use super::recording::Recording;
+use super::report::Figures;
 use super::sale::{Run, balance, prepare};
 use super::schedule::Schedule;
 use super::sql::{Access, access};
@@ -30,16 +31,19 @@ const SHORTENING: Duration = Duration::from_secs(10);
 /// What a search has found.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// Schedules that were tried, and those of them that came to their end.
+    /// Schedules that were tried, and those of them that came to their end and sold something.
     pub(super) tried: u32,
     pub(super) finished: u32,
+    /// Those with at most two switches for which there was no time.
+    pub(super) left: usize,
     /// The run of the shortest schedule that has found something; else that of the last one.
     pub(super) run: Run,
     pub(super) found: Option<Recording>,
 }
 
 /// A run under a schedule.
-struct Tried {
+#[derive(Debug)]
+pub(super) struct Tried {
     schedule: Schedule,
     run: Run,
     passed: Vec<Passed>,
@@ -49,6 +53,12 @@ struct Tried {
 impl Tried {
     fn has_found(&self) -> bool {
         !self.run.figures.found().is_empty()
+    }
+
+    /// Returns whether it came to its end, and sold or found anything.
+    fn shows(&self) -> bool {
+        let Figures { sold, books_sold, .. } = self.run.figures;
+        self.is_finished && (self.has_found() || sold > 0 || books_sold > 0)
     }
 }
 
@@ -60,33 +70,42 @@ pub(super) async fn search(
     mut progress: impl FnMut(u32),
 ) -> anyhow::Result<Search> {
     let until = Instant::now() + budget;
-    stage.watch.steps.begin_idle();
-    sleep(IDLE).await;
-    stage.watch.steps.end();
-
-    // One after the other: the first one sends what there is to schedule.
-    let serial = Schedule { first: 0, switches: Vec::new() };
-    let mut last = run_scheduled(stage, serial, seed).await?;
+    // The first request sends what there is to schedule.
+    let mut last = warm_up(stage, seed).await?;
     let (statements, reads) = learn(stage, &last.passed);
     let mut random = StdRng::seed_from_u64(seed);
-    let mut systematic = Schedule::systematic(statements, &reads).into_iter().skip(1);
-    let (mut tried, mut finished) = (1, u32::from(last.is_finished));
-    while !last.has_found() && Instant::now() < until {
-        let next = systematic.next();
+    let all = Schedule::systematic(statements, &reads);
+    let mut systematic = all.iter().skip(1);
+    let (mut tried, mut finished) = (1, u32::from(last.shows()));
+    while statements > 0 && !last.has_found() && Instant::now() < until {
+        let next = systematic.next().cloned();
         let schedule = next.unwrap_or_else(|| Schedule::random(statements, &mut random));
         progress(tried);
         last = run_scheduled(stage, schedule, seed).await?;
         tried += 1;
-        finished += u32::from(last.is_finished);
+        finished += u32::from(last.shows());
     }
 
     if !last.has_found() {
-        return Ok(Search { tried, finished, run: last.run, found: None });
+        let left = systematic.len();
+        return Ok(Search { tried, finished, left, run: last.run, found: None });
     }
-    let Tried { schedule, run, passed, .. } = shorten(stage, last, seed).await?;
+    let Tried { schedule, run, passed, is_finished } = shorten(stage, last, seed).await;
     let service = stage.file.name.clone();
-    let found = Some(Recording { service, schedule, statements: passed });
-    Ok(Search { tried, finished, run, found })
+    let found = is_finished.then_some(Recording { service, schedule, statements: passed });
+    Ok(Search { tried, finished, left: 0, run, found })
+}
+
+/// Watches what the service sends without an order, and lets it place two, one after the other:
+/// the first ones may fill caches. Returns the run of two more.
+pub(super) async fn warm_up(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<Tried> {
+    stage.watch.steps.begin_idle();
+    sleep(IDLE).await;
+    stage.watch.steps.end();
+
+    let serial = |first| Schedule { first, switches: Vec::new() };
+    run_scheduled(stage, serial(1), seed).await?;
+    run_scheduled(stage, serial(0), seed).await
 }
 
 /// Returns how many statements the first request has sent, and the numbers of those that read the
@@ -100,19 +119,20 @@ fn learn(stage: &Stage<'_>, passed: &[Passed]) -> (usize, Vec<usize>) {
 }
 
 /// Takes switches away while the schedule still finds something.
-async fn shorten(stage: &mut Stage<'_>, mut best: Tried, seed: u64) -> anyhow::Result<Tried> {
+async fn shorten(stage: &mut Stage<'_>, mut best: Tried, seed: u64) -> Tried {
     let until = Instant::now() + SHORTENING;
     let mut candidates = best.schedule.shorter().into_iter();
     while let Some(schedule) = candidates.next()
         && Instant::now() < until
     {
-        let tried = run_scheduled(stage, schedule, seed).await?;
-        if tried.has_found() {
+        // The finding stays without it.
+        let Ok(tried) = run_scheduled(stage, schedule, seed).await else { break };
+        if tried.is_finished && tried.has_found() {
             candidates = tried.schedule.shorter().into_iter();
             best = tried;
         }
     }
-    Ok(best)
+    best
 }
 
 /// Runs a recording again. Fails if the service sends other statements now.

@@ -21,7 +21,9 @@ impl Recording {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("--replay: can't read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| {
+        let recording: Option<Self> = serde_json::from_str(&text).ok();
+        let recording = recording.filter(|it| it.schedule.is_possible());
+        recording.with_context(|| {
             format!("--replay: {} is no schedule that the judge has written", path.display())
         })
     }
@@ -47,12 +49,13 @@ impl Recording {
         let differing = pairs.zip(found).find(|(expected, found)| expected != found);
         let Some((expected, found)) = differing else { return Ok(()) };
         let told = |passed: Option<&Passed>| match passed {
-            Some(Passed { request, statement }) => format!("request {}: {statement}", request + 1),
-            None => "the end".to_owned(),
+            Some(Passed { request, statement }) => format!("buyer {}: {statement}", request + 1),
+            None => "nothing more".to_owned(),
         };
         bail!(
-            "--replay: the service does not send the statements of the recording any more. \
-             Recorded was\n  {}\nand it sent\n  {}\nJudge it again with --faults interleavings",
+            "--replay: the orders send other statements than those of the schedule, as after most \
+             cures, so it says nothing of them. In the schedule\n  {}\nnow\n  {}\nSearch again \
+             with --faults interleavings",
             told(expected),
             told(found)
         );
@@ -71,11 +74,11 @@ mod tests {
         let recording = Recording { service: "shop".to_owned(), schedule, statements };
         assert!(recording.check(&recording.statements).is_ok());
         for (other, word) in [
-            (vec![passed(0, "select ?")], "\nand it sent\n  the end"),
-            (vec![passed(0, "select ?"), passed(0, "commit")], "request 1: commit"),
+            (vec![passed(0, "select ?")], "\nnow\n  nothing more"),
+            (vec![passed(0, "select ?"), passed(0, "commit")], "buyer 1: commit"),
             (
                 [&recording.statements[..], &[passed(1, "commit")]].concat(),
-                "Recorded was\n  the end",
+                "In the schedule\n  nothing more",
             ),
         ] {
             let error = recording.check(&other).unwrap_err().to_string();

@@ -137,6 +137,11 @@ impl ServiceJudgement {
 }
 
 impl PassReport {
+    /// Returns whether its runs are schedules, of which the last one has found something.
+    pub(super) fn is_search(&self) -> bool {
+        self.name == Pass::Interleavings.name()
+    }
+
     /// Returns whether orders have strange answers, or none, that nothing was struck for.
     pub fn has_strange_answers(&self) -> bool {
         let pass = self.name.parse::<Pass>().ok();

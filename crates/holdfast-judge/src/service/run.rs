@@ -96,12 +96,9 @@ impl Judge<'_> {
         self.stage.try_gate(&first).await;
 
         if let Some(recording) = &self.plan.replay {
-            let why = why_not(&self.stage, Pass::Interleavings);
-            ensure!(
-                why.is_none(),
-                "--replay: {}",
-                why.map(|why| why.english()).unwrap_or_default()
-            );
+            if let Some(why) = why_not(&self.stage, Pass::Interleavings) {
+                bail!("--replay: {}", why.english());
+            }
             return Ok(vec![self.replay(recording, |run| progress(0, run)).await?]);
         }
 
@@ -203,20 +200,31 @@ impl Judge<'_> {
         let pass = Pass::Interleavings;
         let Plan { budget, seed, recording, .. } = self.plan;
         let tell = |tried| progress(&format!("{}, schedule {}", pass.name(), tried + 1));
-        let Search { tried, finished, run, found } =
+        let Search { tried, finished, left, run, found } =
             interleave::search(&mut self.stage, *budget, *seed, tell).await?;
+        if finished == 0 {
+            return Ok(not_run(pass, message!("service-why-no-schedule")));
+        }
         if finished < tried {
             print_progress(&format!(
-                "{} of {tried} schedules did not come to their end: neither request went on",
+                "{} of {tried} schedules showed nothing: neither request went on, or both failed",
                 tried - finished
             ));
         }
-        if let Some(found) = &found {
-            found.write(recording)?;
+        if left > 0 {
             print_progress(&format!(
-                "{} has the schedule that found it: --replay {0} runs it again",
-                recording.display()
+                "{left} schedules of at most two switches were not tried: --budget gives more time"
             ));
+        }
+        if let Some(found) = &found {
+            // The finding stays without it.
+            print_progress(&match found.write(recording) {
+                Ok(()) => format!(
+                    "{} has the schedule that found it: --replay {0} runs it again",
+                    recording.display()
+                ),
+                Err(error) => format!("{error:#}"),
+            });
         }
         Ok(self.report_schedules(run, tried, finished))
     }
@@ -228,19 +236,20 @@ impl Judge<'_> {
         mut progress: impl FnMut(&str),
     ) -> anyhow::Result<PassReport> {
         let Plan { repeat, seed, .. } = self.plan;
-        let mut report: Option<PassReport> = None;
-        for number in 1..=*repeat {
+        interleave::warm_up(&mut self.stage, *seed).await?;
+        let run = interleave::replay(&mut self.stage, recording, *seed).await?;
+        let mut report = self.report_schedules(run, *repeat, *repeat);
+        for number in 2..=*repeat {
             progress(&format!("schedule, run {number} of {repeat}"));
             let run = interleave::replay(&mut self.stage, recording, *seed).await?;
             let is_found = !run.figures.found().is_empty();
-            match &mut report {
-                Some(report) if report.lost_in > 0 || !is_found => {
-                    report.lost_in += u32::from(is_found);
-                }
-                _ => report = Some(self.report_schedules(run, *repeat, *repeat)),
+            if is_found && report.lost_in == 0 {
+                report = self.report_schedules(run, *repeat, *repeat);
+            } else {
+                report.lost_in += u32::from(is_found);
             }
         }
-        report.context("--repeat 0 runs nothing")
+        Ok(report)
     }
 
     /// Reports a run of two requests; it shows what it has found.

@@ -50,6 +50,11 @@ impl Schedule {
         }
     }
 
+    /// Returns whether it is of two requests, which both go on.
+    pub(super) fn is_possible(&self) -> bool {
+        self.first < 2 && !self.switches.contains(&0)
+    }
+
     /// Returns the schedules with fewer switches that are next to it.
     pub(super) fn shorter(&self) -> Vec<Self> {
         let with = |first, switches: Vec<usize>| Self { first, switches };

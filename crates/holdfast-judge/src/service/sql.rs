@@ -108,20 +108,23 @@ pub(super) fn fingerprint(sql: &str) -> String {
     text
 }
 
-/// Returns whether another request may come between a statement and the one before it: not, if it
-/// is only about its session, or the server.
+/// Returns whether another request may come between statements and those before them: not, if they
+/// are only about their session, or the server.
 pub(super) fn is_scheduled(fingerprint: &str) -> bool {
-    let mut words = fingerprint.trim_end_matches(';').split([' ', '(']);
-    let is_of_session = match words.next().unwrap_or_default() {
-        "" | "begin" | "start" | "set" | "show" | "reset" | "discard" | "deallocate"
-        | "savepoint" | "release" | "listen" | "unlisten" | "close" => true,
-        "rollback" => words.next() == Some("to"),
-        "select" => fingerprint == "select ?",
-        _ => false,
-    };
-    !is_of_session
-        && !fingerprint.contains("pg_catalog.")
-        && !fingerprint.contains("information_schema.")
+    fingerprint.split(';').any(|statement| {
+        let statement = statement.trim();
+        let mut words = statement.split([' ', '(']);
+        match words.next().unwrap_or_default() {
+            "" | "begin" | "start" | "set" | "show" | "reset" | "discard" | "deallocate"
+            | "savepoint" | "release" | "listen" | "unlisten" | "close" => false,
+            "rollback" => words.next() != Some("to"),
+            "select" => {
+                let is_catalog = ["pg_catalog.pg_", "information_schema."];
+                statement != "select ?" && !is_catalog.iter().any(|name| statement.contains(name))
+            }
+            _ => true,
+        }
+    })
 }
 
 pub(super) fn is_word(letter: char) -> bool {
@@ -205,11 +208,14 @@ mod tests {
             fingerprint("SELECT \"a\"  from goods -- x\n where id in ($1, $2,3) and b = 'it''s'"),
             "select \"a\" from goods where id in (?) and b = ?"
         );
-        for sql in ["", "select 1", "begin isolation level serializable", "rollback to a", "show a"]
+        for sql in
+            ["", "select 1;", "begin isolation level serializable", "rollback to a", "show a"]
         {
             assert!(!is_scheduled(&fingerprint(sql)), "{sql}");
         }
-        for sql in ["select f(1)", "commit", "rollback", "update goods set stock = 1"] {
+        let write = "begin; update goods set stock = 1";
+        for sql in ["select f(1)", "commit", "rollback", write, "update pg_catalog.pg_a set b = 1"]
+        {
             assert!(is_scheduled(&fingerprint(sql)), "{sql}");
         }
     }

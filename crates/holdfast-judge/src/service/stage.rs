@@ -387,14 +387,19 @@ impl<'a> Stage<'a> {
         let database = self.database("[books] stock")?;
         // A service that is never quiet must not change them meanwhile.
         database.run("[books]", "begin isolation level repeatable read, read only").await?;
-        let stock = database.number("[books] stock", &fill(stock)).await?;
-        let sold = database.number("[books] sold", &fill(sold)).await?;
-        let by_key = match &books.by_key {
-            Some(sql) => Some(database.numbers("[books] by_key", &fill(sql)).await?),
-            None => None,
+        let reading = async {
+            let stock = database.number("[books] stock", &fill(stock)).await?;
+            let sold = database.number("[books] sold", &fill(sold)).await?;
+            let by_key = match &books.by_key {
+                Some(sql) => Some(database.numbers("[books] by_key", &fill(sql)).await?),
+                None => None,
+            };
+            anyhow::Ok(BookEntries { stock, sold, by_key })
         };
-        database.run("[books]", "commit").await?;
-        Ok(BookEntries { stock, sold, by_key })
+        let entries = reading.await;
+        // Also after a query that has failed.
+        database.run("[books]", "rollback").await?;
+        entries
     }
 
     /// Checks the opening stock of an item that was just made.

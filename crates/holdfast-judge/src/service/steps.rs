@@ -5,6 +5,7 @@
 //! process, or for Redis, is silent, and the other one goes on.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_services::Exchange;
@@ -43,8 +44,9 @@ struct State {
     requests: [RequestState; 2],
     /// Statements that are sent without a request.
     of_nobody: HashSet<String>,
-    /// Those that passed.
+    /// Those that passed; and with their values, those since the other request had one.
     passed: Vec<Passed>,
+    alone: Vec<Values>,
     /// The longest time between an answer and the next statement of a request.
     longest_pause: Duration,
 }
@@ -57,6 +59,9 @@ enum Mode {
     Idle,
     On,
 }
+
+/// The texts and the values of statements.
+type Values = Vec<(Arc<str>, Vec<Option<String>>)>;
 
 /// What a request has sent at once, without its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +87,7 @@ struct RequestState {
 struct Held {
     connection: u64,
     statement: String,
+    values: Values,
     go: oneshot::Sender<()>,
 }
 
@@ -105,6 +111,7 @@ impl Steps {
         let mut state = self.state.lock();
         state.requests = <[RequestState; 2]>::default();
         state.passed.clear();
+        state.alone.clear();
         state.mode = Mode::On;
     }
 
@@ -129,18 +136,20 @@ impl Steps {
         instance: usize,
         exchanges: &[Exchange],
     ) -> Option<oneshot::Receiver<()>> {
-        let connection = exchanges.first()?.connection;
-        let statement = scheduled(exchanges)?;
         let mut state = self.state.lock();
         let State { mode, requests, of_nobody, passed, longest_pause, .. } = &mut *state;
+        if *mode == Mode::Off {
+            return None;
+        }
+        let connection = exchanges.first()?.connection;
+        let statement = scheduled(exchanges)?;
         match mode {
-            Mode::Off => return None,
             Mode::Idle => {
                 of_nobody.insert(statement);
                 return None;
             }
             Mode::On if of_nobody.contains(&statement) => return None,
-            Mode::On => {}
+            Mode::On | Mode::Off => {}
         }
 
         let request = requests.get_mut(instance).filter(|request| !request.has_ended)?;
@@ -152,7 +161,9 @@ impl Steps {
         }
         request.is_silent = false;
         let (go, goes) = oneshot::channel();
-        request.held.push_back(Held { connection, statement, go });
+        let values = exchanges.iter().flat_map(|exchange| &exchange.statements);
+        let values = values.map(|it| (Arc::clone(&it.text), it.values.clone())).collect();
+        request.held.push_back(Held { connection, statement, values, go });
         self.changed.notify_one();
         Some(goes)
     }
@@ -218,13 +229,16 @@ impl Steps {
     /// Lets the next statement of a request pass.
     fn pass(&self, request: usize) {
         let mut state = self.state.lock();
-        let State { requests, passed, .. } = &mut *state;
-        let Some(Held { connection, statement, go }) = requests[request].held.pop_front() else {
-            return;
-        };
+        let State { requests, passed, alone, .. } = &mut *state;
+        let Some(held) = requests[request].held.pop_front() else { return };
+        let Held { connection, statement, values, go } = held;
         // Otherwise the instance has closed the connection meanwhile.
         if go.send(()).is_ok() {
             requests[request].running.insert(connection);
+            if passed.last().is_some_and(|last| last.request != request) {
+                alone.clear();
+            }
+            alone.push(values);
             passed.push(Passed { request, statement });
         }
     }
@@ -238,8 +252,8 @@ impl Steps {
     fn is_spinning(&self, request: usize) -> bool {
         let state = self.state.lock();
         let Some(held) = state.requests[request].held.front() else { return false };
-        let alone = state.passed.iter().rev().take_while(|passed| passed.request == request);
-        alone.filter(|passed| passed.statement == held.statement).count() >= SPINS
+        let is_alone = state.passed.last().is_some_and(|last| last.request == request);
+        is_alone && state.alone.iter().filter(|values| **values == held.values).count() >= SPINS
     }
 
     /// Waits until a request holds a statement, has ended, or does not go on.
@@ -254,7 +268,7 @@ impl Steps {
                 let mut state = self.state.lock();
                 let silence = match state.longest_pause {
                     Duration::ZERO => FIRST_SILENCE,
-                    pause => SILENCE.max(SILENCE_OF_PAUSES * pause),
+                    pause => SILENCE.max(SILENCE_OF_PAUSES * pause).min(FIRST_SILENCE),
                 };
                 let others = state.requests[1 - number].running.len();
                 let request = &mut state.requests[number];
@@ -265,6 +279,8 @@ impl Steps {
                 if !is_running && request.has_ended {
                     return Ok(Settled::Ended);
                 }
+                // The server may take its time; that it waits for a lock is seen.
+                let silence = if is_running { FIRST_SILENCE } else { silence };
                 request.is_silent |= since.elapsed() > silence;
                 if request.is_silent {
                     return Ok(Settled::Waits);

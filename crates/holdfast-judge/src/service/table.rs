@@ -72,7 +72,13 @@ fn cells(pass: &PassReport) -> String {
     let line = cells.zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
     let mut notes = Vec::new();
     if pass.runs > 1 {
-        notes.push(format!("   {} of {} runs", pass.lost_in, pass.runs));
+        let PassReport { runs, lost_in, .. } = pass;
+        // A search ends with the schedule that finds something. A replay may find it several times.
+        notes.push(match lost_in {
+            0 if pass.is_search() => format!("   {runs} schedules"),
+            1 if pass.is_search() => format!("   found by schedule {runs}"),
+            _ => format!("   {lost_in} of {runs} runs"),
+        });
     }
     if pass.name.parse().is_ok_and(Pass::strikes) {
         let s = if pass.hits == 1 { "" } else { "s" };
@@ -84,7 +90,8 @@ fn cells(pass: &PassReport) -> String {
 /// Returns what the reader of the table has to know.
 fn remarks(judgement: &ServiceJudgement) -> String {
     let mut text = String::new();
-    let repeated = judgement.passes.iter().find(|pass| pass.runs > 1 && pass.lost_in > 0);
+    let is_repeated = |pass: &&PassReport| pass.runs > 1 && pass.lost_in > 0 && !pass.is_search();
+    let repeated = judgement.passes.iter().find(is_repeated);
     if let Some(PassReport { lost_in, runs, name, .. }) = repeated {
         text += &format!(
             "\n`{lost_in} of {runs} runs`: so many runs of {name} found something; the line has the \

@@ -44,9 +44,9 @@ pub struct TableLedger {
 }
 
 impl TableLedger {
-    /// Describes the ledger of the column `value` of a table (with a schema: `shop.products`), whose
-    /// rows the columns `keys` identify. Without a `name` it is called after table and column. Fails
-    /// if a name is none, or is too long for Postgres.
+    /// Describes the ledger of the column `value` of a table (with a schema: `shop.products`),
+    /// whose rows the columns `keys` identify. Without a `name` it is called after table and
+    /// column. Fails if a name is none, or is too long for Postgres.
     pub fn new(
         table: &str,
         keys: Vec<String>,
