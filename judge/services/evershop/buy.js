@@ -5,8 +5,7 @@
 // who sees a failure presses the button again; else it is an error.
 'use strict';
 
-const readline = require('node:readline');
-const { setTimeout } = require('node:timers/promises');
+const { send, serve } = require('../../common/buyers.js');
 
 const ADDRESS = {
   full_name: 'A Buyer',
@@ -21,19 +20,6 @@ const ADDRESS = {
 const SHIPPING = { provider_code: 'core', method_code: '00000000-0000-4000-8000-000000000001' };
 
 const IS_PATIENT = process.argv.includes('--again');
-
-// Sends a request; again if nobody listens, as nothing was sent: an instance that was killed is
-// back within seconds.
-const send = async (url, request) => {
-  for (;;) {
-    try {
-      return await fetch(url, request);
-    } catch (error) {
-      if (error.cause?.code !== 'ECONNREFUSED') throw error;
-      await setTimeout(100);
-    }
-  }
-};
 
 // Resolves to the answer's `data`, or to its `error`.
 const post = async ({ base, address }, path, body) => {
@@ -96,20 +82,4 @@ const order = async ({ buyer, base }) => {
   return { answer: 'sold' };
 };
 
-const describe = (error) => {
-  const cause = error.cause ? ` (${error.cause.code ?? error.cause.message})` : '';
-  return `${error.message}${cause}`.slice(0, 300);
-};
-
-const input = readline.createInterface({ input: process.stdin });
-input.on('line', async (line) => {
-  const request = JSON.parse(line);
-  let fields;
-  try {
-    fields = await (request.op === 'prepare' ? prepare(request) : order(request));
-  } catch (error) {
-    fields = { error: describe(error) };
-  }
-  process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
-});
-input.on('close', () => process.exit(0));
+serve(prepare, order);

@@ -5,8 +5,7 @@
 // nobody: the database is asked.
 'use strict';
 
-const readline = require('node:readline');
-const { setTimeout } = require('node:timers/promises');
+const { send, serve } = require('../../common/buyers.js');
 
 const ALLOCATED = `
   select 1 from "order" o
@@ -17,19 +16,6 @@ const ALLOCATED = `
 const database = process.argv.includes('--allocated')
   ? new (require('pg').Pool)({ connectionString: process.env.DATABASE_URL })
   : null;
-
-// Sends a request; again if nobody listens, as nothing was sent: an instance that was killed is
-// back within seconds.
-const send = async (url, request) => {
-  for (;;) {
-    try {
-      return await fetch(url, request);
-    } catch (error) {
-      if (error.cause?.code !== 'ECONNREFUSED') throw error;
-      await setTimeout(100);
-    }
-  }
-};
 
 // Asks the shop in a session; resolves to the one field of the answer. The session keeps the token
 // of its first answer.
@@ -120,20 +106,4 @@ const order = async ({ buyer, base }) => {
   return { answer: isSold ? 'sold' : 'sold-out' };
 };
 
-const describe = (error) => {
-  const cause = error.cause ? ` (${error.cause.code ?? error.cause.message})` : '';
-  return `${error.message}${cause}`.slice(0, 300);
-};
-
-const input = readline.createInterface({ input: process.stdin });
-input.on('line', async (line) => {
-  const request = JSON.parse(line);
-  let fields;
-  try {
-    fields = await (request.op === 'prepare' ? prepare(request) : order(request));
-  } catch (error) {
-    fields = { error: describe(error) };
-  }
-  process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
-});
-input.on('close', () => process.exit(0));
+serve(prepare, order);
