@@ -18,7 +18,7 @@ use super::report::Figures;
 use super::sale::{Run, balance, prepare};
 use super::schedule::Schedule;
 use super::sql::{Access, access};
-use super::stage::{QUIET as QUIET_AFTER_LOAD, Stage};
+use super::stage::Stage;
 use super::steps::Passed;
 
 /// Both requests were answered, and no statement came for so long: the books can be read.
@@ -175,13 +175,7 @@ async fn run_scheduled(
     let outcomes = outcomes.concat();
     let is_finished = followed?;
 
-    stage.wait_quiet(QUIET).await;
-    let mut figures = balance(stage, &item, PAIR, &outcomes).await?;
-    if !figures.found().is_empty() {
-        // It must be there still when nothing can change any more.
-        stage.wait_quiet(QUIET_AFTER_LOAD).await;
-        figures = balance(stage, &item, PAIR, &outcomes).await?;
-    }
+    let figures = balance(stage, &item, PAIR, &outcomes, QUIET).await?;
     let seen = stage.watch.seen();
     let run = Run { figures, item, outcomes, seen, struck: None, hits: 1 };
     Ok(Tried { schedule, run, passed, is_finished })

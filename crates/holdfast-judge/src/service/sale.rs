@@ -72,15 +72,7 @@ pub(super) async fn run_once(
             (outcomes, hits)
         }
     };
-    stage.wait_quiet(QUIET).await;
-    let mut figures = balance(stage, &item, load, &outcomes).await?;
-    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
-    let is_found = !figures.found().is_empty();
-    if is_found && outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
-        sleep(ABANDONED).await;
-        stage.wait_quiet(QUIET).await;
-        figures = balance(stage, &item, load, &outcomes).await?;
-    }
+    let figures = balance(stage, &item, load, &outcomes, QUIET).await?;
     let hits = u32::try_from(hits)?;
     Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
 }
@@ -106,8 +98,31 @@ pub(super) async fn prepare(
     Ok((item, attempts))
 }
 
-/// Balances the books of an item against what its buyers were told.
+/// Balances the books of an item against what its buyers were told, when the service has been quiet
+/// for so long.
 pub(super) async fn balance(
+    stage: &mut Stage<'_>,
+    item: &Item,
+    load: Load,
+    outcomes: &[Outcome],
+    quiet: Duration,
+) -> anyhow::Result<Figures> {
+    stage.wait_quiet(quiet).await;
+    let figures = compare(stage, item, load, outcomes).await?;
+    if figures.found().is_empty() {
+        return Ok(figures);
+    }
+
+    // It must be there still when nothing can change any more.
+    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
+    if outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
+        sleep(ABANDONED).await;
+    }
+    stage.wait_quiet(QUIET).await;
+    compare(stage, item, load, outcomes).await
+}
+
+async fn compare(
     stage: &mut Stage<'_>,
     item: &Item,
     load: Load,
