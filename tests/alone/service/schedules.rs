@@ -23,7 +23,11 @@ fn search(mode: &str) -> (TempDir, JudgeEnd) {
 /// A switch after the read is enough, whatever came before; it is found among the first schedules.
 #[test]
 fn bad_schedule_is_found_and_runs_again() {
-    for mode in ["read-then-write", "check-then-decrement"] {
+    for (mode, pattern) in [
+        ("read-then-write", "read-then-write"),
+        ("check-then-decrement", "check-then-decrement"),
+        ("polled", "read-then-write"),
+    ] {
         let (folder, run) = search(mode);
         assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
         let judgement = run.judgement();
@@ -31,7 +35,7 @@ fn bad_schedule_is_found_and_runs_again() {
         assert!(found(pass).contains(&"oversold"), "{pass:#}");
         assert!(pass["runs"].as_u64() < Some(100), "{pass:#}");
         assert_eq!(pass["hits"], pass["runs"], "{pass:#}");
-        assert_shown(&judgement, mode);
+        assert_shown(&judgement, pattern);
 
         let file = folder.path().join("service.schedule.json");
         let recorded: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
@@ -42,7 +46,7 @@ fn bad_schedule_is_found_and_runs_again() {
         let judgement = run.judgement();
         let replayed = &judgement["passes"][0];
         assert_eq!((&replayed["runs"], &replayed["lost_in"]), (&10.into(), &10.into()));
-        assert_shown(&judgement, mode);
+        assert_shown(&judgement, pattern);
 
         // The cure sends other statements.
         let run = judge_in(&folder, "conditional", &replay);
@@ -68,6 +72,25 @@ fn sound_orders_pass_all_schedules_of_two_switches() {
         assert!(pass["runs"].as_u64() >= Some(42), "{mode}: {pass:#}");
         assert!(!folder.path().join("service.schedule.json").exists());
     }
+}
+
+/// It gives up statements that are held, with their connections.
+#[test]
+fn orders_that_are_given_up_do_not_hold_up_the_schedules() {
+    let (_folder, run) = search("impatient");
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    let pass = pass(&judgement, "interleavings");
+    assert!(pass["runs"].as_u64() >= Some(42), "{pass:#}");
+}
+
+#[test]
+fn schedule_that_can_not_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("service.schedule.json")).unwrap();
+    let run = judge_in(&folder, "read-then-write", &["--faults", "interleavings"]);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("can't write service.schedule.json"), "{}", run.stderr);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 """A shop for the tests of `holdfast judge service`: MODE says how it sells.
 
-The last five ways are right, each of the others is wrong in one thing. All but `key-before` keep the
+The last six ways are right, each of the others is wrong in one thing. All but `key-before` keep the
 idempotency key right: it has a unique index, and who finds its key taken gives back the units.
 
     python shop.py schema    creates the tables
@@ -157,6 +157,11 @@ async def lock_before_commit(db, order):
         return await sell_from(await value(db, READ, [order.product]), db, order)
 
 
+async def polled(db, order):
+    """Wrong as `read-then-write`, and `poll()` sends statements all the time."""
+    return await read_then_write(db, order)
+
+
 async def row_lock(db, order):
     """Right: the row is locked from the read to the commit, and the key is looked up meanwhile."""
     async with db.transaction():
@@ -202,6 +207,23 @@ async def serializable(db, order):
             await db.execute("rollback")
 
 
+async def impatient(db, order):
+    """Right: an order whose statement takes too long is given up, with its connection."""
+    try:
+        return await asyncio.wait_for(row_lock(db, order), 0.03)
+    except TimeoutError:
+        await db.close()
+        raise Busy from None
+
+
+async def poll():
+    """Looks for work, in transactions of its own."""
+    while True:
+        async with pool.connection() as db, db.transaction():
+            await db.execute("select id from orders where buyer < 0 for update skip locked")
+        await asyncio.sleep(0.02)
+
+
 MODES = {
     mode.__name__.replace("_", "-"): mode
     for mode in (
@@ -212,11 +234,13 @@ MODES = {
         key_before,
         redis_lock,
         lock_before_commit,
+        polled,
         row_lock,
         conditional,
         advisory,
         no_wait,
         serializable,
+        impatient,
     )
 }
 sell = MODES[MODE]
@@ -225,7 +249,10 @@ sell = MODES[MODE]
 @asynccontextmanager
 async def lifespan(_app):
     async with pool:
+        job = asyncio.create_task(poll()) if sell is polled else None
         yield
+        if job:
+            job.cancel()
     await redis.aclose()
 
 

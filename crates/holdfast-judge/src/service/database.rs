@@ -234,6 +234,15 @@ impl Database {
         Ok(usize::try_from(count.fetch_one(&mut self.connection).await?)?)
     }
 
+    /// Returns whether one of the server's processes waits for a lock.
+    pub(super) async fn is_any_waiting(&mut self, backends: &[i32]) -> anyhow::Result<bool> {
+        let waits = sqlx::query_scalar(
+            "select exists (select from unnest($1::int[]) as pid
+                             where cardinality(pg_blocking_pids(pid)) > 0)",
+        );
+        Ok(waits.bind(backends).fetch_one(&mut self.connection).await?)
+    }
+
     /// Ends the judge's own server, or drops the database that it made.
     pub(super) async fn end(self) {
         let _ = self.connection.close().await;

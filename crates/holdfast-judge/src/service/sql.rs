@@ -127,6 +127,15 @@ pub(super) fn is_scheduled(fingerprint: &str) -> bool {
     })
 }
 
+/// Returns whether a text without values does nothing but end a transaction.
+pub(super) fn ends_transaction(fingerprint: &str) -> bool {
+    let mut statements = fingerprint.split(';').map(str::trim).filter(|it| !it.is_empty());
+    statements.all(|statement| {
+        let first = statement.split(' ').next().unwrap_or_default();
+        matches!(first, "commit" | "end" | "rollback" | "abort")
+    })
+}
+
 pub(super) fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }

@@ -4,7 +4,7 @@
 //! Neither is what happens between two statements: a request that waits for the other in its own
 //! process, or for Redis, is silent, and the other one goes on.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::schedule::Schedule;
-use super::sql::{fingerprint, is_scheduled};
+use super::sql::{ends_transaction, fingerprint, is_scheduled};
 
 /// A statement without an answer for so long may wait for a lock; then it is asked so often.
 const SOON: Duration = Duration::from_millis(5);
@@ -42,7 +42,8 @@ pub(super) struct Steps {
 struct State {
     mode: Mode,
     requests: [RequestState; 2],
-    /// Statements that are sent without a request.
+    /// Statements that are sent without a request. Not the ends of transactions, which orders
+    /// have, too.
     of_nobody: HashSet<String>,
     /// Those that passed; and with their values, those since the other request had one.
     passed: Vec<Passed>,
@@ -74,8 +75,10 @@ pub(super) struct Passed {
 #[derive(Debug, Default)]
 struct RequestState {
     held: VecDeque<Held>,
-    /// Connections with a statement that has no answer.
-    running: HashSet<u64>,
+    /// What has no answer, of each connection.
+    running: HashMap<u64, Running>,
+    /// Connections with a transaction in which something was scheduled.
+    open: HashSet<u64>,
     has_ended: bool,
     /// Since the last answer.
     thinks_since: Option<Instant>,
@@ -86,9 +89,19 @@ struct RequestState {
 #[derive(Debug)]
 struct Held {
     connection: u64,
+    running: Running,
     statement: String,
     values: Values,
     go: oneshot::Sender<()>,
+}
+
+/// What passes at once.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// The server's process that executes it.
+    backend: i32,
+    /// Number of the exchange whose answer is the last one.
+    last: u64,
 }
 
 /// What a request is found to do.
@@ -141,9 +154,11 @@ impl Steps {
         if *mode == Mode::Off {
             return None;
         }
-        let connection = exchanges.first()?.connection;
+        let Exchange { connection, backend, number: last, .. } = *exchanges.last()?;
         let statement = scheduled(exchanges)?;
+        let is_end = ends_transaction(&statement);
         match mode {
+            Mode::Idle if is_end => return None,
             Mode::Idle => {
                 of_nobody.insert(statement);
                 return None;
@@ -153,6 +168,11 @@ impl Steps {
         }
 
         let request = requests.get_mut(instance).filter(|request| !request.has_ended)?;
+        let is_open = request.open.contains(&connection);
+        if is_end && !is_open {
+            return None;
+        }
+        request.open.insert(connection);
         let pause = request.thinks_since.take().map(|since| since.elapsed());
         // Otherwise it may have waited for the other one.
         let is_alone = passed.last().is_some_and(|passed| passed.request == instance);
@@ -163,7 +183,8 @@ impl Steps {
         let (go, goes) = oneshot::channel();
         let values = exchanges.iter().flat_map(|exchange| &exchange.statements);
         let values = values.map(|it| (Arc::clone(&it.text), it.values.clone())).collect();
-        request.held.push_back(Held { connection, statement, values, go });
+        let running = Running { backend, last };
+        request.held.push_back(Held { connection, running, statement, values, go });
         self.changed.notify_one();
         Some(goes)
     }
@@ -172,31 +193,44 @@ impl Steps {
     pub(super) fn answered(&self, instance: usize, exchange: &Exchange) {
         let mut state = self.state.lock();
         let Some(request) = state.requests.get_mut(instance) else { return };
-        if request.running.remove(&exchange.connection) {
-            request.thinks_since = Some(Instant::now());
-            request.is_silent = false;
+        if !exchange.in_transaction {
+            request.open.remove(&exchange.connection);
+        }
+        let running = request.running.get(&exchange.connection);
+        if running.is_some_and(|running| running.last <= exchange.number) {
+            request.end_running(exchange.connection);
             self.changed.notify_one();
         }
     }
 
+    /// A connection of an instance was closed.
+    pub(super) fn closed(&self, instance: usize, connection: u64) {
+        let mut state = self.state.lock();
+        let Some(request) = state.requests.get_mut(instance) else { return };
+        request.held.retain(|held| held.connection != connection);
+        request.open.remove(&connection);
+        request.end_running(connection);
+        self.changed.notify_one();
+    }
+
     /// Lets the statements pass as the schedule says, until both requests have ended. Returns
-    /// whether they have: not, if neither goes on. `count_waiting` returns how many statements wait
-    /// for a lock.
+    /// whether they have: not, if neither goes on. `are_waiting` returns whether any of the server's
+    /// processes waits for a lock.
     pub(super) async fn follow(
         &self,
         schedule: &Schedule,
-        mut count_waiting: impl AsyncFnMut() -> anyhow::Result<usize>,
+        mut are_waiting: impl AsyncFnMut(Vec<i32>) -> anyhow::Result<bool>,
     ) -> anyhow::Result<bool> {
         let mut turn = schedule.first;
         let mut switches = schedule.switches.iter().copied();
         let mut left = switches.next();
         let mut moved_at = Instant::now();
         loop {
-            let own = self.settle(turn, &mut count_waiting).await?;
+            let own = self.settle(turn, &mut are_waiting).await?;
             let is_spinning = own == Settled::Held && self.is_spinning(turn);
             let other = match own {
                 Settled::Held if !is_spinning => Settled::Waits,
-                _ => self.settle(1 - turn, &mut count_waiting).await?,
+                _ => self.settle(1 - turn, &mut are_waiting).await?,
             };
             let next = match (own, other) {
                 (Settled::Ended, Settled::Ended) => return Ok(true),
@@ -212,9 +246,9 @@ impl Steps {
             self.pass(next);
             moved_at = Instant::now();
             // Its answer; and what goes on with it.
-            self.settle(next, &mut count_waiting).await?;
+            self.settle(next, &mut are_waiting).await?;
             if self.is_running(1 - next) {
-                self.settle(1 - next, &mut count_waiting).await?;
+                self.settle(1 - next, &mut are_waiting).await?;
             }
             if next == turn {
                 left = left.map(|left| left - 1);
@@ -231,10 +265,10 @@ impl Steps {
         let mut state = self.state.lock();
         let State { requests, passed, alone, .. } = &mut *state;
         let Some(held) = requests[request].held.pop_front() else { return };
-        let Held { connection, statement, values, go } = held;
+        let Held { connection, running, statement, values, go } = held;
         // Otherwise the instance has closed the connection meanwhile.
         if go.send(()).is_ok() {
-            requests[request].running.insert(connection);
+            requests[request].running.insert(connection, running);
             if passed.last().is_some_and(|last| last.request != request) {
                 alone.clear();
             }
@@ -260,19 +294,23 @@ impl Steps {
     async fn settle(
         &self,
         number: usize,
-        count_waiting: &mut impl AsyncFnMut() -> anyhow::Result<usize>,
+        are_waiting: &mut impl AsyncFnMut(Vec<i32>) -> anyhow::Result<bool>,
     ) -> anyhow::Result<Settled> {
         let since = Instant::now();
         loop {
-            let (is_running, others) = {
+            let (backends, waits) = {
                 let mut state = self.state.lock();
                 let silence = match state.longest_pause {
                     Duration::ZERO => FIRST_SILENCE,
                     pause => SILENCE.max(SILENCE_OF_PAUSES * pause).min(FIRST_SILENCE),
                 };
-                let others = state.requests[1 - number].running.len();
                 let request = &mut state.requests[number];
                 let is_running = !request.running.is_empty();
+                // What it sends meanwhile, on another connection, may be what it waits for.
+                let waits = match request.held.is_empty() {
+                    true => Settled::Waits,
+                    false => Settled::Held,
+                };
                 if !is_running && !request.held.is_empty() {
                     return Ok(Settled::Held);
                 }
@@ -283,17 +321,28 @@ impl Steps {
                 let silence = if is_running { FIRST_SILENCE } else { silence };
                 request.is_silent |= since.elapsed() > silence;
                 if request.is_silent {
-                    return Ok(Settled::Waits);
+                    return Ok(waits);
                 }
-                (is_running, others)
+                let running = request.running.values();
+                (running.map(|running| running.backend).collect::<Vec<_>>(), waits)
             };
 
-            // What the other one has sent, and what has no answer yet, waits, too.
-            if is_running && since.elapsed() >= SOON && count_waiting().await? > others {
-                return Ok(Settled::Waits);
+            let may_wait = !backends.is_empty() && since.elapsed() >= SOON;
+            if may_wait && are_waiting(backends).await? {
+                return Ok(waits);
             }
             let pause = if since.elapsed() < SOON { SOON } else { INTERVAL };
             let _ = timeout(pause, self.changed.notified()).await;
+        }
+    }
+}
+
+impl RequestState {
+    /// Nothing more is answered on a connection.
+    fn end_running(&mut self, connection: u64) {
+        if self.running.remove(&connection).is_some() {
+            self.thinks_since = Some(Instant::now());
+            self.is_silent = false;
         }
     }
 }
@@ -304,4 +353,140 @@ fn scheduled(exchanges: &[Exchange]) -> Option<String> {
     let fingerprints = statements.map(|statement| fingerprint(&statement.text));
     let scheduled: Vec<String> = fingerprints.filter(|it| is_scheduled(it)).collect();
     (!scheduled.is_empty()).then(|| scheduled.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{join, join3};
+    use holdfast_services::Statement;
+
+    use super::*;
+
+    const READ: &str = "select stock from goods";
+    const WRITE: &str = "update goods set stock = 0";
+
+    /// Returns an exchange on the connection of its instance's backend of the same number.
+    fn exchange(connection: u64, number: u64, text: &str) -> Exchange {
+        let mut exchange = Exchange::default();
+        (exchange.connection, exchange.number) = (connection, number);
+        exchange.backend = i32::try_from(connection).expect("a small number");
+        exchange.in_transaction = text != "commit";
+        exchange.statements = vec![Statement { text: text.into(), ..Statement::default() }];
+        exchange
+    }
+
+    /// Sends statements on one connection, each when the last one was answered. `answer` ends with
+    /// the answer of one.
+    async fn send(
+        steps: &Steps,
+        request: usize,
+        texts: &[&str],
+        mut answer: impl AsyncFnMut(&str),
+    ) {
+        for (number, text) in (0..).zip(texts) {
+            let sent = exchange(request as u64 + 1, number, text);
+            steps
+                .hold(request, std::slice::from_ref(&sent))
+                .expect("it is scheduled")
+                .await
+                .expect("it goes");
+            answer(text).await;
+            steps.answered(request, &sent);
+        }
+        steps.end_request(request);
+    }
+
+    fn requests(passed: &[Passed]) -> Vec<usize> {
+        passed.iter().map(|passed| passed.request).collect()
+    }
+
+    #[tokio::test]
+    async fn statements_pass_as_the_schedule_says() {
+        for (first, switches, expected) in [
+            (0, vec![], [0, 0, 0, 1, 1, 1]),
+            (0, vec![1], [0, 1, 1, 1, 0, 0]),
+            (1, vec![1, 2], [1, 0, 0, 1, 1, 0]),
+            (0, vec![1; 6], [0, 1, 0, 1, 0, 1]),
+        ] {
+            let steps = Steps::default();
+            steps.begin();
+            let schedule = Schedule { first, switches };
+            let sending = [0, 1].map(|it| send(&steps, it, &[READ, WRITE, "commit"], async |_| {}));
+            let [one, other] = sending;
+            let following = steps.follow(&schedule, async |_| Ok(false));
+            let (followed, ..) = join3(following, one, other).await;
+            assert!(followed.expect("an end"));
+            assert_eq!(requests(&steps.end()), expected, "{schedule:?}");
+        }
+    }
+
+    /// Its write waits until the other one has committed; then it is its turn again.
+    #[tokio::test]
+    async fn request_that_waits_for_a_lock_lets_the_other_go_on() {
+        let steps = Steps::default();
+        steps.begin();
+        let committed = Notify::new();
+        let first = send(&steps, 0, &[WRITE, "commit"], async |text| {
+            if text == "commit" {
+                committed.notify_one();
+            }
+        });
+        let second = send(&steps, 1, &[WRITE, "commit"], async |text| {
+            if text == WRITE {
+                committed.notified().await;
+            }
+        });
+        let schedule = Schedule { first: 0, switches: vec![1] };
+        let asked = Mutex::new(Vec::new());
+        let following = steps.follow(&schedule, async |backends| {
+            asked.lock().extend(backends.clone());
+            Ok(backends == [2])
+        });
+        let (followed, ..) = join3(following, first, second).await;
+        assert!(followed.expect("an end"));
+        assert_eq!(requests(&steps.end()), [0, 1, 0, 1]);
+        assert!(asked.lock().contains(&2));
+    }
+
+    #[tokio::test]
+    async fn request_runs_until_its_last_answer_or_its_close() {
+        let steps = Steps::default();
+        steps.begin();
+        let [read, write] = [exchange(1, 0, READ), exchange(1, 1, WRITE)];
+        let held = steps.hold(0, &[read.clone(), write.clone()]).expect("it is scheduled");
+        steps.pass(0);
+        held.await.expect("it goes");
+        steps.answered(0, &read);
+        assert!(steps.is_running(0));
+        steps.answered(0, &write);
+        assert!(!steps.is_running(0));
+
+        let held = steps.hold(0, &[exchange(1, 2, READ)]).expect("it is scheduled");
+        steps.pass(0);
+        held.await.expect("it goes");
+        let waiting = steps.hold(0, &[exchange(1, 3, WRITE)]).expect("it is scheduled");
+        steps.closed(0, 1);
+        assert!(!steps.is_running(0));
+        waiting.await.expect_err("its connection is closed");
+    }
+
+    /// A job commits, too.
+    #[tokio::test]
+    async fn what_is_sent_without_a_request_is_not_scheduled() {
+        let steps = Steps::default();
+        steps.begin_idle();
+        for text in ["select job", "commit"] {
+            assert!(steps.hold(0, &[exchange(9, 0, text)]).is_none());
+        }
+        steps.begin();
+        let (own, of_job) = (exchange(1, 0, WRITE), exchange(9, 0, "select job"));
+        assert!(steps.hold(0, &[of_job]).is_none());
+        assert!(steps.hold(0, &[exchange(9, 1, "commit")]).is_none());
+        let order = steps.hold(0, &[own]).expect("it is scheduled");
+        assert!(steps.hold(0, &[exchange(1, 1, "commit")]).is_some());
+
+        // At the end all go on.
+        let (passed, _) = join(async { steps.end() }, order).await;
+        assert!(passed.is_empty());
+    }
 }

@@ -76,7 +76,6 @@ pub(super) async fn sell_and_strike(
                 }
                 Pass::Kill => {
                     struck.kill().await;
-                    watch.forget(instance);
                     let _ = go.send(false);
                     struck.start_again(&file.service.ready).await?;
                 }
@@ -85,12 +84,10 @@ pub(super) async fn sell_and_strike(
                     sleep(SIGNAL_TIME).await;
                     let _ = go.send(true);
                     struck.wait_terminated().await;
-                    watch.forget(instance);
                     struck.start_again(&file.service.ready).await?;
                 }
                 Pass::DatabaseCut => {
                     postgres_links[instance].close_connections().await;
-                    watch.forget(instance);
                     let _ = go.send(false);
                 }
                 _ => {

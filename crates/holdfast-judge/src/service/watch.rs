@@ -21,9 +21,6 @@ use super::steps::Steps;
 /// How late an answer is, and a commit, in milliseconds.
 const LATE_ANSWER_MS: std::ops::RangeInclusive<u64> = 5..=20;
 const LATE_COMMIT_MS: std::ops::RangeInclusive<u64> = 50..=200;
-/// A transaction without a statement for so long is open no more: it is not seen that a connection
-/// is closed.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// All links of a service.
 #[derive(Debug, Default)]
@@ -137,11 +134,6 @@ impl Watch {
         *self.armed.lock() = None;
     }
 
-    /// The connections of an instance are closed, and their transactions over.
-    pub(super) fn forget(&self, instance: usize) {
-        self.writing.lock().retain(|(other, _)| *other != instance);
-    }
-
     /// Returns how much came late since the run began.
     pub(super) fn delayed(&self) -> usize {
         self.delays.lock().as_ref().map_or(0, |delays| delays.count)
@@ -162,7 +154,7 @@ impl Watch {
     pub(super) fn quiet_for(&self) -> Duration {
         let last = self.last_us.load(Ordering::Relaxed);
         let quiet = Duration::from_micros(monotonic_us().saturating_sub(last));
-        let is_open = quiet < OPEN_TIMEOUT && !self.writing.lock().is_empty();
+        let is_open = !self.writing.lock().is_empty();
         if is_open { Duration::ZERO } else { quiet }
     }
 
@@ -262,5 +254,11 @@ impl Watcher for LinkWatch {
         let delay = self.watch.delay(Late::Answers);
         self.watch.seen.lock().push(Seen { instance: self.instance, exchange });
         Box::pin(self.hold(delay, strike))
+    }
+
+    fn closed(&self, connection: u64) {
+        self.watch.note_time();
+        self.watch.writing.lock().remove(&(self.instance, connection));
+        self.watch.steps.closed(self.instance, connection);
     }
 }

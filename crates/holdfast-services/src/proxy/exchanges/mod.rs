@@ -15,9 +15,10 @@ use futures_util::future::BoxFuture;
 use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use pgwire::messages::data::{DataRow, RowDescription};
-use pgwire::messages::extendedquery::{Bind, Describe, Execute, Parse};
+use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Parse};
 use pgwire::messages::response::{CommandComplete, ErrorResponse};
 use pgwire::messages::simplequery::Query;
+use pgwire::messages::startup::BackendKeyData;
 use pgwire::messages::{DecodeContext, Message};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -45,20 +46,25 @@ pub trait Watcher: fmt::Debug + Send + Sync {
     /// An answer was read from the server. It goes on to the client when the future ends; with
     /// `false` never, and its connection is closed.
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool>;
+
+    /// A connection was closed, by whichever side: nothing more comes of it.
+    fn closed(&self, _connection: u64) {}
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
     /// Number of the connection, of its proxy.
     pub connection: u64,
+    /// Number of the Sync or simple query that ends it, on its connection.
+    pub number: u64,
+    /// The server's process that serves the connection, as it says itself.
+    pub backend: i32,
     pub statements: Vec<Statement>,
     /// Microseconds of the machine's monotonic clock.
     pub sent_us: u64,
     pub answered_us: u64,
     /// A transaction is open after it.
     pub in_transaction: bool,
-    /// Number of the Sync or simple query that ends it, on its connection.
-    number: u64,
     is_simple: bool,
 }
 
@@ -124,6 +130,12 @@ impl WatchedConnection {
     }
 }
 
+impl Drop for WatchedConnection {
+    fn drop(&mut self) {
+        self.watcher.closed(self.state.lock().connection);
+    }
+}
+
 impl Passing for WatchedConnection {
     fn request<'a>(&'a self, mut chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
@@ -163,14 +175,17 @@ impl Passing for WatchedConnection {
 #[derive(Debug, Default)]
 struct ConnectionState {
     connection: u64,
+    backend: i32,
     requests: Messages,
     responses: Messages,
     /// The texts of the prepared statements, and what was bound to them.
     prepared: HashMap<String, Arc<str>>,
     portals: HashMap<String, Statement>,
     /// The columns of the described statements; and the texts of those whose description is
-    /// awaited, with the number of the exchange.
+    /// awaited, with the number of the exchange. Those of a simple query come with its rows, and
+    /// its text may never come again.
     columns: HashMap<Arc<str>, Vec<String>>,
+    simple_columns: Vec<String>,
     described: VecDeque<(u64, Arc<str>)>,
     /// Without an answer, the oldest first.
     exchanges: VecDeque<Exchange>,
@@ -217,6 +232,15 @@ impl ConnectionState {
                     self.described.push_back((self.sent, text.cloned().unwrap_or_default()));
                 }
             }
+            b'C' => {
+                if let Some(Close { target_type, name, .. }) = message.decode() {
+                    let name = name.unwrap_or_default();
+                    match target_type {
+                        b'S' => drop(self.prepared.remove(&name)),
+                        _ => drop(self.portals.remove(&name)),
+                    }
+                }
+            }
             b'E' => {
                 if let Some(Execute { name, .. }) = message.decode() {
                     let statement = self.portals.get(&name.unwrap_or_default());
@@ -247,8 +271,9 @@ impl ConnectionState {
 
     fn open(&mut self) -> &mut Exchange {
         if !self.is_open {
-            let (connection, number) = (self.connection, self.sent);
-            self.exchanges.push_back(Exchange { connection, number, ..Exchange::default() });
+            let (connection, backend, number) = (self.connection, self.backend, self.sent);
+            let exchange = Exchange { connection, backend, number, ..Exchange::default() };
+            self.exchanges.push_back(exchange);
             self.is_open = true;
         }
         let last = self.exchanges.len() - 1;
@@ -264,6 +289,10 @@ impl ConnectionState {
     fn take_response(&mut self, mut message: Received) -> Option<Exchange> {
         match message.kind {
             b'Z' if !self.is_ready => self.is_ready = true,
+            b'K' => {
+                let key = message.decode();
+                self.backend = key.map_or(0, |BackendKeyData { pid, .. }| pid);
+            }
             b'Z' => {
                 let mut exchange = self.exchanges.pop_front()?;
                 exchange.in_transaction = message.bytes.last() != Some(&b'I');
@@ -274,8 +303,12 @@ impl ConnectionState {
                 let columns = message.decode().map(|RowDescription { fields, .. }| {
                     fields.into_iter().map(|field| field.name).collect::<Vec<_>>()
                 });
-                let text = self.described_text();
-                self.columns.insert(text, columns.unwrap_or_default());
+                let columns = columns.unwrap_or_default();
+                if self.exchanges.front().is_some_and(|exchange| exchange.is_simple) {
+                    self.simple_columns = columns;
+                } else if let Some((_, text)) = self.described.pop_front() {
+                    self.columns.insert(text, columns);
+                }
             }
             b'n' => {
                 self.described.pop_front();
@@ -315,20 +348,13 @@ impl ConnectionState {
         None
     }
 
-    /// Returns the statement whose columns the server describes now.
-    fn described_text(&mut self) -> Arc<str> {
-        let front = self.exchanges.front().filter(|exchange| exchange.is_simple);
-        let simple = front.and_then(|exchange| exchange.statements.last());
-        match simple {
-            Some(statement) => Arc::clone(&statement.text),
-            None => self.described.pop_front().map(|(_, text)| text).unwrap_or_default(),
-        }
-    }
-
     fn take_row(&mut self, message: &mut Received) {
         let Some(exchange) = self.exchanges.front_mut() else { return };
+        let is_simple = exchange.is_simple;
         let Some(statement) = answered_statement(exchange) else { return };
-        let Some(columns) = self.columns.get(&statement.text) else { return };
+        let described =
+            if is_simple { Some(&self.simple_columns) } else { self.columns.get(&statement.text) };
+        let Some(columns) = described else { return };
         if statement.row.is_empty()
             && let Some(DataRow { data, .. }) = message.decode()
         {
