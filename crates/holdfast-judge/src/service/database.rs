@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::file::Values;
+use super::learned::Learned;
 
 /// Name of the database in the judge's own server.
 const NAME: &str = "service";
@@ -243,6 +244,23 @@ impl Database {
         Ok(waits.bind(backends).fetch_one(&mut self.connection).await?)
     }
 
+    /// Returns whether the open transaction of one of the server's processes has written one of the
+    /// tables, whatever its statements say: it has a lock then that no read needs.
+    pub(super) async fn has_written(
+        &mut self,
+        backend: i32,
+        tables: &[String],
+    ) -> anyhow::Result<bool> {
+        let written = sqlx::query_scalar(
+            "select exists (
+                 select from pg_locks join pg_class on pg_class.oid = relation
+                  where pid = $1 and locktype = 'relation' and mode = 'RowExclusiveLock'
+                    and lower(relname::text) = any($2))",
+        );
+        let written = written.bind(backend).bind(tables);
+        Ok(written.fetch_one(&mut self.connection).await?)
+    }
+
     /// Ends the judge's own server, or drops the database that it made.
     pub(super) async fn end(self) {
         let _ = self.connection.close().await;
@@ -272,15 +290,6 @@ impl Origin {
 }
 
 const SEE_SETUP: &str = "Does [setup] make the item?";
-
-/// What the query of the stock reads.
-#[derive(Debug, Default)]
-pub(super) struct Learned {
-    /// In lower case.
-    pub(super) tables: Vec<String>,
-    /// Names of columns of its results, and of what they are computed from.
-    pub(super) columns: Vec<String>,
-}
 
 /// Collects the tables of a plan, and the columns of what it returns. A node that reads for another
 /// one has more of them, often all of its table; a subquery has its own.

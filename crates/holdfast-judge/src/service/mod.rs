@@ -7,7 +7,7 @@
 //! proves no absence.
 //!
 //! Reading order: `file`, `pass`, `run`, `sale`, `strike`, `stage`, `instances`, `buyers`, `watch`,
-//! `sql`, `balances`, `evidence`. Tests: `tests/alone/service`.
+//! `sql`, `writes`, `balances`, `evidence`. Tests: `tests/alone/service`.
 
 mod args;
 mod balances;
@@ -19,6 +19,7 @@ mod http;
 mod init;
 mod instances;
 mod interleave;
+mod learned;
 mod pass;
 mod pattern;
 mod program;
@@ -34,6 +35,7 @@ mod strike;
 mod table;
 mod transactions;
 mod watch;
+mod writes;
 
 use std::time::Duration;
 

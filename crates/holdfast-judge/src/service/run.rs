@@ -22,6 +22,7 @@ use super::sale::{Run, run_once};
 use super::stage::Stage;
 use super::transactions::are_one_by_one;
 use super::watch::Aim;
+use super::writes::learn_hidden_writes;
 use crate::demands::Judged as _;
 use crate::processes::{adopt_orphans, end_orphans};
 
@@ -165,6 +166,7 @@ impl Judge<'_> {
         if pass == Pass::Control {
             self.check_control(&report.figures)?;
             self.stage.uses_redis = self.stage.redis_commands().await? > commands;
+            learn_hidden_writes(&mut self.stage, *seed).await?;
         }
         report.ran = report.hits > 0 || report.lost_in > 0;
         if !report.ran {
@@ -237,6 +239,7 @@ impl Judge<'_> {
     ) -> anyhow::Result<PassReport> {
         let Plan { repeat, seed, .. } = self.plan;
         interleave::warm_up(&mut self.stage, *seed).await?;
+        learn_hidden_writes(&mut self.stage, *seed).await?;
         let run = interleave::replay(&mut self.stage, recording, *seed).await?;
         let mut report = self.report_schedules(run, *repeat, *repeat);
         for number in 2..=*repeat {

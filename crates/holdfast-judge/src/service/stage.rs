@@ -24,9 +24,10 @@ use uuid::Uuid;
 
 use super::balances::Books as BookEntries;
 use super::buyers::Buyers;
-use super::database::{Database, Learned, decoded};
+use super::database::{Database, decoded};
 use super::file::{Books, ItemKind, ServiceFile, Values, program};
 use super::instances::{Instance, InstanceSetup, free_port};
+use super::learned::Learned;
 use super::pass::Pass;
 use super::program::BuyerProgram;
 use super::watch::{LinkWatch, Watch};
@@ -335,10 +336,15 @@ impl<'a> Stage<'a> {
     /// Learns from the query of the stock which tables and columns have it.
     pub(super) async fn learn(&mut self, item: &Item) -> anyhow::Result<()> {
         if let (Some(sql), Some(database)) = (&self.file.books.stock, &mut self.database) {
-            self.learned = database.learn(&item.values.fill(sql)).await?;
-            self.watch.set_tables(self.learned.tables.clone());
+            let learned = database.learn(&item.values.fill(sql)).await?;
+            self.set_learned(learned);
         }
         Ok(())
+    }
+
+    pub(super) fn set_learned(&mut self, learned: Learned) {
+        self.watch.set_learned(learned.clone());
+        self.learned = learned;
     }
 
     /// Locks the row of an item in a transaction, until the connection is closed.

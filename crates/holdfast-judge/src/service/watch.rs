@@ -15,7 +15,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::sql::{Access, access, is_commit};
+use super::learned::Learned;
+use super::sql::{Access, is_commit};
 use super::steps::Steps;
 
 /// How late an answer is, and a commit, in milliseconds.
@@ -25,8 +26,7 @@ const LATE_COMMIT_MS: std::ops::RangeInclusive<u64> = 50..=200;
 /// All links of a service.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// The tables that have the stock, in lower case.
-    tables: Mutex<Vec<String>>,
+    learned: Mutex<Learned>,
     seen: Mutex<Vec<Seen>>,
     last_us: AtomicU64,
     /// Of what comes late, if anything does.
@@ -83,7 +83,8 @@ impl Delays {
 /// The statement of an order at which something is struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// It was answered.
+    /// It was answered, whatever it is.
+    Answer,
     Read,
     Write,
     Commit,
@@ -108,8 +109,8 @@ pub(super) struct Strike {
 }
 
 impl Watch {
-    pub(super) fn set_tables(&self, tables: Vec<String>) {
-        *self.tables.lock() = tables;
+    pub(super) fn set_learned(&self, learned: Learned) {
+        *self.learned.lock() = learned;
     }
 
     fn note_time(&self) {
@@ -149,6 +150,11 @@ impl Watch {
         self.seen.lock().clone()
     }
 
+    /// Returns whether anything was seen since the run began that writes the stock.
+    pub(super) fn has_seen_write(&self) -> bool {
+        self.seen.lock().iter().any(|seen| self.access(&seen.exchange) == Some(Access::Write))
+    }
+
     /// Returns the time since the last statement or answer; none while a transaction is open that
     /// has written the stock. One that has only read may stay open for ever in a pool.
     pub(super) fn quiet_for(&self) -> Duration {
@@ -160,9 +166,9 @@ impl Watch {
 
     /// Returns what an exchange does with the stock: the strongest of its statements.
     fn access(&self, exchange: &Exchange) -> Option<Access> {
-        let tables = self.tables.lock();
+        let learned = self.learned.lock();
         let statements = exchange.statements.iter().filter(|it| it.error.is_none());
-        statements.filter_map(|statement| access(&statement.text, &tables)).max()
+        statements.filter_map(|statement| learned.access(&statement.text)).max()
     }
 
     /// Returns whether an exchange is the `COMMIT` of a transaction that has written the stock.
@@ -186,6 +192,7 @@ impl Watch {
         }
 
         self.take_armed(instance, |aim| match aim {
+            Aim::Answer => true,
             Aim::Read => access == Some(Access::Read) && !has_written,
             Aim::Write => access == Some(Access::Write),
             Aim::Commit => is_commit,
@@ -260,5 +267,43 @@ impl Watcher for LinkWatch {
         self.watch.note_time();
         self.watch.writing.lock().remove(&(self.instance, connection));
         self.watch.steps.closed(self.instance, connection);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_services::Statement;
+
+    use super::*;
+    use crate::service::sql::fingerprint;
+
+    fn exchange(sql: &str, in_transaction: bool) -> Exchange {
+        let mut exchange = Exchange::default();
+        exchange.in_transaction = in_transaction;
+        exchange.statements = vec![Statement { text: sql.into(), ..Statement::default() }];
+        exchange
+    }
+
+    /// As by a trigger of the sales.
+    #[test]
+    fn write_that_names_no_table_of_the_stock_is_struck() {
+        let insert = exchange("insert into sales (item) values ('tea')", true);
+        let commit = exchange("commit", false);
+        let watch = Watch::default();
+        let strikes = |aim, exchange: &Exchange| {
+            let _struck = watch.arm(aim, None);
+            watch.take_aim(0, exchange).is_some()
+        };
+        let mut learned = Learned { tables: vec!["goods".to_owned()], ..Learned::default() };
+        watch.set_learned(learned.clone());
+        assert!(!strikes(Aim::Write, &insert));
+        assert!(!watch.is_commit(0, &commit));
+        assert!(strikes(Aim::Answer, &commit));
+
+        learned.hidden_writes.push(fingerprint("insert into sales (item) values ('coffee')"));
+        watch.set_learned(learned);
+        assert!(strikes(Aim::Write, &insert));
+        assert!(watch.is_commit(0, &commit));
+        assert!(strikes(Aim::Commit, &commit));
     }
 }

@@ -13,12 +13,12 @@ use holdfast_services::{Exchange, Statement};
 use self::masking::ShownValues;
 use self::shortening::without_columns;
 use super::buyers::{Answer, Attempt};
-use super::database::Learned;
+use super::learned::Learned;
 use super::pass::{Load, Pass};
 use super::pattern::Step;
 use super::report::{Evidence, Imbalance, NO_ANSWER, Pattern, StatementReport};
 use super::sale::Run;
-use super::sql::{Access, access};
+use super::sql::Access;
 use super::stage::Stage;
 use super::strike::Struck;
 use super::transactions::{connection_of, leave_out_restart, transactions};
@@ -302,7 +302,7 @@ impl Shown<'_> {
     /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of
     /// the order.
     fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
-        let access = access(&statement.text, &self.learned.tables);
+        let access = self.learned.access(&statement.text);
         let sql = without_columns(&self.values.of_statement(statement), MAX_COLUMNS);
         let first = sql.split(' ').next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
