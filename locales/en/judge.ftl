@@ -258,6 +258,7 @@ service-why-attached = the service runs already: its processes and its connectio
 service-why-no-table = the judge knows of no table in Postgres that has the stock
 service-why-no-waiter = no order waited for the row of the item: name the row that orders write in [books] row
 service-why-no-strike = no statement was seen that reads or writes { $tables }, and none that commits it
+service-why-found-unstruck = its fault struck nothing. What was found needs no fault: see none
 service-why-no-commit = no COMMIT was seen of a transaction that writes { $tables }
 service-why-no-redis = the service sends no commands to a Redis of the judge’s own, and the judge strikes no other one
 service-why-no-row = the row of the item can’t be locked ({ $error }): name it in [books] row

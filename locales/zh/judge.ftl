@@ -215,6 +215,7 @@ service-why-attached = 服务已经在运行：它的进程和连接不归判定
 service-why-no-table = 判定程序不知道 Postgres 里哪个表存放库存
 service-why-no-waiter = 没有订单等待商品所在的行：请在 [books] row 里写出订单要写入的行
 service-why-no-strike = 没有看到读写 { $tables } 的语句，也没有提交它的语句
+service-why-found-unstruck = 它的故障没有施加到任何语句上。发现的问题没有故障也会出现：请看 none
 service-why-no-commit = 没有看到写入 { $tables } 的事务发出 COMMIT
 service-why-no-redis = 服务没有向判定程序自己的 Redis 发送命令，判定程序不碰别的 Redis
 service-why-no-row = 无法锁住商品所在的行（{ $error }）：请在 [books] row 里写出

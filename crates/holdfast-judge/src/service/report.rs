@@ -41,7 +41,7 @@ pub struct ServiceName {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PassReport {
     pub name: String,
-    /// If not, all figures are zero.
+    /// If not, all figures are zero; unless something was found although its fault struck nothing.
     pub ran: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,

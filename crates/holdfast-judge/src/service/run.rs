@@ -168,15 +168,10 @@ impl Judge<'_> {
             self.stage.uses_redis = self.stage.redis_commands().await? > commands;
             learn_hidden_writes(&mut self.stage, *seed).await?;
         }
-        report.ran = report.hits > 0 || report.lost_in > 0;
+        report.ran = report.hits > 0;
         if !report.ran {
-            let tables = self.stage.learned.tables.join(", ");
-            let why = why_nothing.unwrap_or_else(|| match pass {
-                Pass::Gate => message!("service-why-no-waiter"),
-                Pass::SlowCommit => message!("service-why-no-commit", tables),
-                _ => message!("service-why-no-strike", tables),
-            });
-            return Ok(not_run(pass, why));
+            let why = why_nothing.unwrap_or_else(|| why_no_strike(&self.stage, pass));
+            report = without_strike(pass, report, why);
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
         if let Some((seed, aim)) = found_at {
@@ -399,6 +394,27 @@ fn not_run(pass: Pass, why: Message) -> PassReport {
     }
 }
 
+/// Returns why the fault of a pass struck nothing.
+fn why_no_strike(stage: &Stage<'_>, pass: Pass) -> Message {
+    let tables = stage.learned.tables.join(", ");
+    match pass {
+        Pass::Gate => message!("service-why-no-waiter"),
+        Pass::SlowCommit => message!("service-why-no-commit", tables),
+        _ => message!("service-why-no-strike", tables),
+    }
+}
+
+/// Reports a pass that struck nothing as one that did not run. What it has found all the same
+/// stays: orders did that to each other, without a fault.
+fn without_strike(pass: Pass, report: PassReport, why: Message) -> PassReport {
+    if report.lost_in == 0 {
+        return not_run(pass, why);
+    }
+    let why = message!("service-why-found-unstruck");
+    let PassReport { why_not, why_not_message, .. } = not_run(pass, why);
+    PassReport { ran: false, why_not, why_not_message, ..report }
+}
+
 /// Returns why a pass can't run.
 fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
     let file = stage.file;
@@ -414,5 +430,27 @@ fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
         Pass::Gate => stage.no_gate.clone(),
         _ if pass.strikes_redis() && !stage.uses_redis => Some(message!("service-why-no-redis")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is no result of the fault, and no orders are sound under it.
+    #[test]
+    fn pass_that_struck_nothing_did_not_run_whatever_it_has_found() {
+        let report = |lost_in, oversold| {
+            let figures = Figures { oversold, ..Figures::default() };
+            let report =
+                PassReport { ran: true, runs: 1, lost_in, figures, ..PassReport::default() };
+            without_strike(Pass::Restart, report, message!("service-why-all-sold-out"))
+        };
+        let nothing = report(0, 0);
+        assert!(!nothing.ran && nothing.why_not.is_some_and(|why| why.contains("sold out")));
+        let found = report(1, 2);
+        assert_eq!((found.ran, found.lost_in, found.figures.oversold), (false, 1, 2));
+        let why = found.why_not.expect("why it did not run");
+        assert!(why.contains("struck nothing"), "{why}");
     }
 }

@@ -90,7 +90,8 @@ fn cells(pass: &PassReport) -> String {
 /// Returns what the reader of the table has to know.
 fn remarks(judgement: &ServiceJudgement) -> String {
     let mut text = String::new();
-    let is_repeated = |pass: &&PassReport| pass.runs > 1 && pass.lost_in > 0 && !pass.is_search();
+    let is_repeated =
+        |pass: &&PassReport| pass.ran && pass.runs > 1 && pass.lost_in > 0 && !pass.is_search();
     let repeated = judgement.passes.iter().find(is_repeated);
     if let Some(PassReport { lost_in, runs, name, .. }) = repeated {
         text += &format!(
@@ -193,6 +194,15 @@ mod tests {
         has(&judgement, "-- SELECT 0\n");
         judgement.passes[3].evidence[0].left_out = std::num::NonZeroUsize::new(2);
         has(&judgement, "\n  (2 statements left out)\nCure: Give");
+
+        // What its fault struck nothing for is found without it.
+        let repeated = "so many runs of gate found something";
+        has(&judgement, repeated);
+        let mut unstruck = judgement.clone();
+        (unstruck.passes[2].ran, unstruck.passes[2].why_not) = (false, Some("no wait".to_owned()));
+        has(&unstruck, "  not run: no wait\n");
+        has(&unstruck, "\nNOT sound: ");
+        assert!(!format_service(&unstruck).contains(repeated));
 
         // Another mistake is shown, but no key that has two orders.
         let retry = &mut judgement.passes[3];
