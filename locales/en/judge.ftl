@@ -236,6 +236,10 @@ service-found-check-then-decrement = Check, then relative decrement: both reques
     [one] 1 unit was sold
    *[other] { $sold } units were sold
 } of { $opening }
+service-found-check-then-insert = Check, then insert: both requests counted what was taken before either had added its own. { $sold ->
+    [one] 1 unit was sold
+   *[other] { $sold } units were sold
+} of { $opening }
 service-found-check-elsewhere = Check in another transaction: both requests found the last unit, and each took one in a later transaction that did not look again. { $sold ->
     [one] 1 unit was sold
    *[other] { $sold } units were sold

@@ -99,6 +99,7 @@ service-recipe = The cure as a recipe: `{ $file }` in the repository
 service-pattern-no-check = No check
 service-pattern-read-then-write = Read, then write
 service-pattern-check-then-decrement = Check, then relative decrement
+service-pattern-check-then-insert = Check, then insert
 service-pattern-check-elsewhere = Check in another transaction
 service-pattern-order-without-unit = Order without a unit
 service-pattern-two-transactions = Two transactions
@@ -109,6 +110,7 @@ service-pattern-unknown = No known mistake
 service-cure-no-check = Put the check into the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out.
 service-cure-read-then-write = Let the database compute, under a condition: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. If the program has to compute, read with `for no key update` in the transaction that writes, or write only if the row still has the version that was read.
 service-cure-check-then-decrement = Repeat the check in the write: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out. Or read with `for no key update` in the transaction that writes: then the second request waits, and reads what is left.
+service-cure-check-then-insert = Lock what the count depends on, in a statement before it and in the transaction that inserts: the row that says how many there are, by `select … for no key update`, or `pg_advisory_xact_lock`. Or make the transactions `serializable`, and repeat one that Postgres refuses. Or keep a counter beside the rows: `update products set stock = stock - 1 where id = $1 and stock >= 1`. If it changes no row, the item is sold out.
 service-cure-check-elsewhere = Check and write in one transaction, and lock the row at the check: `select … for no key update`. Or put the check into the write: `update … where id = $1 and stock >= 1`. What a transaction has read may be wrong as soon as it has ended.
 service-cure-order-without-unit = Accept the order and take the unit in one transaction, and refuse the order if there is none: `update products set stock = stock - 1 where id = $1 and stock >= 1` must have changed a row before the order is paid.
 service-cure-two-transactions = Write the stock and the order in one transaction, so that a crash leaves both or neither. If they are in two stores, first write down what is to be done, and let a job finish or undo what was left half done.

@@ -202,6 +202,7 @@ judge-why-crippled = 适配器在 libfaketime 下几乎无法工作：只获锁 
 service-found-no-check = 没有检查：库存 { $opening } 件，卖出 { $sold } 件。下单时没有任何一步拒绝不存在的货，写入语句也没有条件
 service-found-read-then-write = 先读后写：两个请求都在对方写入之前读了库存，又各自写入自己算出的值。库存 { $opening } 件，卖出 { $sold } 件，一次写入覆盖了另一次
 service-found-check-then-decrement = 先检查，再做相对扣减：两个请求都在对方取走之前看到最后一件，然后各减一件。库存 { $opening } 件，卖出 { $sold } 件
+service-found-check-then-insert = 先计数，再插入：两个请求都在对方加入自己的订单之前数了已售的件数。库存 { $opening } 件，卖出 { $sold } 件
 service-found-check-elsewhere = 检查在另一个事务里：两个请求都看到最后一件，又在之后的事务里各取一件，没有再检查。库存 { $opening } 件，卖出 { $sold } 件
 service-found-order-without-unit = 订单没有取到货：库存 { $opening } 件，接受了 { $sold } 个订单，库存只写入了一次。前一个订单取走了货，没有拦住另一个订单
 service-found-two-transactions = 两个事务：库存和订单不是一起写入的，故障正好发生在两者之间

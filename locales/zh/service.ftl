@@ -93,6 +93,7 @@ service-recipe = 现成的做法：代码库中的 `{ $file }`
 service-pattern-no-check = 没有检查
 service-pattern-read-then-write = 先读后写
 service-pattern-check-then-decrement = 先检查，再做相对扣减
+service-pattern-check-then-insert = 先计数，再插入
 service-pattern-check-elsewhere = 检查在另一个事务里
 service-pattern-order-without-unit = 订单没有取到货
 service-pattern-two-transactions = 两个事务
@@ -103,6 +104,7 @@ service-pattern-unknown = 不是已知的错误
 service-cure-no-check = 把检查放进写入语句：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。
 service-cure-read-then-write = 让数据库带着条件计算：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。如果必须由程序计算，就在写入的事务里用 `for no key update` 读取，或者只在行的版本仍与读到的相同时才写入。
 service-cure-check-then-decrement = 在写入语句里再检查一次：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。或者在写入的事务里用 `for no key update` 读取：第二个请求会等待，读到的是剩下的库存。
+service-cure-check-then-insert = 在插入的事务里，先用单独一条语句锁住计数所依据的东西，再计数：用 `select … for no key update` 锁住记录总数的那一行，或者用 `pg_advisory_xact_lock`。或者让事务成为 `serializable`，被 Postgres 拒绝的就重做。或者在这些行之外再保存一个计数：`update products set stock = stock - 1 where id = $1 and stock >= 1`。没有改动任何行，就是售罄。
 service-cure-check-elsewhere = 在同一个事务里检查和写入，并在检查时锁住该行：`select … for no key update`。或者把检查放进写入语句：`update … where id = $1 and stock >= 1`。事务一结束，它读到的内容就可能过时。
 service-cure-order-without-unit = 在同一个事务里接受订单并取货，没有货就拒绝订单：付款之前，`update products set stock = stock - 1 where id = $1 and stock >= 1` 必须改到一行。
 service-cure-two-transactions = 在同一个事务里写入库存和订单，崩溃时要么两者都在，要么都不在。如果它们在两个存储里，先写下要做的事，再由一个任务完成或撤销只做了一半的事。

@@ -3,9 +3,10 @@
 use holdfast_base::message;
 use holdfast_base::messages::{Language, Message};
 
+use super::learned::Learned;
 use super::pass::Pass;
 use super::report::{Imbalance, Pattern};
-use super::sql::{Access, is_word};
+use super::sql::{Access, access, is_word};
 
 /// A statement of one of two requests.
 #[derive(Debug, Clone)]
@@ -24,12 +25,12 @@ pub(super) struct Step {
 
 impl Pattern {
     /// Names the mistake that fits what two requests have shown, by their statements in order of
-    /// time. `columns` have the stock.
+    /// time.
     pub(super) fn of(
         pass: Pass,
         shown: &[Imbalance],
         steps: &[&Step],
-        columns: &[String],
+        learned: &Learned,
         has_lock: bool,
     ) -> Self {
         let shows = |imbalance| shown.contains(&imbalance);
@@ -79,17 +80,29 @@ impl Pattern {
             is_same &= step.in_transaction && step.connection == write.connection;
         }
 
-        // A statement for several cases may have both kinds of assignment; but units that are taken
-        // one by one leave no drift.
-        let is_relative = is_relative(&write.sql, columns) && !shows(Imbalance::Drift);
-        match (read, is_relative) {
-            (None, _) => Self::NoCheck,
-            (Some(_), false) => Self::ReadThenWrite,
-            (Some(_), true) if is_same => Self::CheckThenDecrement,
-            (Some(read), true) if read.in_transaction || write.in_transaction => {
+        // What a trigger or a function writes is not seen, and a statement for several cases may
+        // have both kinds of assignment; but units that are taken one by one leave no drift.
+        let has_drift = shows(Imbalance::Drift);
+        let is_hidden = access(&write.sql, &learned.tables) != Some(Access::Write);
+        let own = steps.iter().filter(|step| step.request == write.request && is_write(step));
+        let set = own.clone().filter_map(|step| is_relative(&step.sql, &learned.columns));
+        let set = set.reduce(|one, other| one || other);
+        // A stock that is counted has no column to be set, but rows.
+        let has_inserted = own.clone().any(|step| step.sql.contains("insert into "));
+        let is_counted = !is_hidden && !has_drift && set.is_none() && has_inserted;
+        let is_one_by_one = !has_drift && (is_hidden || is_counted || set == Some(true));
+        match read {
+            // A function may have looked.
+            None if is_hidden => Self::Unknown,
+            // The insert itself has.
+            None if is_counted && write.sql.contains("select ") => Self::CheckThenInsert,
+            None => Self::NoCheck,
+            Some(_) if !is_one_by_one => Self::ReadThenWrite,
+            Some(read) if !is_same && (read.in_transaction || write.in_transaction) => {
                 Self::CheckElsewhere
             }
-            (Some(_), true) => Self::CheckThenDecrement,
+            Some(_) if is_counted => Self::CheckThenInsert,
+            Some(_) => Self::CheckThenDecrement,
         }
     }
 
@@ -115,6 +128,7 @@ impl Pattern {
             Self::CheckThenDecrement => {
                 message!("service-found-check-then-decrement", sold, opening)
             }
+            Self::CheckThenInsert => message!("service-found-check-then-insert", sold, opening),
             Self::CheckElsewhere => message!("service-found-check-elsewhere", sold, opening),
             Self::OrderWithoutUnit => {
                 message!("service-found-order-without-unit", sold, opening)
@@ -128,17 +142,20 @@ impl Pattern {
     }
 }
 
-/// Returns whether an update computes one of the columns from itself: `stock = stock - 1`.
-fn is_relative(sql: &str, columns: &[String]) -> bool {
+/// Returns whether an update computes one of the columns from itself, `stock = stock - 1`; `None`
+/// if it sets none of them.
+fn is_relative(sql: &str, columns: &[String]) -> Option<bool> {
     let sql = sql.replace('"', "");
-    let Some((_, assignments)) = sql.split_once(" set ") else { return false };
+    let (_, assignments) = sql.split_once(" set ")?;
     let assignments = assignments.split(" where ").next().unwrap_or_default();
-    assignments.split(',').any(|assignment| {
-        let Some((column, value)) = assignment.split_once('=') else { return false };
+    let of_stock = assignments.split(',').filter_map(|assignment| {
+        let (column, value) = assignment.split_once('=')?;
         let column = column.trim();
         let mut words = value.split(|letter| !is_word(letter));
-        columns.iter().any(|it| it.to_lowercase() == column) && words.any(|word| word == column)
-    })
+        let is_of_stock = columns.iter().any(|it| it.to_lowercase() == column);
+        is_of_stock.then(|| words.any(|word| word == column))
+    });
+    of_stock.reduce(|one, other| one || other)
 }
 
 #[cfg(test)]
@@ -146,6 +163,7 @@ mod tests {
     use strum::VariantArray as _;
 
     use super::*;
+    use crate::service::sql::fingerprint;
 
     /// Statements of one connection each: request, text, and whether its transaction stays open.
     fn pattern(steps: &[(usize, &str, bool)]) -> Pattern {
@@ -153,21 +171,24 @@ mod tests {
     }
 
     fn pattern_of(shown: &[Imbalance], steps: &[(usize, &str, bool)]) -> Pattern {
-        let tables = ["goods".to_owned()];
+        let learned = Learned {
+            tables: ["goods", "sales"].map(str::to_owned).to_vec(),
+            columns: vec!["Stock".to_owned()],
+            hidden_writes: [HIDDEN, FUNCTION].map(fingerprint).to_vec(),
+        };
         let steps: Vec<Step> = steps
             .iter()
             .map(|(request, sql, in_transaction)| Step {
                 request: *request,
                 connection: 1,
-                access: crate::service::sql::access(sql, &tables),
+                access: learned.access(sql),
                 sql: (*sql).to_owned(),
                 in_transaction: *in_transaction,
                 has_changed: true,
             })
             .collect();
         let steps: Vec<&Step> = steps.iter().collect();
-        let columns = ["Stock".to_owned()];
-        Pattern::of(Pass::Gate, shown, &steps, &columns, false)
+        Pattern::of(Pass::Gate, shown, &steps, &learned, false)
     }
 
     const READ: &str = "select stock from goods where id = 'tea'";
@@ -177,6 +198,12 @@ mod tests {
     const EITHER: &str = "update goods set stock = case when true then 0 else stock - 1 end";
     const RELATIVE: &str =
         "update \"goods\" set \"stock\" = (\"goods\".\"stock\" - 1) where id = 'tea'";
+
+    const COUNT: &str = "select size - (select count(*) from sales) from goods where id = 'tea'";
+    const INSERT: &str = "insert into sales (item) values ('tea') on conflict do nothing";
+    /// A trigger, and a function, subtract.
+    const HIDDEN: &str = "insert into tickets (item) values ('tea')";
+    const FUNCTION: &str = "select take('tea')";
 
     const GUIDE: &str = include_str!("../../../../docs/SERVICE.md");
 
@@ -205,6 +232,21 @@ mod tests {
         let accepted = [(1, READ, true), (0, READ, true), (0, RELATIVE, true)];
         assert_eq!(pattern(&accepted), Pattern::OrderWithoutUnit);
         assert_eq!(pattern(&[(0, READ, true)]), Pattern::Unknown);
+        assert_eq!(pattern(&both(COUNT, INSERT)), Pattern::CheckThenInsert);
+        assert_eq!(pattern_of(&overwritten, &both(COUNT, INSERT)), Pattern::ReadThenWrite);
+        let itself = "insert into sales (item) select 'tea' where (select count(*) from sales) < 5";
+        assert_eq!(pattern(&[(0, itself, false), (1, itself, false)]), Pattern::CheckThenInsert);
+        let upsert =
+            "insert into goods (id) values ('tea') on conflict (id) do update set stock = 0";
+        assert_eq!(pattern(&both(READ, upsert)), Pattern::ReadThenWrite);
+        let both_written = [(0, READ, true), (0, INSERT, true), (0, ABSOLUTE, true)];
+        assert_eq!(pattern(&both_written), Pattern::ReadThenWrite);
+        let subtracted = [(0, READ, true), (0, INSERT, true), (0, RELATIVE, true)];
+        assert_eq!(pattern(&subtracted), Pattern::CheckThenDecrement);
+
+        assert_eq!(pattern(&both(READ, HIDDEN)), Pattern::CheckThenDecrement);
+        assert_eq!(pattern_of(&overwritten, &both(READ, HIDDEN)), Pattern::ReadThenWrite);
+        assert_eq!(pattern(&[(0, FUNCTION, false), (1, FUNCTION, false)]), Pattern::Unknown);
         let unlocked = [(0, READ, true), (0, "select pg_advisory_unlock(1)", true)];
         assert_eq!(pattern(&unlocked), Pattern::ReleasedBeforeCommit);
     }

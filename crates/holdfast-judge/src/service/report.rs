@@ -207,7 +207,9 @@ pub enum Pattern {
     ReadThenWrite,
     /// It subtracts in the statement, from a stock that it has read before.
     CheckThenDecrement,
-    /// As before, and the check is in another transaction.
+    /// It counts what was taken, and then adds its own.
+    CheckThenInsert,
+    /// It has read the stock, in another transaction than it writes in.
     CheckElsewhere,
     /// An order is accepted although it takes no unit.
     OrderWithoutUnit,

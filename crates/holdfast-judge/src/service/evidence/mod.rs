@@ -88,9 +88,13 @@ pub(super) fn of(
     // A lock that Redis has lost was not outlived.
     let outlives = outlives && !pass.strikes_redis();
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
-    let columns = &stage.learned.columns;
-    let pattern = match Pattern::of(pass, &shows, &steps, columns, stage.file.has_lock()) {
-        Pattern::ReadThenWrite | Pattern::CheckThenDecrement if outlives => Pattern::LeaseOutlived,
+    let pattern = Pattern::of(pass, &shows, &steps, &stage.learned, stage.file.has_lock());
+    let pattern = match pattern {
+        Pattern::ReadThenWrite | Pattern::CheckThenDecrement | Pattern::CheckThenInsert
+            if outlives =>
+        {
+            Pattern::LeaseOutlived
+        }
         pattern => pattern,
     };
 

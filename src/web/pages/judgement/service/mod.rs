@@ -319,7 +319,9 @@ fn is_waiting(evidence: &Evidence, request: (u64, usize), at: f64) -> bool {
 /// it, if they are more than one: each with the message that says which.
 fn further(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
     match pattern {
-        Pattern::NoCheck | Pattern::OrderWithoutUnit => &[(CURE, "database")],
+        Pattern::NoCheck | Pattern::CheckThenInsert | Pattern::OrderWithoutUnit => {
+            &[(CURE, "database")]
+        }
         Pattern::ReadThenWrite => {
             &[(MISTAKE, "lost-update"), (CURE, "database"), (RECIPE, "docs/FENCES.md")]
         }
