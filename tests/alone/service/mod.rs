@@ -7,10 +7,12 @@ mod schedules;
 mod servers;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::judge::command::{JudgeEnd, JudgeRun};
 use crate::share_machine;
@@ -45,6 +47,16 @@ fn start_in(folder: Option<&Path>, file: &Path, mode: &str, options: &[&str]) ->
 
 fn judge(file: &str, mode: &str, faults: &str) -> JudgeEnd {
     start(Path::new(file), mode, &["--faults", faults, "--json", "-"]).finish()
+}
+
+/// A folder with the shop, whose file has another text somewhere.
+fn changed_shop(text: &str, other: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fs::read_to_string(SHOP).unwrap();
+    assert!(file.contains(text), "{file}");
+    fs::write(folder.path().join("service.toml"), file.replace(text, other)).unwrap();
+    fs::copy(Path::new(SHOP).with_file_name("shop.py"), folder.path().join("shop.py")).unwrap();
+    folder
 }
 
 fn pass<'a>(judgement: &'a Value, name: &str) -> &'a Value {
@@ -118,6 +130,42 @@ fn check_before_a_decrement_is_found_at_the_gate() {
 #[test]
 fn missing_check_is_found_by_one_buyer_after_the_other() {
     assert_found(SHOP, "no-check", "no-check", &[("control", &["oversold"])]);
+}
+
+/// No statement names the table of the stock in a write.
+#[test]
+fn stock_that_the_database_writes_is_struck() {
+    for (mode, pattern, passes) in [
+        ("trigger", "check-then-decrement", &["gate", "restart", "slow-commit"][..]),
+        ("function", "unknown", &["gate", "kill"][..]),
+    ] {
+        let run = judge(SHOP, mode, &passes.join(","));
+        assert_eq!(run.code, Some(1), "{mode}: {}{}", run.stdout, run.stderr);
+        assert!(run.stderr.contains("no statement names products in a write"), "{}", run.stderr);
+        let judgement = run.judgement();
+        assert_eq!(found(pass(&judgement, "control")), NOTHING, "{judgement:#}");
+        assert_eq!(found(pass(&judgement, "gate")), ["oversold"], "{judgement:#}");
+        for name in passes {
+            let pass = pass(&judgement, name);
+            assert_eq!(pass["ran"], true, "{mode}: {pass:#}");
+            assert!(pass["hits"].as_u64() > Some(0), "{mode}: {pass:#}");
+        }
+        assert_shown(&judgement, pattern);
+    }
+}
+
+/// Two orders that count what was sold overwrite nothing.
+#[test]
+fn count_before_an_insert_is_found_by_its_schedule() {
+    let sold = "(select count(*) from orders where product_id = '{item}')";
+    let folder = changed_shop("select stock from", &format!("select stock - {sold} from"));
+    let file = folder.path().join("service.toml");
+    let options = ["--faults", "interleavings", "--json", "-"];
+    let run = start_in(Some(folder.path()), &file, "counted", &options).finish();
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(found(pass(&judgement, "interleavings")), ["oversold"], "{judgement:#}");
+    assert_shown(&judgement, "check-then-insert");
 }
 
 /// The unit is taken in one transaction, and the order written in the next.

@@ -1,8 +1,6 @@
 //! Services in a Postgres of somebody: the judge uses a database of its own there, drops it however
 //! it ends, and touches no other one.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use holdfast_services::{Proxy, Target, TempFolder, TempPostgres};
@@ -12,7 +10,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 
 use super::misfits::{Misfit, assert_not_judged};
-use super::{SHOP, found, pass, start};
+use super::{SHOP, changed_shop, found, pass, start};
 use crate::judge::command::JudgeRun;
 use crate::{SharedMachine, share_machine};
 
@@ -201,12 +199,7 @@ fn interrupted_or_killed_judge_of_a_paused_service_leaves_nothing_behind() {
 
 /// Starts a judgement of the shop in a server of somebody.
 fn start_shop(mode: &str, database: &str) -> (TempDir, JudgeRun) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = PathBuf::from(SHOP);
-    let text = fs::read_to_string(&file).unwrap();
-    let text = text.replace("[service]", &format!("[service]\ndatabase = \"{database}\""));
-    fs::write(folder.path().join("service.toml"), text).unwrap();
-    fs::copy(file.with_file_name("shop.py"), folder.path().join("shop.py")).unwrap();
+    let folder = changed_shop("[service]", &format!("[service]\ndatabase = \"{database}\""));
     let options = ["--faults", "gate,kill", "--json", "-"];
     let run = start(&folder.path().join("service.toml"), mode, &options);
     (folder, run)

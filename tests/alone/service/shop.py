@@ -16,7 +16,7 @@ from typing import Annotated
 import psycopg
 from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse
-from psycopg.errors import LockNotAvailable, SerializationFailure
+from psycopg.errors import LockNotAvailable, SerializationFailure, UniqueViolation
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from pydantic import BaseModel
 from redis.asyncio import Redis
@@ -25,7 +25,33 @@ from redis.exceptions import LockError
 MODE = os.environ["MODE"]
 DATABASE_URL = os.environ["DATABASE_URL"]
 READ = "select stock from products where id = %s"
+COUNT = (
+    "select stock - (select count(*) from orders where product_id = products.id)"
+    " from products where id = %s"
+)
 TAKE = "update products set stock = stock - %(n)s where id = %(id)s"
+# What the modes `trigger` and `function` leave to the database.
+TRIGGER = """
+create function take_unit() returns trigger language plpgsql as $$
+begin
+    update products set stock = stock - new.quantity where id = new.product_id;
+    return new;
+end $$;
+create trigger take_unit after insert on orders for each row execute function take_unit()"""
+FUNCTION = """
+create function place_order(product text, n int, key text, buyer int) returns bigint
+language plpgsql as $$
+declare
+    placed bigint;
+begin
+    if (select stock from products where id = product) < n then
+        return null;
+    end if;
+    update products set stock = stock - n where id = product;
+    insert into orders (product_id, quantity, idempotency_key, buyer)
+    values (product, n, key, place_order.buyer) returning id into placed;
+    return placed;
+end $$"""
 
 # Statements outside of `transaction()` are transactions of their own. Every buyer may have a
 # connection: the judge's gate needs all of them to wait in the database.
@@ -117,6 +143,30 @@ async def no_check(db, order):
     """Wrong: nothing asks whether there is a unit."""
     async with db.transaction():
         await take(db, order)
+        return await insert(db, order)
+
+
+async def trigger(db, order):
+    """Wrong: two orders see the last unit, and a trigger subtracts it for both."""
+    async with db.transaction():
+        if await value(db, READ, [order.product]) < order.quantity:
+            return None
+        return await insert(db, order)
+
+
+async def function(db, order):
+    """Wrong: as `check_then_decrement`, in a function. It is its own transaction."""
+    call = "select place_order(%s, %s, %s, %s)"
+    with suppress(UniqueViolation):
+        return await value(db, call, [order.product, order.quantity, order.key, order.buyer])
+    return None
+
+
+async def counted(db, order):
+    """Wrong: two orders count what was sold before either adds its own. `stock` stays."""
+    async with db.transaction():
+        if await value(db, COUNT, [order.product]) < order.quantity:
+            return None
         return await insert(db, order)
 
 
@@ -230,6 +280,9 @@ MODES = {
         read_then_write,
         check_then_decrement,
         no_check,
+        trigger,
+        function,
+        counted,
         two_transactions,
         key_before,
         redis_lock,
@@ -289,6 +342,10 @@ def create_schema():
             " idempotency_key text not null, buyer int not null)"
         )
         db.execute(f"create {unique} index on orders (idempotency_key)")
+        if sell is trigger:
+            db.execute(TRIGGER)
+        if sell is function:
+            db.execute(FUNCTION)
 
 
 if __name__ == "__main__":
