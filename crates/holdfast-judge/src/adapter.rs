@@ -35,6 +35,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_QUIET_LOOKS: u32 = 50;
 /// Time for an adapter that closed its stdout to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for what an ended program has printed to arrive.
+pub(super) const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The last lines that a program has printed.
 pub(super) type LastLines = Arc<Mutex<VecDeque<String>>>;

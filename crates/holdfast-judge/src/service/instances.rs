@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::file::program;
 use super::http::HttpRequest;
-use crate::adapter::{LastLines, joined, keep_last_lines};
+use crate::adapter::{LAST_WORDS_TIMEOUT, LastLines, joined, keep_last_lines};
 use crate::kept::{KeptProcess, run_kept};
 use crate::processes::{signal_process, signal_tree, stop_tree};
 
@@ -34,8 +34,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// started again.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 const PORT_TRIES: usize = 200;
-/// Time for what an ended process has printed to arrive.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What an instance is started with; the first line to its keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]

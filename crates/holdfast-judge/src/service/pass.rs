@@ -102,7 +102,12 @@ impl Pass {
 
     /// Returns whether it strikes something, which may not succeed.
     pub(super) fn strikes(self) -> bool {
-        matches!(self, Self::LostAnswer | Self::SlowCommit) || self.aims() != [None]
+        matches!(self, Self::LostAnswer | Self::SlowCommit) || self.is_aimed()
+    }
+
+    /// Returns whether it strikes at a statement.
+    pub(super) fn is_aimed(self) -> bool {
+        self.aims() != [None]
     }
 
     pub(super) fn strikes_redis(self) -> bool {

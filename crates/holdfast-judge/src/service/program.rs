@@ -19,11 +19,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::file::program;
-use crate::adapter::{LastLines, joined, keep_last_lines};
+use crate::adapter::{LAST_WORDS_TIMEOUT, LastLines, joined, keep_last_lines};
 
 /// Time for the steps before an order.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What is answered to an order; else it is an error.
 const ANSWERS: [&str; 4] = ["sold", "sold-out", "busy", "unknown"];

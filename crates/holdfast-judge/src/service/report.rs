@@ -147,7 +147,7 @@ impl PassReport {
         let pass = self.name.parse::<Pass>().ok();
         let Figures { errors, unknown, .. } = self.figures;
         // An order that is under way then fails, or a program says that it did.
-        let fails = pass.is_some_and(|pass| pass.aims() != [None]);
+        let fails = pass.is_some_and(Pass::is_aimed);
         let is_silent = pass.is_some_and(Pass::strikes);
         (errors > 0 && !fails) || (unknown > 0 && !is_silent)
     }

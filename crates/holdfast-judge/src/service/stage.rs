@@ -31,14 +31,12 @@ use super::learned::Learned;
 use super::pass::Pass;
 use super::program::BuyerProgram;
 use super::watch::{LinkWatch, Watch};
-use crate::adapter::{LastLines, joined, keep_last_lines};
+use crate::adapter::{LAST_WORDS_TIMEOUT, LastLines, joined, keep_last_lines};
 use crate::servers::RedisServers;
 
 /// Time for `[setup] once`, which may install something, and for the other commands.
 const ONCE_TIMEOUT: Duration = Duration::from_mins(10);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time for what an ended command has printed to arrive.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
 /// The books are read when there was no statement for so long; or after this time, of a service
 /// that is never quiet.
 pub(super) const QUIET: Duration = Duration::from_millis(500);
