@@ -46,6 +46,7 @@ fn bad_schedule_is_found_and_runs_again() {
         let judgement = run.judgement();
         let replayed = &judgement["passes"][0];
         assert_eq!((&replayed["runs"], &replayed["lost_in"]), (&10.into(), &10.into()));
+        assert_eq!((&pass["replay"], &replayed["replay"]), (&Value::Null, &true.into()));
         assert_shown(&judgement, pattern);
 
         // The cure sends other statements.

@@ -77,11 +77,15 @@ impl ServiceArgs {
 
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let replay = self.replay.as_deref().map(Recording::read).transpose()?;
+        let passes = match &replay {
+            Some(_) => vec![Pass::Interleavings],
+            None => select(&self.faults)?,
+        };
         // Beside no file of the service, which may be in a folder of its own.
         let recording = self.file()?.with_extension("schedule.json");
         let recording = recording.file_name().map(PathBuf::from).context("FILE has no name")?;
         Ok(Plan {
-            passes: select(&self.faults)?,
+            passes,
             budget: Duration::from_secs(self.budget),
             replay,
             recording,

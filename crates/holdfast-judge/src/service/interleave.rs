@@ -1,5 +1,5 @@
 //! The pass `interleavings`: two requests for one unit, over the possible orders of their
-//! statements. Finds the order that sells the unit twice, makes it short, and runs it again.
+//! statements. Finds one under which a balance is off, makes it short, and runs it again.
 //!
 //! Not seen are races within one statement, and between a statement and what is no statement; for
 //! these there are `none` and `gate`.

@@ -37,7 +37,7 @@ pub struct ServiceName {
 }
 
 /// The runs of a pass. Its figures are those of one run: of the first one that has found something,
-/// else of the first one.
+/// else of the first one; of a search, those of its shortest schedule that has, else of the last.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PassReport {
     pub name: String,
@@ -53,6 +53,9 @@ pub struct PassReport {
     pub runs: u32,
     /// Runs that have found something.
     pub lost_in: u32,
+    /// They ran a recorded schedule again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replay: bool,
     #[serde(flatten)]
     pub figures: Figures,
     pub evidence: Vec<Evidence>,
@@ -137,8 +140,24 @@ impl ServiceJudgement {
 }
 
 impl PassReport {
-    /// Returns whether its runs are schedules, of which the last one has found something.
-    pub(super) fn is_search(&self) -> bool {
+    /// Returns its columns, of which the balances come first. With schedules the figures are those
+    /// of two orders alone: what depends on chance is left out.
+    pub fn columns(&self) -> Vec<(&'static str, Option<i64>)> {
+        let Figures { attempts, sold, books_sold, .. } = self.figures;
+        let Figures { unknown, errors, p99_ms, gap_ms, .. } = self.figures;
+        let balances = Imbalance::VARIANTS.iter().map(|it| (it.name(), self.figures.of(*it)));
+        let orders = [("orders", attempts.cast_signed()), ("sold", sold.cast_signed())];
+        let by_chance =
+            [("unknown", unknown), ("errors", errors), ("p99", p99_ms), ("gap", gap_ms)];
+
+        let is_shown = !self.has_schedules();
+        let by_chance = by_chance.map(|(name, it)| (name, is_shown.then_some(it.cast_signed())));
+        let others = balances.chain(orders).chain([("books", books_sold)]);
+        others.map(|(name, figure)| (name, Some(figure))).chain(by_chance).collect()
+    }
+
+    /// Returns whether each of its runs is a schedule of two orders.
+    pub(super) fn has_schedules(&self) -> bool {
         self.name == Pass::Interleavings.name()
     }
 

@@ -233,12 +233,13 @@ impl Judge<'_> {
         mut progress: impl FnMut(&str),
     ) -> anyhow::Result<PassReport> {
         let Plan { repeat, seed, .. } = self.plan;
+        progress("replay");
         interleave::warm_up(&mut self.stage, *seed).await?;
         learn_hidden_writes(&mut self.stage, *seed).await?;
         let run = interleave::replay(&mut self.stage, recording, *seed).await?;
         let mut report = self.report_schedules(run, *repeat, *repeat);
         for number in 2..=*repeat {
-            progress(&format!("schedule, run {number} of {repeat}"));
+            progress(&format!("replay, run {number} of {repeat}"));
             let run = interleave::replay(&mut self.stage, recording, *seed).await?;
             let is_found = !run.figures.found().is_empty();
             if is_found && report.lost_in == 0 {
@@ -262,6 +263,7 @@ impl Judge<'_> {
             hits,
             runs,
             lost_in: u32::from(!found.is_empty()),
+            replay: self.plan.replay.is_some(),
             figures: run.figures,
             evidence: evidence.into_iter().collect(),
             ..PassReport::default()

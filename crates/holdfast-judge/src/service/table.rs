@@ -6,23 +6,12 @@ use strum::VariantArray as _;
 
 use super::evidence::shortened;
 use super::pass::Pass;
-use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport};
+use super::report::{Evidence, Imbalance, PassReport, ServiceJudgement, StatementReport};
 use crate::demands::Judged as _;
 
-/// Columns after the name of the pass: heading and width. The balances come first.
-const COLUMNS: [(&str, usize); 11] = [
-    ("oversold", 10),
-    ("drift", 7),
-    ("lost", 6),
-    ("doubled", 9),
-    ("orders", 8),
-    ("sold", 6),
-    ("books", 7),
-    ("unknown", 9),
-    ("errors", 8),
-    ("p99", 10),
-    ("gap", 10),
-];
+/// Columns of milliseconds, and their width.
+const TIMES: [&str; 2] = ["p99", "gap"];
+const TIME_WIDTH: usize = 10;
 /// Characters of a statement.
 const MAX_CHARS: usize = 120;
 
@@ -48,7 +37,8 @@ pub fn format_service(judgement: &ServiceJudgement) -> String {
 
 fn table(judgement: &ServiceJudgement) -> String {
     let width = judgement.passes.iter().map(|pass| pass.name.len()).max().unwrap_or_default();
-    let headings = COLUMNS.map(|(heading, width)| format!("{heading:>width$}")).concat();
+    let headings = PassReport::default().columns().into_iter();
+    let headings = headings.map(|(name, _)| in_column(name, name)).collect::<String>();
 
     let mut text = format!("{:width$}{headings}\n", "pass");
     for pass in &judgement.passes {
@@ -63,21 +53,23 @@ fn cells(pass: &PassReport) -> String {
         return format!("  not run: {why}");
     }
 
-    let Figures { attempts, sold, books_sold, unknown, errors, p99_ms, gap_ms, .. } = pass.figures;
-    let balances = Imbalance::VARIANTS.iter().map(|imbalance| pass.figures.of(*imbalance));
-    let orders = [grouped(attempts), grouped(sold), books_sold.to_string()];
-    let others = [unknown, errors].map(grouped);
-    let times = [p99_ms, gap_ms].map(|ms| format!("{} ms", grouped(ms)));
-    let cells = balances.map(|units| units.to_string()).chain(orders).chain(others).chain(times);
-    let line = cells.zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
+    let line = pass.columns().into_iter().map(|(name, figure)| match figure {
+        None => in_column(name, "-"),
+        Some(ms) if TIMES.contains(&name) => {
+            in_column(name, &format!("{} ms", grouped(ms.unsigned_abs())))
+        }
+        Some(units) => in_column(name, &units.to_string()),
+    });
+    let PassReport { runs, lost_in, .. } = pass;
     let mut notes = Vec::new();
-    if pass.runs > 1 {
-        let PassReport { runs, lost_in, .. } = pass;
-        // A search ends with the schedule that finds something. A replay may find it several times.
-        notes.push(match lost_in {
-            0 if pass.is_search() => format!("   {runs} schedules"),
-            1 if pass.is_search() => format!("   found by schedule {runs}"),
-            _ => format!("   {lost_in} of {runs} runs"),
+    if pass.replay {
+        notes.push(format!("   replay, found in {lost_in} of {runs}"));
+    } else if *runs > 1 {
+        // A search ends with the schedule that finds something.
+        notes.push(match (pass.has_schedules(), lost_in) {
+            (true, 0) => format!("   {runs} schedules"),
+            (true, _) => format!("   found by schedule {runs}"),
+            (false, _) => format!("   {lost_in} of {runs} runs"),
         });
     }
     if pass.name.parse().is_ok_and(Pass::strikes) {
@@ -87,11 +79,16 @@ fn cells(pass: &PassReport) -> String {
     line.chain(notes).collect()
 }
 
+fn in_column(name: &str, text: &str) -> String {
+    let width = if TIMES.contains(&name) { TIME_WIDTH } else { name.len() + 2 };
+    format!("{text:>width$}")
+}
+
 /// Returns what the reader of the table has to know.
 fn remarks(judgement: &ServiceJudgement) -> String {
     let mut text = String::new();
     let is_repeated =
-        |pass: &&PassReport| pass.ran && pass.runs > 1 && pass.lost_in > 0 && !pass.is_search();
+        |pass: &&PassReport| pass.ran && pass.runs > 1 && pass.lost_in > 0 && !pass.has_schedules();
     let repeated = judgement.passes.iter().find(is_repeated);
     if let Some(PassReport { lost_in, runs, name, .. }) = repeated {
         text += &format!(
@@ -219,6 +216,16 @@ mod tests {
         let text = format_service(&judgement);
         assert!(!text.contains("kill: an answer") && !text.contains("kill: an order"), "{text}");
         judgement.passes[3].name = "retry".to_owned();
+
+        // Of schedules, what depends on chance is not shown.
+        let report = &mut judgement.passes[3];
+        (report.name, report.runs) = ("interleavings".to_owned(), 3);
+        let line = "\ninterleavings         1      0     0        1      80    20     21        \
+                    -       -         -         -   ";
+        has(&judgement, &format!("{line}found by schedule 3\n"));
+        judgement.passes[3].replay = true;
+        has(&judgement, &format!("{line}replay, found in 1 of 3\n"));
+        (judgement.passes[3].name, judgement.passes[3].replay) = ("retry".to_owned(), false);
 
         let figures = &mut judgement.passes[3].figures;
         (figures.doubled, figures.by_count) = (0, true);

@@ -16,16 +16,13 @@ use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use holdfast_judge::Judged as _;
 use holdfast_judge::service::report::{
-    Evidence, Figures, Imbalance, PassReport, ServiceJudgement, StatementReport,
+    Evidence, Imbalance, PassReport, ServiceJudgement, StatementReport,
 };
 use holdfast_judge::service::{Pass, Pattern};
 use holdfast_lab::lessons;
 use holdfast_story::{Value, format_ms};
 
 const OWN_STYLE: &str = include_str!("../../../../../static/service.css");
-
-/// The columns of the table after those of the balances.
-const COLUMNS: [&str; 7] = ["orders", "sold", "unknown", "errors", "p99", "gap", "runs"];
 
 /// Messages about a lesson, and about a file.
 const MISTAKE: &str = "service-lesson-mistake";
@@ -138,7 +135,10 @@ impl SavedService<'_> {
     }
 
     fn title(&self, pass: &PassReport) -> String {
-        self.title_of(&pass.name)
+        match pass.replay {
+            true => self.language.text("service-pass-replay"),
+            false => self.title_of(&pass.name),
+        }
     }
 
     /// Returns the name of a pass, which may be one of a later version.
@@ -153,7 +153,10 @@ impl SavedService<'_> {
     }
 
     fn about(&self, pass: &PassReport) -> Option<String> {
-        Some(pass.name.parse::<Pass>().ok()?.about(self.language))
+        match pass.replay {
+            true => Some(self.language.text("service-happens-replay")),
+            false => Some(pass.name.parse::<Pass>().ok()?.about(self.language)),
+        }
     }
 
     fn why_not(&self, pass: &PassReport) -> Option<String> {
@@ -278,19 +281,17 @@ impl SavedService<'_> {
 
 /// Returns the names of the columns.
 fn columns() -> Vec<&'static str> {
-    Imbalance::VARIANTS.iter().map(|imbalance| imbalance.name()).chain(COLUMNS).collect()
+    let columns = PassReport::default().columns().into_iter();
+    columns.map(|(name, _)| name).chain(["runs"]).collect()
 }
 
-/// Returns the balances of a pass, and whether each is one that must not be.
-fn balances(pass: &PassReport) -> Vec<(String, bool)> {
-    let balances = Imbalance::VARIANTS.iter().map(|imbalance| pass.figures.of(*imbalance));
-    balances.map(|units| (Value::Units(units).to_string(), units != 0)).collect()
-}
-
-fn figures(pass: &PassReport) -> Vec<String> {
-    let Figures { attempts, sold, unknown, errors, p99_ms, gap_ms, .. } = pass.figures;
-    let figures = [attempts, sold, unknown, errors, p99_ms, gap_ms].map(grouped);
-    figures.into_iter().chain([format!("{}/{}", pass.lost_in, pass.runs)]).collect()
+/// Returns the cells of a pass, and whether each is a balance that must not be.
+fn cells(pass: &PassReport) -> Vec<(String, bool)> {
+    let figures = pass.columns().into_iter().enumerate().map(|(place, (_, figure))| {
+        let is_off = place < Imbalance::VARIANTS.len() && figure != Some(0);
+        (figure.map_or_else(|| "-".to_owned(), |it| Value::Units(it).to_string()), is_off)
+    });
+    figures.chain([(format!("{}/{}", pass.lost_in, pass.runs), false)]).collect()
 }
 
 /// Returns the requests, which are the columns of the drawing: each has its buyer and instance.

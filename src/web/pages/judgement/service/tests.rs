@@ -41,7 +41,7 @@ fn verdict_names_what_was_found() {
     let page = render(&judgement, Language::English);
     let verdict = "Sound: nothing oversold, lost or doubled, and no drift, in 88 orders under \
                    control, none";
-    assert!(page.contains(verdict) && page.contains("None was found."), "{page}");
+    assert!(page.contains(verdict) && !page.contains("The two requests"), "{page}");
     assert!(!page.contains(" loss\""), "{page}");
 
     judgement.passes.retain(|pass| pass.name == "control" || !pass.ran);
@@ -70,6 +70,27 @@ fn what_the_table_does_not_say_stands_below_it() {
     retry.figures.by_count = true;
     let page = render(&judgement, Language::English);
     assert!(page.contains("there is no <code>[books] by_key</code>"), "{page}");
+}
+
+/// The figures of schedules are those of two orders.
+#[test]
+fn schedules_have_no_figures_of_chance_and_a_replay_says_so() {
+    let mut judgement = judgement();
+    let page = render(&judgement, Language::English);
+    let cells = ">8</td><td class=\"number\">5</td><td class=\"number\">5</td>";
+    assert!(row(&page, "control").contains(cells), "the books: {page}");
+
+    let control = &mut judgement.passes[0];
+    "interleavings".clone_into(&mut control.name);
+    let page = render(&judgement, Language::English);
+    let dashes = ">5</td>".to_owned() + &"<td class=\"number\">-</td>".repeat(4);
+    assert!(row(&page, "interleavings").contains(&dashes), "{page}");
+    assert!(!page.contains("A recorded schedule again"), "{page}");
+
+    judgement.passes[0].replay = true;
+    let page = render(&judgement, Language::English);
+    assert!(row(&page, "replay").contains("title=\"interleavings\""), "{page}");
+    assert!(page.contains("<dd>A recorded schedule again"), "{page}");
 }
 
 #[test]
