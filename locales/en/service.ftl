@@ -82,10 +82,9 @@ service-held = The judge held the item’s row meanwhile.
 service-request = buyer { $buyer }, instance { $instance }
 service-waits = waits
 service-answered-after = answered after { $ms } ms
-service-left-out = ({ $count ->
-    [one] 1 statement left out
-   *[other] { $count } statements left out
-})
+service-decisive = decisive
+service-decisive-legend = ▶ decides: what an order read last before it wrote, and what it wrote.
+service-left-out = (left out: { $names })
 service-no-answer = no answer
 service-struck-database-cut = its connections to Postgres are cut
 service-struck-pause = the instance is stopped

@@ -83,7 +83,7 @@ fn assert_shown(judgement: &Value, pattern: &str) {
     let statements = evidence["statements"].as_array().unwrap().iter();
     // One without a text is no statement: the instance was stopped or killed.
     let statements: Vec<_> = statements.filter(|it| it["sql"] != "").collect();
-    assert!((2..=10).contains(&statements.len()), "{evidence:#}");
+    assert!((2..=12).contains(&statements.len()), "{evidence:#}");
     let both = |what: &str| statements.iter().map(|it| it[what].as_u64()).collect::<BTreeSet<_>>();
     assert!(both("buyer").len() == 2 || both("instance").len() == 2, "{evidence:#}");
     let times = statements.iter().map(|it| it["sent_ms"].as_f64().unwrap());
@@ -318,7 +318,7 @@ fn judgement_has_the_keys_of_the_contract() {
     let [evidence] = evidence(&judgement)[..] else { panic!("{judgement:#}") };
     let mut names = keys(evidence);
     // Of more than ten.
-    names.retain(|name| *name != "left_out");
+    names.retain(|name| !name.starts_with("left_out"));
     assert_eq!(names, ["message", "pattern", "statements", "summary", "under"]);
     let statement = &evidence["statements"][0];
     assert_eq!(keys(statement).join(" "), "answered_ms buyer instance result sent_ms sql");

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{SHOP, assert_shown, assert_sold_once, found, pass, start_in};
+use super::{SHOP, assert_shown, assert_sold_once, evidence, found, pass, start_in};
 use crate::judge::command::JudgeEnd;
 
 /// Judges the shop from a folder, in which the schedule is written that finds something.
@@ -36,6 +36,11 @@ fn bad_schedule_is_found_and_runs_again() {
         assert!(pass["runs"].as_u64() < Some(100), "{pass:#}");
         assert_eq!(pass["hits"], pass["runs"], "{pass:#}");
         assert_shown(&judgement, pattern);
+        // Both have read the stock and written it; what begins their transactions is shown, too.
+        let statements = evidence(&judgement)[0]["statements"].as_array().unwrap();
+        let count =
+            |key: &str, value: Value| statements.iter().filter(|it| it[key] == value).count();
+        assert_eq!((count("decisive", true.into()), count("sql", "BEGIN".into())), (4, 2));
 
         let file = folder.path().join("service.schedule.json");
         let recorded: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();

@@ -1,5 +1,7 @@
 //! What is wrong with a service, by the statements of two requests.
 
+use std::collections::BTreeSet;
+
 use holdfast_base::message;
 use holdfast_base::messages::{Language, Message};
 
@@ -15,12 +17,21 @@ pub(super) struct Step {
     pub(super) request: usize,
     pub(super) connection: u64,
     pub(super) access: Option<Access>,
+    /// It names the key of the request.
+    pub(super) has_key: bool,
     /// In lower case.
     pub(super) sql: String,
     /// A transaction is open after it.
     pub(super) in_transaction: bool,
     /// It has changed a row.
     pub(super) has_changed: bool,
+}
+
+impl Step {
+    /// Returns whether it begins a transaction.
+    pub(super) fn begins(&self) -> bool {
+        self.sql.starts_with("begin") || self.sql.starts_with("start ")
+    }
 }
 
 impl Pattern {
@@ -106,6 +117,34 @@ impl Pattern {
         }
     }
 
+    /// Returns the places of the statements that decide: of each request its first write, and what
+    /// it has read last before. Of a key that is not unique these are the statements that name it.
+    pub(super) fn decisive(self, steps: &[&Step]) -> BTreeSet<usize> {
+        let access = |step: &Step| match self {
+            Self::Unknown => None,
+            Self::KeyNotUnique if !step.has_key => None,
+            Self::KeyNotUnique if step.sql.starts_with("select") => Some(Access::Read),
+            Self::KeyNotUnique => Some(Access::Write),
+            _ => step.access,
+        };
+        let mut places = BTreeSet::new();
+        let requests: BTreeSet<usize> = steps.iter().map(|step| step.request).collect();
+        for request in requests {
+            let mut own = (0..steps.len()).filter(|place| steps[*place].request == request);
+            let mut read = None;
+            let write = own.find(|place| {
+                let step = steps[*place];
+                let found = access(step);
+                if found == Some(Access::Read) {
+                    read = Some(*place);
+                }
+                found == Some(Access::Write) && step.has_changed
+            });
+            places.extend(read.into_iter().chain(write));
+        }
+        places
+    }
+
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -171,24 +210,59 @@ mod tests {
     }
 
     fn pattern_of(shown: &[Imbalance], steps: &[(usize, &str, bool)]) -> Pattern {
-        let learned = Learned {
+        let steps = steps_of(steps);
+        let steps: Vec<&Step> = steps.iter().collect();
+        Pattern::of(Pass::Gate, shown, &steps, &learned(), false)
+    }
+
+    fn learned() -> Learned {
+        Learned {
             tables: ["goods", "sales"].map(str::to_owned).to_vec(),
             columns: vec!["Stock".to_owned()],
             hidden_writes: [HIDDEN, FUNCTION].map(fingerprint).to_vec(),
+        }
+    }
+
+    fn steps_of(steps: &[(usize, &str, bool)]) -> Vec<Step> {
+        let learned = learned();
+        let steps = steps.iter().map(|(request, sql, in_transaction)| Step {
+            request: *request,
+            connection: 1,
+            access: learned.access(sql),
+            has_key: sql.contains("'key'"),
+            sql: (*sql).to_owned(),
+            in_transaction: *in_transaction,
+            has_changed: !sql.starts_with("select"),
+        });
+        steps.collect()
+    }
+
+    #[test]
+    fn decisive_are_the_last_read_and_the_write_of_each_request() {
+        const FIND: &str = "select id from orders where key = 'key'";
+        const ORDER: &str = "insert into orders values ('key')";
+        let all = [
+            (0, FIND, true),
+            (0, READ, true),
+            (1, FIND, true),
+            (0, READ, true),
+            (1, READ, true),
+            (1, RELATIVE, true),
+            (1, ORDER, true),
+            (0, RELATIVE, true),
+            (0, ORDER, true),
+            (0, READ, true),
+        ];
+        let places = |pattern: Pattern, count: usize| {
+            let steps = steps_of(&all[..count]);
+            let steps: Vec<&Step> = steps.iter().collect();
+            pattern.decisive(&steps).into_iter().collect::<Vec<_>>()
         };
-        let steps: Vec<Step> = steps
-            .iter()
-            .map(|(request, sql, in_transaction)| Step {
-                request: *request,
-                connection: 1,
-                access: learned.access(sql),
-                sql: (*sql).to_owned(),
-                in_transaction: *in_transaction,
-                has_changed: true,
-            })
-            .collect();
-        let steps: Vec<&Step> = steps.iter().collect();
-        Pattern::of(Pass::Gate, shown, &steps, &learned, false)
+        assert_eq!(places(Pattern::ReadThenWrite, 10), [3, 4, 5, 7]);
+        assert_eq!(places(Pattern::KeyNotUnique, 10), [0, 2, 6, 8]);
+        // The first request takes no unit.
+        assert_eq!(places(Pattern::OrderWithoutUnit, 7), [3, 4, 5]);
+        assert!(places(Pattern::Unknown, 10).is_empty());
     }
 
     const READ: &str = "select stock from goods where id = 'tea'";

@@ -1,5 +1,6 @@
 //! What the judge says of a service: what `holdfast judge service --json` prints.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use holdfast_base::messages::{Language, Message};
@@ -256,9 +257,11 @@ pub struct Evidence {
     pub message: Option<Message>,
     /// By the time at which they were sent.
     pub statements: Vec<StatementReport>,
-    /// How many more there were.
+    /// How many more there were, and a short name of each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<NonZeroUsize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_names: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -275,13 +278,34 @@ pub struct StatementReport {
     /// What the server answered: its command tag, or its error, and of a row the columns of the
     /// stock. Or what was struck.
     pub result: String,
+    /// It decides: an order has acted on what it read here, or here it wrote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub decisive: bool,
 }
 
 impl Evidence {
-    /// Says how many statements are not shown, if any.
-    pub fn left_out_in(&self, language: Language) -> Option<String> {
-        let count = self.left_out?.get().into();
-        Some(language.text_with("service-left-out", &[("count", count)]))
+    /// Says what the mark of some statements means, and which ones are not shown.
+    pub fn notes_in(&self, language: Language) -> Vec<String> {
+        let has_marks = self.statements.iter().any(|statement| statement.decisive);
+        let legend = has_marks.then(|| language.text("service-decisive-legend"));
+        legend.into_iter().chain(self.left_out_in(language)).collect()
+    }
+
+    fn left_out_in(&self, language: Language) -> Option<String> {
+        if self.left_out_names.is_empty() {
+            return None;
+        }
+
+        let mut counts = BTreeMap::new();
+        for name in &self.left_out_names {
+            *counts.entry(name).or_insert(0) += 1;
+        }
+        let names = counts.into_iter().map(|(name, count)| match count {
+            1 => name.clone(),
+            _ => format!("{name} ×{count}"),
+        });
+        let names = language.list(&names.collect::<Vec<_>>());
+        Some(language.text_with("service-left-out", &[("names", names.into())]))
     }
 
     /// Returns how long a statement has waited for its answer: if that took long, or if another

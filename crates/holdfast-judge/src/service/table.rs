@@ -120,10 +120,11 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
         text += "The judge held the row of the item meanwhile:\n";
     }
     for statement in &evidence.statements {
-        text += &format!("  {}\n", line(evidence, statement));
+        let mark = if statement.decisive { '▶' } else { ' ' };
+        text += &format!("{mark} {}\n", line(evidence, statement));
     }
-    if let Some(left_out) = evidence.left_out_in(Language::English) {
-        text += &format!("  {left_out}\n");
+    for note in evidence.notes_in(Language::English) {
+        text += &format!("  {note}\n");
     }
     text + &format!("Cure: {}\n", evidence.pattern.cure(Language::English))
 }
@@ -189,8 +190,15 @@ mod tests {
         // Another one was sent meanwhile, or none.
         has(&judgement, "-- SELECT 0, after 0.3 ms\n");
         has(&judgement, "-- SELECT 0\n");
-        judgement.passes[3].evidence[0].left_out = std::num::NonZeroUsize::new(2);
-        has(&judgement, "\n  (2 statements left out)\nCure: Give");
+        has(&judgement, "\n▶     6.8 ms  buyer 2, instance 1: update products");
+        has(&judgement, "\n   1524.7 ms  buyer 2, instance 1: COMMIT");
+        let names = ["BEGIN", "SELECT goods", "BEGIN"];
+        judgement.passes[3].evidence[0].left_out_names = names.map(str::to_owned).to_vec();
+        has(
+            &judgement,
+            "\n  ▶ decides: what an order read last before it wrote, and what it wrote.\n  \
+             (left out: BEGIN ×2, SELECT goods)\nCure: Give",
+        );
 
         // What its fault struck nothing for is found without it.
         let repeated = "so many runs of gate found something";

@@ -1,6 +1,7 @@
 //! The two requests that show a finding: their statements side by side, with the values that are
 //! not the service's secrets.
 
+mod choice;
 mod masking;
 mod shortening;
 
@@ -10,6 +11,7 @@ use std::num::NonZeroUsize;
 use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
+use self::choice::{Line, leave_out, weigh_for, weigh_reads};
 use self::masking::ShownValues;
 use self::shortening::without_columns;
 use super::buyers::{Answer, Attempt};
@@ -26,8 +28,6 @@ use super::watch::Seen;
 
 pub(super) use self::shortening::shortened;
 
-/// Statements that are shown of the requests: those that matter most.
-const MAX_STATEMENTS: usize = 10;
 /// Characters of a statement.
 const MAX_CHARS: usize = 300;
 /// Characters of the columns of a `select`.
@@ -97,17 +97,11 @@ pub(super) fn of(
         }
         pattern => pattern,
     };
+    let decisive = pattern.decisive(&steps);
 
     weigh_reads(&mut lines);
-    weigh_for(pattern, &mut lines, &requests);
-    let left_out = NonZeroUsize::new(lines.len().saturating_sub(MAX_STATEMENTS));
-    // The least important ones go first, of these the latest.
-    while lines.len() > MAX_STATEMENTS
-        && let Some(least) = lines.iter().map(|line| line.weight).min()
-        && let Some(place) = lines.iter().rposition(|line| line.weight == least)
-    {
-        lines.remove(place);
-    }
+    weigh_for(pattern, &decisive, &mut lines);
+    let left_out_names = leave_out(&mut lines);
     let mut statements: Vec<_> = lines.into_iter().map(|line| line.report).collect();
     if let Some(Struck { instance, at_us }) = run.struck {
         statements.extend(mark(pass, &requests, instance, at_us.saturating_sub(began)));
@@ -121,7 +115,8 @@ pub(super) fn of(
         summary: message.english(),
         message: Some(message),
         statements,
-        left_out,
+        left_out: NonZeroUsize::new(left_out_names.len()),
+        left_out_names,
     })
 }
 
@@ -147,49 +142,6 @@ fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
     last_reads.len() > 1 && between >= 0.8 * lease_ms as f64
 }
 
-/// A statement, how important it is, and what it shows.
-struct Line {
-    weight: u8,
-    step: Step,
-    report: StatementReport,
-}
-
-/// Of what a request reads of the stock, the last time before it writes decides, and the first time
-/// may be the check. The rest says nothing new.
-fn weigh_reads(lines: &mut [Line]) {
-    let requests: BTreeSet<usize> = lines.iter().map(|line| line.step.request).collect();
-    for request in requests {
-        let mut has_written = false;
-        let mut reads: Vec<&mut u8> = Vec::new();
-        for Line { weight, step, .. } in lines.iter_mut().filter(|it| it.step.request == request) {
-            match step.access {
-                Some(Access::Write) => has_written |= step.has_changed,
-                Some(Access::Read) if has_written => *weight = 0,
-                Some(Access::Read) => reads.push(weight),
-                None => {}
-            }
-        }
-
-        reads.pop();
-        for (place, weight) in reads.into_iter().enumerate() {
-            *weight = if place == 0 { 3 } else { 0 };
-        }
-    }
-}
-
-/// Prefers what shows a mistake: that a transaction began after the check, or what has the key.
-fn weigh_for(pattern: Pattern, lines: &mut [Line], requests: &[Request]) {
-    for Line { weight, step, .. } in lines {
-        let has_begun = step.sql.starts_with("begin") || step.sql.starts_with("start ");
-        let has_key = step.sql.contains(&requests[step.request].key);
-        match pattern {
-            Pattern::CheckElsewhere if has_begun => *weight = 4,
-            Pattern::KeyNotUnique if has_key => *weight = 6,
-            _ => {}
-        }
-    }
-}
-
 /// Says what struck an instance, or Redis.
 fn mark(
     pass: Pass,
@@ -206,6 +158,7 @@ fn mark(
         answered_ms: at_ms,
         sql: String::new(),
         result: pass.mark(Language::English),
+        decisive: false,
     })
 }
 
@@ -307,6 +260,7 @@ impl Shown<'_> {
     /// the order.
     fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
         let access = self.learned.access(&statement.text);
+        let has_key = names(statement, &self.request.key);
         let sql = without_columns(&self.values.of_statement(statement), MAX_COLUMNS);
         let first = sql.split(' ').next().unwrap_or_default().to_lowercase();
         let weight = match (access, first.trim_end_matches(';')) {
@@ -316,7 +270,7 @@ impl Shown<'_> {
             (None, "commit" | "rollback" | "end" | "abort") => 4,
             (None, "begin" | "start") => 1,
             (None, _) if statement.text.contains("advisory") => 4,
-            (None, _) if names(statement, &self.request.key) => 2,
+            (None, _) if has_key => 2,
             _ => return None,
         };
 
@@ -328,11 +282,13 @@ impl Shown<'_> {
             answered_ms: ms(exchange.answered_us),
             sql: shortened(&sql, MAX_CHARS),
             result: self.result(statement, access),
+            decisive: false,
         };
         let step = Step {
             request: self.number,
             connection: exchange.connection,
             access,
+            has_key,
             sql: sql.to_lowercase(),
             in_transaction: exchange.in_transaction,
             has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
@@ -377,39 +333,6 @@ mod tests {
 
     fn request(key: &str, sent_us: u64, answered_us: u64) -> Request {
         Request { instance: 0, buyer: 1, key: key.into(), sent_us, answered_us, until_us: 90 }
-    }
-
-    /// Returns a line that says nothing of the stock.
-    fn line(sql: &str) -> Line {
-        let step = Step {
-            request: 0,
-            connection: 1,
-            access: None,
-            sql: sql.to_owned(),
-            in_transaction: true,
-            has_changed: false,
-        };
-        let report = StatementReport {
-            buyer: 1,
-            instance: 1,
-            sent_ms: 0.0,
-            answered_ms: 0.0,
-            sql: sql.to_owned(),
-            result: String::new(),
-        };
-        Line { weight: 1, step, report }
-    }
-
-    #[test]
-    fn statement_that_shows_the_mistake_is_preferred() {
-        let weights = |pattern| {
-            let mut lines = ["begin", "select 1 from orders where key = 'a'", "commit"].map(line);
-            weigh_for(pattern, &mut lines, &[request("'a'", 10, 80)]);
-            lines.map(|line| line.weight)
-        };
-        assert_eq!(weights(Pattern::CheckElsewhere), [4, 1, 1]);
-        assert_eq!(weights(Pattern::KeyNotUnique), [1, 6, 1]);
-        assert_eq!(weights(Pattern::ReadThenWrite), [1, 1, 1]);
     }
 
     fn numbers(requests: &[Request], seen: &[Seen]) -> Vec<(usize, u64)> {

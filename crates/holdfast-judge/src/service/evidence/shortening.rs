@@ -11,6 +11,22 @@ pub(super) fn without_columns(sql: &str, chars: usize) -> String {
     }
 }
 
+/// Names a statement in two words: what it does, and its table.
+pub(super) fn name_of(sql: &str) -> String {
+    // The first `from` is then its own.
+    let sql = without_columns(sql, 0).replace('"', "");
+    let words = || sql.split([' ', '(', ',', ';']).filter(|word| !word.is_empty());
+    let is_before_table = |word: &str| {
+        let before = ["from", "into", "update"];
+        before.iter().any(|other| word.eq_ignore_ascii_case(other))
+    };
+    let verb = words().next().unwrap_or_default().to_uppercase();
+    match words().skip_while(|word| !is_before_table(word)).nth(1) {
+        Some(table) => format!("{verb} {table}"),
+        None => verb,
+    }
+}
+
 /// Returns where the `from` of a `select` begins; not that of a subquery, or of a function.
 fn from_of(sql: &str) -> Option<usize> {
     let lower = sql.to_ascii_lowercase();
@@ -66,5 +82,21 @@ mod tests {
         let other = "update goods set stock = (select 1 from stocks) where id = 7";
         assert_eq!(without_columns(other, 0), other);
         assert_eq!(shortened(other, 30), "update goods … where id = 7");
+    }
+
+    #[test]
+    fn name_has_the_table_of_the_statement() {
+        for (sql, name) in [
+            ("BEGIN ISOLATION LEVEL SERIALIZABLE", "BEGIN"),
+            (
+                "select (select 1 from a), b FROM \"shop\".\"goods\" where c = 7",
+                "SELECT shop.goods",
+            ),
+            ("insert into orders(id) select 1 from a", "INSERT orders"),
+            ("update goods set stock = 1", "UPDATE goods"),
+            ("commit;", "COMMIT"),
+        ] {
+            assert_eq!(name_of(sql), name);
+        }
     }
 }

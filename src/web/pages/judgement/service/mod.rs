@@ -49,6 +49,7 @@ struct Step {
 struct Cell {
     /// A statement is sent and not answered yet, or was until now.
     waits: bool,
+    is_decisive: bool,
     /// Name of the request, if it is its step.
     request: Option<String>,
     sql: Option<String>,
@@ -259,6 +260,7 @@ impl SavedService<'_> {
         }
         Cell {
             waits: waited.is_some(),
+            is_decisive: statement.decisive && !is_answer,
             request,
             sql: (!is_answer).then(|| statement.sql.clone()),
             note,

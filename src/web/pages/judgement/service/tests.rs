@@ -110,6 +110,7 @@ fn statement_that_waits_is_answered_later() {
     assert_eq!((second.note.as_str(), second.result.as_deref()), ("0.6 ms", Some("stock = 1")));
     let [_, sent] = &steps[1].cells[..] else { panic!("{:?}", steps[1]) };
     assert!(sent.waits && sent.sql.is_some() && sent.result.is_none(), "{sent:?}");
+    assert!(sent.is_decisive && !steps[4].cells[1].is_decisive && !steps[5].cells[1].is_decisive);
     let [_, answered] = &steps[4].cells[..] else { panic!("{:?}", steps[4]) };
     assert_eq!(answered.note, "answered after 1,512.4 ms");
     assert_eq!((&answered.sql, answered.result.as_deref()), (&None, Some("UPDATE 1")));
@@ -125,7 +126,7 @@ fn statement_that_waits_is_answered_later() {
 #[test]
 fn page_is_in_each_language() {
     let mut judgement = judgement();
-    judgement.passes[2].evidence[0].left_out = std::num::NonZeroUsize::new(1);
+    judgement.passes[2].evidence[0].left_out_names = vec!["BEGIN".to_owned()];
     let english = render(&judgement, Language::English);
     let chinese = render(&judgement, Language::Chinese);
     for (page, texts) in [
@@ -134,9 +135,10 @@ fn page_is_in_each_language() {
             [
                 "Check, then relative decrement</b> <span lang=\"en\">both requests found",
                 "The judge held the item’s row meanwhile.",
-                "(1 statement left out)",
+                "(left out: BEGIN)",
                 "The mistake as a lesson: The lost update",
                 "no answer</code>",
+                "aria-label=\"decisive\">▶</span> <code class=\"sql\">update products",
             ],
         ),
         (
@@ -144,9 +146,10 @@ fn page_is_in_each_language() {
             [
                 "先检查，再做相对扣减</b><span lang=\"zh\">两个请求",
                 "判定程序锁住商品所在的行",
-                "（省略了 1 条语句）",
+                "（省略：BEGIN）",
                 "演示这个错误的课程：丢失更新",
                 "没有应答</code>",
+                "aria-label=\"起决定作用\">▶</span> <code class=\"sql\">update products",
             ],
         ),
     ] {
