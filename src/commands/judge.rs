@@ -42,7 +42,11 @@ async fn judge_service(args: &ServiceArgs) -> anyhow::Result<bool> {
     let demands = args.demands()?;
     let json = args.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = args.html.as_deref().map(ResultFile::open).transpose()?;
-    let judgement = Box::pin(holdfast_judge::service::judge_service(args, &demands)).await?;
+    let judged = Box::pin(holdfast_judge::service::judge_service(args, &demands)).await;
+    if judged.is_err() && (args.json.is_some() || args.html.is_some()) {
+        output::print_progress("There is no judgement: --json and --html write nothing.");
+    }
+    let judgement = judged?;
     holdfast_judge::print(&judgement, &format_service(&judgement), json)?;
     if let Some(html) = html {
         html.write(&app::service_page(&judgement)?)?;

@@ -59,6 +59,7 @@ fn bad_schedule_is_found_and_runs_again() {
         assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
         let said = "so it says nothing of them. In the schedule\n  buyer 1: ";
         assert!(run.stderr.contains(said), "{}", run.stderr);
+        assert!(run.stderr.contains("--json and --html write nothing"), "{}", run.stderr);
     }
 }
 
