@@ -36,6 +36,7 @@ fn bad_schedule_is_found_and_runs_again() {
         assert!(pass["runs"].as_u64() < Some(100), "{pass:#}");
         assert_eq!(pass["hits"], pass["runs"], "{pass:#}");
         assert_shown(&judgement, pattern);
+        assert!(!run.stderr.contains("polling jobs") || mode == "polled", "{}", run.stderr);
         // Both have read the stock and written it; what begins their transactions is shown, too.
         let statements = evidence(&judgement)[0]["statements"].as_array().unwrap();
         let count =

@@ -137,6 +137,21 @@ impl Steps {
         std::mem::take(&mut state.passed)
     }
 
+    /// Returns whether all of these are what is sent without a request; of transactions, with
+    /// their ends.
+    pub(super) fn are_of_nobody<'a>(
+        &self,
+        exchanges: impl IntoIterator<Item = &'a Exchange>,
+    ) -> bool {
+        let state = self.state.lock();
+        // That is known in some passes only.
+        if state.of_nobody.is_empty() {
+            return false;
+        }
+        let mut sent = exchanges.into_iter().filter_map(|exchange| scheduled([exchange]));
+        sent.all(|it| ends_transaction(&it) || state.of_nobody.contains(&it))
+    }
+
     /// A request was answered.
     pub(super) fn end_request(&self, request: usize) {
         self.state.lock().requests[request].has_ended = true;
@@ -348,8 +363,8 @@ impl RequestState {
 }
 
 /// Returns what a request sends at once, without its values; `None` if no switch is before it.
-fn scheduled(exchanges: &[Exchange]) -> Option<String> {
-    let statements = exchanges.iter().flat_map(|exchange| &exchange.statements);
+fn scheduled<'a>(exchanges: impl IntoIterator<Item = &'a Exchange>) -> Option<String> {
+    let statements = exchanges.into_iter().flat_map(|exchange| &exchange.statements);
     let fingerprints = statements.map(|statement| fingerprint(&statement.text));
     let scheduled: Vec<String> = fingerprints.filter(|it| is_scheduled(it)).collect();
     (!scheduled.is_empty()).then(|| scheduled.join("; "))

@@ -238,7 +238,9 @@ impl LinkWatch {
 
 impl Watcher for LinkWatch {
     fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
-        self.watch.note_time();
+        if !self.watch.steps.are_of_nobody(&exchanges) {
+            self.watch.note_time();
+        }
         let held = self.watch.steps.hold(self.instance, &exchanges);
         let (mut delay, mut strike) = (None, None);
         if exchanges.iter().any(|exchange| self.watch.is_commit(self.instance, exchange)) {
@@ -255,7 +257,9 @@ impl Watcher for LinkWatch {
     }
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
-        self.watch.note_time();
+        if !self.watch.steps.are_of_nobody([&exchange]) {
+            self.watch.note_time();
+        }
         self.watch.steps.answered(self.instance, &exchange);
         let strike = self.watch.take_aim(self.instance, &exchange);
         let delay = self.watch.delay(Late::Answers);

@@ -63,6 +63,8 @@ pub(super) fn of(
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     let values = ShownValues::of(run);
     let mut transactions = transactions(&run.seen);
+    let steps = &stage.watch.steps;
+    transactions.retain(|sent| !steps.are_of_nobody(sent.iter().map(|seen| &seen.exchange)));
     if let Some(struck) = run.struck
         && matches!(pass, Pass::Kill | Pass::Restart)
     {
