@@ -1,6 +1,8 @@
 //! A TCP proxy on 127.0.0.1 to a server, whose link can be slow, silent, cut or moved: for the
-//! faults of the judge and of tests. On a link to Postgres, what passes can be held up and watched.
+//! faults of the judge and of tests. On a link to Postgres, or to Redis, what passes can be held up
+//! and watched.
 
+mod commands;
 mod exchanges;
 mod passing;
 
@@ -18,9 +20,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::commands::CommandConnection;
 use self::exchanges::WatchedConnection;
-pub use self::exchanges::{Exchange, Statement, Watcher};
-pub use self::passing::Passing;
+pub use self::passing::{Exchange, Passing, Server, Statement, Watcher};
 
 /// A statement is a chunk, also that of a full batch.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -133,6 +135,15 @@ impl Proxy {
     pub async fn watched(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
         let new = move |number: u64| -> Box<dyn Passing> {
             Box::new(WatchedConnection::new(Arc::clone(&watcher), number))
+        };
+        Self::start_with(target, Some(Box::new(new))).await
+    }
+
+    /// Starts a proxy to Redis whose commands are told to `watcher`, those that are sent at once as
+    /// an exchange.
+    pub async fn watched_redis(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
+        let new = move |number: u64| -> Box<dyn Passing> {
+            Box::new(CommandConnection::new(Arc::clone(&watcher), number))
         };
         Self::start_with(target, Some(Box::new(new))).await
     }
@@ -252,8 +263,10 @@ async fn carry(
 
     let connecting = async {
         let first = match passing {
-            Some(_) => exchanges::admit(&mut client).await.ok()?,
-            None => Vec::new(),
+            Some(passing) if passing.server() == Server::Postgres => {
+                exchanges::admit(&mut client).await.ok()?
+            }
+            _ => Vec::new(),
         };
         let target = link.wait_forwarded(Sender::Client).await?;
         let (from_server, mut to_server) = target.connect().await.ok()?;

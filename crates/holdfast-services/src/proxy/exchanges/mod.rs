@@ -6,7 +6,6 @@
 //! and of messages that are longer than [`MAX_KEPT`], nothing is kept.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use super::passing::Passing;
+use super::passing::{Exchange, Passing, Statement, Watcher};
 
 /// The longest message whose content is read.
 const MAX_KEPT: usize = 256 << 10;
@@ -36,49 +35,6 @@ const MAX_FIRST: usize = 10_000;
 const ENCRYPTION_REQUESTS: [u32; 2] = [80_877_103, 80_877_104];
 /// Field of an error with its text.
 const ERROR_TEXT: u8 = b'M';
-
-/// What is told of the exchanges of a link, and may hold them up.
-pub trait Watcher: fmt::Debug + Send + Sync {
-    /// Something was read from the client, which ends these exchanges. It goes on to the server
-    /// when the future ends; with `false` never, and its connection is closed.
-    fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool>;
-
-    /// An answer was read from the server. It goes on to the client when the future ends; with
-    /// `false` never, and its connection is closed.
-    fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool>;
-
-    /// A connection was closed, by whichever side: nothing more comes of it.
-    fn closed(&self, _connection: u64) {}
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Exchange {
-    /// Number of the connection, of its proxy.
-    pub connection: u64,
-    /// Number of the Sync or simple query that ends it, on its connection.
-    pub number: u64,
-    /// The server's process that serves the connection, as it says itself.
-    pub backend: i32,
-    pub statements: Vec<Statement>,
-    /// Microseconds of the machine's monotonic clock.
-    pub sent_us: u64,
-    pub answered_us: u64,
-    /// A transaction is open after it.
-    pub in_transaction: bool,
-    is_simple: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Statement {
-    pub text: Arc<str>,
-    /// The values of its parameters; `None` for null.
-    pub values: Vec<Option<String>>,
-    /// What the server says at its end: `UPDATE 1`. `None` without an answer.
-    pub tag: Option<String>,
-    pub error: Option<String>,
-    /// The columns of its first row, with their names.
-    pub row: Vec<(String, Option<String>)>,
-}
 
 /// Returns the first message of a client. Its questions for encryption are answered with no.
 ///

@@ -1,0 +1,366 @@
+//! The commands on a connection to Redis, as a proxy sees them pass, with their answers. The bytes
+//! are forwarded as they are.
+//!
+//! An exchange is what a client sends at once. Nothing more is read of a client that subscribes,
+//! that sends a command without lengths, or one that is longer than [`MAX_KEPT`], or that is
+//! answered so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Buf as _, BytesMut};
+use futures_util::future::BoxFuture;
+use holdfast_lock::clock::monotonic_us;
+use parking_lot::Mutex;
+use redis_protocol::error::RedisProtocolError;
+use redis_protocol::resp2::decode::{decode, decode_range};
+use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
+use redis_protocol::resp3::decode::complete;
+
+use super::passing::{Exchange, Passing, Server, Statement, Watcher};
+
+/// The longest command, and the longest answer, that is read.
+const MAX_KEPT: usize = 256 << 10;
+/// Characters of an answer that are told.
+const MAX_TOLD: usize = 100;
+
+/// One connection of a watched link.
+#[derive(Debug)]
+pub(super) struct CommandConnection {
+    watcher: Arc<dyn Watcher>,
+    connection: u64,
+    state: Mutex<ConnectionState>,
+}
+
+impl CommandConnection {
+    pub(super) fn new(watcher: Arc<dyn Watcher>, connection: u64) -> Self {
+        Self { watcher, connection, state: Mutex::default() }
+    }
+}
+
+impl Drop for CommandConnection {
+    fn drop(&mut self) {
+        self.watcher.closed(self.connection);
+    }
+}
+
+impl Passing for CommandConnection {
+    fn server(&self) -> Server {
+        Server::Redis
+    }
+
+    fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            let sent = self.state.lock().take_requests(self.connection, chunk);
+            let Some(exchange) = sent else { return true };
+            let goes_on = self.watcher.sent(vec![exchange]).await;
+
+            // It may have been held up.
+            if let Some(last) = self.state.lock().exchanges.back_mut() {
+                last.sent_us = monotonic_us();
+            }
+            goes_on
+        })
+    }
+
+    fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            let answered = self.state.lock().take_answers(chunk);
+            for exchange in answered {
+                if !self.watcher.answered(exchange).await {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct ConnectionState {
+    /// What both sides have sent, from the beginning of a frame that is not complete.
+    requests: BytesMut,
+    answers: BytesMut,
+    /// So many exchanges were sent.
+    sent: u64,
+    /// Those without all their answers, the oldest first.
+    exchanges: VecDeque<Exchange>,
+    /// Nothing more is read of what the client sends.
+    is_over: bool,
+}
+
+impl ConnectionState {
+    /// Reads what the client sends, and returns the commands that end with it.
+    fn take_requests(&mut self, connection: u64, chunk: &[u8]) -> Option<Exchange> {
+        if self.is_over {
+            return None;
+        }
+
+        self.requests.extend_from_slice(chunk);
+        let mut statements = Vec::new();
+        while !self.is_over {
+            match decode(&self.requests) {
+                Ok(Some((OwnedFrame::Array(words), length))) => {
+                    self.requests.advance(length);
+                    let command = command(&words);
+                    self.is_over = has_other_answers(&command);
+                    // One without words is not answered.
+                    if !self.is_over && !words.is_empty() {
+                        statements.push(command);
+                    }
+                }
+                Ok(None) if self.requests.len() <= MAX_KEPT => break,
+                _ => self.is_over = true,
+            }
+        }
+        if statements.is_empty() {
+            return None;
+        }
+
+        let exchange = Exchange {
+            server: Server::Redis,
+            connection,
+            number: self.sent,
+            statements,
+            ..Exchange::default()
+        };
+        self.sent += 1;
+        self.exchanges.push_back(exchange.clone());
+        Some(exchange)
+    }
+
+    /// Reads what the server sends, and returns the exchanges that end with it.
+    fn take_answers(&mut self, chunk: &[u8]) -> Vec<Exchange> {
+        let mut answered = Vec::new();
+        self.answers.extend_from_slice(chunk);
+        while !self.is_over || !self.exchanges.is_empty() {
+            match answer_length(&self.answers) {
+                Ok(Some(length)) => {
+                    let answer = self.answers.split_to(length);
+                    answered.extend(self.take_answer(&answer));
+                }
+                Ok(None) if self.answers.len() <= MAX_KEPT => return answered,
+                _ => {
+                    // Where the next answer begins is not known, and nobody waits for it.
+                    self.is_over = true;
+                    answered.extend(self.exchanges.drain(..));
+                }
+            }
+        }
+        self.answers.clear();
+        answered
+    }
+
+    /// Returns the exchange that an answer ends.
+    fn take_answer(&mut self, answer: &[u8]) -> Option<Exchange> {
+        // What the server pushes answers nothing.
+        if answer.starts_with(b">") {
+            return None;
+        }
+
+        let statements = &mut self.exchanges.front_mut()?.statements;
+        let mut open = statements.iter_mut().filter(|it| it.tag.is_none() && it.error.is_none());
+        note_answer(open.next()?, answer);
+        if open.next().is_some() {
+            return None;
+        }
+        let mut exchange = self.exchanges.pop_front()?;
+        exchange.answered_us = monotonic_us();
+        Some(exchange)
+    }
+}
+
+/// Returns a command: its name, in upper case, and its arguments.
+fn command(words: &[OwnedFrame]) -> Statement {
+    let text = |word: &OwnedFrame| {
+        let bytes = word.as_bytes()?;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    };
+    let mut words = words.iter().map(text);
+    let name = words.next().flatten().unwrap_or_default();
+    Statement {
+        text: name.to_ascii_uppercase().into(),
+        values: words.collect(),
+        ..Statement::default()
+    }
+}
+
+/// Returns whether not just one answer comes to a command, or to those behind it.
+fn has_other_answers(command: &Statement) -> bool {
+    match &*command.text {
+        "CLIENT" => {
+            let what = command.values.first().and_then(Option::as_deref);
+            what.is_some_and(|what| what.eq_ignore_ascii_case("reply"))
+        }
+        "MONITOR" | "PSYNC" | "SYNC" => true,
+        name => name.ends_with("SUBSCRIBE"),
+    }
+}
+
+/// Returns the length of the first answer; `None` as long as it is not complete. In RESP3 it has
+/// types of its own; the others are the same in both.
+fn answer_length(bytes: &[u8]) -> Result<Option<usize>, RedisProtocolError> {
+    if let Ok(read) = decode_range(bytes) {
+        return Ok(read.map(|(_, length)| length));
+    }
+    let read = complete::decode_range(bytes)?;
+    Ok(read.map(|(_, length)| length))
+}
+
+/// Writes down what a command was answered: a text without its length, of lists only that.
+fn note_answer(command: &mut Statement, answer: &[u8]) {
+    let text = String::from_utf8_lossy(answer);
+    let (head, rest) = text.split_once("\r\n").unwrap_or_default();
+    let has_length = head.starts_with(['$', '=', '!']) && !rest.is_empty();
+    let told = if has_length { rest } else { head.strip_prefix(['+', '-', ':']).unwrap_or(head) };
+    let told = Some(told.trim_end().chars().take(MAX_TOLD).collect());
+    if head.starts_with(['-', '!']) {
+        command.error = told;
+    } else {
+        command.tag = told;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use redis::{Client, cmd, pipe};
+
+    use super::*;
+    use crate::{Proxy, Target, TempRedis};
+
+    /// What was sent, and what was answered.
+    #[derive(Debug, Default)]
+    struct Log {
+        sent: Mutex<Vec<Exchange>>,
+        answered: Mutex<Vec<Exchange>>,
+        closed: Mutex<Vec<u64>>,
+    }
+
+    impl Watcher for Log {
+        fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
+            self.sent.lock().extend(exchanges);
+            Box::pin(ready(true))
+        }
+
+        fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
+            self.answered.lock().push(exchange);
+            Box::pin(ready(true))
+        }
+
+        fn closed(&self, connection: u64) {
+            self.closed.lock().push(connection);
+        }
+    }
+
+    impl Log {
+        /// Returns the commands of each exchange since the last call, with what was answered.
+        fn take(&self) -> Vec<Vec<String>> {
+            let told = |it: &Statement| match (&it.tag, &it.error) {
+                (Some(tag), None) => format!("{}: {tag}", it.text),
+                other => format!("{}: {other:?}", it.text),
+            };
+            let answered = std::mem::take(&mut *self.answered.lock());
+            answered.iter().map(|it| it.statements.iter().map(told).collect()).collect()
+        }
+    }
+
+    /// Returns the beginning of a frame that is too long.
+    fn long(head: &str) -> Vec<u8> {
+        [head.as_bytes(), "x".repeat(MAX_KEPT).as_bytes()].concat()
+    }
+
+    #[test]
+    fn commands_and_answers_are_found_however_they_are_cut() {
+        const SENT: &[u8] =
+            b"*3\r\n$3\r\nset\r\n$3\r\ntea\r\n$2\r\n\r\n\r\n*0\r\n*1\r\n$4\r\nPING\r\n";
+        const ANSWERS: &[u8] =
+            b">2\r\n$10\r\ninvalidate\r\n_\r\n+OK\r\n%1\r\n+one\r\n#t\r\n+PONG\r\n";
+        for size in [1, 2, 5, 1_000] {
+            let mut state = ConnectionState::default();
+            let mut sent = Vec::new();
+            for chunk in SENT.chunks(size) {
+                sent.extend(state.take_requests(7, chunk));
+            }
+            let commands: Vec<_> = sent.iter().flat_map(|exchange| &exchange.statements).collect();
+            let [set, ping] = commands[..] else { panic!("{size}: {sent:?}") };
+            assert_eq!((&*set.text, &*ping.text), ("SET", "PING"), "{size}");
+            assert_eq!(set.values, ["tea", "\r\n"].map(|it| Some(it.to_owned())), "{size}");
+            assert!(sent.iter().all(|exchange| exchange.connection == 7));
+
+            let mut answered = Vec::new();
+            for chunk in ANSWERS.chunks(size) {
+                answered.extend(state.take_answers(chunk));
+            }
+            let commands = answered.into_iter().flat_map(|exchange| exchange.statements);
+            let tags: Vec<_> = commands.filter_map(|command| command.tag).collect();
+            // The last answer is to nothing.
+            assert_eq!(tags, ["OK", "%1"], "{size}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_after_what_is_not_understood() {
+        let get: &[u8] = b"*2\r\n$3\r\nGET\r\n$3\r\ntea\r\n";
+        let subscription: &[u8] = b"*2\r\n$9\r\nsubscribe\r\n$3\r\ntea\r\n";
+        let long_command = long("*1\r\n$300000\r\n");
+        let ends: [&[u8]; 3] = [b"PING\r\n", subscription, &long_command];
+        for end in ends {
+            let mut state = ConnectionState::default();
+            let sent = state.take_requests(1, &[get, end].concat()).expect("one command");
+            assert_eq!(sent.statements.len(), 1);
+            assert!(state.take_requests(1, get).is_none());
+            // What was read before is still answered.
+            let answered = state.take_answers(b"$-1\r\n+PONG\r\n");
+            assert_eq!(
+                (answered.len(), answered[0].statements[0].tag.as_deref()),
+                (1, Some("$-1"))
+            );
+            assert!(state.take_answers(b"*1\r\n$9\r\nsub").is_empty());
+        }
+
+        // Nobody waits for the end of an answer that is too long.
+        let mut state = ConnectionState::default();
+        let sent = state.take_requests(1, get);
+        assert_eq!(state.take_answers(&long("$300000\r\n")), Vec::from_iter(sent));
+    }
+
+    #[tokio::test]
+    async fn commands_are_seen_with_their_answers() {
+        let redis = TempRedis::start().await.unwrap();
+        let log = Arc::<Log>::default();
+        let (target, watcher) = (Target::Socket(redis.socket()), Arc::clone(&log));
+        let proxy = Proxy::watched_redis(target, watcher).await.unwrap();
+        for protocol in ["resp2", "resp3"] {
+            let (password, port) = (&redis.password, proxy.port);
+            let url = format!("redis://:{password}@127.0.0.1:{port}/?protocol={protocol}");
+            let client = Client::open(url).unwrap();
+            let mut client = client.get_multiplexed_async_connection().await.unwrap();
+            log.take();
+
+            cmd("FLUSHALL").exec_async(&mut client).await.unwrap();
+            cmd("set").arg("tea").arg("green").exec_async(&mut client).await.unwrap();
+            let value: String = cmd("GET").arg("tea").query_async(&mut client).await.unwrap();
+            assert_eq!(value, "green");
+            cmd("INCR").arg("tea").exec_async(&mut client).await.unwrap_err();
+            let failed = r#"INCR: (None, Some("ERR value is not an integer or out of range"))"#;
+            let expected = ["FLUSHALL: OK", "SET: OK", "GET: green", failed].map(|it| vec![it]);
+            assert_eq!(log.take(), expected, "{protocol}");
+
+            // However many answers there are, it is one.
+            let mut pipeline = pipe();
+            pipeline.atomic().cmd("HSET").arg("cup").arg("size").arg(7).cmd("HGETALL").arg("cup");
+            pipeline.exec_async(&mut client).await.unwrap();
+            let expected = ["MULTI: OK", "HSET: QUEUED", "HGETALL: QUEUED", "EXEC: *2"];
+            assert_eq!(log.take(), [expected], "{protocol}");
+        }
+
+        let sent = log.sent.lock().clone();
+        assert!(sent.iter().all(|exchange| exchange.server == Server::Redis), "{sent:?}");
+        proxy.close_connections().await;
+        let mut closed = log.closed.lock().clone();
+        closed.sort_unstable();
+        assert_eq!(closed, [0, 1]);
+    }
+}
