@@ -1,7 +1,8 @@
 //! The pass `interleavings`: two requests for one unit, over the possible orders of their
-//! statements. Finds one under which a balance is off, makes it short, and runs it again.
+//! statements and commands to Redis. Finds one under which a balance is off, makes it short, and
+//! runs it again.
 //!
-//! Not seen are races within one statement, and between a statement and what is no statement; for
+//! Not seen are races within one statement, and with what is in neither Postgres nor Redis; for
 //! these there are `none` and `gate`.
 
 use std::time::Duration;

@@ -28,6 +28,7 @@ pub mod report;
 mod run;
 mod sale;
 mod schedule;
+mod sent;
 mod sql;
 mod stage;
 mod steps;

@@ -30,7 +30,7 @@ use super::instances::{Instance, InstanceSetup, free_port};
 use super::learned::Learned;
 use super::pass::Pass;
 use super::program::BuyerProgram;
-use super::watch::{LinkWatch, Watch};
+use super::watch::{LinkWatch, RedisWatch, Watch};
 use crate::adapter::{LAST_WORDS_TIMEOUT, LastLines, joined, keep_last_lines};
 use crate::servers::RedisServers;
 
@@ -171,8 +171,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Puts proxies before the servers, and returns the placeholders with their addresses. The
-    /// statements of an instance are watched.
+    /// Puts proxies before the servers, and returns the placeholders with their addresses. What an
+    /// instance sends is watched.
     async fn link(&mut self, instance: Option<usize>) -> anyhow::Result<Values> {
         let mut values = Values::default();
         if let Some(database) = &self.database {
@@ -203,7 +203,14 @@ impl<'a> Stage<'a> {
             }
             (None, None) => return Ok(values),
         };
-        let link = Proxy::start(target).await?;
+        let (link, links) = match instance {
+            Some(instance) => {
+                let watcher = RedisWatch { watch: Arc::clone(&self.watch), instance };
+                let link = Proxy::watched_redis(target, Arc::new(watcher)).await?;
+                (link, &mut self.redis_links)
+            }
+            None => (Proxy::start(target).await?, &mut self.own_links),
+        };
         let _ = url.set_host(Some("127.0.0.1"));
         let _ = url.set_port(Some(link.port));
         let values = values
@@ -211,7 +218,6 @@ impl<'a> Stage<'a> {
             .with("redis_host", "127.0.0.1")
             .with("redis_port", link.port)
             .with("redis_password", decoded(url.password().unwrap_or_default()));
-        let links = if instance.is_some() { &mut self.redis_links } else { &mut self.own_links };
         links.push(link);
         Ok(values)
     }

@@ -2,13 +2,14 @@
 //! or their answers, and strikes at one.
 
 use std::collections::HashSet;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use holdfast_lock::clock::monotonic_us;
-use holdfast_services::{Exchange, Watcher};
+use holdfast_services::{Exchange, Server, Watcher};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -213,7 +214,7 @@ impl Watch {
     }
 }
 
-/// The link of an instance.
+/// The link of an instance to Postgres.
 #[derive(Debug)]
 pub(super) struct LinkWatch {
     pub(super) watch: Arc<Watch>,
@@ -270,7 +271,37 @@ impl Watcher for LinkWatch {
     fn closed(&self, connection: u64) {
         self.watch.note_time();
         self.watch.writing.lock().remove(&(self.instance, connection));
-        self.watch.steps.closed(self.instance, connection);
+        self.watch.steps.closed(self.instance, Server::Postgres, connection);
+    }
+}
+
+/// The link of an instance to Redis. Its commands are scheduled, and nothing else is done with
+/// them.
+#[derive(Debug)]
+pub(super) struct RedisWatch {
+    pub(super) watch: Arc<Watch>,
+    pub(super) instance: usize,
+}
+
+impl Watcher for RedisWatch {
+    fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
+        let held = self.watch.steps.hold(self.instance, &exchanges);
+        Box::pin(async move {
+            if let Some(held) = held {
+                // Without a word the schedule is over.
+                let _ = held.await;
+            }
+            true
+        })
+    }
+
+    fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
+        self.watch.steps.answered(self.instance, &exchange);
+        Box::pin(ready(true))
+    }
+
+    fn closed(&self, connection: u64) {
+        self.watch.steps.closed(self.instance, Server::Redis, connection);
     }
 }
 

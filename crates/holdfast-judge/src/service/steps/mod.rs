@@ -1,21 +1,23 @@
-//! Lets the statements of two requests pass one at a time, as a schedule says. Each request has an
-//! instance for itself; what that sends also while it has no request is not scheduled.
+//! Lets the statements of two requests, and their commands to Redis, pass one at a time, as a
+//! schedule says. Each request has an instance for itself; what that sends also while it has no
+//! request is not scheduled.
 //!
-//! Neither is what happens between two statements: a request that waits for the other in its own
-//! process, or for Redis, is silent, and the other one goes on.
+//! Neither is what happens between two statements. That a request waits for the other one is told
+//! by Postgres. One that waits for Redis, as in a `BLPOP` or asleep until it asks for a lock again,
+//! or for something in its own process, is silent, and the other one goes on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_services::Exchange;
+use holdfast_services::{Exchange, Server};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::schedule::Schedule;
-use super::sql::{ends_transaction, fingerprint, is_scheduled};
+use super::sent::Sent;
+use super::sql::ends_transaction;
 
 /// A statement without an answer for so long may wait for a lock; then it is asked so often.
 const SOON: Duration = Duration::from_millis(5);
@@ -42,12 +44,10 @@ pub(super) struct Steps {
 struct State {
     mode: Mode,
     requests: [RequestState; 2],
-    /// Statements that are sent without a request. Not the ends of transactions, which orders
-    /// have, too.
+    /// Statements that are sent without a request, and commands with their keys. Not the ends of
+    /// transactions, which orders have, too.
     of_nobody: HashSet<String>,
-    /// Those that passed; and with their values, those since the other request had one.
     passed: Vec<Passed>,
-    alone: Vec<Values>,
     /// The longest time between an answer and the next statement of a request.
     longest_pause: Duration,
 }
@@ -61,8 +61,8 @@ enum Mode {
     On,
 }
 
-/// The texts and the values of statements.
-type Values = Vec<(Arc<str>, Vec<Option<String>>)>;
+/// A connection of an instance. Those to each server are counted for themselves.
+type Connection = (Server, u64);
 
 /// What a request has sent at once, without its values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,22 +76,26 @@ pub(super) struct Passed {
 struct RequestState {
     held: VecDeque<Held>,
     /// What has no answer, of each connection.
-    running: HashMap<u64, Running>,
+    running: HashMap<Connection, Running>,
     /// Connections with a transaction in which something was scheduled.
-    open: HashSet<u64>,
+    open: HashSet<Connection>,
     has_ended: bool,
     /// Since the last answer.
     thinks_since: Option<Instant>,
     /// It has done nothing for long, and nothing since.
     is_silent: bool,
+    /// What has passed since the other one last did what it may wait for.
+    alone: Vec<Sent>,
+    /// The other one has just done that in Redis; nothing has passed since.
+    is_freed: bool,
 }
 
 #[derive(Debug)]
 struct Held {
-    connection: u64,
+    connection: Connection,
     running: Running,
     statement: String,
-    values: Values,
+    sent: Sent,
     go: oneshot::Sender<()>,
 }
 
@@ -102,6 +106,8 @@ struct Running {
     backend: i32,
     /// Number of the exchange whose answer is the last one.
     last: u64,
+    /// It may be a command that waits, and no server tells whether it does.
+    may_wait: bool,
 }
 
 /// What a request is found to do.
@@ -124,7 +130,6 @@ impl Steps {
         let mut state = self.state.lock();
         state.requests = <[RequestState; 2]>::default();
         state.passed.clear();
-        state.alone.clear();
         state.mode = Mode::On;
     }
 
@@ -148,7 +153,7 @@ impl Steps {
         if state.of_nobody.is_empty() {
             return false;
         }
-        let mut sent = exchanges.into_iter().filter_map(|exchange| scheduled([exchange]));
+        let mut sent = exchanges.into_iter().filter_map(|exchange| Sent::of([exchange]).name());
         sent.all(|it| ends_transaction(&it) || state.of_nobody.contains(&it))
     }
 
@@ -165,20 +170,23 @@ impl Steps {
         exchanges: &[Exchange],
     ) -> Option<oneshot::Receiver<()>> {
         let mut state = self.state.lock();
-        let State { mode, requests, of_nobody, passed, longest_pause, .. } = &mut *state;
+        let State { mode, requests, of_nobody, passed, longest_pause } = &mut *state;
         if *mode == Mode::Off {
             return None;
         }
-        let Exchange { connection, backend, number: last, .. } = *exchanges.last()?;
-        let statement = scheduled(exchanges)?;
+        let Exchange { server, connection, backend, number: last, .. } = *exchanges.last()?;
+        let connection = (server, connection);
+        let sent = Sent::of(exchanges);
+        let statement = sent.name()?;
+        let with_keys = sent.name_with_keys(&statement);
         let is_end = ends_transaction(&statement);
         match mode {
             Mode::Idle if is_end => return None,
             Mode::Idle => {
-                of_nobody.insert(statement);
+                of_nobody.insert(with_keys);
                 return None;
             }
-            Mode::On if of_nobody.contains(&statement) => return None,
+            Mode::On if of_nobody.contains(&with_keys) => return None,
             Mode::On | Mode::Off => {}
         }
 
@@ -191,15 +199,13 @@ impl Steps {
         let pause = request.thinks_since.take().map(|since| since.elapsed());
         // Otherwise it may have waited for the other one.
         let is_alone = passed.last().is_some_and(|passed| passed.request == instance);
-        if let Some(pause) = pause.filter(|_| is_alone) {
+        if let Some(pause) = pause.filter(|_| is_alone && !request.asks_again(&sent)) {
             *longest_pause = pause.max(*longest_pause);
         }
         request.is_silent = false;
         let (go, goes) = oneshot::channel();
-        let values = exchanges.iter().flat_map(|exchange| &exchange.statements);
-        let values = values.map(|it| (Arc::clone(&it.text), it.values.clone())).collect();
-        let running = Running { backend, last };
-        request.held.push_back(Held { connection, running, statement, values, go });
+        let running = Running { backend, last, may_wait: sent.may_wait() };
+        request.held.push_back(Held { connection, running, statement, sent, go });
         self.changed.notify_one();
         Some(goes)
     }
@@ -208,20 +214,22 @@ impl Steps {
     pub(super) fn answered(&self, instance: usize, exchange: &Exchange) {
         let mut state = self.state.lock();
         let Some(request) = state.requests.get_mut(instance) else { return };
+        let connection = (exchange.server, exchange.connection);
         if !exchange.in_transaction {
-            request.open.remove(&exchange.connection);
+            request.open.remove(&connection);
         }
-        let running = request.running.get(&exchange.connection);
+        let running = request.running.get(&connection);
         if running.is_some_and(|running| running.last <= exchange.number) {
-            request.end_running(exchange.connection);
+            request.end_running(connection);
             self.changed.notify_one();
         }
     }
 
     /// A connection of an instance was closed.
-    pub(super) fn closed(&self, instance: usize, connection: u64) {
+    pub(super) fn closed(&self, instance: usize, server: Server, connection: u64) {
         let mut state = self.state.lock();
         let Some(request) = state.requests.get_mut(instance) else { return };
+        let connection = (server, connection);
         request.held.retain(|held| held.connection != connection);
         request.open.remove(&connection);
         request.end_running(connection);
@@ -229,8 +237,8 @@ impl Steps {
     }
 
     /// Lets the statements pass as the schedule says, until both requests have ended. Returns
-    /// whether they have: not, if neither goes on. `are_waiting` returns whether any of the server's
-    /// processes waits for a lock.
+    /// whether they have: not, if neither goes on. `are_waiting` returns whether any of the
+    /// server's processes waits for a lock.
     pub(super) async fn follow(
         &self,
         schedule: &Schedule,
@@ -258,14 +266,14 @@ impl Steps {
                 }
             };
 
-            self.pass(next);
+            let counts = self.pass(next);
             moved_at = Instant::now();
             // Its answer; and what goes on with it.
             self.settle(next, &mut are_waiting).await?;
             if self.is_running(1 - next) {
                 self.settle(1 - next, &mut are_waiting).await?;
             }
-            if next == turn {
+            if counts && next == turn {
                 left = left.map(|left| left - 1);
             }
             if left == Some(0) {
@@ -275,21 +283,30 @@ impl Steps {
         }
     }
 
-    /// Lets the next statement of a request pass.
-    fn pass(&self, request: usize) {
+    /// Lets the next statement of a request pass. Returns whether it counts: how often a request
+    /// asks Redis for the same until it gets it depends on how long it sleeps in between.
+    fn pass(&self, request: usize) -> bool {
         let mut state = self.state.lock();
-        let State { requests, passed, alone, .. } = &mut *state;
-        let Some(held) = requests[request].held.pop_front() else { return };
-        let Held { connection, running, statement, values, go } = held;
+        let State { requests: [first, second], passed, .. } = &mut *state;
+        let (own, other) = if request == 0 { (first, second) } else { (second, first) };
+        let Some(held) = own.held.pop_front() else { return false };
+        let Held { connection, running, statement, sent, go } = held;
         // Otherwise the instance has closed the connection meanwhile.
-        if go.send(()).is_ok() {
-            requests[request].running.insert(connection, running);
-            if passed.last().is_some_and(|last| last.request != request) {
-                alone.clear();
-            }
-            alone.push(values);
+        if go.send(()).is_err() {
+            return false;
+        }
+
+        own.running.insert(connection, running);
+        other.free(&sent);
+        let counts = !own.asks_again(&sent);
+        own.is_freed = false;
+        // A loop is about one server.
+        own.alone.retain(|earlier| earlier.server == sent.server);
+        own.alone.push(sent);
+        if counts {
             passed.push(Passed { request, statement });
         }
+        counts
     }
 
     fn is_running(&self, request: usize) -> bool {
@@ -297,12 +314,12 @@ impl Steps {
     }
 
     /// Returns whether a request is about to send what it has sent several times while the other
-    /// did nothing.
+    /// did nothing that it may wait for.
     fn is_spinning(&self, request: usize) -> bool {
         let state = self.state.lock();
-        let Some(held) = state.requests[request].held.front() else { return false };
-        let is_alone = state.passed.last().is_some_and(|last| last.request == request);
-        is_alone && state.alone.iter().filter(|values| **values == held.values).count() >= SPINS
+        let RequestState { held, alone, .. } = &state.requests[request];
+        let Some(held) = held.front() else { return false };
+        alone.iter().filter(|earlier| held.sent.repeats(earlier)).count() >= SPINS
     }
 
     /// Waits until a request holds a statement, has ended, or does not go on.
@@ -332,14 +349,17 @@ impl Steps {
                 if !is_running && request.has_ended {
                     return Ok(Settled::Ended);
                 }
-                // The server may take its time; that it waits for a lock is seen.
-                let silence = if is_running { FIRST_SILENCE } else { silence };
+                // The server may take its time; that it waits for a lock is seen in Postgres. One
+                // that is freed may sleep before it asks again.
+                let takes_time = request.running.values().any(|running| !running.may_wait);
+                let silence = if takes_time || request.is_freed { FIRST_SILENCE } else { silence };
                 request.is_silent |= since.elapsed() > silence;
                 if request.is_silent {
                     return Ok(waits);
                 }
-                let running = request.running.values();
-                (running.map(|running| running.backend).collect::<Vec<_>>(), waits)
+                let running = request.running.iter();
+                let running = running.filter(|((server, _), _)| *server == Server::Postgres);
+                (running.map(|(_, running)| running.backend).collect::<Vec<_>>(), waits)
             };
 
             let may_wait = !backends.is_empty() && since.elapsed() >= SOON;
@@ -354,154 +374,28 @@ impl Steps {
 
 impl RequestState {
     /// Nothing more is answered on a connection.
-    fn end_running(&mut self, connection: u64) {
+    fn end_running(&mut self, connection: Connection) {
         if self.running.remove(&connection).is_some() {
             self.thinks_since = Some(Instant::now());
             self.is_silent = false;
         }
     }
-}
 
-/// Returns what a request sends at once, without its values; `None` if no switch is before it.
-fn scheduled<'a>(exchanges: impl IntoIterator<Item = &'a Exchange>) -> Option<String> {
-    let statements = exchanges.into_iter().flat_map(|exchange| &exchange.statements);
-    let fingerprints = statements.map(|statement| fingerprint(&statement.text));
-    let scheduled: Vec<String> = fingerprints.filter(|it| is_scheduled(it)).collect();
-    (!scheduled.is_empty()).then(|| scheduled.join("; "))
+    /// Returns whether it asks Redis for what it has just asked for.
+    fn asks_again(&self, sent: &Sent) -> bool {
+        let last = self.alone.last().filter(|last| last.server == Server::Redis);
+        last.is_some_and(|last| sent.repeats(last))
+    }
+
+    /// The other request sends something.
+    fn free(&mut self, sent: &Sent) {
+        let waiting = self.alone.len();
+        self.alone.retain(|earlier| !sent.may_free(earlier));
+        if sent.server == Server::Redis && self.alone.len() < waiting {
+            (self.is_freed, self.is_silent) = (true, false);
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::future::{join, join3};
-    use holdfast_services::Statement;
-
-    use super::*;
-
-    const READ: &str = "select stock from goods";
-    const WRITE: &str = "update goods set stock = 0";
-
-    /// Returns an exchange on the connection of its instance's backend of the same number.
-    fn exchange(connection: u64, number: u64, text: &str) -> Exchange {
-        let mut exchange = Exchange::default();
-        (exchange.connection, exchange.number) = (connection, number);
-        exchange.backend = i32::try_from(connection).expect("a small number");
-        exchange.in_transaction = text != "commit";
-        exchange.statements = vec![Statement { text: text.into(), ..Statement::default() }];
-        exchange
-    }
-
-    /// Sends statements on one connection, each when the last one was answered. `answer` ends with
-    /// the answer of one.
-    async fn send(
-        steps: &Steps,
-        request: usize,
-        texts: &[&str],
-        mut answer: impl AsyncFnMut(&str),
-    ) {
-        for (number, text) in (0..).zip(texts) {
-            let sent = exchange(request as u64 + 1, number, text);
-            steps
-                .hold(request, std::slice::from_ref(&sent))
-                .expect("it is scheduled")
-                .await
-                .expect("it goes");
-            answer(text).await;
-            steps.answered(request, &sent);
-        }
-        steps.end_request(request);
-    }
-
-    fn requests(passed: &[Passed]) -> Vec<usize> {
-        passed.iter().map(|passed| passed.request).collect()
-    }
-
-    #[tokio::test]
-    async fn statements_pass_as_the_schedule_says() {
-        for (first, switches, expected) in [
-            (0, vec![], [0, 0, 0, 1, 1, 1]),
-            (0, vec![1], [0, 1, 1, 1, 0, 0]),
-            (1, vec![1, 2], [1, 0, 0, 1, 1, 0]),
-            (0, vec![1; 6], [0, 1, 0, 1, 0, 1]),
-        ] {
-            let steps = Steps::default();
-            steps.begin();
-            let schedule = Schedule { first, switches };
-            let sending = [0, 1].map(|it| send(&steps, it, &[READ, WRITE, "commit"], async |_| {}));
-            let [one, other] = sending;
-            let following = steps.follow(&schedule, async |_| Ok(false));
-            let (followed, ..) = join3(following, one, other).await;
-            assert!(followed.expect("an end"));
-            assert_eq!(requests(&steps.end()), expected, "{schedule:?}");
-        }
-    }
-
-    /// Its write waits until the other one has committed; then it is its turn again.
-    #[tokio::test]
-    async fn request_that_waits_for_a_lock_lets_the_other_go_on() {
-        let steps = Steps::default();
-        steps.begin();
-        let committed = Notify::new();
-        let first = send(&steps, 0, &[WRITE, "commit"], async |text| {
-            if text == "commit" {
-                committed.notify_one();
-            }
-        });
-        let second = send(&steps, 1, &[WRITE, "commit"], async |text| {
-            if text == WRITE {
-                committed.notified().await;
-            }
-        });
-        let schedule = Schedule { first: 0, switches: vec![1] };
-        let asked = Mutex::new(Vec::new());
-        let following = steps.follow(&schedule, async |backends| {
-            asked.lock().extend(backends.clone());
-            Ok(backends == [2])
-        });
-        let (followed, ..) = join3(following, first, second).await;
-        assert!(followed.expect("an end"));
-        assert_eq!(requests(&steps.end()), [0, 1, 0, 1]);
-        assert!(asked.lock().contains(&2));
-    }
-
-    #[tokio::test]
-    async fn request_runs_until_its_last_answer_or_its_close() {
-        let steps = Steps::default();
-        steps.begin();
-        let [read, write] = [exchange(1, 0, READ), exchange(1, 1, WRITE)];
-        let held = steps.hold(0, &[read.clone(), write.clone()]).expect("it is scheduled");
-        steps.pass(0);
-        held.await.expect("it goes");
-        steps.answered(0, &read);
-        assert!(steps.is_running(0));
-        steps.answered(0, &write);
-        assert!(!steps.is_running(0));
-
-        let held = steps.hold(0, &[exchange(1, 2, READ)]).expect("it is scheduled");
-        steps.pass(0);
-        held.await.expect("it goes");
-        let waiting = steps.hold(0, &[exchange(1, 3, WRITE)]).expect("it is scheduled");
-        steps.closed(0, 1);
-        assert!(!steps.is_running(0));
-        waiting.await.expect_err("its connection is closed");
-    }
-
-    /// A job commits, too.
-    #[tokio::test]
-    async fn what_is_sent_without_a_request_is_not_scheduled() {
-        let steps = Steps::default();
-        steps.begin_idle();
-        for text in ["select job", "commit"] {
-            assert!(steps.hold(0, &[exchange(9, 0, text)]).is_none());
-        }
-        steps.begin();
-        let (own, of_job) = (exchange(1, 0, WRITE), exchange(9, 0, "select job"));
-        assert!(steps.hold(0, &[of_job]).is_none());
-        assert!(steps.hold(0, &[exchange(9, 1, "commit")]).is_none());
-        let order = steps.hold(0, &[own]).expect("it is scheduled");
-        assert!(steps.hold(0, &[exchange(1, 1, "commit")]).is_some());
-
-        // At the end all go on.
-        let (passed, _) = join(async { steps.end() }, order).await;
-        assert!(passed.is_empty());
-    }
-}
+mod tests;
