@@ -201,6 +201,19 @@ async def redis_lock(db, order):
             await lock.release()
 
 
+async def redis_look_then_set(db, order):
+    """Wrong: two orders see that nobody has the lock before either sets it."""
+    lock = f"lock:{order.product}"
+    while await redis.exists(lock):
+        await asyncio.sleep(0.1)
+    await redis.set(lock, order.key, ex=10)
+    try:
+        async with db.transaction():
+            return await sell_from(await value(db, READ, [order.product]), db, order)
+    finally:
+        await redis.delete(lock)
+
+
 async def lock_before_commit(db, order):
     """Wrong: the lock is released inside the transaction, and the next reads before its commit."""
     async with db.transaction(), advisory_lock(db, order):
@@ -286,6 +299,7 @@ MODES = {
         two_transactions,
         key_before,
         redis_lock,
+        redis_look_then_set,
         lock_before_commit,
         polled,
         row_lock,
