@@ -25,6 +25,7 @@ mod lab_access;
 mod lab_run;
 mod left_students;
 mod price;
+mod prove;
 mod purchase;
 mod race;
 mod rejections;

@@ -14,7 +14,7 @@ pub(super) fn task(level: u32, language: Language) -> String {
 }
 
 /// Returns the first paragraph on a level in the document of the course, on one line.
-pub(super) fn task_text(level: u32, language: Language) -> String {
+pub fn task_text(level: u32, language: Language) -> String {
     let document = match language {
         Language::English => include_str!("../../../../docs/COURSE.md"),
         Language::Chinese => include_str!("../../../../docs/COURSE.zh.md"),

@@ -9,7 +9,7 @@ use crate::web::middleware::LabReader;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use holdfast_base::messages::message;
-use holdfast_judge::course::LAST_LEVEL;
+use holdfast_judge::course::{LAST_LEVEL, task_text};
 
 #[derive(Debug, Template)]
 #[template(path = "course.html")]
@@ -36,7 +36,7 @@ pub(in crate::web) fn page(layout: Layout) -> CoursePage {
         LevelView {
             heading: message!("course-level", level, title).text(layout.language),
             fault: part("fault"),
-            task: part("task"),
+            task: task_text(level, layout.language),
         }
     });
     CoursePage { levels: levels.collect(), layout }
