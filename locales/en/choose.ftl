@@ -45,3 +45,9 @@ choose-batched-needed = The check of the fence in each write: without it, the lo
 choose-fenced-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
 choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (In the judgement the lock is beside the write, which goes on.) Idempotent requests: an answer to a commit can be lost.
 choose-version-needed = Retries with a bound. Idempotent requests: an answer to a commit can be lost.
+
+## The room of this page, of what was judged and of the course
+prove-title = Choose and prove
+prove-lead = The question: which lock does your value need? The evidence: locks and shops of others, under the same faults. The exercise: write a lock yourself.
+prove-judged = Judged
+prove-course = Course

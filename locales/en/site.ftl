@@ -32,7 +32,6 @@ site-docs-clone = Commands such as script/…, judge/…, load/… and cargo are
 site-not-translated = English
 site-in-the-lab = { $lesson } (in the shop’s lab)
 site-judged-own = Your lock is not here? Judge it yourself
-site-nav-course = Course
 site-nav-scheduler = Scheduler
 site-nav-lessons = Lessons
 site-nav-docs = Docs

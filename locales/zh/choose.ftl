@@ -45,3 +45,9 @@ choose-batched-needed = 每次写入都要核对栅栏令牌：否则它只是�
 choose-fenced-needed = 每次写入都要核对栅栏令牌：否则它只是带租约的锁。请求要幂等。
 choose-row-lock-needed = 读和写要在同一个事务里，并限制空闲事务的时间：这样会话被切断时，写入也随之取消。（评测中锁与写入是分开的，写入照常进行。）请求要幂等：提交的应答可能丢失。
 choose-version-needed = 重试要有上限。请求要幂等：提交的应答可能丢失。
+
+## 此页、评测和自写锁的练习同在一处
+prove-title = 选锁与验证
+prove-lead = 问题：你的值需要哪种锁？证据：别人的锁和商店，在同样的故障下怎么样。练习：自己写一把锁。
+prove-judged = 评测
+prove-course = 自己写锁

@@ -32,7 +32,6 @@ site-docs-clone = 像 script/…、judge/…、load/… 和 cargo 这样的命�
 site-not-translated = 英文
 site-in-the-lab = { $lesson }（在商店的实验室里）
 site-judged-own = 你的锁不在这里？自己评测它
-site-nav-course = 课程
 site-nav-scheduler = 调度器
 site-nav-lessons = 录像
 site-nav-docs = 文档

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::format::format_relative;
 use super::kept_basket::Basket;
-use super::links::Links;
+use super::links::{Links, PROVE};
 use super::respond::{html, set_cookie};
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller, lab_access};
 use crate::web::{HttpResult, Problem, app_state, see_other};
@@ -244,6 +244,12 @@ impl Layout {
 
     pub fn is_at(&self, path: &str) -> bool {
         is_below(&self.path, path)
+    }
+
+    /// Returns whether an entry of the site's navigation leads to the page, itself or by a tab.
+    pub fn is_behind(&self, entry: &str) -> bool {
+        let is_in_room = entry == PROVE[0].0 && PROVE.iter().any(|(page, _)| self.is_at(page));
+        is_in_room || self.is_at(entry)
     }
 }
 

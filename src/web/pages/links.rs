@@ -11,14 +11,20 @@ use holdfast_base::messages::Language;
 pub const RECORDED_LESSONS: [&str; 3] = ["outlived", "wrong-delete", "fence"];
 
 /// The navigation of the site, and the messages that name its pages.
-pub const NAVIGATION: [(&str, &str); 7] = [
+pub const NAVIGATION: [(&str, &str); 5] = [
     ("/", "nav-race"),
     ("/lab/scheduler", "site-nav-scheduler"),
-    ("/lab/judged", "judge-title"),
-    ("/which-lock", "choose-title"),
+    (PROVE[0].0, "prove-title"),
     ("/lab/lessons", "site-nav-lessons"),
-    ("/lab/course", "site-nav-course"),
     ("/docs", "site-nav-docs"),
+];
+
+/// The room in which one chooses a lock and proves it: the question, the evidence and the exercise,
+/// with the messages that name their tabs. One entry of the navigation leads to the first of them.
+pub const PROVE: [(&str, &str); 3] = [
+    ("/which-lock", "choose-title"),
+    ("/lab/judged", "prove-judged"),
+    ("/lab/course", "prove-course"),
 ];
 
 #[derive(Debug, Clone)]

@@ -109,6 +109,14 @@ fn every_internal_link_leads_somewhere() {
         let html = fs::read_to_string(folder.join(page)).unwrap();
         assert!(html.contains(translation), "no link from {page} to its translation");
     }
+
+    // One entry of the navigation leads to these.
+    for page in ["which-lock.html", "judged.html", "course.html", "zh/course.html"] {
+        let html = fs::read_to_string(folder.join(page)).unwrap();
+        let header = html.split("</header>").next().unwrap();
+        assert!(header.contains("href=\"which-lock.html\" aria-current=\"page\""), "{page}");
+        assert!(!header.contains("href=\"judged.html\""), "{page}");
+    }
 }
 
 fn gzipped(content: &[u8]) -> usize {
