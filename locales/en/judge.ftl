@@ -84,6 +84,12 @@ judge-half-fence-lost = With its fence, which the store checks: updates are stil
 judge-half-no-fence = Without a store that checks it: { $verdict }
 judge-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
 judge-list-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.
+judge-leaves = This lock leaves to you: { $what }
+judge-leaves-fence = a store that checks its fence with each write
+judge-leaves-late = writes that come too late
+judge-leaves-lease = work that outlasts the lease
+judge-leaves-memory = a Redis that forgets
+judge-leaves-session = a connection that ends
 judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults

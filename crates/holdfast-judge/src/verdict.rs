@@ -16,6 +16,17 @@ const MIN_COMMANDS: f64 = 0.05;
 /// of three, of `(1 - 3 / n)^n`.
 const RULE_OF_THREE: f64 = 3.0;
 
+/// What a lock leaves to its user, by the faults under which it lost updates for want of it.
+const LEFT: [(&str, &[Fault]); 4] = [
+    ("judge-leaves-late", &[Fault::Pause, Fault::Partition, Fault::LateGrant]),
+    ("judge-leaves-lease", &[Fault::LongWork, Fault::SlowCommit]),
+    (
+        "judge-leaves-memory",
+        &[Fault::RedisFlush, Fault::RedisRestart, Fault::RedisFailover, Fault::Evict],
+    ),
+    ("judge-leaves-session", &[Fault::SessionCut, Fault::ClientKill]),
+];
+
 /// The two rows of a table of updates: those of a lock, and those of one with fences whose writes
 /// demand the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,6 +251,20 @@ impl Judgement {
         let faults: Vec<String> = lost.map(|report| report.title(language)).collect();
         let said = || message!("judge-lost-under", faults = language.list(&faults)).text(language);
         (!faults.is_empty()).then(said)
+    }
+
+    /// Returns what the lock leaves to its user; `None` if no fault shows it.
+    pub fn leaves(&self, language: Language) -> Option<String> {
+        let is_fenced = self.has_fence() && !self.faults.iter().any(FaultReport::loses_with_fence);
+        if is_fenced && self.has_loss() {
+            return Some(language.text("judge-leaves-fence"));
+        }
+
+        let loses =
+            |fault: &Fault| self.report(fault.name()).is_some_and(FaultReport::loses_updates);
+        let left = LEFT.iter().filter(|(_, faults)| faults.iter().any(loses));
+        let left: Vec<String> = left.map(|(message, _)| language.text(message)).collect();
+        (!left.is_empty()).then(|| language.list(&left))
     }
 
     /// Returns the sentence that says how sure it is that no update is lost without a fault; `None`

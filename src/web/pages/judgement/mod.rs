@@ -101,6 +101,12 @@ impl<'a> JudgementView<'a> {
         time_of(&self.judgement.started_at)
     }
 
+    /// Returns the sentence of what the lock leaves to its user, if a fault shows it.
+    fn leaves(&self) -> Option<String> {
+        let what = self.judgement.leaves(self.language)?;
+        Some(self.language.text_with("judge-leaves", &[("what", what.into())]))
+    }
+
     /// Returns the number of faults that did not run.
     fn missing(&self) -> usize {
         self.judgement.faults.iter().filter(|fault| !fault.ran).count()

@@ -269,6 +269,22 @@ mod tests {
     }
 
     #[test]
+    fn what_lock_leaves_follows_from_its_faults() {
+        let late = "writes that come too late";
+        let redis_py = format!("{late}, work that outlasts the lease, a Redis that forgets");
+        for (name, expected) in [
+            ("redis-py", Some(redis_py.as_str())),
+            ("kazoo", Some(late)),
+            ("sqlx-advisory", Some("a connection that ends")),
+            ("holdfast-lock-fenced", Some("a store that checks its fence with each write")),
+            ("flock", None),
+        ] {
+            let judgement = judgement_of(name).unwrap();
+            assert_eq!(judgement.leaves(Language::English).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn repeated_fault_has_its_runs() {
         let mut judged = judged("repeated");
         let pause = &mut judged.judgement.faults[1];
