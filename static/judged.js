@@ -1,4 +1,5 @@
-// Finds locks in the table by words of their name, language or store; first those with that name.
+// Finds locks and shops in the table by words of their name, group, language or store; in each group
+// first those with that name.
 
 const search = document.getElementById("search");
 const words = document.getElementById("words");
@@ -21,13 +22,17 @@ function find() {
   const matchers = wanted.map(matcher);
   const isNamed = ({ name }) => wanted.every((word) => name.some((part) => part.startsWith(word)));
   const sorted = [...rows].sort((one, other) => isNamed(other) - isNamed(one));
-  table.tBodies[0].append(...sorted.map(({ row }) => row));
   for (const it of rows) it.row.hidden = !matchers.every((matches) => matches(it));
+  for (const group of table.tBodies) {
+    const own = sorted.map(({ row }) => row).filter((row) => row.parentElement === group);
+    group.append(...own);
+    group.hidden = own.every((row) => row.hidden);
+  }
 
   const shown = rows.filter(({ row }) => !row.hidden);
   const count = new Set(shown.map(({ name }) => name[0])).size;
-  const { none, one, other, rows: inRows } = search.dataset;
-  const locks = (count === 1 ? one : other).replace("%", count);
+  const { none, found, rows: inRows } = search.dataset;
+  const locks = found.replace("%", count);
   let said = shown.length === count ? locks : inRows.replace("%locks", locks).replace("%rows", shown.length);
   if (count === 0) said = none.replace("%", () => words.value.trim());
   document.getElementById("found").textContent = said;

@@ -1,5 +1,5 @@
 # Judgements of locks: the page of one, the list, and the form that opens a file.
-judge-title = Judged locks
+judge-title = Judged locks and shops
 judge-lead = Each lock does the same work under the same faults. The ledger shows which of them lost updates.
 judge-link = Judged: real locks under these faults
 judge-list-title = Verdict by fault
@@ -18,13 +18,15 @@ judge-cell-back = no lost update; fences that went back without a fault: { $back
 judge-list-fenced = { $name }, the store checks its fence
 judge-list-key = ▲ 7: seven lost updates at the end. ▲ 3/5: three of five runs lost updates. ✓ 784: none in 784 turns. ↓ 12: none, but twelve fences went back without a fault. ○: none, and the fault does not strike what this lock uses: its servers, or a connection. –: the fault did not run.
 judge-search = Search
-judge-search-about = a lock, a language, a store
-judge-search-found = { $count ->
-    [one] 1 lock
-   *[other] { $count } locks
-}
-judge-search-none = None of the judged locks has “{ $words }” in its name, language or store.
+judge-search-about = a lock, a shop, a language, a store
+judge-search-found = { $count } found
+judge-search-none = No judged lock or shop has “{ $words }” in its name, group, language or store.
 judge-search-rows = { $locks } in { $rows } rows: ↳ is the lock above with its fence
+judge-group-lease = Leases in Redis
+judge-group-session = Sessions: the lock ends with its connection
+judge-group-consensus = Consensus of several servers
+judge-group-file = A file of one machine
+judge-group-shop = Shops
 judge-columns-title = What the columns mean
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
@@ -83,7 +85,7 @@ judge-half-fence-misordered = With its fence, which the store checks: nothing lo
 judge-half-fence-lost = With its fence, which the store checks: updates are still lost under { $faults }
 judge-half-no-fence = Without a store that checks it: { $verdict }
 judge-not-compared = Numbers of lost updates are not to be compared: 1 is no better than 100. Each says only that updates can be lost here.
-judge-list-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Read a row as what this lock leaves to you: a lost update under “pause” is no bug of a library.
+judge-list-read = A number is the count of lost updates: changes that the ledger has and the stock does not. Below its name stands what a lock leaves to you: a lost update under “pause” is no bug of a library.
 judge-leaves = This lock leaves to you: { $what }
 judge-leaves-fence = a store that checks its fence with each write
 judge-leaves-late = writes that come too late

@@ -127,5 +127,6 @@ service-own-title = Does your own shop oversell?
 service-own-about = A judge orders from it as sixteen buyers at once, and shows the two requests that collide. In any language, on Postgres.
 service-own-link = And your own shop? `holdfast judge service` looks for two requests that collide
 service-own-how = Judge your own: `holdfast judge service --init fastapi` (or `express`, `django`, `spring`, `actix`) writes a `service.toml` to fill in, and `holdfast judge service service.toml` judges. The guide is `docs/SERVICE.md` in the repository.
+service-listed-sound = Sound: nothing oversold, lost or doubled, and no drift
 service-judged-title = Judged services
 service-judged-lead = `holdfast judge service` takes a whole shop and counts the units that it sold and does not have. Each of these is installed from its registry in a pinned version. The figures are of one machine, on which it depends how many units are sold twice.

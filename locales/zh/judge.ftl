@@ -1,5 +1,5 @@
 # 锁的评测：单次评测页、列表，以及打开文件的表单。
-judge-title = 锁的评测
+judge-title = 锁与商店的评测
 judge-lead = 每把锁都在同样的故障下做同样的工作。账本会显示哪些锁丢失了更新。
 judge-link = 锁的评测：真实的锁在这些故障下的表现
 judge-list-title = 各故障下的结论
@@ -17,12 +17,15 @@ judge-cell-back = 没有丢失更新；没有故障时令牌倒退的次数：{ 
 judge-list-fenced = { $name }，并由存储检查令牌
 judge-list-key = ▲ 7：最终丢失 7 次更新。▲ 3/5：5 次运行中有 3 次丢失更新。✓ 784：784 轮中没有丢失。↓ 12：没有丢失，但没有故障时令牌倒退了 12 次。○：没有丢失，且该故障不涉及这把锁使用的服务器或连接。–：该故障未运行。
 judge-search = 搜索
-judge-search-about = 锁、语言、存储
-judge-search-found = { $count ->
-   *[other] { $count } 个锁
-}
-judge-search-none = 评测过的锁里，没有一个的名称、语言或存储含有“{ $words }”。
+judge-search-about = 锁、商店、语言、存储
+judge-search-found = 找到 { $count } 个
+judge-search-none = 评测过的锁和商店里，没有一个的名称、类别、语言或存储含有“{ $words }”。
 judge-search-rows = { $locks }，共 { $rows } 行：↳ 是上一行的锁，并检查它的栅栏令牌
+judge-group-lease = Redis 里的租约
+judge-group-session = 会话：锁随连接结束
+judge-group-consensus = 多台服务器的共识
+judge-group-file = 一台机器上的文件
+judge-group-shop = 商店
 judge-columns-title = 各列的含义
 judge-own-title = 评测你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
@@ -61,7 +64,7 @@ judge-half-fence-misordered = 由存储检查它的栅栏令牌：没有丢失�
 judge-half-fence-lost = 由存储检查它的栅栏令牌：在{ $faults }时仍丢失更新
 judge-half-no-fence = 没有存储检查令牌：{ $verdict }
 judge-not-compared = 丢失更新的次数不能互相比较：1 并不比 100 好。每个数字只说明：这里可能丢失更新。
-judge-list-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。请把一行读作“这个锁留给你的问题”：在“暂停”下丢失更新并不是库的缺陷。
+judge-list-read = 数字是丢失更新的次数：账本里有、库存里没有的变更。名称下面是这个锁留给你的问题：在“暂停”下丢失更新并不是库的缺陷。
 judge-leaves = 这个锁留给你的问题：{ $what }
 judge-leaves-fence = 每次写入都要由存储检查它的栅栏令牌
 judge-leaves-late = 来得太晚的写入

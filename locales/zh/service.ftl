@@ -124,5 +124,6 @@ service-own-title = 你自己的商店会超卖吗？
 service-own-about = 判定程序扮成十六个买家同时向它下单，并显示互相冲突的两个请求。任何语言都可以，数据库是 Postgres。
 service-own-link = 你自己的商店呢？`holdfast judge service` 会寻找互相冲突的两个请求
 service-own-how = 评测你自己的服务：`holdfast judge service --init fastapi`（或 `express`、`django`、`spring`、`actix`）写出待填写的 `service.toml`，再运行 `holdfast judge service service.toml`。指南是代码库中的 `docs/SERVICE.md`。
+service-listed-sound = 可靠：没有超卖、丢失或重复，也没有偏差
 service-judged-title = 服务的评测
 service-judged-lead = `holdfast judge service` 评测整个商店，数出售出却并不存在的件数。每个商店都以固定的版本安装。数字来自一台机器，重复售出多少件因机器而异。下文是英文。

@@ -64,7 +64,8 @@ async fn visitors_read_judged_locks() {
 
     let chinese = visitor.page_request(PATH).header("Accept-Language", "zh");
     let words = Page::read(chinese.send().await.unwrap()).await.words();
-    for text in ["锁的评测", "适配器", "主从切换"] {
+    for text in ["锁与商店的评测", "适配器", "主从切换", "会话：锁随连接结束"]
+    {
         assert!(words.contains(text), "{text}: {words}");
     }
 
@@ -85,11 +86,24 @@ async fn visitors_read_judged_locks() {
 
 async fn visitors_find_judged_services(visitor: &Visitor) {
     let list = visitor.get(PATH).await;
+    let groups = ["lease", "session", "consensus", "file", "shop"];
+    let heads = groups.map(|group| list.text.find(&format!("<tr id=\"group-{group}\">")));
+    assert!(heads.iter().all(Option::is_some) && heads.is_sorted(), "{heads:?}");
+    for shown in [
+        "kazoo 2.11.0 Lock writes that come too late",
+        "▲ Not sound: oversold, drift, doubled",
+        "✓ Sound: nothing oversold, lost or doubled, and no drift",
+    ] {
+        assert!(list.words().contains(shown), "{shown}: {}", list.words());
+    }
+
     for folder in std::fs::read_dir("judge/services").unwrap() {
         let folder = folder.unwrap();
         if folder.path().join("README.md").exists() {
-            let title = format!("<h3 id=\"{}\">", folder.file_name().display());
-            assert!(list.text.contains(&title), "{title} is not on the page");
+            let name = folder.file_name().into_string().unwrap();
+            for shown in [format!("<h3 id=\"{name}\">"), format!("href=\"#{name}\"")] {
+                assert!(list.text.contains(&shown), "{shown} is not on the page");
+            }
         }
     }
 

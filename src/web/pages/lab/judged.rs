@@ -21,7 +21,7 @@ use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::site::documents;
 use crate::web::{HttpResult, Problem, ProblemType, app_state};
-use holdfast_base::messages::message;
+use holdfast_base::messages::{Language, message};
 use holdfast_judge::fault::Fault;
 use holdfast_judge::report::Judgement;
 use holdfast_judge::verdict::{Cell, Row};
@@ -36,40 +36,43 @@ macro_rules! judged_files {
     };
 }
 
+/// What the locks of a group rest on, in the order of the list.
+const GROUPS: [&str; 4] = ["lease", "session", "consensus", "file"];
+
 /// The judgements that come with the program, by the name of their file, with the words by which
-/// the search finds them beside it: language, store, and the client below. A test finds files that
-/// are not listed.
+/// the search finds them beside it: its group, language, store, and the client below. A test finds
+/// files that are not listed.
 const FILES: &[(&str, &str, &str)] = judged_files![
-    "advisory-lock": "javascript postgres",
-    "aioredlock": "python aioredis redis",
-    "async-redis-lock": "rust redis",
-    "celery-once": "python celery redis-py redis",
-    "curator": "java zookeeper",
-    "distkit": "rust redis",
-    "django-cache": "python celery redis-py redis",
-    "etcdctl": "etcd",
-    "flock": "util-linux linux kernel",
-    "holdfast-lock-fenced": "holdfast rust redis",
-    "holdfast-lock-owner": "holdfast rust redis",
-    "holdfast-lock-redlock": "holdfast rust redis redlock",
-    "holdfast-lock-watchdog": "holdfast rust redis",
-    "kazoo": "python zookeeper",
-    "mariadb": "mysql python pymysql",
-    "node-redlock": "javascript ioredis redis redlock",
-    "portalocker": "python redis-py redis",
-    "pottery": "python redis redlock",
-    "python-redis-lock": "python redis",
-    "redis-lock": "javascript node-redis redis",
-    "redis-py": "python redis",
-    "redis-semaphore": "javascript ioredis redis",
-    "redlock-py": "python redis-py redis redlock",
-    "redlock-universal": "javascript ioredis redis redlock",
-    "rslock": "rust redis redlock",
-    "sesamecare-redlock": "javascript ioredis redis redlock",
-    "sherlock": "python redis-py redis",
-    "simple-redis-mutex": "javascript node-redis redis",
-    "sqlx-advisory": "rust postgres",
-    "symfony-lock": "php phpredis redis",
+    "advisory-lock": "session javascript postgres",
+    "aioredlock": "lease python aioredis redis",
+    "async-redis-lock": "lease rust redis",
+    "celery-once": "lease python celery redis-py redis",
+    "curator": "consensus java zookeeper",
+    "distkit": "lease rust redis",
+    "django-cache": "lease python celery redis-py redis",
+    "etcdctl": "consensus etcd",
+    "flock": "file util-linux linux kernel",
+    "holdfast-lock-fenced": "lease holdfast rust redis",
+    "holdfast-lock-owner": "lease holdfast rust redis",
+    "holdfast-lock-redlock": "lease holdfast rust redis redlock",
+    "holdfast-lock-watchdog": "lease holdfast rust redis",
+    "kazoo": "consensus python zookeeper",
+    "mariadb": "session mysql python pymysql",
+    "node-redlock": "lease javascript ioredis redis redlock",
+    "portalocker": "session python redis-py redis",
+    "pottery": "lease python redis redlock",
+    "python-redis-lock": "lease python redis",
+    "redis-lock": "lease javascript node-redis redis",
+    "redis-py": "lease python redis",
+    "redis-semaphore": "lease javascript ioredis redis",
+    "redlock-py": "lease python redis-py redis redlock",
+    "redlock-universal": "lease javascript ioredis redis redlock",
+    "rslock": "lease rust redis redlock",
+    "sesamecare-redlock": "lease javascript ioredis redis redlock",
+    "sherlock": "lease python redis-py redis",
+    "simple-redis-mutex": "lease javascript node-redis redis",
+    "sqlx-advisory": "session rust postgres",
+    "symfony-lock": "lease php phpredis redis",
 ];
 
 static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
@@ -82,19 +85,30 @@ static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
     FILES.iter().filter_map(parse).collect()
 });
 
-/// The READMEs of the judged services, with their titles as those of sections. A test finds those
-/// that are not here.
-static SERVICES: LazyLock<String> = LazyLock::new(|| {
-    documents::html_of(concat!(
-        "##",
-        include_str!("../../../../judge/services/django-oscar/README.md"),
-        "\n##",
-        include_str!("../../../../judge/services/evershop/README.md"),
-        "\n##",
-        include_str!("../../../../judge/services/pretix/README.md"),
-        "\n##",
-        include_str!("../../../../judge/services/vendure/README.md"),
-    ))
+macro_rules! judged_service {
+    ($name:literal: $words:literal, $found:expr) => {
+        JudgedService {
+            name: $name,
+            words: $words,
+            found: &$found,
+            readme: include_str!(concat!("../../../../judge/services/", $name, "/README.md")),
+        }
+    };
+}
+
+/// The judged services, by the name of their folder, with the words by which the search finds them
+/// beside it, and what was found. A test finds those that are not here.
+const SERVICES: &[JudgedService] = &[
+    judged_service!("django-oscar": "shop python django postgres", ["oversold"]),
+    judged_service!("evershop": "shop javascript postgres", ["oversold", "doubled"]),
+    judged_service!("pretix": "shop python django postgres", []),
+    judged_service!("vendure": "shop javascript postgres", ["oversold", "drift", "doubled"]),
+];
+
+/// Their READMEs, with the titles as those of sections.
+static READMES: LazyLock<String> = LazyLock::new(|| {
+    let html = |service: &JudgedService| documents::html_of(&format!("##{}", service.readme));
+    SERVICES.iter().map(html).collect()
 });
 
 #[derive(Debug)]
@@ -112,6 +126,10 @@ impl JudgedLock {
         report.map_or(Cell::NotRun, |report| self.judgement.cell(report, *row))
     }
 
+    fn is_of(&self, group: &str) -> bool {
+        self.words.split(' ').next() == Some(group)
+    }
+
     /// Returns the words by which the search finds it, its name first.
     fn words(&self) -> String {
         format!("{} {}", self.name, self.words)
@@ -122,12 +140,47 @@ impl JudgedLock {
     }
 }
 
+#[derive(Debug)]
+struct JudgedService {
+    name: &'static str,
+    words: &'static str,
+    /// Names of what must not be.
+    found: &'static [&'static str],
+    readme: &'static str,
+}
+
+impl JudgedService {
+    fn title(&self) -> &'static str {
+        self.readme.lines().next().unwrap_or_default().trim_start_matches("# ")
+    }
+
+    fn words(&self) -> String {
+        format!("{} {}", self.name, self.words)
+    }
+
+    fn verdict(&self, language: Language) -> String {
+        if self.found.is_empty() {
+            return language.text("service-listed-sound");
+        }
+        let name = |found: &&str| language.text(&format!("service-column-{found}"));
+        let found = language.list(&self.found.iter().map(name).collect::<Vec<_>>());
+        language.text_with("service-verdict-found", &[("found", found.into())])
+    }
+}
+
 #[derive(Debug, Template)]
 #[template(path = "judged.html")]
 struct JudgedPage {
     layout: Layout,
     locks: &'static [JudgedLock],
     errors: FormErrors,
+}
+
+impl JudgedPage {
+    /// Returns the number of columns of the list, with those of the name and the date.
+    fn columns(&self) -> usize {
+        Fault::ALL.len() + 2
+    }
 }
 
 #[derive(Debug, Template)]
@@ -222,7 +275,7 @@ async fn list_page(request: &HttpRequest, errors: FormErrors) -> HttpResult {
 mod tests {
     use super::*;
 
-    use holdfast_base::messages::{Language, is_chinese};
+    use holdfast_base::messages::is_chinese;
     use holdfast_judge::report::Repeats;
 
     const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
@@ -250,6 +303,23 @@ mod tests {
 
         earlier.judgement.faults[0].fence_regressions = 4;
         assert_eq!(earlier.cell(&Fault::Undisturbed, &Row::WithFence), Cell::FencesBack(4));
+    }
+
+    #[test]
+    fn groups_and_verdicts_agree_with_what_was_judged() {
+        for lock in JUDGED.iter() {
+            let groups = GROUPS.iter().filter(|group| lock.is_of(group));
+            assert_eq!(groups.count(), 1, "{}", lock.name);
+
+            let rests_on_time = lock.judgement.report("long-work").unwrap().loses_updates();
+            assert!(!rests_on_time || lock.is_of("lease"), "{}", lock.name);
+            let stops = lock.judgement.report("session-cut").unwrap().loses_updates();
+            assert_eq!(stops, lock.is_of("session"), "{}", lock.name);
+        }
+        for service in SERVICES {
+            let is_sound = service.readme.contains("\nSound: ");
+            assert_eq!(service.found.is_empty(), is_sound, "{}", service.name);
+        }
     }
 
     #[test]
