@@ -5,6 +5,8 @@ course-how = You write two functions, acquire and release. holdfast course check
 course-needs = It needs Holdfast, and Python (3.9 or later), JavaScript (Node.js 18 or later) or Rust; Redis and Postgres are started for each check. Nothing is sent anywhere.
 course-begin = Begin
 course-levels = Levels
+course-collision = Two requests that collide
+course-solved = Level 1, solved
 
 course-level = Level { $level } of 8: { $title }
 

@@ -5,6 +5,8 @@ course-how = 你写两个函数：acquire 和 release。holdfast course check �
 course-needs = 需要 Holdfast，以及 Python（3.9 及以上）、JavaScript（Node.js 18 及以上）或 Rust；每次检查都会自己启动 Redis 和 Postgres。什么都不会发送到别处。
 course-begin = 开始
 course-levels = 关卡
+course-collision = 互相冲突的两个请求
+course-solved = 第 1 关的解法
 
 course-level = 第 { $level } 关（共 8 关）：{ $title }
 

@@ -102,6 +102,7 @@ async fn make_orders(shop: &Shop) -> Orders {
 fn judged_states() -> Vec<PageState> {
     vec![
         state("judged locks", "", "/lab/judged"),
+        state("course", "", "/lab/course"),
         state("judgement", "", "/lab/judged").after(OPEN_JUDGEMENT, ".saved-verdict.loss"),
         state("judgement wrong", "", "/lab/judged").after(
             "const form = document.querySelector('#open');

@@ -30,14 +30,42 @@ async fn question_evidence_and_exercise_are_one_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn course_has_the_task_of_each_level() {
+async fn course_shows_level_1_being_solved() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
-    for (language, task) in [
-        ("en", "Others get it within two leases, and no key is left."),
-        ("zh", "别人要在两个租约之内拿到锁，并且不留下键。"),
+    for (language, texts) in [
+        (
+            "en",
+            [
+                "none: w1 c4 and w0 c6 both read 999,977",
+                "447 ms w1 c4 has the lock",
+                "Not passed (lock.py, seed 7)",
+                "Passed (lock.py, seed 7)",
+                "Others get it within two leases, and no key is left.",
+            ],
+        ),
+        (
+            "zh",
+            [
+                "none：w1 c4 和 w0 c6 都读到 999,977",
+                "447 ms w1 c4 获得锁",
+                "没有通过（lock.py，种子 7）",
+                "通过（lock.py，种子 7）",
+                "别人要在两个租约之内拿到锁，并且不留下键。",
+            ],
+        ),
     ] {
-        let words = visitor.get_in(language, "/lab/course").await.words();
-        assert!(words.contains(task) && !words.contains("Unknown localization key"), "{words}");
+        let page = visitor.get_in(language, "/lab/course").await;
+        let words = page.words();
+        for text in texts {
+            assert!(words.contains(text), "{text}: {words}");
+        }
+        assert!(!words.contains("Unknown localization key"), "{words}");
+        let picture = page.text.split("aria-labelledby=\"collision\"").nth(1).unwrap();
+        assert_eq!(
+            picture.split("</svg>").next().unwrap().matches("loss\"><").count(),
+            1,
+            "the late write"
+        );
     }
 }

@@ -23,7 +23,7 @@ use holdfast_base::messages::Language as Edition;
 
 pub use self::check::{CheckArgs, CheckResult, check};
 pub use self::levels::{Finding, LAST_LEVEL};
-pub use self::tasks::task_text;
+pub use self::tasks::{document, task_text};
 pub use self::text::{CheckHead, head};
 
 #[derive(Debug, Clone, Subcommand)]

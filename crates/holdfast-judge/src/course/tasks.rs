@@ -13,14 +13,18 @@ pub(super) fn task(level: u32, language: Language) -> String {
     format!("{}\n\n{}", heading(level, language), task_text(level, language))
 }
 
-/// Returns the first paragraph on a level in the document of the course, on one line.
-pub fn task_text(level: u32, language: Language) -> String {
-    let document = match language {
+/// Returns the document of the course.
+pub fn document(language: Language) -> &'static str {
+    match language {
         Language::English => include_str!("../../../../docs/COURSE.md"),
         Language::Chinese => include_str!("../../../../docs/COURSE.zh.md"),
-    };
+    }
+}
+
+/// Returns the first paragraph on a level in the document of the course, on one line.
+pub fn task_text(level: u32, language: Language) -> String {
     let heading = format!("### {}\n\n", heading(level, language));
-    let (_, after) = document.split_once(&heading).unwrap_or_default();
+    let (_, after) = document(language).split_once(&heading).unwrap_or_default();
     let paragraph = after.split("\n\n").next().unwrap_or_default();
     paragraph.lines().collect::<Vec<_>>().join(language.space())
 }

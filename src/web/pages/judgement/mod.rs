@@ -151,18 +151,22 @@ impl<'a> JudgementView<'a> {
             return None;
         }
         self.drawn.set(drawn);
-
-        let mut timeline = violation.timeline();
-        let overlaps = timeline.overlaps(violation.kind == ViolationKind::Overlap);
-        timeline.put_involved_lanes_first(&overlaps);
-        let drawing = Drawing::scrolled(timeline, overlaps, self.language);
-        Some(TimelineView::from(drawing).labelled_by(id))
+        Some(draw(violation, id, self.language))
     }
 
     fn not_drawn(&self) -> String {
         self.language
             .text_with("judge-not-drawn", &[("events", grouped(self.max_events as u64).into())])
     }
+}
+
+/// Draws the events of a violation, which the element of that id describes.
+pub(super) fn draw(violation: &Violation, id: &str, language: Language) -> TimelineView {
+    let mut timeline = violation.timeline();
+    let overlaps = timeline.overlaps(violation.kind == ViolationKind::Overlap);
+    timeline.put_involved_lanes_first(&overlaps);
+    let drawing = Drawing::scrolled(timeline, overlaps, language);
+    TimelineView::from(drawing).labelled_by(id)
 }
 
 /// Returns a time of a judgement as a page shows it.
