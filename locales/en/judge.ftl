@@ -28,11 +28,11 @@ judge-group-consensus = Consensus of several servers
 judge-group-file = A file of one machine
 judge-group-shop = Shops
 judge-columns-title = What the columns mean
-judge-own-title = Judge your own lock
-judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
+judge-own-title = Judge your own
+judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Of a shop it is `holdfast judge service --json FILE service.toml`. Then open FILE here, or the page that `--html FILE` writes. It is shown, and not stored.
 judge-file-label = File of a judgement
-judge-file-invalid = The file was not opened. This is not a file that `holdfast judge --json FILE` has written.
-judge-file-too-long = The file was not opened. The page of this judgement would be longer than 2 MB: it names more violations than `holdfast judge` reports. Open the page that `holdfast judge --html FILE` writes.
+judge-file-invalid = The file was not opened. This is not a file that `holdfast judge` or `holdfast judge service` has written, with `--json FILE` or `--html FILE`.
+judge-file-too-long = The file was not opened. The page of this judgement would be longer than 2 MB: it names more than the judge reports. Open the page that `--html FILE` writes in a browser.
 judge-not-drawn = Not drawn: this page draws { $events } events at most. The page that `holdfast judge --html FILE` writes has all of them.
 judge-opened = Opened from a file. It is not stored, and nothing was checked here.
 

@@ -27,11 +27,11 @@ judge-group-consensus = 多台服务器的共识
 judge-group-file = 一台机器上的文件
 judge-group-shop = 商店
 judge-columns-title = 各列的含义
-judge-own-title = 评测你自己的锁
-judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
+judge-own-title = 评测你自己的
+judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`；商店则运行 `holdfast judge service --json FILE service.toml`。然后在这里打开 FILE，或者 `--html FILE` 写出的页面。文件只会显示，不会保存。
 judge-file-label = 评测文件
-judge-file-invalid = 文件没有打开。这不是 `holdfast judge --json FILE` 写出的文件。
-judge-file-too-long = 文件没有打开。这份评测的页面会超过 2 MB：违规条数多于 `holdfast judge` 会报告的数量。请打开 `holdfast judge --html FILE` 写出的页面。
+judge-file-invalid = 文件没有打开。这不是 `holdfast judge` 或 `holdfast judge service` 用 `--json FILE` 或 `--html FILE` 写出的文件。
+judge-file-too-long = 文件没有打开。这份评测的页面会超过 2 MB：条数多于评判程序会报告的数量。请在浏览器里打开 `--html FILE` 写出的页面。
 judge-not-drawn = 未画出：此页最多画 { $events } 个事件。`holdfast judge --html FILE` 写出的页面包含全部事件。
 judge-opened = 从文件打开：没有保存，内容也未在此核对。
 

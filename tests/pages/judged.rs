@@ -163,6 +163,36 @@ async fn opened_judgement_is_shown_and_escaped() {
     assert!(!visitor.get(PATH).await.text.contains("example-lock"), "nothing is stored");
 }
 
+/// The JSON and the page that the judge has written, of a shop and of a lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_judgements_open_again() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let of_service = service_page();
+    let of_lock = holdfast::app::judgement_page(&judgement()).unwrap();
+    for (file, verdict) in [
+        (include_str!("service.json"), "Not sound: oversold, doubled"),
+        (of_service.as_str(), "Not sound: oversold, doubled"),
+        (of_lock.as_str(), "Loses updates under 3 of 9 faults"),
+    ] {
+        let page = upload_to(PATH, &visitor, "", file.as_bytes()).await;
+        assert_eq!(page.status, 200, "{}", page.words());
+        for text in ["Opened from a file. It is not stored", verdict] {
+            assert!(page.words().contains(text), "{text}: {}", page.words());
+        }
+    }
+
+    let opened = upload_to(PATH, &visitor, "", include_bytes!("service.json")).await;
+    for text in ["buyer 2, instance 1", "id = &#39;&#60;b&#62;tea&#39;", "/static/service.css"] {
+        assert!(opened.text.contains(text), "{text}: {}", opened.text);
+    }
+    let mut long: Value = serde_json::from_str(include_str!("service.json")).unwrap();
+    let passes = vec![long["passes"][0].clone(); 41];
+    long["passes"] = passes.into();
+    let refused = upload_to(PATH, &visitor, "", long.to_string().as_bytes()).await;
+    assert_eq!(refused.status, 422, "{}", refused.words());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_file_is_rejected_with_reason() {
     let shop = Shop::start(1).await;
@@ -179,7 +209,7 @@ async fn bad_file_is_rejected_with_reason() {
         assert_eq!(page.status, 422, "{}", page.words());
         let error = page.text.split("id=\"file-wrong\"").nth(1).unwrap();
         let error = Page { text: format!("<p {}", error.split("</p>").next().unwrap()), ..page };
-        let why = "This is not a file that holdfast judge";
+        let why = "This is not a file that holdfast judge or holdfast judge service";
         assert!(error.words().contains(why), "{}", error.words());
     }
     let form = visitor.form_request(PATH, "file=%7B%7D").send().await.unwrap();
@@ -243,9 +273,11 @@ async fn few_files_are_read_at_a_time() {
 
 fn assert_refers_to_nothing(page: &str) {
     let page = page.replace("http://www.w3.org/2000/svg", "");
-    for outside in ["http:", "https:", "url(", "<script", "src=", "<link"] {
+    for outside in ["http:", "https:", "url(", "<script>", "src=", "<link"] {
         assert!(!page.contains(outside), "the page refers to {outside}");
     }
+    let data = page.matches("<script type=\"application/json\"").count();
+    assert_eq!((data, page.matches("<script").count()), (1, 1), "it has no script but its data");
 }
 
 /// The requests of a finding stand side by side, on a phone below each other, and on paper whole.

@@ -62,6 +62,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("scheduler-postgres.js", JAVASCRIPT),
         asset!("scheduler.css", CSS),
         asset!("scheduler.js", JAVASCRIPT),
+        asset!("service.css", CSS),
         asset!("site.css", CSS),
         asset!("swimlane.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),

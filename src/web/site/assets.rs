@@ -10,7 +10,7 @@ use super::folder::{Folder, Sources};
 use crate::web::pages::assets;
 
 /// Those of the shop that no page of the site loads.
-const OF_SHOP: [&str; 10] = [
+const OF_SHOP: [&str; 11] = [
     "class.css",
     "handles.js",
     "holdfast.js",
@@ -18,6 +18,7 @@ const OF_SHOP: [&str; 10] = [
     "present.css",
     "race-preview-once-en.png",
     "race-preview-once-zh.png",
+    "service.css",
     "swimlane.js",
     "uplot.css",
     "uplot.js",

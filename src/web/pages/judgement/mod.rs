@@ -1,19 +1,21 @@
 //! A judgement of a lock as a page: its verdict, the figures of each fault, and every violation
 //! with its sentence and a swimlane.
 //!
-//! [`saved_page`] renders one HTML file without scripts and outside resources. A judgement may come
-//! from the file of a visitor: it is shown as text. Tests: `tests/pages/judged.rs`.
+//! [`saved_page`] renders one HTML file that runs no script, needs nothing else, and has the
+//! judgement as JSON, which the lab opens again. A judgement may come from the file of a visitor:
+//! it is shown as text. Tests: `tests/pages/judged.rs`.
 
 mod service;
 
 use std::cell::Cell;
 
 use askama::Template;
+use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::format::FormatTime as _;
-use super::respond::{saved_policy, without_fonts};
+use super::respond::{saved_policy, script_json, without_fonts};
 use super::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
@@ -22,7 +24,7 @@ use holdfast_judge::course::{self, CheckHead, CheckResult};
 use holdfast_judge::report::{FaultReport, Judgement, Violation, ViolationKind};
 use holdfast_story::Drawing;
 
-pub use self::service::{saved_service_page, shows_judged_mistake};
+pub use self::service::{ServiceView, saved_service_page, shows_judged_mistake};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -50,6 +52,7 @@ struct SavedJudgement<'a> {
     /// Of a check of the course.
     check: Option<CheckHead<'a>>,
     style: String,
+    json: String,
 }
 
 impl SavedJudgement<'_> {
@@ -84,7 +87,12 @@ fn save(
     // A file that its judge writes has all of its drawings.
     let has_verdict = check.is_none();
     let view = JudgementView { has_verdict, ..JudgementView::new(judgement, language, usize::MAX) };
-    SavedJudgement { view, check, style }.render()
+    SavedJudgement { view, check, style, json: data_of(judgement) }.render()
+}
+
+/// Returns what a saved page has for the lab that opens it again.
+fn data_of(judgement: &impl Serialize) -> String {
+    script_json(&serde_json::to_value(judgement).unwrap_or_default())
 }
 
 impl<'a> JudgementView<'a> {
@@ -198,7 +206,14 @@ mod tests {
     }
 
     fn render(judgement: &Judgement, language: Language) -> String {
-        save(judgement, None, language).unwrap()
+        shown_in(&save(judgement, None, language).unwrap())
+    }
+
+    /// Returns a saved page without the JSON that is in it.
+    pub(super) fn shown_in(page: &str) -> String {
+        let (before, data) = page.split_once("<script type=\"application/json\"").unwrap();
+        let (_, after) = data.split_once("</script>").unwrap();
+        format!("{before}{after}")
     }
 
     fn violation(kind: ViolationKind) -> Violation {
@@ -385,8 +400,9 @@ mod tests {
                 events.for_each(|event| event.kind = EventKind::named(attack));
             }
         }
-        let page = render(&judgement, Language::English);
-        assert!(!page.contains("<script") && !page.contains("alert(1)</"), "{page}");
+        let page = save(&judgement, None, Language::English).unwrap();
+        assert_eq!(page.matches("<script").count(), 1, "the data");
+        assert!(!page.contains("alert(1)</"), "{page}");
         assert_eq!(page.matches("</style>").count(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! Judged locks: the list of those that come with the program, a page for each, and a form that
-//! opens the file of another judgement, untrusted and not stored. Below them the judged services.
+//! Judged locks and services: the list of those that come with the program, a page for each lock,
+//! and a form that opens the file of another judgement, untrusted and not stored.
 //! Tests: `tests/pages/judged.rs`.
 
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
 use crate::web::offload::offload;
 use crate::web::page_place::{PagePlace, render};
-use crate::web::pages::judgement::JudgementView;
+use crate::web::pages::judgement::{JudgementView, ServiceView};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
@@ -24,6 +24,7 @@ use crate::web::{HttpResult, Problem, ProblemType, app_state};
 use holdfast_base::messages::{Language, message};
 use holdfast_judge::fault::Fault;
 use holdfast_judge::report::Judgement;
+use holdfast_judge::service::report::ServiceJudgement;
 use holdfast_judge::verdict::{Cell, Row};
 
 /// Upper bound of the events that a page draws, 440 bytes each. The judgements that come with the
@@ -191,6 +192,19 @@ struct JudgementPage<'a> {
     is_opened: bool,
 }
 
+#[derive(Debug, Template)]
+#[template(path = "service_judgement.html")]
+struct ServicePage<'a> {
+    layout: Layout,
+    view: ServiceView<'a>,
+}
+
+#[derive(Debug)]
+enum OpenedFile {
+    Lock(Judgement),
+    Service(ServiceJudgement),
+}
+
 pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
     list_page(&request, FormErrors::default()).await
 }
@@ -217,9 +231,12 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     let layout = Layout::of(&request).await?;
 
     let draw = move || {
-        let judgement: Result<Judgement, FileError> = upload::parse(&upload.file);
+        let opened = parse(&upload.file);
         drop(upload);
-        judgement.map(|judgement| judgement_page(layout, &judgement, true))
+        opened.map(|opened| match opened {
+            OpenedFile::Lock(judgement) => judgement_page(layout, &judgement, true),
+            OpenedFile::Service(judgement) => service_page(layout, &judgement),
+        })
     };
     match offload(draw).await? {
         Ok(Ok(page)) => Ok(place.send_page(StatusCode::OK, page)),
@@ -228,6 +245,15 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
         }
         Ok(Err(problem)) => Err(problem),
         Err(_) => refuse_file(&request, "judge-file-invalid").await,
+    }
+}
+
+/// Parses the file of a judgement: its JSON, or the page that has it.
+fn parse(file: &[u8]) -> Result<OpenedFile, FileError> {
+    let json = upload::embedded_json(file);
+    match upload::parse(json) {
+        Ok(judgement) => Ok(OpenedFile::Lock(judgement)),
+        Err(_) => upload::parse(json).map(OpenedFile::Service),
     }
 }
 
@@ -258,6 +284,12 @@ fn judgement_page(
 ) -> Result<String, Problem> {
     let view = JudgementView::new(judgement, layout.language, MAX_DRAWN_EVENTS);
     render(&JudgementPage { layout, view, is_opened })
+}
+
+/// Draws the page of an opened judgement of a service, to be called off the workers.
+fn service_page(layout: Layout, judgement: &ServiceJudgement) -> Result<String, Problem> {
+    let view = ServiceView { judgement, language: layout.language };
+    render(&ServicePage { layout, view })
 }
 
 async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult {

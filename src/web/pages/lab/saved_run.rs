@@ -34,7 +34,6 @@ const STYLES: [&str; 3] = [
     include_str!("../../../../static/swimlane.css"),
 ];
 const SCRIPT: &str = include_str!("../../../../static/swimlane.js");
-const DATA_START: &str = "<script type=\"application/json\" id=\"holdfast-run\">";
 
 #[derive(Debug, Template)]
 #[template(path = "saved_run.html")]
@@ -122,7 +121,7 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     let upload = upload::read(&request, body).await?;
     check_run_form(&request, &upload.csrf, Action::Load).await?;
 
-    let parse = move || upload::parse_run(embedded_json(&upload.file));
+    let parse = move || upload::parse_run(upload::embedded_json(&upload.file));
     match offload(parse).await? {
         Ok(imported) if is_possible(&imported.run) => {
             // One that is stored already stays as it is.
@@ -139,14 +138,4 @@ fn is_possible(run: &LabRun) -> bool {
     // Clocks differ.
     let latest = OffsetDateTime::now_utc() + time::Duration::days(1);
     run.state.is_over() && run.created_at <= latest && run.created_at.year() >= 2000
-}
-
-/// Returns the run in a file: the JSON that is embedded in a saved page, or the whole file.
-fn embedded_json(file: &[u8]) -> &[u8] {
-    let find = |bytes: &[u8], text: &str| {
-        bytes.windows(text.len()).position(|window| window == text.as_bytes())
-    };
-    let Some(start) = find(file, DATA_START) else { return file };
-    let json = &file[start + DATA_START.len()..];
-    find(json, "<").map_or(json, |end| &json[..end])
 }

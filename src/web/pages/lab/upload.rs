@@ -44,8 +44,11 @@ pub use holdfast_lab::run::MAX_EVENTS;
 /// with all their forks.
 const MAX_RUN_BYTES: usize = 2_000_000;
 
+/// How the JSON in a saved page begins: with the element that has it.
+const DATA_START: &[u8] = b"<script type=\"application/json\" id=\"holdfast-";
+
 /// Upper bounds of the lists and maps in a file, by name.
-const MAX_LENGTHS: [(&str, usize); 14] = [
+const MAX_LENGTHS: [(&str, usize); 16] = [
     ("arms", 24),
     ("lanes", 600),
     ("events", 1_000),
@@ -60,6 +63,8 @@ const MAX_LENGTHS: [(&str, usize); 14] = [
     ("violations", 100),
     ("statuses", 100),
     ("arguments", 50),
+    ("passes", 40),
+    ("statements", 20),
 ];
 const MAX_TEXT_LENGTH: usize = 2_000;
 /// Messages within messages. One may have the same argument twice, so each may double the text.
@@ -128,6 +133,15 @@ async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2],
     }
 
     Ok(fields)
+}
+
+/// Returns the JSON in a file: that which is embedded in a saved page, or the whole file.
+pub fn embedded_json(file: &[u8]) -> &[u8] {
+    let find = |bytes: &[u8], text: &[u8]| bytes.windows(text.len()).position(|it| it == text);
+    let Some(start) = find(file, DATA_START) else { return file };
+    let element = &file[start + DATA_START.len()..];
+    let json = find(element, b">").map_or(element, |end| &element[end + 1..]);
+    find(json, b"<").map_or(json, |end| &json[..end])
 }
 
 /// Parses a run, and makes the JSON that is stored.

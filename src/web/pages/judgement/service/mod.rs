@@ -10,7 +10,7 @@ mod tests;
 use askama::Template;
 use strum::VariantArray as _;
 
-use super::{STYLES, time_of};
+use super::{STYLES, data_of, time_of};
 use crate::web::pages::respond::{saved_policy, without_fonts};
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
@@ -29,12 +29,26 @@ const MISTAKE: &str = "service-lesson-mistake";
 const CURE: &str = "service-lesson-cure";
 const RECIPE: &str = "service-recipe";
 
+/// A judgement of a service in one language: the content of a page below its title.
+#[derive(Debug, Template)]
+#[template(path = "parts/service_judgement.html")]
+pub struct ServiceView<'a> {
+    pub judgement: &'a ServiceJudgement,
+    pub language: Language,
+}
+
 #[derive(Debug, Template)]
 #[template(path = "saved_service.html")]
 struct SavedService<'a> {
-    judgement: &'a ServiceJudgement,
-    language: Language,
+    view: ServiceView<'a>,
     style: String,
+    json: String,
+}
+
+impl SavedService<'_> {
+    fn policy(&self) -> String {
+        saved_policy(&self.style)
+    }
 }
 
 /// A row of the drawing: a statement is sent, or is answered after it has waited.
@@ -68,14 +82,11 @@ pub fn saved_service_page(judgement: &ServiceJudgement) -> askama::Result<String
 
 fn save(judgement: &ServiceJudgement, language: Language) -> askama::Result<String> {
     let style = without_fonts(&(STYLES.concat() + OWN_STYLE));
-    SavedService { judgement, language, style }.render()
+    let view = ServiceView { judgement, language };
+    SavedService { view, style, json: data_of(judgement) }.render()
 }
 
-impl SavedService<'_> {
-    fn policy(&self) -> String {
-        saved_policy(&self.style)
-    }
-
+impl ServiceView<'_> {
     fn time(&self) -> String {
         time_of(&self.judgement.started_at)
     }
@@ -86,7 +97,7 @@ impl SavedService<'_> {
         self.language.text_with("service-facts", &[("instances", instances), ("seed", seed)])
     }
 
-    fn verdict(&self) -> String {
+    pub fn verdict(&self) -> String {
         let found = self.found();
         if !found.is_empty() {
             let names = found.iter().map(|(imbalance, _)| self.column(imbalance.name()));
