@@ -230,6 +230,7 @@ fn states_of_admin() -> Vec<PageState> {
         state("locks", "admin", "/locks"),
         state("jobs", "admin", "/jobs"),
         state("lab", "admin", "/lab"),
+        state("runs", "admin", "/lab/runs"),
         state("lesson", "admin", "/lab/lessons/lost-update"),
         state("lesson with a definition", "admin", "/lab/lessons/lost-update")
             .after("document.querySelector('.term').click()", ":popover-open"),

@@ -206,6 +206,7 @@ async fn pages_are_small_without_inline_code() {
         "/audit",
         "/locks",
         "/lab",
+        "/lab/runs",
         "/lab/lessons/lost-update",
         "/problems",
         "/sign-in",

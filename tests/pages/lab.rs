@@ -423,7 +423,7 @@ async fn run_file_with_extreme_numbers_is_shown() {
     let csrf = admin.get("/lab").await.csrf();
     let imported = upload(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
     assert_eq!(imported.status, 303, "{}", imported.words());
-    for path in [imported.location.as_str(), "/lab"] {
+    for path in [imported.location.as_str(), "/lab/runs"] {
         let page = admin.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.words());
         assert!(!page.text.contains("<script>"), "{path}");

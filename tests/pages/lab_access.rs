@@ -23,7 +23,8 @@ async fn lab_is_readable_without_session() {
     let mut shop = with_run(&oversold()).await;
     let run = format!("/lab/runs/{ID}");
     let (file, api) = (format!("{run}/file"), format!("/api{run}"));
-    let pages = ["/lab", "/lab/lessons/lost-update", &run, &file, &api, "/api/lab/runs"];
+    let pages =
+        ["/lab", "/lab/runs", "/lab/lessons/lost-update", &run, &file, &api, "/api/lab/runs"];
     let visitor = Visitor::new(&shop);
     for path in pages {
         let request = visitor.page_request(path).header("X-Forwarded-For", "192.0.2.1");
@@ -55,10 +56,13 @@ async fn network_visitor_needs_public_lab() {
         let at =
             |visitor: Visitor| Visitor { base: shop.replicas[replica].base_url.clone(), ..visitor };
         let anonymous = at(Visitor::new(&shop));
-        for (path, form) in [(LESSON_FORM, "guess=0"), ("/lab/runs", "strategies=none")] {
+        for (path, form, page) in [
+            (LESSON_FORM, "guess=0", "/lab/lessons/lost-update"),
+            ("/lab/runs", "strategies=none", "/lab/runs"),
+        ] {
             let rejected = post_from_network(&anonymous, path, form).await;
-            let to_sign_in = rejected.location.starts_with("/sign-in");
-            assert!(rejected.status == 303 && to_sign_in, "{path}: {}", rejected.text);
+            let sign_in = format!("/sign-in?next={page}");
+            assert_eq!((rejected.status.as_u16(), rejected.location), (303, sign_in), "{path}");
         }
         let page =
             anonymous.page_request("/lab/lessons/fence").header("Forwarded", "for=192.0.2.1");

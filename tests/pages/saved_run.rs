@@ -75,6 +75,24 @@ async fn exported_run_opens_in_another_shop() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn loads_and_runs_have_a_page() {
+    let shop = with_run(&oversold()).await;
+    let visitor = Visitor::new(&shop);
+    let (map, runs) = (visitor.get("/lab").await.text, visitor.get("/lab/runs").await.text);
+    let run = format!("href=\"/lab/runs/{ID}\"");
+    for part in ["action=\"/lab/runs\"", "action=\"/lab/files\"", &run] {
+        assert!(runs.contains(part) && !map.contains(part), "{part}");
+    }
+    for link in ["/lab/runs", "/lab/runs#open", "/lab/runs#runs-title"] {
+        assert!(map.contains(&format!("href=\"{link}\"")), "{link}");
+        let place = link.split_once('#').map(|(_, place)| format!("id=\"{place}\""));
+        assert!(place.is_none_or(|place| runs.contains(&place)), "{link}");
+    }
+    // Where a browser goes when it loads a page with an error again.
+    assert_eq!(visitor.get("/lab/files").await.location, "/lab/runs");
+}
+
 /// Neither the file nor its browser can reach a server: the shop has ended by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_run_plays_from_disk() {

@@ -101,6 +101,7 @@ async fn pages_fit_a_small_screen() {
             &order,
             "/",
             "/lab",
+            "/lab/runs",
             "/lab/lessons/lost-update",
             &run,
             "/lab/scheduler",

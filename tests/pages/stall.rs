@@ -259,7 +259,7 @@ async fn list_of_runs_reads_no_result() {
 
     shop.add_replica(&[]);
     let visitor = Visitor::new(&shop);
-    for list in ["/lab", "/api/lab/runs"] {
+    for list in ["/lab/runs", "/api/lab/runs"] {
         let page = visitor.get(list).await;
         assert!(page.text.contains(&run.id.to_string()), "{list}: {}", page.words());
     }

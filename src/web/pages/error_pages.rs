@@ -193,6 +193,7 @@ fn return_path(request: &HttpRequest) -> String {
     }
     match path.rsplit_once('/') {
         Some(("", _)) | None => "/basket".to_owned(),
+        Some(("/lab", "runs" | "files")) => "/lab/runs".to_owned(),
         Some((parent, _)) => parent.to_owned(),
     }
 }

@@ -11,6 +11,7 @@ mod picture;
 mod progress;
 pub mod run;
 mod run_form;
+mod runs;
 pub mod saved_run;
 mod traces;
 mod upload;
@@ -22,12 +23,12 @@ use actix_web::web::{ServiceConfig, get, post};
 use crate::web::routes::{back_to, compressed_resource, form_resource, get_post, resource};
 
 /// Registers all pages of the lab. The address of a form is one segment below its page's, so that
-/// signing in leads back to the page.
+/// signing in leads back to the page; `error_pages` knows the page of loads and files.
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/lab", "GET").route(get().to(index::show)))
-        .service(get_post("/lab/runs", back_to("/lab"), post().to(index::run_load)))
-        .service(get_post("/lab/files", back_to("/lab"), post().to(saved_run::open)))
+        .service(get_post("/lab/runs", get().to(runs::show), post().to(runs::run_load)))
+        .service(get_post("/lab/files", back_to("/lab/runs"), post().to(saved_run::open)))
         .service(get_post("/lab/judged", get().to(judged::list), post().to(judged::open)))
         .service(compressed_resource("/lab/judged/{name}", get().to(judged::show)))
         // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker

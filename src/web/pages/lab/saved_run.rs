@@ -9,8 +9,8 @@ use askama::Template;
 use time::OffsetDateTime;
 
 use super::compare;
-use super::index;
 use super::run;
+use super::runs;
 use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
 use super::upload::{self, FileError, MAX_FILE_BYTES};
 use super::views;
@@ -128,8 +128,8 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
             imported.store(&state.shop.pool).await?;
             Ok(see_other(&format!("/lab/runs/{}", imported.run.id)))
         }
-        Err(FileError::TooLong) => index::refuse_file(&request, "lab-file-too-long").await,
-        Ok(_) | Err(FileError::Invalid) => index::refuse_file(&request, "lab-file-invalid").await,
+        Err(FileError::TooLong) => runs::refuse_file(&request, "lab-file-too-long").await,
+        Ok(_) | Err(FileError::Invalid) => runs::refuse_file(&request, "lab-file-invalid").await,
     }
 }
 
