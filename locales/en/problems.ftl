@@ -25,11 +25,6 @@ problem-basket-other-advice = Check the basket, then order.
 problem-back = Back to where you were
 problem-heading = Error messages explained
 problem-lead = Every error response of the shop has one of these names. Each has an HTTP status and a next step.
-problem-table = All problem types
-problem-name = Name
-problem-status = Status
-problem-summary = Summary
-problem-meaning = What it means
 problem-advice = What to do
 
 # What is wrong with a request: the `detail` of problems, in English for programs.

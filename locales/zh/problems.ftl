@@ -25,11 +25,6 @@ problem-basket-other-advice = 请核对购物车，再下单。
 problem-back = 返回刚才的页面
 problem-heading = 错误说明
 problem-lead = 商店的每个错误响应都使用下列名称之一；每种错误都有对应的 HTTP 状态码和处理办法。
-problem-table = 所有错误类型
-problem-name = 名称
-problem-status = 状态码
-problem-summary = 说明
-problem-meaning = 含义
 problem-advice = 怎么办
 
 # What is wrong with a request: the `detail` of problems, in English for programs.

@@ -63,7 +63,6 @@ async fn given_up_retries_say_how_often_they_conflicted() {
 #[tokio::test]
 async fn pages_explain_given_up_retries_in_chinese() {
     let shop = Shop::start(1).await;
-    let page =
-        shop.anonymous().get("/problems/overloaded").header("Accept-Language", "zh").await.text();
+    let page = shop.anonymous().get("/problems").header("Accept-Language", "zh").await.text();
     assert!(page.contains("其他修改每次都先写入"), "{page}");
 }

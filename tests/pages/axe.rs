@@ -138,7 +138,7 @@ fn states_of_visitor(race: &str) -> Vec<PageState> {
         state("lab in Chinese", "", "/lab").chinese(),
         state("lesson in Chinese", "", "/lab/lessons/lost-update").chinese(),
         state("run in Chinese", "", run.clone()).chinese(),
-        state("problem in Chinese", "", "/problems/sold-out").chinese(),
+        state("problems in Chinese", "", "/problems").chinese(),
         state("which lock", "", "/which-lock?processes=several"),
         state("which lock in Chinese", "", "/which-lock?processes=one").chinese(),
         state("lab presented", "", "/lab?present"),
@@ -182,7 +182,6 @@ fn states(orders: &Orders) -> Vec<PageState> {
             "#user-wrong",
         ),
         state("problems", "", "/problems"),
-        state("problem", "", "/problems/sold-out"),
         state("not found", "", "/nothing-here"),
         state("api reference", "", "/api/docs")
             .after(ONE_OPERATION_OF_EACH_KIND, "article.operation"),

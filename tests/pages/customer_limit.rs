@@ -94,8 +94,8 @@ async fn basket_warns_about_customer_limit() {
     ] {
         assert!(words.contains(text), "{text}: {words}");
     }
-    assert!(rejected.text.contains("href=\"/problems/limit-reached\""));
-    let problem = alice.get("/problems/limit-reached").await;
+    assert!(rejected.text.contains("href=\"/problems#limit-reached\""));
+    let problem = alice.get("/problems").await;
     assert_eq!(problem.status, 200);
     assert!(problem.words().contains("Units in your pending and paid orders count"));
     assert_eq!(shop.number("select count(*) from orders").await, 2);

@@ -30,8 +30,14 @@ async fn browsers_get_pages_and_programs_get_problems() {
             assert_eq!(plain.kind, "application/problem+json", "{path}");
         }
     }
-    let invalid = visitor.get("/problems/invalid-request").await.words();
-    assert!(invalid.contains("Status422, 400, 405, 415, 431 "), "{invalid}");
+    let problems = visitor.get("/problems").await;
+    let words = problems.words();
+    assert!(words.contains("invalid-request · 422, 400, 405, 415, 431 "), "{words}");
+    for name in ["invalid-request", "sold-out", "internal-error"] {
+        let moved = visitor.get(&format!("/problems/{name}")).await;
+        assert_eq!((moved.status.as_u16(), moved.location), (303, format!("/problems#{name}")));
+        assert!(problems.text.contains(&format!("<h2 id=\"{name}\">")), "{name}");
+    }
     // A page says what does not exist, in its language.
     for (path, english, chinese) in [
         ("/nothing-here", "There is nothing at /nothing-here.", "没有 /nothing-here 这个页面。"),
@@ -259,7 +265,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
         assert!(page.words().contains("The books cannot be read now"), "{path}");
     }
     let started = Instant::now();
-    let page = Visitor::new(&shop).get("/problems/unavailable").await;
+    let page = Visitor::new(&shop).get("/problems").await;
     assert!(started.elapsed() < MAX_TIME, "{:?}", started.elapsed());
     assert_eq!(page.status, 200, "this page needs no Postgres");
     postgres.set(Traffic::Forwarded);

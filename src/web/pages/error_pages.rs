@@ -1,4 +1,4 @@
-//! Problems as pages: middleware that renders them for browsers, and the pages on their types.
+//! Problems as pages: middleware that renders them for browsers, and the page on their types.
 //!
 //! The middleware is outside of all others. A program (no `text/html` in `Accept`, or an address
 //! such as `/api`) receives the problem as it is; `unauthenticated` becomes a redirect to the
@@ -21,7 +21,6 @@ use super::respond::html;
 use super::sign_in::sign_in_url;
 use crate::web::middleware::SESSION_COOKIE;
 use crate::web::middleware::csrf::referring_path;
-use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, app_state, see_other};
 use holdfast_base::messages::message;
@@ -67,21 +66,15 @@ struct ProblemsPage {
     layout: Layout,
 }
 
-#[derive(Debug, Template)]
-#[template(path = "problem.html")]
-struct ProblemPage {
-    layout: Layout,
-    definition: ProblemDefinition,
-}
-
 pub async fn list(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &ProblemsPage { layout: Layout::of(&request).await? })
 }
 
-pub async fn show(request: HttpRequest, name: Path<String>) -> HttpResult {
+/// Leads from the `type` of a problem to its place on the page.
+pub async fn show(name: Path<String>) -> HttpResult {
     let unknown = || Problem::missing(message!("problem-missing-problem", name = name.as_str()));
     let definition = ProblemType::named(&name).ok_or_else(unknown)?.definition();
-    html(StatusCode::OK, &ProblemPage { layout: Layout::of(&request).await?, definition })
+    Ok(see_other(&format!("/problems#{}", definition.name)))
 }
 
 pub async fn render_problems<B: MessageBody>(

@@ -1,8 +1,8 @@
 //! Problem responses: `application/problem+json` (RFC 9457).
 //!
-//! Every `type` is an address of this shop, `/problems/NAME`: a page that explains the problem and
-//! what to do. The set of types is closed: [`ProblemType::ALL`]. The `detail` is a message of the
-//! catalogue: programs get it in English, a page shows it in the language of its visitor.
+//! Every `type` is an address of this shop, `/problems/NAME`, which leads to what the problem means
+//! and what to do. The set of types is closed: [`ProblemType::ALL`]. The `detail` is a message of
+//! the catalogue: programs get it in English, a page shows it in the language of its visitor.
 
 mod problem_type;
 
@@ -19,7 +19,7 @@ use holdfast_base::log_limit;
 use holdfast_base::messages::{Language, Message, Text, message};
 use holdfast_shop::db::ErrorClass;
 use holdfast_shop::{Cents, Error, Failure, Rejection};
-pub use problem_type::{ProblemDefinition, ProblemType};
+pub use problem_type::ProblemType;
 
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 

@@ -1,5 +1,5 @@
-//! Problem types (RFC 9457): a closed set, with a page for each. Their texts are in the catalogue,
-//! `locales/*/problems.ftl`.
+//! Problem types (RFC 9457): a closed set, which one page explains. Their texts are in the
+//! catalogue, `locales/*/problems.ftl`.
 
 use actix_web::http::StatusCode;
 
