@@ -7,6 +7,7 @@ nav-lab = Lab
 nav-orders = Orders
 nav-account = Account
 nav-admin = Admin
+nav-hood = Under the hood
 nav-audit = Audit
 nav-locks = Locks
 nav-jobs = Jobs

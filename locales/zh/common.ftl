@@ -7,6 +7,7 @@ nav-lab = 实验室
 nav-orders = 订单
 nav-account = 账户
 nav-admin = 管理
+nav-hood = 内部状态
 nav-audit = 审计
 nav-locks = 锁
 nav-jobs = 任务

@@ -55,6 +55,24 @@ async fn times_are_those_of_the_browsers_zone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn audit_locks_and_jobs_are_under_the_hood() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let items = admin.get("/admin").await.text;
+    assert!(items.contains("<a href=\"/audit\">Under the hood</a>"), "{items}");
+    for (path, title) in [("/audit", "Audit"), ("/locks", "Locks"), ("/jobs", "Jobs")] {
+        assert!(!items.contains(&format!(">{title}</a>")), "{path}");
+        let page = admin.get(path).await.text;
+        for link in [
+            "<a href=\"/audit\" aria-current=\"true\">Under the hood</a>".to_owned(),
+            format!("<a href=\"{path}\" aria-current=\"page\">{title}</a>"),
+        ] {
+            assert!(page.contains(&link), "{path}: {link}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_admin_sees_a_failed_run() {
     let shop = with_failed_run().await;
     let anonymous = Visitor::new(&shop).get("/jobs").await;
