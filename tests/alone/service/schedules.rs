@@ -96,7 +96,8 @@ fn orders_that_are_given_up_do_not_hold_up_the_schedules() {
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
     let judgement = run.judgement();
     let pass = pass(&judgement, "interleavings");
-    assert!(pass["runs"].as_u64() >= Some(42), "{pass:#}");
+    // Within the twenty seconds of a search; one that is held up takes three.
+    assert!(pass["runs"].as_u64() > Some(10), "{pass:#}");
 }
 
 #[test]
