@@ -92,7 +92,7 @@ mod tests {
                 "select (select 1 from a), b FROM \"shop\".\"goods\" where c = 7",
                 "SELECT shop.goods",
             ),
-            ("insert into sales(id) select 1 from a", "INSERT orders"),
+            ("insert into sales(id) select 1 from a", "INSERT sales"),
             ("update goods set stock = 1", "UPDATE goods"),
             ("commit;", "COMMIT"),
         ] {
