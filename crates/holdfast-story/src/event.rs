@@ -34,6 +34,8 @@ pub struct Detail {
     pub statement: Option<String>,
     /// True for a write that lost an update, or sold a unit again.
     pub is_loss: bool,
+    /// True for a write that should not have happened, as an update was lost by it: it is red.
+    pub is_wrong: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,10 +151,13 @@ impl<L> Event<L> {
             (EventKind::Other(name), _) => return vec![name.clone()],
             (EventKind::Held, _) if has_fence => &["held-fence", "held"],
             (EventKind::Read, _) if has_fence => &["read-fence", "read"],
-            (EventKind::Write, _) if detail.is_loss && has_fence => {
+            (EventKind::Write, _) if detail.is_wrong && !detail.is_loss => {
+                &["write-unlocked", "unlocked"]
+            }
+            (EventKind::Write, _) if detail.is_wrong && has_fence => {
                 &["loss-fence", "write-fence", "write"]
             }
-            (EventKind::Write, _) if detail.is_loss => &["loss", "write"],
+            (EventKind::Write, _) if detail.is_wrong => &["loss", "write"],
             (EventKind::Write, _) if has_fence => &["write-fence", "write"],
             (EventKind::Foreign, _) if detail.other.is_none() => &["foreign-unknown"],
             (EventKind::Foreign, _) => &["foreign-long", "foreign"],
@@ -265,10 +270,12 @@ mod tests {
     fn longer_labels_have_fence_and_loss() {
         let mut write = event(EventKind::Write);
         assert_eq!(write.labels(Language::English), ["write 9, fence 2", "write 9"]);
-        write.detail.is_loss = true;
+        (write.detail.is_loss, write.detail.is_wrong) = (true, true);
         let labels = write.labels(Language::English);
         assert_eq!(labels, ["write 9, fence 2, lost update", "write 9, fence 2", "write 9"]);
         assert_eq!(write.text(Language::English), "writes 9, fence 2");
+        write.detail.is_loss = false;
+        assert_eq!(write.labels(Language::English), ["write 9 without lock", "without lock"]);
     }
 
     #[test]

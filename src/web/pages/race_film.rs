@@ -176,6 +176,7 @@ impl<'a> RaceView<'a> {
             });
         }
         timeline.events.sort_by_key(|event| event.at_us);
+        timeline.blame();
         timeline
     }
 

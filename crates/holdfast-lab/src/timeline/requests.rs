@@ -56,6 +56,8 @@ pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeli
     // The losses of a load are known from its ledger.
     if requests.iter().all(|request| request.lane.arm.is_none()) {
         timeline.mark_stale_writes();
+    } else {
+        timeline.blame();
     }
     timeline
 }

@@ -211,14 +211,41 @@ impl Timeline {
     /// Marks the writes that lost an update: since the writer's read, another lane had stored
     /// another value than the one that was read.
     pub fn mark_stale_writes(&mut self) {
-        for write in self.stale_writes() {
-            self.events[write].detail.is_loss = true;
+        for [late, _] in self.stale_writes() {
+            self.events[late.write].detail.is_loss = true;
+        }
+        self.blame();
+    }
+
+    /// Marks, for each update that is lost, the write that should not have happened: of the two
+    /// those whose lane had the lock at its read, and none any more when it was stored. If both
+    /// had it, or neither, that is the later one.
+    pub fn blame(&mut self) {
+        let states = self.states();
+        let has_lock = |event: usize| states[event].activity == Activity::Lock;
+        let outlived =
+            |write: &StoredWrite| write.read.is_some_and(has_lock) && !has_lock(write.done);
+
+        let lost = (0..self.events.len()).filter(|index| self.events[*index].detail.is_loss);
+        let mut wrong: BTreeSet<usize> = lost.collect();
+        for [late, early] in self.stale_writes() {
+            if !self.events[late.write].detail.is_loss || !outlived(&early) {
+                continue;
+            }
+            wrong.insert(early.write);
+            if !outlived(&late) {
+                wrong.remove(&late.write);
+            }
+        }
+        for write in wrong {
+            self.events[write].detail.is_wrong = true;
         }
     }
 
-    /// Returns the writes that lost an update, found in one pass over all in the order in which
-    /// they were stored: a file of a visitor may have thousands.
-    fn stale_writes(&self) -> Vec<usize> {
+    /// Returns the writes that lost an update, each with the one that it overwrote unseen, found
+    /// in one pass over all in the order in which they were stored: a file of a visitor may have
+    /// thousands.
+    fn stale_writes(&self) -> Vec<[StoredWrite; 2]> {
         let mut writes = self.stored_writes();
         writes.sort_by_key(|write| write.done);
 
@@ -226,14 +253,12 @@ impl Timeline {
         let mut stale = Vec::new();
         for own in writes {
             let latest = latest.entry(self.events[own.write].detail.key.as_deref()).or_default();
-            let is_stale = own.read.zip(latest.of_others(own.lane)).is_some_and(|(read, other)| {
-                let value = |index: usize| self.events[index].detail.value;
-                read < other.done && value(other.write) != value(read)
-            });
-
-            if is_stale {
-                stale.push(own.write);
-            }
+            let value = |index: usize| self.events[index].detail.value;
+            let unseen = own
+                .read
+                .zip(latest.of_others(own.lane))
+                .filter(|(read, other)| *read < other.done && value(other.write) != value(*read));
+            stale.extend(unseen.map(|(_, other)| [own, other]));
             latest.add(own);
         }
         stale

@@ -20,9 +20,17 @@ fn timeline(events: Vec<Event>) -> Timeline {
     timeline
 }
 
-fn stale(timeline: &Timeline) -> Vec<usize> {
+fn marked(timeline: &Timeline, is_marked: impl Fn(&Detail) -> bool) -> Vec<usize> {
     let events = timeline.events.iter().enumerate();
-    events.filter(|(_, event)| event.detail.is_loss).map(|(index, _)| index).collect()
+    events.filter(|(_, event)| is_marked(&event.detail)).map(|(index, _)| index).collect()
+}
+
+fn stale(timeline: &Timeline) -> Vec<usize> {
+    marked(timeline, |detail| detail.is_loss)
+}
+
+fn wrong(timeline: &Timeline) -> Vec<usize> {
+    marked(timeline, |detail| detail.is_wrong)
 }
 
 fn times(timeline: &Timeline, are_all: bool) -> Vec<(u64, u64)> {
@@ -204,6 +212,56 @@ fn write_after_unseen_commit_is_stale() {
     assert_eq!(stale(&timeline(events)), [0; 0]);
 }
 
+/// The holder whose lease is over wrote what it should not have; the update of the rightful holder
+/// is the one without effect. Where nobody has a lock, the later write is to blame.
+#[test]
+fn holder_without_lock_is_to_blame() {
+    let events = |ends: &[EventKind]| {
+        let mut events = vec![
+            event(0, 0, EventKind::Held, None),
+            event(1, 0, EventKind::Read, Some(10)),
+            event(3, 1, EventKind::Held, None),
+            event(4, 1, EventKind::Read, Some(10)),
+            event(5, 0, EventKind::Write, Some(9)),
+            event(7, 0, EventKind::Committed, None),
+            event(8, 1, EventKind::Write, Some(9)),
+            event(10, 1, EventKind::Committed, None),
+        ];
+        let ends = ends.iter().zip([(2, 0), (9, 1)]);
+        events.extend(ends.map(|(kind, (at_us, lane))| event(at_us, lane, kind.clone(), None)));
+        events.sort_by_key(|event| event.at_us);
+        timeline(events)
+    };
+    let outlived = events(&[EventKind::Expired]);
+    assert_eq!((stale(&outlived), wrong(&outlived)), (vec![7], vec![5]));
+    let both = events(&[EventKind::Gone, EventKind::Gone]);
+    assert_eq!((stale(&both), wrong(&both)), (vec![7], vec![5, 7]));
+
+    let mut without = outlived;
+    without.events.retain(|event| event.kind != EventKind::Held);
+    without.events.iter_mut().for_each(|event| event.detail.is_wrong = false);
+    without.blame();
+    assert_eq!((stale(&without), wrong(&without)), (vec![5], vec![5]));
+}
+
+/// It releases its lock before its commit, so that the next holder reads the old value.
+#[test]
+fn early_release_is_to_blame() {
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Held, None),
+        event(1, 0, EventKind::Read, Some(10)),
+        event(2, 0, EventKind::Write, Some(9)),
+        event(3, 0, EventKind::Release, None),
+        event(4, 1, EventKind::Held, None),
+        event(5, 1, EventKind::Read, Some(10)),
+        event(6, 0, EventKind::Committed, None),
+        event(7, 1, EventKind::Write, Some(9)),
+        event(8, 1, EventKind::Committed, None),
+        event(9, 1, EventKind::Release, None),
+    ]);
+    assert_eq!((stale(&timeline), wrong(&timeline)), (vec![7], vec![2]));
+}
+
 #[test]
 fn writes_of_other_values_are_no_loss() {
     let mut events = vec![
@@ -346,7 +404,8 @@ fn one_pass_finds_the_stale_writes_of_all_pairs() {
         for event in &mut timeline.events {
             event.detail.key = rng.random_bool(0.3).then(|| "sku tea".to_owned());
         }
-        let mut stale = timeline.stale_writes();
+        let pairs = timeline.stale_writes();
+        let mut stale: Vec<usize> = pairs.iter().map(|[late, _]| late.write).collect();
         stale.sort_unstable();
         assert_eq!(stale, stale_of_pairs(&timeline), "{:#?}", timeline.events);
         found += stale.len();

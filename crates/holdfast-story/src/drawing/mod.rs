@@ -269,15 +269,15 @@ impl Drawing {
         drawn.map(sign).collect()
     }
 
-    pub fn has_loss(&self) -> bool {
-        self.timeline.events.iter().any(|event| event.detail.is_loss)
+    pub fn has_wrong_write(&self) -> bool {
+        self.timeline.events.iter().any(|event| event.detail.is_wrong)
     }
 
     /// Returns what the color of a step means: `loss`, or the name of an activity.
     pub fn kind(&self, index: &usize) -> &'static str {
         let event = &self.timeline.events[*index];
         match event.kind {
-            _ if event.detail.is_loss => "loss",
+            _ if event.detail.is_wrong => "loss",
             EventKind::Foreign => "loss",
             EventKind::Held | EventKind::Release => Activity::Lock.name(),
             EventKind::Expired | EventKind::Gone => Activity::Over.name(),
