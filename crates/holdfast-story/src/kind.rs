@@ -22,6 +22,8 @@ pub enum EventKind {
     /// It is about to set the expiry of its lock's key.
     Expire,
     Held,
+    /// A node of several has granted it the lock; its value is the node, from 1 on.
+    Granted,
     /// Its units left the counter in Redis.
     Deducted,
     Renewed,
@@ -153,7 +155,6 @@ impl EventKind {
             Self::Gone | Self::Absent => Self::Lost.name(),
             Self::Left | Self::Removed => Self::Release.name(),
             Self::Stale => Self::Refused.name(),
-            Self::Deducted => Self::Read.name(),
             Self::Continued | Self::Restarted => Self::Resumed.name(),
             Self::Cut | Self::Closed => Self::Disconnected.name(),
             Self::Evicted => Self::Flushed.name(),

@@ -1,6 +1,7 @@
 //! What each lane does between its events, which lanes worked on one value at the same time, and
 //! which writes lost an update.
 
+mod grants;
 mod overlaps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,11 @@ impl Activity {
 
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// Returns whether a lane has the lock, or does not know that it has lost it.
+    fn acts_as_holder(self) -> bool {
+        matches!(self, Self::Lock | Self::Over | Self::Gone | Self::Unsafe)
     }
 }
 

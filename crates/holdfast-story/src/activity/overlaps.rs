@@ -12,7 +12,7 @@ use crate::kind::EventKind;
 pub struct Overlap {
     pub from_us: u64,
     pub to_us: u64,
-    /// Index of the first read.
+    /// Index of the first read, or of what made a lane the second holder.
     pub read: usize,
     /// What all of them read, if it is one value.
     pub value: Option<Value>,

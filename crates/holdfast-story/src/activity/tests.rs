@@ -262,6 +262,36 @@ fn early_release_is_to_blame() {
     assert_eq!((stale(&timeline), wrong(&timeline)), (vec![7], vec![2]));
 }
 
+/// Nodes that grant the lock one after another are one change; a lease that is over frees them. Two
+/// are holders from the second one's lock on, until the first one learns that it has lost it.
+#[test]
+fn nodes_have_one_owner_each() {
+    let granted = |at_us, lane, node| event(at_us, lane, EventKind::Granted, Some(node));
+    let timeline = timeline(vec![
+        event(0, 0, EventKind::Held, None),
+        granted(1, 0, 1),
+        granted(2, 0, 2),
+        granted(3, 0, 9),
+        granted(4, 0, 5),
+        event(5, 0, EventKind::Expired, None),
+        event(6, 1, EventKind::Held, None),
+        granted(7, 1, 1),
+        event(8, 0, EventKind::Lost, None),
+        event(9, 1, EventKind::Release, None),
+    ]);
+    let expected = [
+        (2, [Some(0), Some(0), None, None, None]),
+        (4, [Some(0), Some(0), None, None, Some(0)]),
+        (5, [None; 5]),
+        (7, [Some(1), None, None, None, None]),
+        (9, [None; 5]),
+    ];
+    assert_eq!(timeline.grants(), expected);
+    let lanes = BTreeSet::from([0, 1]);
+    let both = Overlap { from_us: 6, to_us: 8, read: 6, value: None, lanes };
+    assert_eq!(timeline.shared_holds(), [both]);
+}
+
 #[test]
 fn writes_of_other_values_are_no_loss() {
     let mut events = vec![

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::labels::text_width;
-use crate::{Event, format_ms};
+use crate::{Event, EventKind, format_ms};
 
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.
@@ -77,17 +77,22 @@ impl Axis {
         let mut axis = Self::default();
         // Where the last label of each lane ends.
         let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut was_grant = false;
         for (event, label) in events.iter().zip(labels) {
             let mut place = MARGIN;
             if let (Some(time), Some(last)) = (axis.times.last(), axis.places.last()) {
                 let gap = event.at_us.saturating_sub(*time) as f64 / 1_000.0 * scale.pixels_per_ms;
                 let free = ends.get(&event.lane).filter(|_| !label.is_empty());
-                place = free.copied().unwrap_or(0.0).max(last + gap.clamp(scale.least, scale.most));
+                // The grants of several nodes are one step.
+                let is_same = was_grant && event.kind == EventKind::Granted;
+                let least = if is_same { 0.0 } else { scale.least };
+                place = free.copied().unwrap_or(0.0).max(last + gap.clamp(least, scale.most));
                 if gap > scale.most {
                     axis.breaks.push(last + scale.most / 2.0);
                 }
             }
 
+            was_grant = event.kind == EventKind::Granted;
             let end = place + label_width(label);
             if !label.is_empty() {
                 ends.insert(event.lane, end);

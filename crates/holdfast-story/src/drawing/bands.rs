@@ -79,6 +79,10 @@ fn words(timeline: &Timeline, overlap: &Overlap, language: Language) -> Vec<Stri
             with("swimlane-overlap", value.to_string()),
             with("swimlane-overlap-short", value.to_string()),
         ],
+        None if timeline.has_grants() => vec![
+            with("swimlane-overlap-holders", String::new()),
+            language.text("swimlane-overlap-holders-short"),
+        ],
         None => vec![
             with("swimlane-overlap-other", String::new()),
             language.text("swimlane-overlap-other-short"),

@@ -39,6 +39,30 @@ pub struct Label {
     pub is_end: bool,
 }
 
+/// A label, and the widths of the drawing at which it is shown.
+#[derive(Debug)]
+pub struct Shown {
+    pub label: Label,
+    pub widths: String,
+}
+
+/// Returns, for each event, its labels in a drawing that may have any width.
+pub fn place_at_all_widths(wanted: &[Wanted], rows: usize) -> Vec<Vec<Shown>> {
+    let placed = WIDTHS.map(|(width, name)| (name, place(wanted, width, rows)));
+    let of_event = |index: usize| {
+        let mut shown: Vec<Shown> = Vec::new();
+        for (name, labels) in &placed {
+            let Some(label) = &labels[index] else { continue };
+            match shown.iter_mut().find(|shown| shown.label == *label) {
+                Some(same) => same.widths = format!("{} {name}", same.widths),
+                None => shown.push(Shown { label: label.clone(), widths: (*name).to_owned() }),
+            }
+        }
+        shown
+    };
+    (0..wanted.len()).map(of_event).collect()
+}
+
 /// The pixels that labels take, by lane and row, each with its event. A row has room for few.
 type Taken = BTreeMap<(usize, usize), Vec<(usize, Range<f64>)>>;
 

@@ -7,6 +7,7 @@
 
 mod axis;
 mod bands;
+mod below;
 mod labels;
 mod size;
 
@@ -15,8 +16,12 @@ use std::ops::RangeInclusive;
 
 use self::axis::{Axis, Percent, label_width};
 use self::bands::BandText;
-use self::labels::{Label, WIDTHS, Wanted};
-use self::size::{COMPACT, HANDLED, LABELLED, MARGIN, ROW_HEIGHT, SCROLLED, SMALL, Size};
+use self::below::{NO_SIGN, Row, Sign};
+use self::labels::{Label, Shown, Wanted};
+use self::size::{
+    COMPACT, HANDLED, LABELLED, LANES, MARGIN, ROW_HEIGHT, SCROLLED, SIGN_LABEL, SIGN_ROWS, SMALL,
+    Size,
+};
 use crate::activity::{Activity, LaneState, Overlap};
 use crate::event::Event;
 use crate::kind::EventKind;
@@ -27,13 +32,6 @@ use holdfast_base::messages::Language;
 const MAX_LABELLED_LANES: usize = 4;
 /// The style of what is shown at every width.
 const ALL_WIDTHS: &str = "narrow middle wide full";
-
-/// A label, and the widths of the drawing at which it is shown.
-#[derive(Debug)]
-pub struct Shown {
-    pub label: Label,
-    pub widths: String,
-}
 
 /// A cause of what a drawing shows, which a visitor can drag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +69,9 @@ pub struct Drawing {
     pub labels: Vec<Vec<Shown>>,
     /// The words on the overlaps of a drawing that fits its box.
     bands: Vec<BandText>,
-    /// The top of each lane, and the end of the last one.
+    /// The rows below the lanes.
+    pub rows: Vec<Row>,
+    /// The top of each lane, of each row below them, and the end of the last one.
     tops: Vec<i32>,
     pub axis: Axis,
     pub size: Size,
@@ -85,8 +85,15 @@ impl Drawing {
         if timeline.lanes.len() > MAX_LABELLED_LANES {
             return Self::new(timeline, Vec::new(), COMPACT, language);
         }
-        let overlaps = timeline.overlaps(false);
+        let overlaps =
+            if timeline.has_grants() { timeline.shared_holds() } else { timeline.overlaps(false) };
         Self::new(timeline, overlaps, LABELLED, language)
+    }
+
+    /// Draws a timeline that fits its box, without rows below its lanes.
+    pub fn lanes_only(timeline: Timeline, language: Language) -> Self {
+        let overlaps = timeline.overlaps(false);
+        Self::new(timeline, overlaps, LANES, language)
     }
 
     /// Draws a timeline that fits its box, whose causes can be dragged. Its scale has room for the
@@ -150,16 +157,18 @@ impl Drawing {
             language,
             states: timeline.states(),
             next: timeline.next_in_lane(),
-            timeline,
             overlaps,
             labels: Vec::new(),
             bands: Vec::new(),
+            rows: if size.below > 0 { below::rows(&timeline, language) } else { Vec::new() },
             tops: Vec::new(),
+            timeline,
             axis,
             size,
             grips: Vec::new(),
         };
 
+        view.place_signs();
         view.labels =
             if size.axis > 0 { view.all_labels(texts) } else { view.placed_labels(texts) };
         view.tops = view.lane_tops();
@@ -186,7 +195,31 @@ impl Drawing {
             let more = ROW_HEIGHT * i32::try_from(rows).unwrap_or(0);
             tops.push(last + self.size.lane + more);
         }
+        for row in &self.rows {
+            let labels = row.signs.iter().flat_map(|sign| &sign.labels);
+            let more = labels.map(|shown| shown.label.row).max().unwrap_or(0);
+            let last = tops.last().copied().unwrap_or(0);
+            tops.push(last + self.size.below + ROW_HEIGHT * i32::try_from(more).unwrap_or(0));
+        }
         tops
+    }
+
+    /// Places the labels of the signs below the lanes.
+    fn place_signs(&mut self) {
+        let mut rows = std::mem::take(&mut self.rows);
+        for row in &mut rows {
+            let wanted = row.signs.iter().map(|sign| Wanted {
+                lane: 0,
+                place: self.place(sign.event),
+                rank: 0,
+                texts: sign.texts.clone(),
+            });
+            let placed = labels::place_at_all_widths(&wanted.collect::<Vec<_>>(), SIGN_ROWS);
+            for (sign, labels) in row.signs.iter_mut().zip(placed) {
+                sign.labels = labels;
+            }
+        }
+        self.rows = rows;
     }
 
     fn band_rows(&self) -> usize {
@@ -211,24 +244,7 @@ impl Drawing {
             rank: rank(event),
             texts,
         });
-        let wanted: Vec<Wanted> = wanted.collect();
-        let placed =
-            WIDTHS.map(|(width, name)| (name, labels::place(&wanted, width, self.size.rows)));
-
-        let of_event = |index: usize| {
-            let mut shown: Vec<Shown> = Vec::new();
-            for (name, labels) in &placed {
-                let Some(label) = &labels[index] else { continue };
-                match shown.iter_mut().find(|shown| shown.label == *label) {
-                    Some(same) => same.widths = format!("{} {name}", same.widths),
-                    None => {
-                        shown.push(Shown { label: label.clone(), widths: (*name).to_owned() });
-                    }
-                }
-            }
-            shown
-        };
-        (0..wanted.len()).map(of_event).collect()
+        labels::place_at_all_widths(&wanted.collect::<Vec<_>>(), self.size.rows)
     }
 
     pub fn place(&self, index: usize) -> f64 {
@@ -266,7 +282,28 @@ impl Drawing {
             self.timeline.events.iter().map(|event| event.kind.name()).collect();
         let drawn = EventKind::KEY.iter().filter(|kind| kinds.contains(kind.name()));
         let sign = |kind: &EventKind| (kind.name(), kind.shape(), kind.legend(self.language));
-        drawn.map(sign).collect()
+
+        let below: BTreeSet<&'static str> =
+            self.rows.iter().flat_map(|row| &row.signs).map(|sign| sign.name).collect();
+        let legend = |name| self.language.text(&format!("swimlane-legend-{name}"));
+        let below = below.into_iter().filter(|name| *name != NO_SIGN);
+        let below = below.map(|name| (name, name, legend(name)));
+        drawn.map(sign).chain(below).collect()
+    }
+
+    /// Returns the signs of an event below the lanes, each with the top of its row.
+    pub fn signs_below(&self, index: &usize) -> Vec<(i32, &Sign)> {
+        let rows = self.rows.iter().zip(&self.tops[self.timeline.lanes.len()..]);
+        rows.filter_map(|(row, top)| Some((*top, row.sign(*index)?))).collect()
+    }
+
+    pub fn boxes<'a>(&self, label: &'a Label) -> Vec<(i32, &'a str)> {
+        below::boxes(label)
+    }
+
+    /// Returns the y of the baseline of a label below the lanes.
+    pub fn below_y(&self, top: &i32, label: &Label) -> i32 {
+        top + SIGN_LABEL + ROW_HEIGHT * i32::try_from(label.row).unwrap_or(0)
     }
 
     pub fn has_wrong_write(&self) -> bool {
@@ -300,8 +337,9 @@ impl Drawing {
         if self.size.axis > 0 { format!("{:.0}", self.axis.width) } else { "100%".to_owned() }
     }
 
+    /// Returns the end of the lanes, and of what is below them.
     pub fn bottom(&self) -> i32 {
-        self.top(&self.timeline.lanes.len())
+        self.top(&(self.timeline.lanes.len() + self.rows.len()))
     }
 
     pub fn height(&self) -> i32 {

@@ -5,6 +5,10 @@ use super::axis::Scale;
 pub(super) const MARGIN: i32 = 6;
 /// Of a row of labels.
 pub(super) const ROW_HEIGHT: i32 = 20;
+/// Baseline of the first row of labels below a sign, from the top of its row.
+pub(super) const SIGN_LABEL: i32 = 56;
+/// Rows of labels below a sign.
+pub(super) const SIGN_ROWS: usize = 2;
 /// Room for the longest cause that can be dragged, in pixels.
 const MAX_DRAG: f64 = 200.0;
 
@@ -24,6 +28,8 @@ pub struct Size {
     pub rows: usize,
     /// Room below the lanes of a drawing with overlaps, for the words on them.
     pub foot: i32,
+    /// Height of a row below the lanes; 0 if it has none.
+    pub below: i32,
     pub scale: Scale,
 }
 
@@ -44,8 +50,10 @@ pub(super) const LABELLED: Size = Size {
     label: 68,
     rows: 3,
     foot: 26,
+    below: 62,
     scale: Scale::within(12.0, 24.0),
 };
+pub(super) const LANES: Size = Size { below: 0, ..LABELLED };
 /// As `LABELLED`, with long times: what is dragged has to move.
 pub(super) const HANDLED: Size = Size { scale: Scale::within(14.0, MAX_DRAG), ..LABELLED };
 /// `swimlane.css` has the heights of lanes whose names are beside the drawing.
@@ -58,6 +66,7 @@ pub(super) const COMPACT: Size = Size {
     label: 0,
     rows: 0,
     foot: MARGIN,
+    below: 0,
     scale: Scale::within(12.0, 24.0),
 };
 pub(super) const SCROLLED: Size = Size {
@@ -69,6 +78,7 @@ pub(super) const SCROLLED: Size = Size {
     label: 18,
     rows: 1,
     foot: 26,
+    below: 0,
     scale: Scale::within(18.0, 120.0),
 };
 /// `race.css` has the same heights.

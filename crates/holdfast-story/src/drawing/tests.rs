@@ -100,7 +100,7 @@ fn late_delete_is_told_by_its_labels() {
         let view = Drawing::fitting(timeline, language);
         for index in [4, 6, 7, 10, 11] {
             let widths = view.labels[index].iter().flat_map(|it| it.widths.split(' '));
-            assert_eq!(widths.count(), WIDTHS.len(), "{index}: {view:?}");
+            assert_eq!(widths.count(), labels::WIDTHS.len(), "{index}: {view:?}");
         }
 
         let bar = |index: usize| (view.activity(&index), view.pause(&index).is_some());
@@ -128,6 +128,27 @@ fn rejected_write_ends_its_bar() {
     }
 }
 
+/// The boxes show who has the lock at each node, and the grants of one step are at one place.
+#[test]
+fn nodes_are_a_row_of_boxes() {
+    let mut events = vec![event(0, 0, EventKind::Held, 0)];
+    events.extend((1..4).map(|node| event(10, 0, EventKind::Granted, node)));
+    events
+        .extend([event(900_000, 0, EventKind::Read, 10), event(900_010, 0, EventKind::Release, 0)]);
+    let lane = TimelineLane { name: "A, late".to_owned(), ..TimelineLane::default() };
+    let timeline = Timeline { lanes: vec![lane], events };
+    let view = Drawing::fitting(timeline.clone(), Language::English);
+    let [row] = view.rows.as_slice() else { panic!("{:?}", view.rows) };
+    let sign = row.sign(3).unwrap();
+    for shown in &sign.labels {
+        let owners: Vec<&str> = view.boxes(&shown.label).into_iter().map(|(_, it)| it).collect();
+        assert_eq!(owners, ["A", "A", "A", "–", "–"]);
+    }
+    assert!(row.sign(2).is_none() && row.sign(5).is_some() && view.place(1) == view.place(3));
+    assert!(view.signs().iter().any(|(name, ..)| *name == "granted"), "{:?}", view.signs());
+    assert!(Drawing::lanes_only(timeline, Language::English).height() < view.height());
+}
+
 #[test]
 fn every_kind_has_its_mark() {
     let marks = include_str!("../../../../templates/parts/timeline_marks.svg");
@@ -135,6 +156,7 @@ fn every_kind_has_its_mark() {
         let id = format!("id=\"mark-{}\"", kind.shape());
         assert!(marks.contains(&id), "{id}");
     }
+    assert_ne!(EventKind::Deducted.shape(), EventKind::Read.shape());
 }
 
 #[test]
