@@ -1,7 +1,7 @@
 //! Tests of the drawings: their labels, bars and marks.
 
 use super::*;
-use crate::{Detail, Value};
+use crate::{Activity, Detail, TimelineLane, Value};
 use strum::IntoEnumIterator as _;
 
 fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
