@@ -37,7 +37,7 @@ pub async fn assert_legible(base_url: &str, runs: &[String]) {
             }
         }
     }
-    // A drawing of more than four lanes has no labels, and three lessons have no drawing.
+    // A drawing of more than six lanes has no labels, and three lessons have no drawing.
     assert!(labelled.len() >= 15, "{labelled:?}");
     browser.close().await;
 }

@@ -141,10 +141,20 @@ impl<L> Event<L> {
         Message::new(&format!("problem-{name}-title")).format(language)
     }
 
+    /// Returns in two or three words why a response is a rejection, if its problem type has them.
+    fn reason(&self, language: Language) -> Option<String> {
+        let name = self.detail.problem.as_ref()?;
+        Message::new(&format!("swimlane-reason-{name}")).format(language)
+    }
+
     /// Returns the labels in a drawing, the longest first; none if the mark says enough. The longer
     /// ones include the fence of a lock or a write, and the loss of a write.
     pub fn labels(&self, language: Language) -> Vec<String> {
         let detail = &self.detail;
+        if let Some(reason) = self.reason(language) {
+            let variables = [("reason", reason.as_str().into())];
+            return vec![language.text_with("swimlane-label-rejected-for", &variables), reason];
+        }
         let has_fence = detail.fence.is_some();
         let has_key = detail.shared_key.is_some();
         let names: &[&str] = match (&self.kind, detail.value) {
@@ -155,14 +165,15 @@ impl<L> Event<L> {
                 &["write-unlocked", "unlocked"]
             }
             (EventKind::Write, _) if detail.is_wrong && has_fence => {
-                &["loss-fence", "write-fence", "write"]
+                &["loss-fence", "loss", "lost-update"]
             }
-            (EventKind::Write, _) if detail.is_wrong => &["loss", "write"],
+            (EventKind::Write, _) if detail.is_wrong => &["loss", "lost-update"],
             (EventKind::Write, _) if has_fence => &["write-fence", "write"],
             (EventKind::Foreign, _) if detail.other.is_none() => &["foreign-unknown"],
             (EventKind::Foreign, _) => &["foreign-long", "foreign"],
             (EventKind::Gone, _) if detail.other.is_some() => &["gone-by", "gone"],
             (EventKind::Delete, _) => &["delete-long", "delete"],
+            (EventKind::Expired, Some(_)) => &["expired-long", "expired"],
             (EventKind::Paused, Some(_)) => &["paused-long", "paused"],
             (EventKind::Works, Some(_)) => &["works-long", "works"],
             (EventKind::Sent, _) if has_key => &["sent-key"],
@@ -272,7 +283,8 @@ mod tests {
         assert_eq!(write.labels(Language::English), ["write 9, fence 2", "write 9"]);
         (write.detail.is_loss, write.detail.is_wrong) = (true, true);
         let labels = write.labels(Language::English);
-        assert_eq!(labels, ["write 9, fence 2, lost update", "write 9, fence 2", "write 9"]);
+        let expected = ["write 9, fence 2, lost update", "write 9, lost update", "lost update"];
+        assert_eq!(labels, expected);
         assert_eq!(write.text(Language::English), "writes 9, fence 2");
         write.detail.is_loss = false;
         assert_eq!(write.labels(Language::English), ["write 9 without lock", "without lock"]);
@@ -288,8 +300,11 @@ mod tests {
         };
         let text = event.text(Language::English);
         assert!(text.starts_with("is answered 503: ") && !text.contains("lock-lost"), "{text}");
+        assert_eq!(event.labels(Language::English), ["rejected: lock lost", "lock lost"]);
+        assert_eq!(event.labels(Language::Chinese)[0], "被拒绝：锁已丢失");
         event.detail.problem = Some("of-a-later-version".to_owned());
         assert_eq!(event.text(Language::English), "is answered 503");
+        assert_eq!(event.labels(Language::English), ["answer 503"]);
 
         event.kind = EventKind::Foreign;
         assert_eq!(event.text(Language::English), "deletes another holder’s lock");

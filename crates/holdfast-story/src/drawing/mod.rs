@@ -26,7 +26,7 @@ use crate::kind::EventKind;
 use holdfast_base::messages::Language;
 
 /// Upper bound of the lanes of a fitting drawing that are drawn with labels.
-const MAX_LABELLED_LANES: usize = 4;
+const MAX_LABELLED_LANES: usize = 6;
 /// The style of what is shown at every width.
 const ALL_WIDTHS: &str = "narrow middle wide full";
 
@@ -269,6 +269,9 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
 /// Returns how late a label is placed: what a drawing is about first, then reads and writes.
 fn rank(event: &Event) -> u8 {
     match &event.kind {
+        EventKind::Held => 0,
+        EventKind::Write if event.detail.is_wrong => 0,
+        EventKind::Answered if event.detail.problem.is_some() => 0,
         EventKind::Committed if event.detail.value.is_some() => 0,
         EventKind::Sent if event.detail.shared_key.is_some() => 0,
         kind if EventKind::KEY.contains(kind) && *kind != EventKind::Tries => 0,
