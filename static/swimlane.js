@@ -70,7 +70,8 @@ function createPlayer(track, autoplay) {
   for (const [name, value] of Object.entries({ role: "group", tabindex: "0", "aria-label": texts.name })) swimlane.setAttribute(name, value);
 
   const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-  let current = items.length;
+  let current = +texts.at;
+  let hasPlayed = false;
   let frame = 0;
 
   function describe(index) {
@@ -116,7 +117,8 @@ function createPlayer(track, autoplay) {
 
   // Moves the playhead evenly; a step is shown when the playhead reaches it.
   function start() {
-    if (current === items.length) showStep(1);
+    if (current === items.length || !hasPlayed) showStep(1);
+    hasPlayed = true;
     play.textContent = texts.pause;
     // A screen reader would fall behind.
     description.setAttribute("aria-live", "off");
@@ -136,6 +138,7 @@ function createPlayer(track, autoplay) {
   }
 
   const pauseAndShow = (number) => {
+    hasPlayed = true;
     pause();
     showStep(number());
   };
@@ -159,7 +162,7 @@ function createPlayer(track, autoplay) {
   allowMotion();
   reducedMotion.addEventListener("change", allowMotion);
   reserveHeight();
-  showStep(items.length);
+  showStep(current);
   let width = beside.clientWidth;
   new ResizeObserver(() => {
     if (Math.abs(beside.clientWidth - width) < 2 || !beside.clientWidth) return;
@@ -178,14 +181,15 @@ function createPlayer(track, autoplay) {
   seen.observe(swimlane);
 }
 
-// The first timeline of the page plays by itself when it is seen.
+// On the site, the first timeline of the page plays by itself when it is seen; elsewhere each one
+// opens on the step that tells the most.
 let isFirst = true;
 for (const track of document.querySelectorAll(".track")) {
   const details = track.closest("details.fork, details.crowd");
   if (details) {
     details.addEventListener("toggle", () => details.open && createPlayer(track, false));
   } else {
-    createPlayer(track, isFirst);
+    createPlayer(track, isFirst && "plays" in track.dataset);
     isFirst = false;
   }
 }

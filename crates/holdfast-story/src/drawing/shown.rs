@@ -73,6 +73,16 @@ impl Drawing {
         self.timeline.events.iter().any(|event| event.detail.is_wrong)
     }
 
+    /// Returns the step that tells the most, from 1 on: the last loss, or the last refusal, or the
+    /// end.
+    pub fn telling(&self) -> usize {
+        let events = &self.timeline.events;
+        let last = |is: fn(&Event) -> bool| events.iter().rposition(is);
+        let loss = last(|event| event.detail.is_loss || event.detail.is_wrong);
+        let refusal = || last(|event| matches!(event.kind, EventKind::Refused | EventKind::Stale));
+        loss.or_else(refusal).map_or(events.len(), |index| index + 1)
+    }
+
     /// Returns what the color of a step means: `loss`, or the name of an activity.
     pub fn kind(&self, index: &usize) -> &'static str {
         let event = &self.timeline.events[*index];

@@ -150,6 +150,24 @@ fn nodes_are_a_row_of_boxes() {
 }
 
 #[test]
+fn loss_tells_more_than_refusal_and_end() {
+    let mut events = vec![
+        event(0, 0, EventKind::Read, 10),
+        event(1, 0, EventKind::Write, 9),
+        event(2, 1, EventKind::Refused, 9),
+        event(3, 1, EventKind::Answered, 409),
+    ];
+    let telling = |events: &[Event]| {
+        let lanes = vec![TimelineLane::default(); 2];
+        let timeline = Timeline { lanes, events: events.to_vec() };
+        Drawing::fitting(timeline, Language::English).telling()
+    };
+    assert_eq!((telling(&events[..2]), telling(&events)), (2, 3));
+    events[1].detail.is_loss = true;
+    assert_eq!(telling(&events), 2);
+}
+
+#[test]
 fn every_kind_has_its_mark() {
     let marks = include_str!("../../../../templates/parts/timeline_marks.svg");
     for kind in EventKind::iter() {
