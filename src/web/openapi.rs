@@ -17,8 +17,15 @@ use super::problems::ProblemType;
 use super::routes::resource;
 use holdfast_lab::headers::{LAB_HEADERS, LabHeader};
 
-const LAB_HEADER_OPERATIONS: [&str; 5] =
-    ["items-restock", "orders-place", "orders-pay", "lab-noop", "lab-tick"];
+const LAB_HEADER_OPERATIONS: [&str; 7] = [
+    "items-restock",
+    "orders-place",
+    "orders-pay",
+    "orders-cancel",
+    "orders-refund",
+    "lab-noop",
+    "lab-tick",
+];
 
 #[derive(OpenApi)]
 #[openapi(
@@ -228,8 +235,10 @@ mod tests {
         let schema = &place["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(schema["$ref"], "#/components/schemas/OrderRequest");
         assert_eq!(names(&document["paths"]["/api/orders/{id}/pay"]["post"]), [KEY_HEADER, "id"]);
-        let cancel = &document["paths"]["/api/orders/{id}/cancel"]["post"]["parameters"];
-        assert_eq!(cancel[0]["required"], false);
+        let cancel = &document["paths"]["/api/orders/{id}/cancel"]["post"];
+        assert_eq!(cancel["parameters"][0]["required"], false);
+        let text = cancel["description"].as_str().unwrap();
+        assert!(LAB_HEADERS.iter().all(|header| text.contains(header.name)), "{text}");
         let search = &document["paths"]["/api/admin/orders"]["get"];
         assert_eq!(names(search), ["after", "limit", "id", "user", "sku", "lab", "status"]);
         assert_eq!(document["paths"]["/api/items"]["get"]["security"], json!([{}]));

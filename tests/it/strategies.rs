@@ -265,6 +265,23 @@ async fn trace_lists_probe_points_in_order() {
     assert!(replay.get("trace").is_none(), "a trace is not stored");
 }
 
+/// A lesson kills the worker that cancels an order there.
+#[tokio::test]
+async fn cancel_is_paused_after_its_commit() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(5).await;
+    let order = alice.orders(&sku, 1).ok().await;
+    let cancel = alice.cancels(&order).lock("row-lock").traced();
+    let paused = shop.pause(&admin, cancel, "committed").await;
+    assert_eq!(shop.stock(&sku).await, 5, "the unit is back");
+    let cancelled = shop.resume(&admin, paused).await.ok();
+    let trace = cancelled["trace"].as_array().unwrap();
+    let write = trace.iter().find(|event| event["event"] == "write").unwrap();
+    assert_eq!(write["value"], 5);
+    assert_eq!(cancelled["order"]["status"], "cancelled");
+}
+
 #[tokio::test]
 async fn trace_shows_fence_of_ledger_entry() {
     let shop = Shop::start(1).await;

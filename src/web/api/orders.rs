@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use super::lists::{Page, page};
 use super::responses::{command_response, creation_response, json, with_location};
 use crate::web::middleware::{
-    DefaultContext, Json, KeyParameters, ListParameters, OptionalJson, OptionalKeyParameters,
-    SignedInUser, body, idempotency_key, lab_context, list_query, optional_idempotency_key,
+    Json, KeyParameters, ListParameters, OptionalJson, OptionalKeyParameters, SignedInUser, body,
+    idempotency_key, lab_context, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, Problem, State};
 use holdfast_base::messages::message;
@@ -130,7 +130,7 @@ pub async fn pay(
 
 /// The extracted parts of a request to cancel or refund an order, without the order's id, which
 /// OpenAPI finds only among the arguments of the handler.
-type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultContext, OptionalJson<ReturnReason>);
+type ReturnRequest = (State, HttpRequest, SignedInUser, OptionalJson<ReturnReason>);
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key of the
 /// caller. An admin may cancel any order, and says why.
@@ -152,10 +152,11 @@ pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
 }
 
 async fn execute(
-    (state, request, user, context, reason): ReturnRequest,
+    (state, request, user, reason): ReturnRequest,
     id: &str,
     how: Return,
 ) -> HttpResult {
+    let context = lab_context(&request)?;
     let id = body::parse_order_id(id)?;
     let key = optional_idempotency_key(&request)?;
     let reason = reason.read()?.unwrap_or_default().reason;
