@@ -46,8 +46,10 @@ pub fn rate(per_second: f64) -> String {
     grouped(per_second.round() as u64)
 }
 
+/// Formats a time in milliseconds, with a decimal: `1,683.2 ms`.
 pub fn ms(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    let tenths = u64::try_from((time.as_micros() + 50) / 100).unwrap_or(u64::MAX);
+    format!("{}.{} ms", grouped(tenths / 10), tenths % 10)
 }
 
 /// A file for a result that takes minutes: it is opened before, so that a wrong path fails at once.
@@ -150,6 +152,7 @@ mod tests {
     fn thousands_are_separated() {
         let texts = [7, 100_000, 1_234_567].map(grouped);
         assert_eq!(texts, ["7", "100,000", "1,234,567"]);
+        assert_eq!(ms(Duration::from_micros(1_683_250)), "1,683.3 ms");
     }
 
     #[test]
