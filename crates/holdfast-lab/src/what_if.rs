@@ -38,7 +38,8 @@ pub fn handles(run: &LabRun) -> Vec<Handle> {
     let Some(lanes) = scene(run) else { return Vec::new() };
     let request = &run.request;
     let Some(pause_us) = pause_us(lanes[0]) else { return Vec::new() };
-    let pause_ms = pause_us / 1_000;
+    // Rounded, as the drawing and its list do it.
+    let pause_ms = pause_us.saturating_add(500) / 1_000;
 
     let handle = |field, value: Option<u64>, usual, range, event| {
         Handle::new(field, value.unwrap_or(usual), range, event)
@@ -122,7 +123,7 @@ pub fn late_ms(lanes: &[Lane]) -> u64 {
     let released_us =
         lanes.iter().filter_map(|lane| at(lane, &EventKind::Release)).min().unwrap_or(0);
     let held_us = lanes.iter().filter_map(|lane| at(lane, &EventKind::Held)).max().unwrap_or(0);
-    held_us.saturating_sub(released_us) / 1_000
+    held_us.saturating_sub(released_us).saturating_add(500) / 1_000
 }
 
 /// Returns the requests of a lesson's first scene as they were recorded.
@@ -387,6 +388,15 @@ mod tests {
         assert!(at(&lanes[0], &EventKind::Release) < at(&lanes[1], &EventKind::Held));
         let pause = picture(&outlived(), |field| (field == "work_ms").then_some(1));
         assert_eq!(values(&pause.expect("it has handles"), "write"), [9, 8]);
+    }
+
+    /// As the drawing and its list of steps do it.
+    #[test]
+    fn recorded_causes_are_rounded() {
+        let mut of_a = LOCKED;
+        of_a[4].1 = 316_700;
+        let run = run_of("outlived", vec![lane("A", 0, &of_a), lane("B", 310_000, &LOCKED)]);
+        assert_eq!(handles(&run)[1].value, 317);
     }
 
     #[test]
