@@ -33,6 +33,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct PausedWorker {
     replica: usize,
+    request_id: Uuid,
     lane: Lane,
 }
 
@@ -157,13 +158,12 @@ impl Scenario {
     }
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
-        self.resume(request.replica, &request.lane).await
+        let resumed = self.resume(request.replica, request.lane.request_id).await;
+        resumed.with_context(|| request.lane.label.english())
     }
 
-    pub(super) async fn resume(&self, replica: usize, lane: &Lane) -> anyhow::Result<()> {
-        let path = format!("/api/lab/paused/{}", lane.request_id);
-        let resumed = self.call(replica, "POST", &path, "").await;
-        resumed.map(drop).with_context(|| lane.label.english())
+    pub(super) async fn resume(&self, replica: usize, id: Uuid) -> anyhow::Result<()> {
+        self.call(replica, "POST", &format!("/api/lab/paused/{id}"), "").await.map(drop)
     }
 
     pub async fn finish(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
@@ -346,16 +346,19 @@ impl Scenario {
         })
         .await?;
 
+        let since_us = paused.since_us;
         let port = self.cluster.replicas[replica].port().to_string();
-        let label = message!("run-label-the-worker");
-        let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
-        let event = Event::new((), paused.since_us, EventKind::named(point));
+        // It belongs to the scene of its orders, and sends no request.
+        let actor = self.actor(message!("run-label-the-worker"));
+        let mut lane = Lane { replica: port, sent_us: since_us, ..actor };
+        let event = Event::new((), since_us, EventKind::named(point));
         lane.events.push(Event { key: sku.lock_key().to_string(), ..event });
-        Ok(PausedWorker { replica, lane })
+        lane.events.push(Event::new((), since_us, EventKind::Paused));
+        Ok(PausedWorker { replica, request_id: paused.request_id, lane })
     }
 
     pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
-        self.resume(worker.replica, &worker.lane).await?;
+        self.resume(worker.replica, worker.request_id).await.context("the worker")?;
         worker.lane.happens(EventKind::Resumed);
         self.record_lane(worker.lane);
         Ok(())
