@@ -160,6 +160,8 @@ impl<L> Event<L> {
         let names: &[&str] = match (&self.kind, detail.value) {
             (EventKind::Other(name), _) => return vec![name.clone()],
             (EventKind::Held, _) if has_fence => &["held-fence", "held"],
+            (EventKind::Held, _) if detail.key.is_some() => &["held-item", "held"],
+            (EventKind::Wait, _) if detail.key.is_some() => &["wait-item"],
             (EventKind::Read, _) if has_fence => &["read-fence", "read"],
             (EventKind::Write, _) if detail.is_wrong && !detail.is_loss => {
                 &["write-unlocked", "unlocked"]
@@ -196,11 +198,13 @@ impl<L> Event<L> {
         let fence = detail.fence.map(|fence| fence.to_string()).unwrap_or_default();
         let other = detail.other.clone().unwrap_or_default();
         let key = detail.shared_key.clone().unwrap_or_default();
+        let item = detail.key.clone().unwrap_or_default();
         let variables = [
             ("value", value.into()),
             ("fence", fence.into()),
             ("other", other.into()),
             ("key", key.into()),
+            ("item", item.into()),
         ];
         join_chinese(&language.text_with(message, &variables))
     }
@@ -256,6 +260,9 @@ mod tests {
         event.detail.key = Some("lab-1".to_owned());
         assert_eq!(event.text(Language::English), "has the lock (lab-1)");
         assert_eq!(event.text(Language::Chinese), "获得锁（lab-1）");
+        assert_eq!(event.labels(Language::English), ["lock lab-1", "lock"]);
+        event.kind = EventKind::Wait;
+        assert_eq!(event.labels(Language::English), ["wants lab-1"]);
     }
 
     /// A text that is missing is shown by its id.

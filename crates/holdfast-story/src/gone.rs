@@ -37,9 +37,11 @@ pub fn with_gone_locks(
             EventKind::Flushed => victims = take(&mut holders, ""),
             EventKind::Foreign | EventKind::Removed => victims = take(&mut holders, &event.key),
             EventKind::Left | EventKind::Killed => drop(left.insert(lane)),
-            EventKind::Expired | EventKind::Release | EventKind::Lost | EventKind::Absent => {
-                holders.retain(|_, holder| *holder != lane);
-            }
+            EventKind::Expired
+            | EventKind::Release
+            | EventKind::Lost
+            | EventKind::Absent
+            | EventKind::Died => holders.retain(|_, holder| *holder != lane),
             _ => {}
         }
 

@@ -19,6 +19,8 @@ pub enum EventKind {
     Tries,
     /// It did not get the lock.
     Busy,
+    /// Postgres aborted it, because each of several waited for another.
+    Deadlock,
     /// It is about to set the expiry of its lock's key.
     Expire,
     Held,
@@ -64,6 +66,8 @@ pub enum EventKind {
     Stopped,
     Continued,
     Killed,
+    /// It was killed, and with it its lock, which was in the memory of its process.
+    Died,
     /// The client's connection broke.
     #[strum(serialize = "hung up", to_string = "disconnected")]
     Disconnected,
@@ -91,7 +95,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Those that a lesson is about: a legend explains them, and they are labelled first.
-    pub const KEY: [Self; 23] = [
+    pub const KEY: [Self; 25] = [
         Self::Deducted,
         Self::Delete,
         Self::Expired,
@@ -105,6 +109,7 @@ impl EventKind {
         Self::Stale,
         Self::Stopped,
         Self::Killed,
+        Self::Died,
         Self::Disconnected,
         Self::Replayed,
         Self::Flushed,
@@ -114,6 +119,7 @@ impl EventKind {
         Self::Promoted,
         Self::Removed,
         Self::Busy,
+        Self::Deadlock,
         Self::Tries,
     ];
 
@@ -151,7 +157,7 @@ impl EventKind {
     /// sign.
     pub fn shape(&self) -> &'static str {
         match self {
-            Self::Killed | Self::Broken | Self::Busy => "cross",
+            Self::Killed | Self::Died | Self::Broken | Self::Busy | Self::Deadlock => "cross",
             Self::Gone | Self::Absent => Self::Lost.name(),
             Self::Left | Self::Removed => Self::Release.name(),
             Self::Stale => Self::Refused.name(),
@@ -185,12 +191,14 @@ impl EventKind {
         matches!(
             self,
             Self::Busy
+                | Self::Deadlock
                 | Self::Release
                 | Self::Foreign
                 | Self::Lost
                 | Self::Absent
                 | Self::End
                 | Self::Killed
+                | Self::Died
                 | Self::Disconnected
                 | Self::Answered
                 | Self::Broken

@@ -102,7 +102,19 @@ impl TracedRequest<'_> {
     fn kind(&self, traced: &EventKind, has_lock: bool, is_autocommit: bool) -> EventKind {
         let kind = traced.in_request(has_lock, is_autocommit);
         let compares = self.strategy.is_none_or(|it| !DELETES_BLINDLY.contains(&it.name));
-        if kind == EventKind::Lost && !compares { EventKind::Absent } else { kind }
+        match kind {
+            EventKind::Lost if !compares => EventKind::Absent,
+            EventKind::Killed if self.has_lock_in_memory() => EventKind::Died,
+            kind => kind,
+        }
+    }
+
+    /// Returns whether it has got a lock that only its process knows, and has not released it.
+    fn has_lock_in_memory(&self) -> bool {
+        let is_in_memory = |it: &Strategy| it.lock.is_some() && it.lock_in_redis().is_none();
+        let mut kinds = self.lane.events.iter().rev().map(|event| &event.kind);
+        let last = kinds.find(|kind| matches!(kind, EventKind::Held | EventKind::Release));
+        self.strategy.is_some_and(is_in_memory) && last == Some(&EventKind::Held)
     }
 
     /// Returns the response, or that there was none; nothing if the events say why.
@@ -189,10 +201,14 @@ fn commits_before_write(events: &[Event<()>]) -> bool {
     first == Some(&EventKind::Commit)
 }
 
-/// Shortens a key to its kind and its name's last five characters: `sku …d6061`.
+/// Shortens a key to its name, if that is a word, or to its kind and the last five characters of
+/// its name: `tea`, `sku …d6061`.
 fn short_key(key: &str) -> String {
     let plain = key.trim_matches(['{', '}']);
     let Some((kind, name)) = plain.split_once(':') else { return plain.to_owned() };
+    if name.chars().all(char::is_alphabetic) {
+        return name.to_owned();
+    }
     match name.char_indices().rev().nth(4) {
         None | Some((0, _)) => format!("{kind} {name}"),
         Some((from, _)) => format!("{kind} …{}", &name[from..]),
@@ -276,6 +292,26 @@ mod tests {
         let next = lane(2, "B", Some(201), &["50 held", "60 release"]);
         let told = told(&[killed, next]);
         assert!(told.contains(&"A has lost the lock: its key is gone".to_owned()), "{told:?}");
+    }
+
+    /// Nobody deletes a lock that was in the memory of its process, and nobody finds it.
+    #[test]
+    fn lock_in_memory_dies_with_its_process() {
+        let a = lane(1, "A", None, &["10 held", "20 killed"]);
+        let b = lane(2, "B", None, &["15 wait", "21 killed"]);
+        let c = lane(3, "C", Some(201), &["60 held", "70 release"]);
+        let strategy = Strategy::named("queue");
+        let requests =
+            [&a, &b, &c].map(|lane| TracedRequest { lane, is_duplicate: false, strategy });
+        let events = timeline_of(&requests, Language::English).events;
+        let ends = events.iter().filter(|event| event.lane < 2 && event.at_us >= 20);
+        let ends: Vec<(usize, &EventKind)> = ends.map(|event| (event.lane, &event.kind)).collect();
+        assert_eq!(ends, [(0, &EventKind::Died), (1, &EventKind::Killed)]);
+    }
+
+    #[test]
+    fn keys_of_lessons_are_words() {
+        assert_eq!(["{sku:coffee}", "{sku:lab-0d6061}"].map(short_key), ["coffee", "sku …d6061"]);
     }
 
     #[test]
