@@ -4,6 +4,8 @@ use super::headers::{LabHeaders, RETRY_MS, TTL_MS, WAIT, WORK_MS};
 use super::run::{Fault, Journey, RunRequest};
 use super::scenario::Scenario;
 use holdfast_base::messages::{Message, message};
+use holdfast_base::output::grouped;
+use holdfast_story::Value;
 
 /// The stock that a claim needs, besides orders that overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl ArmSpec {
 
         // There are never more buyers than orders.
         let is_suitable = *stock > 0 && *buyers > 1 && is_supplied;
+        let (stock, orders) = (Value::Units(*stock), grouped(*orders as u64));
         (!is_suitable).then(|| message!("run-unsuitable-load", stock, buyers, orders))
     }
 }

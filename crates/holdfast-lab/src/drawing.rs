@@ -5,7 +5,7 @@ use super::run::{ArmResult, LabRun, Sample};
 use super::timeline::{TracedRequest, timeline_of};
 use holdfast_base::messages::{Language, is_chinese};
 use holdfast_base::output::rate;
-use holdfast_story::EventKind;
+use holdfast_story::{EventKind, Value};
 
 /// Upper bound of the requests whose events are listed.
 const MAX_LANES: usize = 8;
@@ -76,9 +76,10 @@ fn arms(arms: &[ArmResult], language: Language) -> Vec<Vec<String>> {
 fn row(arm: &ArmResult, language: Language) -> Vec<String> {
     let counts = [arm.stock_opening, arm.sold, arm.stock, arm.oversold, arm.undersold, arm.forks];
     let mut row = vec![arm.name(language)];
-    row.extend(counts.map(|count| count.to_string()));
+    row.extend(counts.map(|count| Value::Units(count).to_string()));
     row.push(rate(arm.orders_per_s));
-    row.extend([arm.wait_p50_ms, arm.wait_p99_ms].map(|wait| format!("{wait:.0} ms")));
+    let waits = [arm.wait_p50_ms, arm.wait_p99_ms];
+    row.extend(waits.map(|wait| Value::Ms(wait.round() as u64).to_string()));
     row.push(language.text(if arm.ok { "terminal-sound" } else { "terminal-not-sound" }));
     row
 }

@@ -164,11 +164,27 @@ pub struct RunResult {
     /// Conclusion from the ledger, or from Redis.
     #[schema(value_type = Option<String>)]
     pub verdict: Option<Text>,
+    /// What the scenes of a lesson have shown, besides the one that its question asks about.
+    pub scenes: Vec<SceneResult>,
     pub evidence: Vec<Evidence>,
     #[serde(rename = "said")]
     #[schema(value_type = Vec<String>)]
     pub steps: Vec<Text>,
     pub lanes: Vec<Lane>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SceneResult {
+    /// Id of the scene, which its lanes have too.
+    pub id: String,
+    /// What it has shown, in one sentence.
+    #[schema(value_type = String)]
+    pub sentence: Text,
+}
+
+/// Returns what scenes have shown; of those that went another way, that nothing is shown.
+pub(super) fn told(is_shown: bool, sentence: Message) -> Message {
+    if is_shown { sentence } else { message!("run-not-shown", why = message!("run-other-way")) }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -360,13 +376,20 @@ pub struct LabRun {
 }
 
 impl LabRun {
+    /// Returns what a scene has shown, unless it is the one of the verdict.
+    pub fn scene_sentence(&self, id: &str) -> Option<&Text> {
+        let mut scenes = self.outcome.scenes.iter();
+        scenes.find(|scene| scene.id == id).map(|scene| &scene.sentence)
+    }
+
     /// Replaces the messages by their texts in a language, as the API returns them.
     #[must_use]
     pub fn in_language(mut self, language: Language) -> Self {
-        let RunResult { verdict, evidence, steps, lanes, .. } = &mut self.outcome;
+        let RunResult { verdict, scenes, evidence, steps, lanes, .. } = &mut self.outcome;
         let facts = evidence.iter_mut().flat_map(|fact| [&mut fact.name, &mut fact.value]);
         let labels = lanes.iter_mut().map(|lane| &mut lane.label);
-        let texts = facts.chain(labels).chain(steps).chain(verdict);
+        let sentences = scenes.iter_mut().map(|scene| &mut scene.sentence);
+        let texts = facts.chain(labels).chain(sentences).chain(steps).chain(verdict);
 
         for text in texts.chain(&mut self.progress.steps) {
             *text = text.text(language).into();

@@ -17,6 +17,7 @@ use holdfast_base::messages::{Message, Text, message};
 use holdfast_services::{ProcessControl, RunningUp};
 use holdfast_shop::Cents;
 use holdfast_shop::db::{self, Pool};
+use holdfast_story::Value;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -147,7 +148,7 @@ fn arm_verdict(arm: &ArmResult) -> Message {
             message!("run-arm-overspent", name, amount = Cents(arm.oversold), forks)
         }
         arm if arm.oversold > 0 => {
-            message!("run-arm-oversold", name, units = arm.oversold, forks)
+            message!("run-arm-oversold", name, units = Value::Units(arm.oversold), forks)
         }
         arm if arm.sold == 0 && arm.stock_opening > 0 => message!("run-arm-nothing", name),
         arm if !arm.ok => message!("run-arm-unsound", name, forks),

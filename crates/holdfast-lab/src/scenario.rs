@@ -17,9 +17,11 @@ use uuid::Uuid;
 
 use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster, connect};
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request, traced};
-use super::run::{Evidence, Lane, MAX_EVENTS, RunProgress, RunRequest, RunResult};
+use super::run::{
+    Evidence, Lane, MAX_EVENTS, RunProgress, RunRequest, RunResult, SceneResult, told,
+};
 use super::store;
-use holdfast_base::messages::{Text, message};
+use holdfast_base::messages::{Message, Text, message};
 use holdfast_services::load;
 use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
@@ -99,6 +101,11 @@ impl Scenario {
         self.scene.lock().clone()
     }
 
+    /// Returns how many requests and actors a scene has so far.
+    pub fn lanes_of(&self, scene: &str) -> usize {
+        self.outcome.lock().lanes.iter().filter(|lane| lane.scene == scene).count()
+    }
+
     /// Returns the lane of somebody in the scene who sends no request: a database session, a Redis,
     /// a person.
     pub fn actor(&self, label: impl Into<Text>) -> Lane {
@@ -108,6 +115,14 @@ impl Scenario {
 
     pub fn say(&self, step: impl Into<Text>) {
         self.progress.lock().steps.push(step.into());
+    }
+
+    /// Says in one sentence what the current scene has shown, if it has.
+    pub fn conclude(&self, is_shown: bool, sentence: Message) {
+        let sentence = Text::from(told(is_shown, sentence));
+        self.say(&sentence);
+        let scene = SceneResult { id: self.current_scene(), sentence };
+        self.outcome.lock().scenes.push(scene);
     }
 
     /// Records a measurement; `ok` is false if it contradicts the claim.

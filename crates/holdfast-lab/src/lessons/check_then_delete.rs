@@ -37,5 +37,5 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-check-then-delete-fact-2"), format!("{a}, {b}, {c}"), forked);
 
     let verdict = message!("run-check-then-delete-verdict", sales = sales(&audit), forks);
-    Ok(LessonResult::new(robbed && forked, verdict))
+    Ok(LessonResult::of_scenes(robbed && forked, verdict))
 }

@@ -1,9 +1,7 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{
-    ArmResult, DefaultLoad, Lane, LessonResult, Scenario, Supply, throughputs, wait_until,
-};
+use super::{ArmResult, DefaultLoad, Lane, LessonResult, Scenario, Supply, wait_until};
 use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 use holdfast_shop::db::Pool;
@@ -25,15 +23,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(fact, past.0, past.0 == 10);
     let fact = message!("run-database-fact-2", actual = actual.1);
     lab.evidence(fact, past.1, past.1 == 8);
-    let verdict = message!(
-        "run-database-verdict",
-        forks = arms.iter().map(|arm| arm.forks).sum::<i64>(),
-        throughputs = throughputs(&arms),
-        one_statement = past.0,
-        left = actual.0,
-        two_statements = past.1
-    );
-    Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), sound && past == (10, 8), verdict))
+    let verdict = message!("run-database-verdict", one_statement = past.0, left = actual.0);
+    let result = LessonResult::of_scenes(past == (10, 8), verdict);
+    Ok(result.and_load(specs[0].hindrance(Supply::Any), sound))
 }
 
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
@@ -58,7 +50,8 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64
     let second = lab.finish(second).await?.require_stock_after()?;
     let (two_statements, lane) = two_statements.await??;
     lab.record_lane(lane);
-    lab.say(message!("run-database-step-5", two_statements));
+    let is_right = two_statements == second;
+    lab.conclude(is_right, message!("run-database-scene-two-statements", two_statements));
     Ok(((one_statement, two_statements), (first, second)))
 }
 

@@ -12,12 +12,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let between =
         kill_holder_at(lab, "setnx-expire", "expire", message!("run-dead-holder-between")).await?;
 
+    let sentence = message!("run-dead-holder-scene-setnx-expire", between = state(between));
+    lab.conclude(between, sentence);
+
     lab.evidence(message!("run-dead-holder-fact-1"), state(plain), plain);
     lab.evidence(message!("run-dead-holder-fact-2"), state(between), between);
-    Ok(LessonResult::new(
-        plain && between,
-        message!("run-dead-holder-verdict", plain = state(plain), between = state(between)),
-    ))
+    let verdict = message!("run-dead-holder-verdict", plain = state(plain));
+    Ok(LessonResult::of_scenes(plain && between, verdict))
 }
 
 fn state(is_locked: bool) -> Message {

@@ -32,10 +32,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let forked = (a_read, b_read) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     let exact = kept_out && e == 9 && around.ok;
+    lab.conclude(exact, message!("run-early-release-scene-around", sales = sales(&around)));
     lab.evidence(message!("run-early-release-fact-1"), sales(&audit), free && forked);
     lab.evidence(message!("run-early-release-fact-2"), sales(&around), exact);
-    Ok(LessonResult::new(
-        free && forked && exact,
-        message!("run-early-release-verdict", sales = sales(&audit), sales_around = sales(&around)),
-    ))
+    let verdict = message!("run-early-release-verdict", read = b_read, sales = sales(&audit));
+    Ok(LessonResult::of_scenes(free && forked && exact, verdict))
 }

@@ -71,8 +71,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     by_b.release().await;
     let counted = message!("run-failover-counted", copies, uncopied);
     lab.evidence(message!("run-failover-fact-1"), counted, copies == 1 && uncopied == 0);
-    let verdict = message!("run-failover-verdict");
-    Ok(LessonResult::new(copies == 1 && has_it && lacks_it && uncopied == 0, verdict))
+    let verdict = message!("run-failover-verdict", uncopied);
+    Ok(LessonResult::of_scenes(copies == 1 && has_it && lacks_it && uncopied == 0, verdict))
 }
 
 async fn try_lock(locks: &Locks, key: &LockKey) -> anyhow::Result<Option<Guards>> {

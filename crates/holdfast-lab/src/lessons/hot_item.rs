@@ -1,8 +1,9 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply};
 use holdfast_base::IS_FULL_BUILD;
 use holdfast_base::messages::message;
+use holdfast_base::output::rate;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
@@ -24,7 +25,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let times = message!("run-hot-item-times", ratio = format!("{ratio:.1}"));
     lab.evidence(message!("run-hot-item-fact-1"), times, ratio >= MIN_RATIO);
 
-    let verdict = message!("run-hot-item-verdict", throughputs = throughputs(&arms));
+    let [one, many] = [owner, batched].map(|arm| rate(arm.orders_per_s));
+    let verdict = message!("run-hot-item-verdict", one, many);
     let shown = arms.iter().all(ArmResult::is_sound) && ratio >= MIN_RATIO;
     Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), shown, verdict))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{LessonResult, Scenario, sales};
+use super::{LessonResult, Scenario, sales, whole_ms};
 use holdfast_base::messages::message;
 
 const LEASE_MS: u64 = 300;
@@ -15,9 +15,13 @@ const CHANGES: u32 = NAMES.len() as u32;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-let-it-expire-step-1", changes = CHANGES, lease_ms = LEASE_MS));
     let slow = place_sequentially(lab, "expire-only").await?;
-    lab.say(message!("run-let-it-expire-step-2", slow = slow.as_millis()));
+    let slow_ms = whole_ms(slow);
+    lab.say(message!("run-let-it-expire-step-2", slow_ms));
     let quick = place_sequentially(lab, "owner").await?;
-    lab.say(message!("run-let-it-expire-step-3", quick = quick.as_millis()));
+    let quick_ms = whole_ms(quick);
+    let sentence =
+        message!("run-let-it-expire-scene-released", changes = CHANGES, quick_ms, slow_ms);
+    lab.conclude(quick < slow, sentence);
 
     let sku = lab.scene_of_item("two-holders", 10).await?;
     lab.say(message!("run-let-it-expire-step-4"));
@@ -29,25 +33,17 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = lab.finish(first).await?.require_placed()?;
 
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-let-it-expire-step-5", sold = audit.sold, stock = audit.stock));
+    let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    lab.conclude(forked, message!("run-let-it-expire-scene-two-holders", sales = sales(&audit)));
 
     // Two orders are at least a TTL apart by Redis's clock, which counts whole milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
-    let slow_ms = format!("{} ms", slow.as_millis());
     lab.evidence(message!("run-let-it-expire-fact-1"), slow_ms, slow >= least);
-    let quick_ms = format!("{} ms", quick.as_millis());
     lab.evidence(message!("run-let-it-expire-fact-2"), quick_ms, quick < slow);
 
-    let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    let verdict = message!(
-        "run-let-it-expire-verdict",
-        changes = CHANGES,
-        slow = slow.as_millis(),
-        lease_ms = LEASE_MS,
-        quick = quick.as_millis(),
-        sales = sales(&audit)
-    );
-    Ok(LessonResult::new(slow >= least && quick < slow && forked, verdict))
+    let verdict =
+        message!("run-let-it-expire-verdict", changes = CHANGES, slow_ms, lease_ms = LEASE_MS);
+    Ok(LessonResult::of_scenes(slow >= least && quick < slow && forked, verdict))
 }
 
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{ArmResult, DefaultLoad, LabResponse, LessonResult, PAUSE, Scenario, Supply, sales};
+use super::{DefaultLoad, LabResponse, LessonResult, PAUSE, Scenario, Supply, sales};
 use holdfast_base::messages::message;
+use holdfast_base::output::grouped;
 use holdfast_shop::Sku;
 use holdfast_shop::audit::ItemAudit;
+use holdfast_story::Value;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
@@ -35,8 +37,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!(
         "run-lost-update-step-4",
         buyers = spec.buyers,
-        orders = spec.orders,
-        stock = spec.stock,
+        orders = grouped(spec.orders as u64),
+        stock = Value::Units(spec.stock),
         work_ms = spec.work_ms
     ));
     let arms = lab.run_arms(&specs).await?;
@@ -45,14 +47,15 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let cure = &arms[1];
     let pair = both && audit.stock == 9 && audit.sold == 2;
     lab.evidence(message!("run-lost-update-fact-1"), sales(&audit), pair);
-    lab.evidence(message!("run-lost-update-fact-2"), load.oversold, load.oversold > 0);
+    let [oversold, sold, opening, forks] =
+        [load.oversold, load.sold, load.stock_opening, load.forks].map(Value::Units);
+    lab.evidence(message!("run-lost-update-fact-2"), oversold, load.oversold > 0);
     lab.evidence(message!("run-lost-update-fact-3"), cure.oversold, cure.is_sound());
 
     let what = match load.oversold {
         0 => message!("run-lost-update-not-shown"),
-        oversold => message!("run-lost-update-oversold", oversold),
+        _ => message!("run-lost-update-oversold", oversold),
     };
-    let ArmResult { sold, stock_opening: opening, forks, .. } = load;
     let verdict = message!("run-lost-update-verdict", what, sold, opening, forks);
     Ok(LessonResult::of_load(spec.hindrance(Supply::Short), pair && load.oversold > 0, verdict))
 }
@@ -73,7 +76,7 @@ async fn timed(
     sku: &Sku,
     gap_ms: u64,
 ) -> anyhow::Result<(LabResponse, LabResponse)> {
-    lab.say(message!("run-lost-update-step-5", gap_ms));
+    lab.say(message!("run-lost-update-step-5", gap = Value::Ms(gap_ms)));
     let first = lab.order("A", 0, sku, "none").with(PAUSE, format!("read:{gap_ms}")).send();
     sleep(BEHIND_A).await;
     let second = lab.order("B", 1, sku, "none").send();
@@ -83,6 +86,6 @@ async fn timed(
 fn result_of_pair(lab: &Scenario, audit: &ItemAudit, gap_ms: u64) -> LessonResult {
     let is_lost = audit.sold == 2 && audit.stock == 9;
     lab.evidence(message!("run-lost-update-fact-1"), sales(audit), audit.sold == 2);
-    let why_not = (!is_lost).then(|| message!("run-lost-update-in-time", gap_ms));
+    let why_not = (!is_lost).then(|| message!("run-lost-update-in-time", gap = Value::Ms(gap_ms)));
     LessonResult::of_load(why_not, is_lost, sales(audit))
 }

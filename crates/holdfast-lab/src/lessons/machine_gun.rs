@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{LessonResult, Scenario};
+use super::{LessonResult, Scenario, whole_ms};
 use holdfast_base::messages::message;
 use holdfast_shop::Sku;
 
@@ -54,8 +54,19 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         slowest = slowest.max(after);
     }
 
-    lab.say(message!("run-machine-gun-step-3", turned_away, ms = took.as_millis()));
+    lab.say(message!("run-machine-gun-step-3", turned_away, took = whole_ms(took)));
     let is_placed = lab.finish(first).await?.is_success();
+    let slowest = whole_ms(slowest);
+    let is_limited = is_placed && turned_away == SHOTS && served == OTHERS;
+    let sentence = message!(
+        "run-machine-gun-scene-at-once",
+        turned_away,
+        shots = SHOTS,
+        served,
+        others = OTHERS,
+        slowest
+    );
+    lab.conclude(is_limited, sentence);
 
     lab.say(message!("run-machine-gun-step-4", shots = SHOTS));
     let began = Instant::now();
@@ -64,27 +75,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-machine-gun-step-5", patient, a_second = format!("{a_second:.0}")));
 
     let audit = lab.audit(sku).await?;
-    let slowest = format!("{} ms", slowest.as_millis());
+    let rejected = SHOTS - patient;
     // First what the picture shows, and the question asks.
-    lab.evidence(
-        message!("run-machine-gun-fact-2", shots = SHOTS),
-        SHOTS - patient,
-        patient == SHOTS,
-    );
-    lab.evidence(message!("run-machine-gun-fact-1"), &slowest, served == OTHERS);
+    lab.evidence(message!("run-machine-gun-fact-2", shots = SHOTS), rejected, rejected == 0);
+    lab.evidence(message!("run-machine-gun-fact-1"), slowest, served == OTHERS);
 
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
-    let shown = turned_away == SHOTS && patient == SHOTS && audit.sold == sold;
-    let verdict = message!(
-        "run-machine-gun-verdict",
-        turned_away,
-        shots = SHOTS,
-        served,
-        others = OTHERS,
-        slowest,
-        patient
-    );
-    Ok(LessonResult::new(shown && is_placed, verdict))
+    let verdict = message!("run-machine-gun-verdict", rejected, shots = SHOTS);
+    Ok(LessonResult::of_scenes(is_limited && rejected == 0 && audit.sold == sold, verdict))
 }
 
 async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {

@@ -47,7 +47,7 @@ pub(super) use super::run::{ArmResult, Journey, Lane};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub(super) use outlived::LEASE_MS;
 pub use parts::{Chapter, Lesson, LessonResult};
-pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
+pub(super) use parts::{acquire, compare_replicas, lock_client, sales, whole_ms, yes_or_no};
 pub use sketches::{Cell, Row};
 
 /// A row has the lesson's name and file, the scene that its question asks about, the index of the

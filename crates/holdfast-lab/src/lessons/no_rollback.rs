@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
 use super::{LessonResult, Scenario};
-use holdfast_base::messages::{Message, Text, message};
+use holdfast_base::messages::{Message, message};
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = lab.redis().await?;
@@ -30,29 +30,23 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-no-rollback-step-6", kept = describe(&kept)));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut redis).await?;
 
-    let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
+    let half_done = half == (9, Some(1)) && exec_error.contains("wrong kind");
     let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
-    let nothing_done = none == (Some(10), None) && is_abort;
+    let nothing_done = none == (10, None) && is_abort;
     lab.evidence(message!("run-no-rollback-fact-1"), &exec_error, half_done);
     lab.evidence(message!("run-no-rollback-fact-2"), &aborted, nothing_done);
 
-    let verdict = message!(
-        "run-no-rollback-verdict",
-        half = describe(&half),
-        none = describe(&none),
-        kept = describe(&kept)
-    );
-    Ok(LessonResult::new(half_done && nothing_done && kept == (Some(9), None), verdict))
+    let verdict = message!("run-no-rollback-verdict", half = describe(&half));
+    Ok(LessonResult::of_scenes(half_done && nothing_done && kept == (9, None), verdict))
 }
 
-type StockAndSold = (Option<i64>, Option<i64>);
+type StockAndSold = (i64, Option<i64>);
 
 fn describe((stock, sold): &StockAndSold) -> Message {
-    let [stock, sold] = [stock, sold].map(|value| match value {
-        Some(value) => Text::from(value),
-        None => message!("run-no-value").into(),
-    });
-    message!("run-stock-and-sold", stock, sold)
+    match sold {
+        Some(sold) => message!("run-stock-and-sold", stock, sold),
+        None => message!("run-stock-unsold", stock),
+    }
 }
 
 /// Executes the commands with a stock of 10 and no sales, on a connection with no other user:

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{LessonResult, PAUSE, Scenario, sales, wait_until, yes_or_no};
 use holdfast_base::messages::message;
+use holdfast_story::Value;
 
 /// A's lease, unless the visitor chooses it.
 pub(crate) const LEASE_MS: u64 = 300;
@@ -46,16 +47,16 @@ async fn expired(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-outlived-step-5", sold = audit.sold, stock = audit.stock));
     lab.evidence(message!("run-outlived-fact-1"), yes_or_no(left_alone), left_alone);
 
-    let forks = audit.forks.len();
-    let forked = (first, second) == (10, 10) && forks == 1 && audit.sold == 2 && audit.stock == 9;
-    let verdict = message!("run-outlived-verdict", first, second, sales = sales(&audit), forks);
-    Ok(LessonResult::new(left_alone && forked, verdict))
+    let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    let verdict = message!("run-outlived-verdict", first, second, sales = sales(&audit));
+    Ok(LessonResult::of_scenes(left_alone && forked && audit.sold == 2, verdict))
 }
 
 /// A goes on after its pause, and B asks for the lock as soon as A has it.
 async fn timed(lab: &Scenario, lease_ms: u64, pause_ms: u64) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say(message!("run-outlived-step-6", lease_ms, pause_ms));
+    let [lease, pause] = [lease_ms, pause_ms].map(Value::Ms);
+    lab.say(message!("run-outlived-step-6", lease, pause));
     let a = lab.order("A", 0, &sku, "owner").lease_ms(lease_ms);
     let mut a = a.with(PAUSE, format!("read:{pause_ms}")).send();
     wait_until("A has the lock", async || {
@@ -73,7 +74,7 @@ async fn timed(lab: &Scenario, lease_ms: u64, pause_ms: u64) -> anyhow::Result<L
     lab.evidence(message!("run-outlived-fact-2"), sales(&audit), audit.sold == 2);
 
     let why_not = if pause_ms <= lease_ms {
-        message!("run-outlived-in-time", lease_ms, pause_ms)
+        message!("run-outlived-in-time", lease, pause)
     } else {
         message!("run-outlived-too-late")
     };

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use super::super::arm_spec::{DefaultLoad, Supply};
 use super::super::progress::GUESSES;
-use super::super::run::ArmResult;
+use super::super::run::{ArmResult, told};
 use super::super::scenario::Scenario;
 use holdfast_base::messages::{Language, Message, message};
-use holdfast_base::output::rate;
 use holdfast_shop::audit::ItemAudit;
+use holdfast_story::Value;
 
 const TAKEAWAYS: usize = 3;
 
@@ -103,6 +103,16 @@ impl Lesson {
         self.numbered("takeaway", TAKEAWAYS, language)
     }
 
+    /// Returns the name of one of its scenes; `None` if it has no such scene.
+    pub fn scene_title(&self, id: &str, language: Language) -> Option<String> {
+        Message::new(&format!("lesson-{}-scene-{id}", self.name)).format(language)
+    }
+
+    /// Returns whether its question is about the load at its end, not about the scene that plays.
+    pub fn asks_about_load(&self) -> bool {
+        ["lost-update", "one-replica", "waiting", "hot-item"].contains(&self.name)
+    }
+
     fn numbered(&self, what: &str, count: usize, language: Language) -> Vec<String> {
         let ids = (1..=count).map(|number| format!("lesson-{}-{what}-{number}", self.name));
         ids.map(|id| language.text(&id)).collect()
@@ -119,6 +129,19 @@ pub struct LessonResult {
 impl LessonResult {
     pub fn new(shown: bool, verdict: Message) -> Self {
         Self { shown: Some(shown), verdict }
+    }
+
+    /// Returns the result of scenes, of which the verdict is true only if they went as meant.
+    pub fn of_scenes(shown: bool, verdict: Message) -> Self {
+        Self::new(shown, told(shown, verdict))
+    }
+
+    /// Returns the result of the scenes and of the load behind them. `hindrance` is the reason why
+    /// this load cannot show the claim.
+    #[must_use]
+    pub fn and_load(self, hindrance: Option<Message>, shown: bool) -> Self {
+        let verdict = self.verdict;
+        Self::of_load(hindrance, shown && self.shown == Some(true), verdict)
     }
 
     /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
@@ -139,10 +162,8 @@ pub(crate) fn yes_or_no(answer: bool) -> Message {
     if answer { message!("run-yes") } else { message!("run-no") }
 }
 
-/// Lists the successful orders per second of each arm.
-pub(crate) fn throughputs(arms: &[ArmResult]) -> String {
-    let of_arms = arms.iter().map(|arm| format!("{} {}", arm.strategy, rate(arm.orders_per_s)));
-    of_arms.collect::<Vec<_>>().join(" / ")
+pub(crate) fn whole_ms(time: Duration) -> Value {
+    Value::Ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Executes the same load at one replica and at all of them. Returns why the load cannot show that
@@ -169,7 +190,8 @@ pub(crate) async fn compare_replicas(
 }
 
 fn sold_and_forks(arm: &ArmResult) -> Message {
-    message!("run-replicas-sold", sold = arm.sold, opening = arm.stock_opening, forks = arm.forks)
+    let [sold, opening] = [arm.sold, arm.stock_opening].map(Value::Units);
+    message!("run-replicas-sold", sold, opening, forks = arm.forks)
 }
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
@@ -198,5 +220,36 @@ pub(crate) async fn acquire(
     match locks.acquire(request).await? {
         AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LESSONS;
+    use super::*;
+
+    #[test]
+    fn scenes_of_questions_have_names() {
+        for language in Language::ALL {
+            for lesson in LESSONS.iter().filter(|lesson| !lesson.scene.is_empty()) {
+                let title = lesson.scene_title(lesson.scene, language).unwrap_or_default();
+                assert!((2..=40).contains(&title.chars().count()), "{}: {title}", lesson.name);
+            }
+        }
+        assert_eq!(LESSONS[0].scene_title("of-a-file", Language::English), None);
+    }
+
+    #[test]
+    fn scenes_that_went_another_way_show_nothing() {
+        let verdict = || message!("run-sales", sold = 2, reduced = 1);
+        let shown = LessonResult::of_scenes(true, verdict());
+        assert_eq!(shown, LessonResult::new(true, verdict()));
+        assert_eq!(shown.clone().and_load(None, false), LessonResult::new(false, verdict()));
+        let hindrance = Some(message!("run-unsuitable-load", stock = 0, buyers = 1, orders = 1));
+        let other = LessonResult::of_scenes(false, verdict());
+        for result in [shown.and_load(hindrance, true), other] {
+            assert_eq!(result.shown, Some(false));
+            assert!(result.verdict.english().starts_with("not shown: "), "{result:?}");
+        }
     }
 }

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::{LessonResult, Scenario};
 use holdfast_base::messages::message;
-use holdfast_base::output::ms;
+use holdfast_base::output::{grouped, ms};
 use holdfast_base::stats::median;
 
-const COMMANDS: usize = 1_000;
+const COMMANDS: u64 = 1_000;
 const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const MIN_RATIO: f64 = 3.0;
@@ -22,12 +22,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut singly = Vec::new();
     let mut at_once = Vec::new();
     for round in 1..=ROUNDS {
-        lab.say(message!("run-pipeline-step-1", round, commands = COMMANDS));
+        lab.say(message!("run-pipeline-step-1", round, commands = grouped(COMMANDS)));
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }
 
-    let there: usize = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
+    let there: u64 = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
 
     let singly = median(&mut singly).unwrap_or_default();
@@ -42,9 +42,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let verdict = message!(
         "run-pipeline-verdict",
-        commands = COMMANDS,
-        singly = format!("{:.0}", singly.as_secs_f64() * 1e3),
-        at_once = format!("{:.1}", at_once.as_secs_f64() * 1e3),
+        commands = grouped(COMMANDS),
+        singly = ms(singly),
+        at_once = ms(at_once),
         ratio = format!("{ratio:.0}")
     );
     Ok(LessonResult::new(faster && there == COMMANDS, verdict))

@@ -7,7 +7,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{LessonResult, Scenario, acquire, lock_client};
+use super::{LessonResult, Scenario, acquire, lock_client, whole_ms};
 use holdfast_base::messages::message;
 use holdfast_story::EventKind;
 
@@ -27,13 +27,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let began = Instant::now();
     inner.happens(EventKind::Wait);
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
-    let waited = began.elapsed().as_millis();
+    let waited = whole_ms(began.elapsed());
     inner.happens(if again.is_none() { EventKind::Busy } else { EventKind::Held });
 
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
     lab.say(message!("run-reentrant-step-2", waited, holder));
-    lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
+    lab.evidence(message!("run-reentrant-fact-1"), waited, itself);
     guards.release().await;
     outer.happens(EventKind::Release);
     lab.record_lane(outer);
@@ -55,8 +55,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-reentrant-step-5"));
     lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
 
-    let verdict = message!("run-reentrant-verdict", waited, second);
-    Ok(LessonResult::new(itself && handed_down && counts && both_in, verdict))
+    let verdict = message!("run-reentrant-verdict", waited);
+    Ok(LessonResult::of_scenes(itself && handed_down && counts && both_in, verdict))
 }
 
 async fn acquire_free(locks: &Locks, kind: LockKind, key: &LockKey) -> anyhow::Result<Guards> {

@@ -27,8 +27,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-run-once-fact-4"), &result, result == "already");
 
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
-    let verdict = message!("run-run-once-verdict", without, released, once, before, after);
-    Ok(LessonResult::new(counts && result == "already", verdict))
+    let verdict = message!("run-run-once-verdict", released);
+    Ok(LessonResult::of_scenes(counts && result == "already", verdict))
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
@@ -45,7 +45,9 @@ async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
             bail!("the tick failed: {why}");
         }
     }
-    count_marks(lab, due_at).await
+    let marks = count_marks(lab, due_at).await?;
+    lab.conclude(marks == 2, message!("run-run-once-scene-no-lock", marks));
+    Ok(marks)
 }
 
 /// B's clock is late: its tick arrives after A has released the lock.
@@ -81,8 +83,9 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let late = tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "row")?;
     let late = late.response().await?;
     let result = run_result(&late.body).to_owned();
-    lab.say(message!("run-run-once-step-5", result));
-    Ok((count_marks(lab, due_at).await?, result))
+    let marks = count_marks(lab, due_at).await?;
+    lab.conclude(marks == 1, message!("run-run-once-scene-row", marks, result));
+    Ok((marks, result))
 }
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
@@ -90,7 +93,7 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Result<usize> {
     lab.scene(&format!("killed-at-{at}"));
     let due_at = current_tick();
-    lab.say(message!("run-run-once-step-6", when));
+    lab.say(message!("run-run-once-step-6", when = &when));
     let first = tick(lab, message!("run-label-a-killed"), 0, due_at, "row")?.pause_at(at).await?;
     lab.kill_replica(first).await?;
 
@@ -102,6 +105,7 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Res
     }
 
     let marks = count_marks(lab, due_at).await?;
+    lab.conclude(marks == 1, message!("run-run-once-scene-killed", when, marks, attempt));
     lab.restore().await?;
     Ok(marks)
 }

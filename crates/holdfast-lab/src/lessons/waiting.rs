@@ -9,6 +9,7 @@ use super::{
     ArmResult, DefaultLoad, LabResponse, LessonResult, RETRY_MS, Scenario, Supply, WAIT, wait_until,
 };
 use holdfast_base::messages::message;
+use holdfast_story::Value;
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
@@ -49,13 +50,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let verdict = message!(
         "run-waiting-verdict",
-        turned_away,
-        orders,
-        retry_p50 = format!("{:.0}", again.wait_p50_ms),
-        retry_p99 = format!("{:.0}", again.wait_p99_ms),
+        retry_p99 = Value::Ms(again.wait_p99_ms.round() as u64),
         retry_ratio = format!("{:.1}", spread(again)),
-        queue_p50 = format!("{:.0}", line.wait_p50_ms),
-        queue_p99 = format!("{:.0}", line.wait_p99_ms),
+        queue_p99 = Value::Ms(line.wait_p99_ms.round() as u64),
         queue_ratio = format!("{:.1}", spread(line))
     );
     Ok(LessonResult::of_load(specs[0].hindrance(Supply::Ample), shown, verdict))

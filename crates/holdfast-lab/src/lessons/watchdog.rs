@@ -31,7 +31,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     lab.evidence(message!("run-watchdog-fact-1"), yes_or_no(alone), alone);
     lab.evidence(message!("run-watchdog-fact-2"), sales(&audit), forked);
-    Ok(LessonResult::new(alone && forked, message!("run-watchdog-verdict", sales = sales(&audit))))
+    let verdict = message!("run-watchdog-verdict", sales = sales(&audit));
+    Ok(LessonResult::of_scenes(alone && forked, verdict))
 }
 
 /// Returns whether an order of two leases kept the lock, and another one was rejected as busy.
@@ -48,9 +49,10 @@ async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let other = lab.order(message!("run-label-b-meanwhile"), 1, &sku, "watchdog").trying();
     let other = other.response().await?;
     let still = lab.holder(&sku).await?;
-    lab.say(message!("run-watchdog-step-5"));
 
     let is_placed = lab.finish(first).await?.is_success();
     let same = at_first.is_some() && at_first == still;
-    Ok(same && other.problem() == Some("lock-busy") && is_placed)
+    let is_kept = same && other.problem() == Some("lock-busy") && is_placed;
+    lab.conclude(is_kept, message!("run-watchdog-scene-renewed", lease_ms = LEASE_MS));
+    Ok(is_kept)
 }

@@ -40,7 +40,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-wrong-delete-fact-2"), robbed, robbed == 3);
     lab.evidence(message!("run-wrong-delete-fact-1"), format!("{a}, {b}, {c}, {d}"), both_twice);
 
-    Ok(LessonResult::new(
+    Ok(LessonResult::of_scenes(
         robbed == 3 && both_twice && audit.sold == 4 && left < 4,
         message!("run-wrong-delete-verdict", robbed, sales = sales(&audit), breaks = audit.breaks),
     ))

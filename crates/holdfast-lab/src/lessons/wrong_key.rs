@@ -27,12 +27,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let a_paid = balance(&lab.finish(a).await?)?;
     let (after, taken) = (a_paid.1, MONEY - a_paid.1);
-    let price = || Cents(PRICE).to_string();
     lab.say(message!(
         "run-wrong-key-step-3",
-        after = Cents(after).to_string(),
-        price = price(),
-        taken = Cents(taken).to_string()
+        after = Cents(after),
+        price = Cents(PRICE),
+        taken = Cents(taken)
     ));
     let pair = a_paid == (MONEY, MONEY - PRICE) && b_paid == a_paid;
 
@@ -46,20 +45,18 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let wrong = &arms[0];
     let right = &arms[1];
     let forked = wrong.forks > 0 && !wrong.ok;
-    lab.evidence(message!("run-wrong-key-fact-1", price = price()), taken, pair);
+    lab.evidence(message!("run-wrong-key-fact-1", price = Cents(PRICE)), Cents(taken), pair);
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
 
     let verdict = message!(
         "run-wrong-key-verdict",
-        price = PRICE,
-        taken,
-        forks = wrong.forks,
-        drift = wrong.drift,
-        forks_2 = right.forks
+        price = Cents(PRICE),
+        taken = Cents(taken),
+        after = Cents(after)
     );
-    let shown = pair && forked && right.is_sound();
-    Ok(LessonResult::of_load(specs[0].hindrance(Supply::Any), shown, verdict))
+    let result = LessonResult::of_scenes(pair, verdict);
+    Ok(result.and_load(specs[0].hindrance(Supply::Any), forked && right.is_sound()))
 }
 
 fn balance(paid: &LabResponse) -> anyhow::Result<(i64, i64)> {

@@ -48,10 +48,11 @@ const MAX_RUN_BYTES: usize = 2_000_000;
 const DATA_START: &[u8] = b"<script type=\"application/json\" id=\"holdfast-";
 
 /// Upper bounds of the lists and maps in a file, by name.
-const MAX_LENGTHS: [(&str, usize); 16] = [
+const MAX_LENGTHS: [(&str, usize); 17] = [
     ("arms", 24),
     ("lanes", 600),
     ("events", 1_000),
+    ("scenes", 100),
     ("evidence", 200),
     ("said", 500),
     ("strategies", 24),
