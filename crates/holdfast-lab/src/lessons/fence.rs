@@ -17,20 +17,19 @@ const LEASE_MS: i64 = 300;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let late = late_write(lab).await?;
-    let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
+    let (lost, lost_with_version) = overlapping_writes(lab).await?;
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;
 
-    let rejected = usize::from(late) + usize::from(paused);
-    let lost = sold - left;
-    let lost_with_version = sold_with_version - left_with_version;
+    let rejected = usize::from(late.is_some()) + usize::from(paused);
     lab.evidence(message!("run-fence-fact-4"), rejected, rejected == 2);
     lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
     lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
 
-    let verdict = message!("run-fence-verdict", sold, left);
+    let (fence, seen) = late.unwrap_or_default();
+    let verdict = message!("run-fence-verdict", fence, seen);
     let is_gap = lost == 1 && lost_with_version == 0;
-    Ok(LessonResult::new(rejected == 2 && is_gap && flushed, verdict))
+    Ok(LessonResult::of_scenes(rejected == 2 && is_gap && flushed, verdict))
 }
 
 /// A client of the lesson's own, with a lock whose fences count one by one, as the question has
@@ -41,9 +40,9 @@ struct Client {
     stock: i64,
 }
 
-/// A does nothing until its lease is over, B sells a unit, A writes. Returns whether the row
-/// rejected that.
-async fn late_write(lab: &Scenario) -> anyhow::Result<bool> {
+/// A does nothing until its lease is over, B sells a unit, A writes. Returns the fences of both if
+/// the row rejected that.
+async fn late_write(lab: &Scenario) -> anyhow::Result<Option<(i64, i64)>> {
     lab.scene("late-write");
     lab.say(message!("run-fence-step-10"));
     let lock = lab.unique_key("fence");
@@ -74,7 +73,7 @@ async fn late_write(lab: &Scenario) -> anyhow::Result<bool> {
     let fences = (a.fence, b.fence);
     lab.record_lane(a.lane);
     lab.record_lane(b.lane);
-    Ok(fences == (1, 2) && is_sold && !is_stored)
+    Ok((fences == (1, 2) && is_sold && !is_stored).then_some(fences))
 }
 
 /// Acquires the lock `lock`, with the next number as its fence, and reads the shelf.
@@ -116,11 +115,12 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let audit = lab.audit(&sku).await?;
     let rejected = response.problem() == Some("lock-lost");
     let what = response.rejection();
-    lab.say(message!("run-fence-step-3", what));
     lab.evidence(message!("run-fence-fact-3"), what, rejected);
 
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
-    Ok(rejected && second == 10 && sound)
+    let is_shown = rejected && second == 10 && sound;
+    lab.conclude(is_shown, message!("run-fence-scene-stopped", what));
+    Ok(is_shown)
 }
 
 /// Redis loses its counter while A holds the lock. Returns whether the fences still increased and
@@ -162,7 +162,9 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = response.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
-    Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
+    let is_shown = grew && once && sound && audit.sold == sold && audit.stock == 10 - sold;
+    lab.conclude(is_shown, message!("run-fence-scene-flush", before, number));
+    Ok(is_shown)
 }
 
 /// Parses the fence in a lock's value: `OWNER NUMBER@SINCE`.
@@ -176,22 +178,24 @@ async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
 }
 
 /// Executes read 1, read 2, write 1, write 2 on a temporary table: with a check of the fence alone,
-/// and of the version too. Returns, of each, how many units were sold and how many left the shelf.
-async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
+/// and of the version too. Returns, of each, how many sales were lost.
+async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     lab.say(message!("run-fence-step-8"));
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
 
     lab.scene("fence-alone");
     let names = [message!("run-label-a-fence-alone"), message!("run-label-b-fence-alone")];
-    let by_fence = write_twice(lab, &mut tx, names, false).await?;
+    let (sold, left) = write_twice(lab, &mut tx, names, false).await?;
+    let lost = sold - left;
+    lab.conclude(lost == 1, message!("run-fence-scene-fence-alone", sold, left));
+
     lab.scene("fence-and-version");
     let names = [message!("run-label-a-with-version"), message!("run-label-b-with-version")];
-    let by_version = write_twice(lab, &mut tx, names, true).await?;
+    let (sold, left) = write_twice(lab, &mut tx, names, true).await?;
     tx.rollback().await?;
-
-    let (sold, left) = by_fence;
-    lab.say(message!("run-fence-step-9", sold, left = 10 - left));
-    Ok((by_fence, by_version))
+    let is_exact = (sold, left) == (1, 1);
+    lab.conclude(is_exact, message!("run-fence-scene-fence-and-version", sold, left));
+    Ok((lost, sold - left))
 }
 
 /// A and B read, then A and B write, with the fences 1 and 2.
@@ -246,13 +250,13 @@ async fn write(
     let write = write.bind(*stock - 1).bind(*fence).bind(version);
     let is_stored = write.execute(&mut *tx).await?.rows_affected() == 1;
 
-    if !is_stored {
-        let seen: i64 = sqlx::query_scalar("select fence from shelf").fetch_one(tx).await?;
-        if seen > *fence {
-            lane.happens_with(EventKind::Stale, Some(seen), Some(*fence));
-        }
+    let seen: i64 = sqlx::query_scalar("select fence from shelf").fetch_one(tx).await?;
+    // One event for one rejection: that the fence is too low says why.
+    if !is_stored && seen > *fence {
+        lane.happens_with(EventKind::Stale, Some(seen), Some(*fence));
+    } else {
+        let kind = if is_stored { EventKind::Write } else { EventKind::Refused };
+        lane.happens_with(kind, Some(*stock - 1), Some(*fence));
     }
-    let kind = if is_stored { EventKind::Write } else { EventKind::Refused };
-    lane.happens_with(kind, Some(*stock - 1), Some(*fence));
     Ok(is_stored)
 }
