@@ -117,16 +117,19 @@ run-units-fact-2 = two orders at once
 run-units-verdict = B was told sold out at once, and C bought the unit when A’s replica had been killed: { $sales }.
 run-pre-deduct-step-1 = { $stock } units. A’s unit has left the counter in Redis, and its server is killed before the order is written.
 run-pre-deduct-step-2 = The others order until the item is sold out: { $sold } sold. The ledger has { $undersold } more than the counter.
-run-pre-deduct-step-3 = The reconciliation sets the counter to the stock of the ledger: { $undersold } is for sale again, and E buys it.
+run-pre-deduct-scene-repaired = The reconciliation with the ledger put { $undersold } back on sale, and E bought it: { $sold } sold.
 run-pre-deduct-step-4 = Another item of { $stock } units. A’s unit has left the counter, and Redis is flushed before A’s order is written.
-run-pre-deduct-step-5 = The counter was loaded from the row, which does not know of A: { $sold } sold, and { $stock } existed.
-run-pre-deduct-step-6 = The reconciliation cancels the order that has no unit: { $cancelled } cancelled.
+run-pre-deduct-step-5 = The counter was loaded from the row, which does not know of A: { $oversold } sold.
+run-pre-deduct-scene-flushed = The flush brought A’s unit back to the counter, so it was sold twice: { $oversold } sold, until the reconciliation cancelled { $cancelled ->
+    [one] 1 order
+   *[other] { $cancelled } orders
+}.
 run-pre-deduct-fact-1 = sold, with a server killed between counter and order
 run-pre-deduct-fact-2 = sold after the reconciliation of the killed one
 run-pre-deduct-fact-3 = sold, with Redis flushed between counter and order
 run-pre-deduct-fact-4 = sold after the reconciliation of the flushed one
 run-pre-deduct-sold = { $sold } of { $stock }
-run-pre-deduct-verdict = Of { $stock } units, { $undersold } was not sold after the kill, and { $oversold } was sold twice after the flush; the ledger repaired both.
+run-pre-deduct-verdict = { $sold } were sold: A’s unit had left the counter, and nobody could buy it.
 run-let-it-expire-step-1 = { $changes } orders, one after the other; the lock is never deleted; TTL { $lease_ms } ms.
 run-let-it-expire-step-2 = That took { $slow_ms }. Now the same with a release:
 run-let-it-expire-scene-released = With a release, the { $changes } orders took { $quick_ms } instead of { $slow_ms }.

@@ -16,19 +16,17 @@ const BETWEEN: &str = "deducted";
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let undersold = kill_between(lab).await?;
+    let (is_undersold, sold) = kill_between(lab).await?;
     lab.restore().await?;
-    let oversold = flush_between(lab).await?;
+    let is_oversold = flush_between(lab).await?;
 
-    let shown = undersold == Some(1) && oversold == Some(1);
-    let (undersold, oversold) = (undersold.unwrap_or_default(), oversold.unwrap_or_default());
-    let verdict = message!("run-pre-deduct-verdict", stock = STOCK, undersold, oversold);
-    Ok(LessonResult::new(shown, verdict))
+    let verdict = message!("run-pre-deduct-verdict", sold = of_stock(sold));
+    Ok(LessonResult::of_scenes(is_undersold && is_oversold, verdict))
 }
 
-/// Kills the replica of an order whose unit has left the counter. Returns the units that nobody can
-/// buy, if the reconciliation brings them back.
-async fn kill_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
+/// Kills the replica of an order whose unit has left the counter. Returns whether nobody can buy
+/// it until the reconciliation brings it back, and how many units were sold before that.
+async fn kill_between(lab: &Scenario) -> anyhow::Result<(bool, i64)> {
     let sku = lab.scene_of_item("killed", STOCK).await?;
     lab.say(message!("run-pre-deduct-step-1", stock = STOCK));
     let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
@@ -40,18 +38,22 @@ async fn kill_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
     let is_undersold = sold == STOCK - 1 && audit.undersold == 1 && audit.ok;
     lab.evidence(message!("run-pre-deduct-fact-1"), of_stock(sold), is_undersold);
 
-    let repaired = reconcile(lab, &sku).await?;
+    lab.scene("repaired");
+    let undersold = reconcile(lab, &sku).await?.undersold;
     let again = lab.order("E", 1, &sku, STRATEGY).response().await?.is_success();
     let audit = settled(lab, &sku).await?;
-    lab.say(message!("run-pre-deduct-step-3", undersold = repaired.undersold));
-    let is_repaired = again && audit.ok && audit.sold == STOCK && audit.undersold == 0;
+    let is_sold = again && audit.ok && audit.sold == STOCK && audit.undersold == 0;
+    let is_repaired = is_sold && undersold == 1;
+    let sentence =
+        message!("run-pre-deduct-scene-repaired", undersold, sold = of_stock(audit.sold));
+    lab.conclude(is_repaired, sentence);
     lab.evidence(message!("run-pre-deduct-fact-2"), of_stock(audit.sold), is_repaired);
-    Ok((is_undersold && is_repaired).then_some(repaired.undersold))
+    Ok((is_undersold && is_repaired, sold))
 }
 
-/// Flushes Redis while an order is between counter and Postgres. Returns the units that were sold
-/// twice, if the reconciliation cancels their orders.
-async fn flush_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
+/// Flushes Redis while an order is between counter and Postgres. Returns whether a unit is sold
+/// twice, and the reconciliation cancels an order.
+async fn flush_between(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.scene_of_item("flushed", STOCK).await?;
     let first = lab.order("A", 0, &sku, STRATEGY).pause_at(BETWEEN).await?;
     lab.flush().await?;
@@ -60,17 +62,20 @@ async fn flush_between(lab: &Scenario) -> anyhow::Result<Option<i64>> {
     let sold = order_until_sold_out(lab, &sku, ["B", "C", "D", "E"]).await?;
     let late = lab.finish(first).await?.is_success();
     let audit = settled(lab, &sku).await?;
-    lab.say(message!("run-pre-deduct-step-5", sold = audit.sold, stock = STOCK));
     let is_oversold = sold == STOCK && late && audit.oversold == 1 && !audit.ok;
-    lab.evidence(message!("run-pre-deduct-fact-3"), of_stock(audit.sold), is_oversold);
+    let oversold = of_stock(audit.sold);
+    lab.say(message!("run-pre-deduct-step-5", oversold));
+    lab.evidence(message!("run-pre-deduct-fact-3"), &oversold, is_oversold);
 
     let repaired = reconcile(lab, &sku).await?;
     let audit = settled(lab, &sku).await?;
     let cancelled = repaired.cancelled.len();
-    lab.say(message!("run-pre-deduct-step-6", cancelled));
     let is_repaired = cancelled == 1 && audit.ok && audit.sold == STOCK && audit.oversold == 0;
     lab.evidence(message!("run-pre-deduct-fact-4"), of_stock(audit.sold), is_repaired);
-    Ok((is_oversold && is_repaired).then_some(repaired.oversold))
+
+    let is_shown = is_oversold && is_repaired && repaired.oversold == 1;
+    lab.conclude(is_shown, message!("run-pre-deduct-scene-flushed", oversold, cancelled));
+    Ok(is_shown)
 }
 
 /// Says how many units of the stock were sold.
