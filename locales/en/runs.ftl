@@ -38,28 +38,21 @@ run-dead-holder-scene-setnx-expire = Killed between SETNX and EXPIRE, the holder
 run-dead-holder-holding = while it holds the lock
 run-dead-holder-between = between SETNX and EXPIRE
 run-double-submit-step-1 = The same key, but for two units.
-run-double-submit-step-2 = { $changed }: a key identifies one request.
-run-double-submit-fact-2 = units sold
-run-double-submit-fact-3 = orders for { $requests } requests, paid { $payments ->
-    [one] once
-   *[other] { $payments } times
-}
-counted-run-double-submit-fact-3 = order for { $requests } requests, paid { $payments ->
-    [one] once
-   *[other] { $payments } times
-}
-run-double-submit-verdict = The replica was killed before it responded, and the order was sent again: its price was taken { $payments ->
-    [one] once
-   *[other] { $payments } times
-}. In all, { $requests } requests: { $sold } sold, stock { $stock } of { $opening }.
+run-double-submit-fact-3 = orders for { $requests } requests with one key
+counted-run-double-submit-fact-3 = order for { $requests } requests with one key
+run-double-submit-verdict = B and C got the response of the request whose replica was killed: { $requests } requests with one key, { $sold } sold, stock { $stock } of { $opening }.
 run-double-submit-step-3 = A double click, the second at another replica: { $second }.
-run-double-submit-step-4 = The third click, after the first is done, gets the first one’s response.
+run-double-submit-scene-double-click = B’s click was rejected while A’s was being executed ({ $second }), and C’s got A’s response: one order.
 run-double-submit-step-5 = An order is committed, and the client’s connection breaks before the response.
-run-double-submit-step-6 = The client retries with the same key: { $repeated }.
+run-double-submit-scene-lost-response = A’s response was lost with its connection; B’s retry got { $repeated }, and no second one was placed.
+run-double-submit-scene-changed = The same key with two units instead of one was rejected ({ $changed }): a key identifies one request.
 run-double-submit-step-7 = An order is committed, and its replica is killed before it responds.
 run-double-submit-step-8 = The other replica returns the stored response: { $before } → { $after }.
 run-double-submit-step-9 = The payment is sent again during the first one, to the other replica: { $second }.
-run-double-submit-step-10 = Sent once more after it, it gets the stored response.
+run-double-submit-scene-payment = Sent { $requests } times with one key, the payment was taken { $payments ->
+    [one] once
+   *[other] { $payments } times
+}.
 run-early-release-step-1 = A reads 10, writes 9, releases its lock, and is paused before its commit.
 run-early-release-step-2 = B acquires the lock and reads the committed value, 10. (A row lock blocks no reader.)
 run-early-release-step-3 = A commits 9, B writes 9. Sold: { $sold }. Stock: { $stock }.

@@ -50,34 +50,31 @@ impl RetryingClient<'_> {
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let payer = Payer::create(lab, MONEY).await?;
-    let client = RetryingClient { lab, sku: lab.item(10).await?, payer };
+    let mut client = RetryingClient { lab, sku: lab.item(10).await?, payer };
     let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_response(&client).await?;
     let refused = changed_payload(&client, key).await?;
+    let before = lab.audit(&client.sku).await?;
 
+    // The order of the question, on a shelf of its own.
+    client.sku = lab.scene_of_item("killed", 10).await?;
     let (crashed, order) = crash(&client).await?;
+    let requests = lab.lanes_of("killed");
+    let audit = lab.audit(&client.sku).await?;
     let paid_once = double_payment(&client, order).await?;
 
-    // In the scenes of the one order that is killed and paid.
-    let sent = ["killed", "payment"]
-        .map(|scene| lab.outcome.lock().lanes.iter().filter(|lane| lane.scene == scene).count());
-    let payments: i64 = lab.select(PAYMENTS, order).await?;
-    let name = message!("run-double-submit-fact-3", payments, requests = sent[0] + sent[1]);
-    lab.evidence(name, 1, payments == 1);
-    let audit = lab.audit(&client.sku).await?;
-    lab.evidence(message!("run-double-submit-fact-2"), audit.sold, audit.sold == 3);
-    let sound = audit.ok && (audit.sold, audit.stock) == (3, 7);
-
+    let is_one = audit.ok && (audit.sold, audit.stock) == (1, 9);
+    lab.evidence(message!("run-double-submit-fact-3", requests), audit.sold, is_one);
     let verdict = message!(
         "run-double-submit-verdict",
-        payments,
-        requests = lab.outcome.lock().lanes.len(),
+        requests,
         sold = audit.sold,
         stock = audit.stock,
         opening = audit.opening
     );
-    let shown = double_clicked && lost && refused && crashed && paid_once && sound;
-    Ok(LessonResult::new(shown && payments == 1, verdict))
+    let is_sound = before.ok && before.sold == 2;
+    let others = double_clicked && lost && refused && paid_once && is_sound;
+    Ok(LessonResult::of_scenes(crashed && is_one && others, verdict))
 }
 
 /// How often an order's price was taken.
@@ -94,10 +91,11 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
 
     let first = client.lab.finish(first).await?;
     let third = client.resend(message!("run-label-third-click"), key).await?;
-    client.lab.say(message!("run-double-submit-step-4"));
-
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
-    Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
+    let is_one = first.is_success() && third.is_success() && first.order() == third.order();
+    let sentence = message!("run-double-submit-scene-double-click", second = describe(&second));
+    client.lab.conclude(in_flight && is_one, sentence);
+    Ok(in_flight && is_one)
 }
 
 async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
@@ -108,8 +106,11 @@ async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uui
     client.lab.say(message!("run-double-submit-step-5"));
 
     let repeated = client.resend_until_done(message!("run-label-retry"), key).await?;
-    client.lab.say(message!("run-double-submit-step-6", repeated = describe(&repeated)));
-    Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
+    let is_stored = repeated.is_success() && repeated.stock_before() == Some(9);
+    let sentence =
+        message!("run-double-submit-scene-lost-response", repeated = describe(&repeated));
+    client.lab.conclude(is_stored, sentence);
+    Ok((is_stored, key))
 }
 
 /// The same key with an order of two units.
@@ -121,13 +122,14 @@ async fn changed_payload(client: &RetryingClient<'_>, key: Uuid) -> anyhow::Resu
     let label = message!("run-label-two-units-same-key");
     let changed = lab.post(label, 1, "/api/orders", &two, STRATEGY).by(&client.payer.token);
     let changed = changed.with_key(key).response().await?;
-    lab.say(message!("run-double-submit-step-2", changed = describe(&changed)));
-    Ok(changed.problem() == Some("idempotency-key-mismatch"))
+    let is_refused = changed.problem() == Some("idempotency-key-mismatch");
+    let sentence = message!("run-double-submit-scene-changed", changed = describe(&changed));
+    lab.conclude(is_refused, sentence);
+    Ok(is_refused)
 }
 
 /// Returns whether the retries got the response of the killed request, and its order.
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
-    client.lab.scene("killed");
     let key = Uuid::now_v7();
     let first = client.order(message!("run-label-a-killed"), 0, key).pause_at("committed").await?;
     client.lab.kill_replica(first).await?;
@@ -142,7 +144,7 @@ async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let once_more = client.resend(message!("run-label-second-retry"), key).await?;
     let order = repeated.order().context("it has the stored response")?;
     let is_one = repeated.is_success() && once_more.order() == Some(order);
-    Ok((is_one && before == 8, order))
+    Ok((is_one && before == 10, order))
 }
 
 /// The payment of the order is sent a second time during the first, and a third time after it.
@@ -158,10 +160,13 @@ async fn double_payment(client: &RetryingClient<'_>, order: Uuid) -> anyhow::Res
 
     let first = client.lab.finish(first).await?;
     let third = pay(message!("run-label-third-click"), 1).response().await?;
-    client.lab.say(message!("run-double-submit-step-10"));
-
+    let payments: i64 = client.lab.select(PAYMENTS, order).await?;
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
-    Ok(in_flight && first.is_success() && third.is_success())
+    let is_one = in_flight && first.is_success() && third.is_success() && payments == 1;
+    let requests = client.lab.lanes_of("payment");
+    let sentence = message!("run-double-submit-scene-payment", requests, payments);
+    client.lab.conclude(is_one, sentence);
+    Ok(is_one)
 }
 
 fn describe(response: &LabResponse) -> Text {

@@ -324,9 +324,9 @@ mod tests {
         ] {
             assert_eq!(counted_name(&Message::new(id).into(), Language::Chinese), counted);
         }
-        let orders = Message::new("run-double-submit-fact-3").with("requests", 6);
-        let orders = orders.with("payments", 1).into();
-        assert_eq!(counted_name(&orders, Language::English), "order for 6 requests, paid once");
+        let orders = Message::new("run-double-submit-fact-3").with("requests", 6).into();
+        let counted = counted_name(&orders, Language::English);
+        assert_eq!(counted, "order for 6 requests with one key");
         assert_eq!(counted_name(&"longest stall".into(), Language::Chinese), "longest stall");
     }
 }
