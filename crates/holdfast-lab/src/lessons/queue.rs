@@ -11,9 +11,9 @@ use super::{
     DefaultLoad, InFlightRequest, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY, Scenario,
     compare_replicas,
 };
-use holdfast_base::messages::{Message, message};
+use holdfast_base::messages::message;
 use holdfast_shop::Sku;
-use holdfast_story::EventKind;
+use holdfast_story::{EventKind, Value};
 
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
@@ -29,42 +29,31 @@ const LEASE_MS: u64 = 300;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let (four_ways, summary) = full_queue(lab).await?;
+    let four_ways = full_queue(lab).await?;
 
     lab.say(message!("run-queue-step-1"));
+    let buyers = QUEUED_BUYERS;
     let in_order = rejected_behind_restock(lab, true).await?;
-    lab.say(message!("run-queue-step-2", in_order, queued_buyers = QUEUED_BUYERS));
+    let sentence = message!("run-queue-scene-restock-in-turn", rejected = in_order, buyers);
+    lab.conclude(in_order == buyers, sentence);
 
     let first = rejected_behind_restock(lab, false).await?;
-    lab.say(message!("run-queue-step-3", first, queued_buyers = QUEUED_BUYERS));
+    lab.conclude(first == 0, message!("run-queue-scene-restock-first", rejected = first, buyers));
 
-    let (unanswered, rendezvous_rejected, kept) = kill_replica_with_queue(lab).await?;
+    let (unanswered, is_rest_kept) = kill_replica_with_queue(lab).await?;
     lab.restore().await?;
 
-    let (hindrance, loads_as_claimed, loads) = compare_replicas(lab, LOAD, "queue").await?;
-    let lines = in_order == QUEUED_BUYERS && first == 0;
+    // First what the picture shows, and the question asks.
+    lab.evidence(message!("run-queue-fact-2"), unanswered, unanswered == 2);
+    let lines = in_order == buyers && first == 0;
     let refused = message!("run-queue-refused", in_order, first);
     lab.evidence(message!("run-queue-fact-1"), refused, lines);
-    lab.evidence(message!("run-queue-fact-2"), unanswered, unanswered == 2);
+    let (hindrance, loads_as_claimed, loads) = compare_replicas(lab, LOAD, "queue").await?;
+    lab.say(loads);
 
-    let rendezvous = if rendezvous_rejected {
-        message!("run-queue-refused-at-once")
-    } else {
-        message!("run-queue-lost")
-    };
-
-    let killed = unanswered == 2 && rendezvous_rejected && kept;
-    let verdict = message!(
-        "run-queue-verdict",
-        summary,
-        in_order,
-        queued_buyers = QUEUED_BUYERS,
-        first,
-        unanswered,
-        rendezvous,
-        loads
-    );
-    Ok(LessonResult::of_load(hindrance, four_ways && lines && killed && loads_as_claimed, verdict))
+    let as_claimed = four_ways && lines && unanswered == 2 && is_rest_kept;
+    let verdict = message!("run-queue-verdict", unanswered);
+    Ok(LessonResult::of_scenes(as_claimed, verdict).and_load(hindrance, loads_as_claimed))
 }
 
 async fn build_queue(
@@ -85,8 +74,8 @@ async fn build_queue(
     Ok((served, line))
 }
 
-/// Returns whether each of the four ways ended as claimed, and a description.
-async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
+/// Returns whether each of the four ways ended as claimed.
+async fn full_queue(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.scene_of_item("full", 10).await?;
     lab.say(message!("run-queue-step-4", capacity = CAPACITY));
     let (served, line) = build_queue(lab, &sku, CAPACITY, &["B", "C"]).await?;
@@ -100,16 +89,6 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
     let put = lab.order(message!("run-label-g-put"), 0, &sku, "queue").with(OFFER, "put").send();
     lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
 
-    let summary = message!(
-        "run-queue-full",
-        add,
-        add_ms,
-        offer,
-        offer_ms,
-        wait_ms = OFFER_WAIT_MS,
-        offer_for,
-        offer_for_ms
-    );
     lab.say(message!("run-queue-step-5", add, offer, offer_wait_ms = OFFER_WAIT_MS, offer_for));
 
     let mut all_served = lab.finish(served).await?.is_success();
@@ -117,12 +96,16 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
         all_served &= lab.response(waits).await?.is_success();
     }
     lab.say(message!("run-queue-step-6"));
+    let [add_ms, offer_ms, waited] = [add_ms, offer_ms, offer_for_ms].map(Value::Ms);
+    let sentence =
+        message!("run-queue-scene-full", add, add_ms, offer, offer_ms, offer_for, waited);
     let audit = lab.audit(&sku).await?;
     let as_claimed = all_served
         && [add, offer, offer_for] == ["overloaded", "lock-busy", "lock-timeout"]
         && offer_for_ms >= OFFER_WAIT_MS
         && (audit.sold, audit.ok) == (4, true);
-    Ok((as_claimed, summary))
+    lab.conclude(as_claimed, sentence);
+    Ok(as_claimed)
 }
 
 /// Returns the problem and the latency in ms.
@@ -160,9 +143,9 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
 }
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
-/// order. Returns how many queued requests received no response; whether a rendezvous was rejected,
-/// and its order placed elsewhere once; and whether the lease was renewed and the order stayed due.
-async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool, bool)> {
+/// order. Returns how many queued requests received no response; and whether a rendezvous was
+/// rejected, and its order placed elsewhere once, the lease was renewed, and the order stayed due.
+async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool)> {
     let leased = lab.scene_of_item("renewed", 10).await?;
     let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue");
     let id = unpaid.placed_order().await?;
@@ -179,7 +162,13 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     lab.say(message!("run-queue-step-7", lease_ms = LEASE_MS));
 
     let sku = lab.scene_of_item("killed", 10).await?;
-    let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C"]).await?;
+    let (served, mut line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C"]).await?;
+    for waits in &mut line {
+        // Their traces are lost with the replica.
+        waits.lane.happens(EventKind::Wait);
+    }
+
+    lab.scene("rendezvous");
     let busy = lab.order(message!("run-label-d-rendezvous"), 0, &sku, "queue").trying();
     let busy = busy.response().await?;
     lab.say(message!("run-queue-step-8"));
@@ -191,17 +180,20 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
         unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
     renewed.lane.happens(EventKind::Killed);
+    lab.say(message!("run-queue-step-9"));
 
     let elsewhere = lab.order(message!("run-label-d-other-replica"), 1, &sku, "queue").trying();
     let elsewhere = elsewhere.response().await?;
 
+    let audit = lab.audit(&sku).await?;
+    let why = busy.rejection();
+    let is_refused = why == "lock-busy" && elsewhere.is_success() && audit.sold == 1;
+    lab.conclude(is_refused, message!("run-queue-scene-rendezvous", why));
+
+    lab.scene("renewed");
     lab.watch_lease(&mut renewed, &leased, None).await?;
     lab.response(renewed).await?;
-    let order_kept = due == lab.select::<OffsetDateTime>(due_at, id).await?;
-    let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-queue-step-9"));
-
-    let rendezvous_rejected =
-        busy.problem() == Some("lock-busy") && elsewhere.is_success() && audit.sold == 1;
-    Ok((unanswered, rendezvous_rejected, was_renewed && order_kept))
+    let is_kept = was_renewed && due == lab.select::<OffsetDateTime>(due_at, id).await?;
+    lab.conclude(is_kept, message!("run-queue-scene-renewed", lease_ms = LEASE_MS));
+    Ok((unanswered, is_refused && is_kept))
 }
