@@ -251,29 +251,33 @@ run-two-items-step-3 = In Postgres: the same with two rows.
 run-two-items-step-4 = Postgres detects the deadlock: { $ended } aborted, { $went_on } continued.
 run-two-items-step-5 = In the shop: concurrent orders list both items in opposite order.
 run-two-items-scene-sorted = Under { $strategy }, the shop locked both keys in one order, and { $placed } of { $orders } orders were placed.
-run-unpaid-fact-1 = unit returned, worker killed before its commit
-run-unpaid-fact-2 = unit returned, worker killed after its commit
-run-unpaid-paid = paid, nothing returned
-run-unpaid-rejected = payment rejected, unit returned
-run-unpaid-wrong = WRONG
+run-unpaid-fact-1 = returns of the unit, worker killed before its commit
+run-unpaid-fact-2 = returns of the unit, worker killed after its commit
 run-unpaid-before = before the commit that returns the unit
-run-unpaid-after = after that commit
-run-unpaid-verdict = A worker killed before its commit: the unit is returned { $before }. Killed after it: { $after }. Payment first: { $payment }. Expiry first: { $expiry }. Delivered twice: returned { $returned }. Delivered after a flush: { $lost }.
+run-unpaid-after = after the commit that returns the unit
+run-unpaid-verdict = The order was delivered twice, and its unit was returned { $returned ->
+    [one] once
+   *[other] { $returned } times
+}: B found the order cancelled.
 run-unpaid-step-1 = The order is not paid. A’s worker finds it in Postgres, and is killed { $when }.
-run-unpaid-step-2 = Another worker looks for due orders. Stock: { $stock } of 10.
+run-unpaid-scene-killed = A’s worker was killed { $when }, and the unit was returned { $returned ->
+    [one] once
+   *[other] { $returned } times
+}: stock { $stock }.
 run-unpaid-step-3 = A payment is about to commit when the order’s payment window ends.
-run-unpaid-step-4 = The worker skips the locked order. The payment commits: the order is { $status }.
+run-unpaid-scene-payment-first = The worker skipped the order that the payment had locked: it is { $status }, and { $returned } units were returned.
 run-unpaid-step-5 = The worker is about to commit, and a payment waits for the row of the order.
-run-unpaid-step-6 = The order expires, and the payment is rejected: { $why }.
-run-unpaid-fact-3 = response to the late payment
+run-unpaid-scene-expiry-first = The expiry came first: the late payment was rejected ({ $why }), and the unit was returned { $returned ->
+    [one] once
+   *[other] { $returned } times
+}.
 run-unpaid-step-7 = Now a queue in Redis: a sorted set. This order may be paid for an hour, but its entry is due in a second.
-run-unpaid-step-8 = Worker A claims it, which hides it from others for a second. A cancels the order and is gone before it removes the entry.
+run-unpaid-step-8 = Worker A claims it, which hides it from others for a second. A cancels the order, which returns the unit, and is killed after that commit, before it removes the entry.
 run-unpaid-step-9 = The claim ends, and the set delivers the entry again, to B. The order is cancelled already: { $why }.
 run-unpaid-step-10 = One order is in the set, another one only in Postgres. FLUSHALL.
-run-unpaid-step-11 = The set never delivers its order. Postgres still has it, and the shop’s worker has expired the other one.
-run-unpaid-fact-4 = unit returned, delivered twice by the sorted set
-run-unpaid-fact-5 = delivery of the order in the sorted set after FLUSHALL
-run-unpaid-never = never, and Postgres still has the order
+run-unpaid-scene-flush = After the flush, the set never delivered its order; Postgres still had it, and the shop’s worker expired the other one.
+run-unpaid-fact-4 = returns of the unit, delivered twice by the sorted set
+counted-run-unpaid-fact-4 = return of the unit, though the order was delivered twice
 run-waiting-step-1 = Now a load, in three waiting modes: try, retry, and queue with handoff.
 run-waiting-step-2 = A holds the lock and works for 120 ms. B and C ask again until it is free.
 run-waiting-step-3 = The same in a queue: A’s release wakes the next one, and its release the last.
@@ -320,8 +324,6 @@ run-lock-deleted = deleted
 run-lock-held = still held
 run-lock-free = free
 run-locked-forever = locked forever (TTL -1)
-run-once = once
-run-times = { $number } times
 run-the-order = the order
 run-no-response = no response
 run-stock-and-sold = stock { $stock }, sold { $sold }
@@ -406,10 +408,9 @@ run-label-a-tick-row = A’s tick, a unique row
 run-label-a-killed = A
 run-label-one-of-many = one of many
 run-label-in-the-set = in the sorted set
+run-label-the-order = the order
 run-label-worker = worker { $name }
 run-label-cancellation = cancellation
-run-label-unpaid-1 = unpaid, 1
-run-label-unpaid-2 = unpaid, 2
 run-label-paid-in-time = paid in time
 run-label-the-payment = the payment
 run-label-another-order = another order

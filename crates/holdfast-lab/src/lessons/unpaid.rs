@@ -27,71 +27,49 @@ const MONEY: i64 = 1_000;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let when = message!("run-unpaid-before");
-    let before = kill_worker_at(lab, message!("run-label-unpaid-1"), "commit", when).await?;
-    let when = message!("run-unpaid-after");
-    let after = kill_worker_at(lab, message!("run-label-unpaid-2"), "committed", when).await?;
+    let before = kill_worker_at(lab, "commit", message!("run-unpaid-before")).await?;
+    let after = kill_worker_at(lab, "committed", message!("run-unpaid-after")).await?;
 
     let payer = Payer::create(lab, MONEY).await?;
-    let paid = payment_first(lab, &payer).await?;
-    let late = expiry_first(lab, &payer).await?;
+    let is_paid = payment_first(lab, &payer).await?;
+    let is_late = expiry_first(lab, &payer).await?;
 
     let mut queue = DelayQueue::new(lab.redis().await?, lab.unique_key("due"));
     let returned = delivered_twice(lab, &mut queue).await?;
     let is_lost = lost_by_flush(lab, &mut queue).await?;
 
-    lab.evidence(message!("run-unpaid-fact-1"), times(before), before == 1);
-    lab.evidence(message!("run-unpaid-fact-2"), times(after), after == 1);
-    lab.evidence(message!("run-unpaid-fact-4"), times(returned), returned == 1);
-    let lost = if is_lost { message!("run-unpaid-never") } else { message!("run-unpaid-wrong") };
-    lab.evidence(message!("run-unpaid-fact-5"), lost.clone(), is_lost);
-
-    let verdict = message!(
-        "run-unpaid-verdict",
-        before = times(before),
-        after = times(after),
-        payment = if paid { message!("run-unpaid-paid") } else { message!("run-unpaid-wrong") },
-        expiry = if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") },
-        returned = times(returned),
-        lost
-    );
-    let shown = before == 1 && after == 1 && paid && late && returned == 1 && is_lost;
-    Ok(LessonResult::new(shown, verdict))
+    // First what the picture shows, and the question asks.
+    lab.evidence(message!("run-unpaid-fact-4"), returned, returned == 1);
+    lab.evidence(message!("run-unpaid-fact-1"), before, before == 1);
+    lab.evidence(message!("run-unpaid-fact-2"), after, after == 1);
+    let is_once = (before, after, returned) == (1, 1, 1);
+    let verdict = message!("run-unpaid-verdict", returned);
+    Ok(LessonResult::of_scenes(is_once && is_paid && is_late && is_lost, verdict))
 }
 
-fn times(number: i64) -> Message {
-    match number {
-        1 => message!("run-once"),
-        number => message!("run-times", number),
-    }
-}
-
-/// Kills A's worker at `point`; B's takes over. Returns how often the unit was returned; -1 if the
+/// Kills A's worker at `point`; B's takes over. Returns how often the unit was returned; 0 if the
 /// ledger is inconsistent.
-async fn kill_worker_at(
-    lab: &Scenario,
-    label: impl Into<Text>,
-    point: &str,
-    when: Message,
-) -> anyhow::Result<i64> {
+async fn kill_worker_at(lab: &Scenario, point: &str, when: Message) -> anyhow::Result<i64> {
     let sku = lab.scene_of_item(&format!("killed-at-{point}"), 10).await?;
     lab.idle_worker(1, Duration::from_secs(20)).await?;
     lab.pause_worker(0, point, ROW_LOCK).await?;
-    let order = order(lab, label, &sku, SHORT_PERIOD_MS).placed_order().await?;
+    let order = order(lab, message!("run-label-the-order"), &sku, SHORT_PERIOD_MS);
+    let order = order.placed_order().await?;
 
     let worker = lab.wait_until_worker_paused(0, point, &sku).await?;
     lab.kill_worker(worker).await;
-    lab.say(message!("run-unpaid-step-1", when));
+    lab.say(message!("run-unpaid-step-1", when = &when));
 
     lab.idle_worker(1, Duration::ZERO).await?;
     wait_until_expired(lab, order).await?;
     worker_passes(lab, &sku).await?;
-    let back = times_returned(lab, order).await?;
+    let returned = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-unpaid-step-2", stock = audit.stock));
-    let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
+    let is_sound = audit.ok && audit.stock == 10 && audit.sold == 0;
+    let sentence = message!("run-unpaid-scene-killed", when, returned, stock = audit.stock);
+    lab.conclude(is_sound && returned == 1, sentence);
     lab.restore().await?;
-    Ok(if sound { back } else { -1 })
+    Ok(if is_sound { returned } else { 0 })
 }
 
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
@@ -112,10 +90,11 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(message!("run-unpaid-step-4", status));
     let money = balance(&paid) == Some(MONEY - PRICE);
-    let back = times_returned(lab, order).await?;
-    Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
+    let returned = times_returned(lab, order).await?;
+    let is_paid = money && status == "paid" && returned == 0 && audit.ok && audit.stock == 9;
+    lab.conclude(is_paid, message!("run-unpaid-scene-payment-first", status, returned));
+    Ok(is_paid)
 }
 
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
@@ -145,40 +124,44 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let rejected = lab.response(pay).await?;
     let audit = lab.audit(&sku).await?;
     let why = rejected.rejection();
-    lab.say(message!("run-unpaid-step-6", why));
-    lab.evidence(message!("run-unpaid-fact-3"), why, why == "order-expired");
-
     let balance = "select balance_cents from accounts where user_id = $1";
     let kept: i64 = lab.select(balance, payer.account.0).await?;
-    let back = times_returned(lab, order).await?;
-    let sound = audit.ok && audit.stock == 10 && kept == MONEY - PRICE;
-    Ok(why == "order-expired" && back == 1 && sound)
+    let returned = times_returned(lab, order).await?;
+    let is_sound = audit.ok && audit.stock == 10 && kept == MONEY - PRICE;
+    let is_late = why == "order-expired" && returned == 1 && is_sound;
+    lab.conclude(is_late, message!("run-unpaid-scene-expiry-first", why, returned));
+    Ok(is_late)
 }
 
-/// Puts an order into the sorted set, whose worker cancels it and is gone before it removes it.
-/// Returns how often the unit was returned, or -1 if the set or the ledger is not as claimed.
+/// Puts an order into the sorted set, whose worker cancels it, and is killed after the commit and
+/// before it removes the order. Returns how often the unit was returned, if the order was delivered
+/// a second time; otherwise 0.
 async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<i64> {
     let sku = lab.scene_of_item("delivered-twice", 10).await?;
-    let order = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
+    // Without a lock in Redis, like the workers, so that none of them seems to wait for it.
+    let order = lab.order(message!("run-label-the-order"), 1, &sku, ROW_LOCK);
+    let order = order.with(PAYMENT_WINDOW_MS, HOUR_MS).placed_order().await?;
     queue.add(order, QUEUED_FOR).await?;
     lab.say(message!("run-unpaid-step-7"));
     let is_early = queue.claim().await?.is_some();
     let first = poll("the entry is due", async || queue.claim().await).await?;
     let is_hidden = queue.claim().await?.is_none();
 
-    let by_a = cancel(lab, message!("run-label-worker", name = "A"), order).await?;
+    let by_a = cancel(lab, message!("run-label-worker", name = "A"), 0, order);
+    lab.kill_replica(by_a.pause_at("committed").await?).await?;
     lab.say(message!("run-unpaid-step-8"));
 
     let second = poll("the claim ends", async || queue.claim().await).await?;
-    let by_b = cancel(lab, message!("run-label-worker", name = "B"), order).await?;
+    let by_b = cancel(lab, message!("run-label-worker", name = "B"), 1, order).response().await?;
     queue.remove(order).await?;
     let why = by_b.rejection();
     lab.say(message!("run-unpaid-step-9", why));
 
     let is_delivered_twice = !is_early && is_hidden && (first, second) == (order, order);
-    let done_once = by_a.is_success() && why == "order-state";
-    let sound = is_delivered_twice && done_once && lab.audit(&sku).await?.stock == 10;
-    Ok(if sound { times_returned(lab, order).await? } else { -1 })
+    let is_sound = why == "order-state" && lab.audit(&sku).await?.stock == 10;
+    lab.restore().await?;
+    let returned = times_returned(lab, order).await?;
+    Ok(if is_delivered_twice && is_sound { returned } else { 0 })
 }
 
 /// Flushes Redis while one order is in the sorted set and another one only in Postgres. Returns
@@ -200,17 +183,19 @@ async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result
 
     let is_known = "select status = 'pending' and expires_at > now() from orders where id = $1";
     let is_known: bool = lab.select(is_known, queued).await?;
-    lab.say(message!("run-unpaid-step-11"));
-    cancel(lab, message!("run-label-cancellation"), queued).await?;
+    lab.conclude(is_lost && is_known, message!("run-unpaid-scene-flush"));
+    cancel(lab, message!("run-label-cancellation"), 1, queued).response().await?;
     Ok(is_lost && is_known)
 }
 
-async fn cancel(
+/// Prepares what a worker does with an order that is due.
+fn cancel(
     lab: &Scenario,
     label: impl Into<Text>,
+    replica: usize,
     order: Uuid,
-) -> anyhow::Result<LabResponse> {
-    lab.post(label, 1, &format!("/api/orders/{order}/cancel"), "", STRATEGY).response().await
+) -> LessonRequest<'_> {
+    lab.post(label, replica, &format!("/api/orders/{order}/cancel"), "", ROW_LOCK)
 }
 
 /// Waits until a worker has passed all due orders: one that is due after them expires.
