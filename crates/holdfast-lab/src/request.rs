@@ -212,6 +212,6 @@ pub(super) fn traced(event: TraceEvent) -> Event<()> {
 }
 
 /// Returns an event that happens now.
-pub(super) fn happening(kind: EventKind) -> Event<()> {
+fn happening(kind: EventKind) -> Event<()> {
     Event::new((), monotonic_us(), kind)
 }

@@ -222,7 +222,7 @@ async fn write_twice(
     Ok((sold, 10 - read(tx).await?.0))
 }
 
-async fn create_shelf(tx: &mut PgConnection) -> anyhow::Result<()> {
+pub(super) async fn create_shelf(tx: &mut PgConnection) -> anyhow::Result<()> {
     let shelf = "drop table if exists shelf;
         create temp table shelf as
         select 10::bigint as stock, 0::bigint as fence, 1::bigint as version";
@@ -231,7 +231,7 @@ async fn create_shelf(tx: &mut PgConnection) -> anyhow::Result<()> {
 }
 
 /// Returns stock and version.
-async fn read(tx: &mut PgConnection) -> anyhow::Result<(i64, i64)> {
+pub(super) async fn read(tx: &mut PgConnection) -> anyhow::Result<(i64, i64)> {
     Ok(sqlx::query_as("select stock, version from shelf").fetch_one(tx).await?)
 }
 

@@ -42,7 +42,7 @@ pub(super) use super::headers::{
 };
 pub(super) use super::lesson_request::{LessonRequest, Payer};
 pub use super::progress::GUESSES;
-pub(super) use super::request::{InFlightRequest, LabResponse, happening, order_of};
+pub(super) use super::request::{InFlightRequest, LabResponse, order_of};
 pub(super) use super::run::{ArmResult, Journey, Lane};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub(super) use outlived::LEASE_MS;
