@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use holdfast_base::messages::Language;
-use holdfast_lab::lessons::{Chapter, LESSONS};
+use holdfast_lab::lessons::{Chapter, LESSONS, Lesson};
 use holdfast_testkit::up::{Up, state_of};
 use regex::Regex;
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ async fn every_lesson_shows_its_claim() {
             assert!(evidence[0]["name"].to_string().contains(measured), "{}", evidence[0]);
         }
         assert_story(lesson.name, lesson.scene, &run);
+        assert_scenes(lesson, &run);
         if let Some(beside) = lesson.beside() {
             assert_eq!(lesson.name, BESIDE.0);
             assert_told(lesson.name, beside, BESIDE.1, &run);
@@ -76,11 +77,16 @@ async fn play_with(lab: &Lab, request: Value) -> Value {
 
 /// What the one number on the page of a run measures, of lessons that measure several things: what
 /// the question asks and the first picture shows.
-const HEADLINES: [(&str, &str); 4] = [
+const HEADLINES: [(&str, &str); 9] = [
     ("big-key", "longest wait of another client"),
     ("two-items", "aborted by Postgres"),
     ("machine-gun", "sent one after the other"),
     ("run-once", "with a lock that was released"),
+    ("wrong-key", "taken for two orders of 1.00"),
+    ("redlock", "holders at once"),
+    ("double-submit", "orders for 3 requests with one key"),
+    ("unpaid", "returns of the unit, delivered twice"),
+    ("queue", "queued orders without a response"),
 ];
 
 /// What the first scene of a lesson must tell, in this order: who, what, and the value and fence if
@@ -99,20 +105,28 @@ const STORIES: &[(&str, &str)] = &[
     (
         "fence",
         "A held #1, A read 10 #1, A expired 300, B held #2, B read 10 #2, B write 9 #2, \
-         A resumed, A stale 2 #1, A refused 9 #1",
+         A resumed, A stale 2 #1",
     ),
     ("failover", "its cut, A held, primary killed, its promoted, B held"),
-    ("redlock", "A held, A paused, A expired 1000, B held, A resumed, A lost"),
+    (
+        "redlock",
+        "A held, A granted, A read 10, A paused, A expired 1000, B held, B granted 1, B granted 5, \
+         B read 10, A resumed, A write 9, A lost, B write 9, B release",
+    ),
     ("waiting", "A held, A works, B wait, B tries, A worked, A release, B held"),
     ("reentrant", "A held, A wait, A busy, A release"),
-    ("two-items", "A held, B held, A wait"),
+    ("two-items", "A held, B held, A wait, B wait"),
     ("early-release", "A write 9, A release, B held, B read 10, A committed, B write 9"),
     ("units", "A read 1, A paused, B read 0, A killed, C read 1, C write 0"),
     ("pre-deduct", "A deducted 3, A paused, A killed, B deducted 2, B committed, C deducted 1"),
-    ("double-submit", "A write 7, A committed, A killed, B replayed, C replayed"),
+    ("double-submit", "A read 10, A write 9, A committed, A killed, B replayed, C replayed"),
     ("machine-gun", "A committed, B committed, C committed, D committed"),
-    ("unpaid", "in read 10, in write 9, in committed"),
-    ("queue", "A held, A killed, B killed, C killed"),
+    (
+        "unpaid",
+        "the read 10, the write 9, the committed, worker read 9, worker write 10, \
+         worker committed, worker killed, worker read",
+    ),
+    ("queue", "A held, B wait, C wait, A killed, B killed, C killed"),
     ("run-once", "A held, A release, B held"),
 ];
 
@@ -125,6 +139,37 @@ fn assert_story(lesson: &str, scene: &str, run: &Value) {
         Some((_, expected)) => assert_told(lesson, scene, expected, run),
         // The picture of `hot-item` is made of its arms.
         None => assert!(scene.is_empty() || lesson == "hot-item", "{lesson} has no story"),
+    }
+}
+
+/// Asserts that each scene has a name, and a sentence, unless the verdict or the words of the page
+/// are about it; and that the sentences have numbers as all results have them.
+fn assert_scenes(lesson: &Lesson, run: &Value) {
+    let lanes = run["lanes"].as_array().unwrap();
+    let single = lanes.iter().filter(|lane| lane["arm"].is_null());
+    let scenes: BTreeSet<&str> = single.map(|lane| lane["scene"].as_str().unwrap_or("")).collect();
+
+    let told = run["scenes"].as_array().unwrap();
+    let sentence = |scene: &Value| scene["sentence"].as_str().unwrap().to_owned();
+    for scene in scenes {
+        let title = lesson.scene_title(scene, Language::Chinese);
+        assert!(title.is_some(), "{}: {scene} has no name", lesson.name);
+        let is_other = scene != lesson.scene && Some(scene) != lesson.beside();
+        let is_told = told.iter().any(|told| told["id"] == scene);
+        assert_eq!(is_told, is_other, "{}: {scene} in {told:#?}", lesson.name);
+    }
+
+    let ungrouped = Regex::new("[0-9]{4}|\\(none\\)").unwrap();
+    let verdict = run["verdict"].as_str().unwrap().to_owned();
+    for text in told.iter().map(sentence).chain([verdict]) {
+        let is_sentence = text.ends_with(['.', ')']);
+        assert!(is_sentence && !text.starts_with("not shown"), "{}: {text}", lesson.name);
+        assert!(!ungrouped.is_match(&text), "{}: {text}", lesson.name);
+    }
+    if lesson.name == "two-items" {
+        let ended = lanes.iter().flat_map(|lane| lane["events"].as_array().unwrap());
+        assert_eq!(ended.filter(|event| event["event"] == "deadlock").count(), 1);
+        assert!(lanes.iter().any(|lane| lane["events"].to_string().contains("{sku:coffee}")));
     }
 }
 
