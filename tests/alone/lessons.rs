@@ -77,7 +77,7 @@ async fn play_with(lab: &Lab, request: Value) -> Value {
 
 /// What the one number on the page of a run measures, of lessons that measure several things: what
 /// the question asks and the first picture shows.
-const HEADLINES: [(&str, &str); 9] = [
+const HEADLINES: [(&str, &str); 11] = [
     ("big-key", "longest wait of another client"),
     ("two-items", "aborted by Postgres"),
     ("machine-gun", "sent one after the other"),
@@ -87,6 +87,8 @@ const HEADLINES: [(&str, &str); 9] = [
     ("double-submit", "orders for 3 requests with one key"),
     ("unpaid", "returns of the unit, delivered twice"),
     ("queue", "queued orders without a response"),
+    ("units", "units sold to C"),
+    ("database", "stock read by the statement that locks"),
 ];
 
 /// What the first scene of a lesson must tell, in this order: who, what, and the value and fence if

@@ -48,7 +48,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
 
     let is_sold_later = rejected && unsold && last.ok && last.sold == 1;
-    lab.evidence(message!("run-units-fact-1"), sales(&last), is_sold_later);
+    lab.evidence(message!("run-units-fact-1"), last.sold, is_sold_later);
     lab.evidence(message!("run-units-fact-2"), sales(&two), is_side_by_side);
     let verdict = message!("run-units-verdict", sales = sales(&last));
     let result = LessonResult::of_scenes(is_sold_later && is_side_by_side, verdict);

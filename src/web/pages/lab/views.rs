@@ -164,8 +164,9 @@ pub struct Verdict {
     pub is_sound: Option<bool>,
 }
 
-/// Returns how the rates compare if all strategies sold the same; else the verdict of the one with
-/// the greatest loss; without a loss the first measurement, or the verdict of the last strategy.
+/// Returns the first measurement of a lesson that asks about a scene. Otherwise how the rates
+/// compare if all strategies sold the same; else the verdict of the one with the greatest loss;
+/// without a loss the first measurement, or the verdict of the last strategy.
 pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     if run.state == LabRunState::Failed {
         let label = language.text("lab-verdict-failed");
@@ -173,6 +174,12 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     }
 
     let arms = &run.outcome.arms;
+    let lesson = run.request.lesson.as_deref().and_then(holdfast_lab::lessons::named);
+    if lesson.is_some_and(|lesson| !lesson.asks_about_load())
+        && let Some(verdict) = of_evidence(run, language)
+    {
+        return verdict;
+    }
     if let Some(verdict) = of_rates(arms, language) {
         return verdict;
     }
@@ -197,7 +204,9 @@ fn of_evidence(run: &LabRun, language: Language) -> Option<Verdict> {
     let mut evidence = run.outcome.evidence.iter();
     let found = evidence.find(|evidence| is_number(&evidence.value.english()))?;
     let (number, label) = (found.value.text(language), counted_name(&found.name, language));
-    Some(Verdict { number, label, is_sound: (!run.outcome.arms.is_empty()).then_some(true) })
+    let arms = &run.outcome.arms;
+    let is_sound = (!arms.is_empty()).then(|| arms.iter().all(is_sound));
+    Some(Verdict { number, label, is_sound })
 }
 
 /// Returns the name of a measurement as it follows its number; in a table it stands alone.
@@ -313,6 +322,22 @@ mod tests {
         assert_eq!(number(&[arm("owner", 0, 0.0), arm("batched", 0, 0.0)]), None);
         // Its books balance by luck.
         assert_eq!(number(&[arm("none", 100, 400.0), arm("batched", 100, 300.0)]), None);
+    }
+
+    #[test]
+    fn question_about_a_scene_is_answered_by_its_measurement() {
+        let verdict = |lesson: &str| {
+            let run = serde_json::json!({
+                "id": uuid::Uuid::nil(), "state": "done", "wanted": { "lesson": lesson },
+                "progress": {}, "created_at": "2026-01-01T00:00:00Z", "lanes": [],
+                "evidence": [{ "name": "left waiting", "value": "2", "ok": true }],
+                "arms": [{ "strategy": "queue", "sku": "tea", "oversold": 60, "ok": false }],
+            });
+            of_run(&serde_json::from_value(run).unwrap(), Language::English)
+        };
+        let (of_scene, of_load) = (verdict("queue"), verdict("one-replica"));
+        assert_eq!((of_scene.number.as_str(), of_load.number.as_str()), ("2", "60"));
+        assert_eq!((of_scene.is_sound, of_load.is_sound), (Some(false), Some(false)));
     }
 
     #[test]
