@@ -337,7 +337,7 @@ lesson-pipeline-takeaway-2 = 管道只节省往返，没有别的作用。它不
 lesson-pipeline-takeaway-3 = 真实网络的往返比这里更久，管道节省得也更多。
 
 lesson-no-rollback-title = MULTI 不会回滚
-lesson-no-rollback-claim = MULTI/EXEC 不会回滚出错之前已执行的命令。无法入队的命令会使整个事务中止。DISCARD 只清空命令队列。
+lesson-no-rollback-claim = MULTI/EXEC 不会回滚出错之前已执行的命令。无法入队的命令会使整个事务中止。DISCARD 只丢弃命令队列。
 lesson-no-rollback-primer = `MULTI` 之后，Redis 只收集后面的命令。`EXEC` 再把它们依次执行，中间不会插入别的客户端的命令。`LPUSH` 是用于列表的命令。
 lesson-no-rollback-question = 库存为 10。依次执行 `MULTI`、`SET stock 9`、`LPUSH stock x`（stock 不是列表）、`SET sold 1`、`EXEC`。之后 Redis 里是什么？
 lesson-no-rollback-guess-1 = stock 为 10，没有 sold：一条命令失败，全部回滚

@@ -14,8 +14,12 @@ async fn glossary_is_listed_in_both_languages() {
     let english = visitor.get("/glossary").await;
     assert!(english.text.contains("<dt id=\"lease\">lease</dt>"), "{}", english.text);
     assert!(english.words().contains("fencing token a number that grows with every grant"));
-    let chinese = visitor.get_in("zh", "/glossary").await.words();
-    assert!(chinese.contains("租约 会自动过期的锁"), "{chinese}");
+    let chinese = visitor.get_in("zh", "/glossary").await;
+    assert!(chinese.words().contains("租约 会自动过期的锁"), "{}", chinese.text);
+    for page in [&english, &chinese] {
+        let [words, lessons] = ["<dt ", "<a href=\"/lab/lessons/"].map(|it| page.text.matches(it));
+        assert_eq!(lessons.count(), words.count(), "each word has its lesson: {}", page.text);
+    }
     for path in ["/", "/shop", "/glossary"] {
         assert!(visitor.get(path).await.text.contains("<a href=\"/glossary\""), "{path}");
     }

@@ -5,41 +5,51 @@ use std::sync::LazyLock;
 
 use crate::messages::{Language, Message};
 
+/// An id, the lesson that shows the word, and the pinyin by which Chinese sorts it: empty for a word
+/// in Latin letters.
+type Word = (&'static str, &'static str, &'static str);
+
 /// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
-pub const IDS: [&str; 33] = [
-    "lock",
-    "mutex",
-    "holder",
-    "owner",
-    "lease",
-    "ttl",
-    "watchdog",
-    "get-del",
-    "fencing-token",
-    "replica",
-    "transaction",
-    "row-version",
-    "ledger",
-    "lost-update",
-    "oversell",
-    "undersell",
-    "fork",
-    "chain-break",
-    "drift",
-    "idempotency-key",
-    "batch",
-    "deadlock",
-    "majority",
-    "redlock",
-    "pipeline",
-    "p99",
-    "redis",
-    "postgres",
-    "lua-script",
-    "uuid",
-    "row-lock",
-    "atomic",
-    "batched",
+const WORDS: [Word; 39] = [
+    ("lock", "dead-holder", "suo"),
+    ("mutex", "one-replica", "hu chi suo"),
+    ("holder", "dead-holder", "chi suo zhe"),
+    ("owner", "check-then-delete", "chi suo zhe biao shi"),
+    ("lease", "outlived", "zu yue"),
+    ("ttl", "let-it-expire", ""),
+    ("setnx", "dead-holder", ""),
+    ("watchdog", "watchdog", "kan men gou"),
+    ("get-del", "check-then-delete", ""),
+    ("fencing-token", "fence", "zha lan ling pai"),
+    ("replica", "one-replica", "fu ben"),
+    ("transaction", "early-release", "shi wu"),
+    ("row-version", "fence", "hang de ban ben"),
+    ("compare-and-set", "unpaid", "bi jiao bing she zhi"),
+    ("ledger", "lost-update", "zhang ben"),
+    ("lost-update", "lost-update", "diu shi geng xin"),
+    ("oversell", "lost-update", "chao mai"),
+    ("undersell", "pre-deduct", "shao mai"),
+    ("fork", "lost-update", "fen cha"),
+    ("chain-break", "lost-update", "duan lian"),
+    ("drift", "lost-update", "pian cha"),
+    ("reconciliation", "pre-deduct", "dui zhang"),
+    ("idempotency-key", "double-submit", "mi deng jian"),
+    ("status-codes", "double-submit", ""),
+    ("batch", "hot-item", "pi chu li"),
+    ("deadlock", "two-items", "si suo"),
+    ("majority", "redlock", "duo shu jie dian"),
+    ("redlock", "redlock", ""),
+    ("pipeline", "pipeline", "guan dao"),
+    ("sorted-set", "unpaid", "you xu ji he"),
+    ("flush", "pre-deduct", "qing kong"),
+    ("p99", "waiting", ""),
+    ("redis", "dead-holder", ""),
+    ("postgres", "database", ""),
+    ("lua-script", "check-then-delete", ""),
+    ("uuid", "outlived", ""),
+    ("row-lock", "database", "hang suo"),
+    ("atomic", "database", "yuan zi"),
+    ("batched", "hot-item", ""),
 ];
 
 /// Keeps what it is between on one line, and is not seen.
@@ -50,15 +60,26 @@ pub struct Entry {
     pub id: &'static str,
     pub word: String,
     pub definition: String,
+    /// Name of the lesson that shows it.
+    pub lesson: &'static str,
 }
 
+/// Returns all words in alphabetical order: from A to Z, and in Chinese by pinyin.
 pub fn entries(language: Language) -> Vec<Entry> {
-    let entry = |id: &'static str| Entry {
+    let word_of = |id: &str| language.text(&format!("glossary-{id}-word"));
+    let mut words = WORDS;
+    words.sort_by_cached_key(|&(id, _, pinyin)| match language {
+        Language::Chinese if !pinyin.is_empty() => pinyin.to_owned(),
+        _ => word_of(id).to_lowercase(),
+    });
+
+    let entry = |(id, lesson, _): Word| Entry {
         id,
-        word: language.text(&format!("glossary-{id}-word")),
+        word: word_of(id),
         definition: language.text(&format!("glossary-{id}")),
+        lesson,
     };
-    IDS.map(entry).into()
+    words.map(entry).into()
 }
 
 /// A part of a text.
@@ -174,7 +195,7 @@ fn read_forms(language: Language) -> Vec<Form> {
         };
         all.split('|').map(form).collect::<Vec<_>>()
     };
-    IDS.into_iter().flat_map(of_entry).collect()
+    WORDS.into_iter().flat_map(|(id, ..)| of_entry(id)).collect()
 }
 
 #[cfg(test)]
@@ -230,6 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn words_are_in_alphabetical_order() {
+        let words = |language| entries(language).into_iter().map(|entry| entry.word);
+        assert!(words(Language::English).is_sorted_by_key(|word| word.to_lowercase()));
+        let chinese: Vec<String> = words(Language::Chinese).collect();
+        let part = ["超卖", "持锁者", "持锁者标识", "丢失更新", "断链", "对账", "多数节点"];
+        assert!(chinese.windows(part.len()).any(|it| it == part), "{chinese:?}");
+
+        for (id, _, pinyin) in WORDS {
+            let word = Language::Chinese.text(&format!("glossary-{id}-word"));
+            let is_latin = word.starts_with(|c: char| c.is_ascii());
+            let characters = if is_latin { 0 } else { word.chars().count() };
+            assert_eq!(pinyin.split_whitespace().count(), characters, "{word}: {pinyin}");
+        }
+    }
+
+    #[test]
     fn definitions_are_short_and_forms_unique() {
         for language in Language::ALL {
             let mut texts = BTreeSet::new();
@@ -241,7 +278,7 @@ mod tests {
                     form.id
                 );
             }
-            for Entry { id, word, definition } in entries(language) {
+            for Entry { id, word, definition, .. } in entries(language) {
                 assert!(definition.split_whitespace().count() <= 25, "{id}: {definition}");
                 assert!(definition.chars().count() <= 150, "{id}: {definition}");
                 assert!(definition.ends_with(['.', '。']), "{id}: {definition}");
