@@ -1,7 +1,10 @@
 //! Words of the field: their list, and their definitions where a page uses them.
 
+use holdfast_base::messages::Language;
+use holdfast_lab::store;
 use holdfast_testkit::{Shop, until};
 use thirtyfour::prelude::*;
+use uuid::Uuid;
 
 use crate::browser::Browser;
 use crate::lab::{oversold, with_run};
@@ -66,4 +69,35 @@ async fn word_shows_its_definition() {
         }
         browser.close().await;
     }
+}
+
+/// Beside a word with a definition, a browser breaks a line also before a comma.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_begins_with_punctuation() {
+    let shop = Shop::start(1).await;
+    let lessons = ["outlived", "check-then-delete", "double-submit", "machine-gun"];
+    let mut pages = lessons.map(|lesson| format!("/lab/lessons/{lesson}")).to_vec();
+    for lesson in ["two-items", "double-submit"] {
+        let mut run = oversold();
+        run.id = Uuid::now_v7();
+        run.request.lesson = Some(lesson.to_owned());
+        assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
+        pages.push(format!("/lab/runs/{}", run.id));
+    }
+
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    let mut broken = Vec::new();
+    for language in Language::ALL {
+        browser.go(&format!("/language/{}?next=/lab", language.tag())).await;
+        for (page, width) in pages.iter().flat_map(|page| [(page, 390), (page, 1280)]) {
+            browser.resize(width, 900).await;
+            browser.go(page).await;
+            let script = include_str!("line_starts.js");
+            let found = browser.driver.execute(script, vec![]).await.unwrap();
+            let found: Vec<String> = found.convert().unwrap();
+            broken.extend(found.into_iter().map(|text| (page, width, language.tag(), text)));
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    browser.close().await;
 }

@@ -134,8 +134,6 @@ impl Page {
             match c {
                 '<' => in_tag = true,
                 '>' => in_tag = false,
-                // It joins a word of the glossary to the punctuation after it.
-                '\u{2060}' => {}
                 c if !in_tag => words.push(c),
                 _ => {}
             }

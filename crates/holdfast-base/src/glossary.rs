@@ -52,9 +52,6 @@ const WORDS: [Word; 39] = [
     ("batched", "hot-item", ""),
 ];
 
-/// Keeps what it is between on one line, and is not seen.
-pub const JOINER: char = '\u{2060}';
-
 #[derive(Debug)]
 pub struct Entry {
     pub id: &'static str,
@@ -89,8 +86,20 @@ pub struct Piece<'a> {
     pub is_code: bool,
     /// Id of the entry that explains it.
     pub term: Option<&'static str>,
-    /// Whether no line may end after it. Beside a control, browsers break even before a comma.
-    pub is_glued: bool,
+    /// Of a term, the punctuation beside it, which stays on its line: at the edge of a control,
+    /// browsers break a line even before a comma.
+    pub before: &'a str,
+    pub after: &'a str,
+}
+
+impl<'a> Piece<'a> {
+    fn new(text: &'a str, is_code: bool, term: Option<&'static str>) -> Self {
+        Self { text, is_code, term, before: "", after: "" }
+    }
+
+    fn is_plain(&self) -> bool {
+        !self.is_code && self.term.is_none()
+    }
 }
 
 /// Splits a text, in which code stands between backticks, at the words of the glossary. Each entry
@@ -102,26 +111,31 @@ pub fn mark(text: &str, language: Language) -> Vec<Piece<'_>> {
         if place % 2 == 1 {
             let form = forms(language).iter().find(|form| form.is_code && form.text == part);
             let term = form.map(|form| form.id).filter(|id| marked.insert(*id));
-            pieces.push(Piece { text: part, is_code: true, term, is_glued: false });
+            pieces.push(Piece::new(part, true, term));
         } else {
             mark_words(part, language, &mut marked, &mut pieces);
         }
     }
-    glue(&mut pieces);
+    join_punctuation(&mut pieces);
     pieces
 }
 
-/// Keeps each term on the line of the punctuation beside it.
-fn glue(pieces: &mut [Piece<'_>]) {
-    let is_closing = |c: char| !c.is_alphanumeric() && !c.is_whitespace();
+/// Moves the punctuation beside each term from the texts into its piece.
+fn join_punctuation(pieces: &mut Vec<Piece<'_>>) {
+    const OPENING: [char; 3] = ['（', '“', '('];
+    let is_closing = |c: char| !c.is_alphanumeric() && !c.is_whitespace() && !OPENING.contains(&c);
+
     for place in 1..pieces.len() {
-        let (left, right) = (pieces[place - 1], pieces[place]);
-        let opens = left.text.ends_with(['（', '“', '(']);
-        let closes =
-            right.text.starts_with(is_closing) && !right.text.starts_with(['（', '“', '(']);
-        let is_beside_term = left.term.is_some() || right.term.is_some();
-        pieces[place - 1].is_glued = is_beside_term && (opens || closes);
+        let [left, right] = &mut pieces[place - 1..=place] else { continue };
+        if left.is_plain() && right.term.is_some() {
+            let rest = left.text.trim_end_matches(OPENING);
+            (left.text, right.before) = left.text.split_at(rest.len());
+        } else if left.term.is_some() && right.is_plain() {
+            let rest = right.text.trim_start_matches(is_closing);
+            (left.after, right.text) = right.text.split_at(right.text.len() - rest.len());
+        }
     }
+    pieces.retain(|piece| !piece.text.is_empty());
 }
 
 fn mark_words<'a>(
@@ -130,7 +144,7 @@ fn mark_words<'a>(
     marked: &mut BTreeSet<&'static str>,
     pieces: &mut Vec<Piece<'a>>,
 ) {
-    let piece = |text, term| Piece { text, is_code: false, term, is_glued: false };
+    let piece = |text, term| Piece::new(text, false, term);
     let lower_case = text.to_ascii_lowercase();
     let mut at = 0;
     while let Some((start, form)) = first_form(&lower_case, at, language) {
@@ -144,7 +158,6 @@ fn mark_words<'a>(
         at = end;
     }
     pieces.push(piece(&text[at..], None));
-    pieces.retain(|piece| !piece.text.is_empty());
 }
 
 /// Finds the earliest form from `at`; of two that begin there, the longer one.
@@ -234,7 +247,8 @@ mod tests {
     fn pieces_are_the_whole_text() {
         let text = "The lock: `SET lock 1`, then `GET`. A lock, a lease.";
         let pieces = mark(text, Language::English);
-        let joined: String = pieces.iter().map(|piece| piece.text).collect();
+        let joined: String =
+            pieces.iter().flat_map(|piece| [piece.before, piece.text, piece.after]).collect();
         assert_eq!(joined, text.replace('`', ""));
         let code: Vec<&str> = pieces.iter().filter(|it| it.is_code).map(|it| it.text).collect();
         assert_eq!(code, ["SET lock 1", "GET"]);
@@ -242,12 +256,14 @@ mod tests {
 
     #[test]
     fn punctuation_stays_with_its_word() {
-        let glued = |text: &'static str, language: Language| -> Vec<&str> {
-            let pieces = mark(text, language).into_iter();
-            pieces.filter(|piece| piece.is_glued).map(|piece| piece.text).collect()
+        let pieces = |text: &str, language: Language| -> Vec<String> {
+            let joined = |it: Piece<'_>| [it.before, it.text, it.after].concat();
+            mark(text, language).into_iter().map(joined).collect()
         };
-        assert_eq!(glued("A lock, a lease (TTL).", Language::English), ["lock", " (", "TTL"]);
-        assert_eq!(glued("拿到了锁。租约（账本）", Language::Chinese), ["锁", "（", "账本"]);
+        let english = pieces("A lock, (`GET`). A lock.", Language::English);
+        assert_eq!(english, ["A ", "lock,", " ", "(GET).", " A lock", "."]);
+        let chinese = pieces("锁、锁“租约”（账本）到", Language::Chinese);
+        assert_eq!(chinese, ["锁、", "锁", "“租约”", "（账本）", "到"]);
     }
 
     #[test]
