@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use holdfast_testkit::topology::until_within;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -21,7 +22,6 @@ pub const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judg
 const CLIENTS: &str = "3";
 /// Turns without a fault: few, as most tests ask for what is wrong with each.
 const TURNS: &str = "50";
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Reading the state of every process of the machine takes milliseconds.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -36,7 +36,8 @@ const ADAPTERS: [&str; 4] = ["adapter.py", "holdfast_course.py", "misfits.py", "
 pub struct JudgeRun {
     child: Child,
     seen: Arc<Mutex<BTreeSet<Identity>>>,
-    watched: Arc<AtomicBool>,
+    /// Dropped, it ends the watcher.
+    watching: Sender<()>,
     watcher: JoinHandle<()>,
     outputs: [JoinHandle<String>; 2],
     _folder: Option<TempDir>,
@@ -105,17 +106,18 @@ impl JudgeRun {
             .spawn()
             .unwrap();
         let judge = i32::try_from(child.id()).unwrap();
-        let (seen, watched) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+        let (watching, end) = mpsc::channel();
+        let seen = Arc::default();
         let watcher = thread::spawn({
-            let (seen, watched) = (Arc::clone(&seen), Arc::clone(&watched));
-            move || watch(judge, &seen, &watched)
+            let seen = Arc::clone(&seen);
+            move || watch(judge, &seen, &end)
         });
         let stdout = read(child.stdout.take().unwrap());
         let stderr = read(child.stderr.take().unwrap());
         Self {
             child,
             seen,
-            watched,
+            watching,
             watcher,
             outputs: [stdout, stderr],
             _folder: None,
@@ -136,8 +138,8 @@ impl JudgeRun {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 
-    pub fn wait_for(&self, condition: impl FnMut() -> bool) {
-        wait_until(TIMEOUT, condition);
+    pub fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
+        until_within(TIMEOUT, what, condition);
     }
 
     pub fn wait_for_adapters(&self) {
@@ -147,7 +149,7 @@ impl JudgeRun {
     /// Waits until the cluster of a temporary Postgres is created; returns its parent folder.
     fn wait_for_cluster(&self) -> PathBuf {
         let mut folder = None;
-        wait_until(TIMEOUT, || {
+        self.wait_for("the cluster is created", || {
             let seen = self.seen.lock().unwrap().clone();
             folder = seen.iter().find_map(|(pid, _)| {
                 let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
@@ -173,7 +175,7 @@ impl JudgeRun {
     }
 
     fn wait_for_adapters_that(&self, count: usize, are: impl Fn(char) -> bool) {
-        wait_until(TIMEOUT, || {
+        self.wait_for("the adapters are in that state", || {
             let seen = self.seen.lock().unwrap().clone();
             let adapters = seen.iter().filter(|(pid, _)| {
                 let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -194,11 +196,11 @@ impl JudgeRun {
     /// The same; processes may take a while to end after the judge.
     pub fn finish_within(mut self, limit: Duration) -> JudgeEnd {
         let mut status = None;
-        wait_until(TIMEOUT, || {
+        until_within(TIMEOUT, "the judge ends", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        self.watched.store(false, Ordering::SeqCst);
+        drop(self.watching);
         self.watcher.join().unwrap();
         let seen = self.seen.lock().unwrap().clone();
         assert!(status.unwrap().code() != Some(0) || seen.len() > 4, "{seen:?}");
@@ -208,8 +210,10 @@ impl JudgeRun {
             };
             seen.iter().filter(alive).map(|(pid, _)| *pid).collect::<Vec<_>>()
         };
-        let until = Instant::now() + limit;
-        wait_until(TIMEOUT, || left().is_empty() || Instant::now() >= until);
+        let deadline = Instant::now() + limit;
+        until_within(TIMEOUT, "its processes end", || {
+            left().is_empty() || Instant::now() >= deadline
+        });
         let names = left().into_iter().map(|pid| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " "))
@@ -233,10 +237,9 @@ fn read(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Records all descendants of the judge.
-#[expect(clippy::disallowed_methods, reason = "a thread of its own")]
-fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
-    while watched.load(Ordering::SeqCst) {
+/// Records all descendants of the judge, until `end` is closed.
+fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, end: &Receiver<()>) {
+    loop {
         let processes: Vec<(i32, i32, u64)> = fs::read_dir("/proc")
             .unwrap()
             .flatten()
@@ -258,7 +261,10 @@ fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
         }
         let found = processes.iter().filter(|(pid, ..)| *pid != judge && descendants.contains(pid));
         seen.lock().unwrap().extend(found.map(|(pid, _, start)| (*pid, *start)));
-        thread::sleep(WATCH_INTERVAL);
+
+        if end.recv_timeout(WATCH_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
     }
 }
 
@@ -267,13 +273,4 @@ fn state_of(pid: i32) -> Option<(char, i32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some((fields[0].chars().next()?, fields[1].parse().ok()?, fields[19].parse().ok()?))
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test without a runtime")]
-fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + limit;
-    while !condition() {
-        assert!(Instant::now() < until, "not within {limit:?}");
-        thread::sleep(POLL_INTERVAL);
-    }
 }

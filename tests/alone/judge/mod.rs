@@ -421,7 +421,9 @@ fn interrupted_judge_leaves_nothing_behind() {
         let options = ["--faults", "none", "--seconds", "60", "--env", &leak_file];
         let run = JudgeRun::start("flock", &options);
         run.wait_for_adapters();
-        run.wait_for(|| std::fs::read_to_string(&file).is_ok_and(|pids| pids.ends_with('\n')));
+        run.wait_for("the adapter has written its ids", || {
+            std::fs::read_to_string(&file).is_ok_and(|pids| pids.ends_with('\n'))
+        });
         run.send(signal);
         let run = run.finish();
         assert_eq!(run.code, Some(2), "{}", run.stderr);

@@ -303,7 +303,7 @@ fn interrupted_judge_of_a_service_leaves_nothing_behind() {
         let run = misfit.start(&["--json", "-"]);
         run.wait_for_adapters();
         if mode == "hangs" {
-            run.wait_for(|| misfit.path("ordered").exists());
+            run.wait_for("an order hangs", || misfit.path("ordered").exists());
         }
         run.send(signal);
         let run = run.finish();

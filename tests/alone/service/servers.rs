@@ -166,7 +166,7 @@ async fn interrupted_judge_drops_its_database() {
         let run = misfit.start(&[]);
         run.wait_for_adapters();
         if mode == "hangs" {
-            run.wait_for(|| misfit.path("ordered").exists());
+            run.wait_for("an order hangs", || misfit.path("ordered").exists());
         }
         assert_eq!(theirs.contents().await.len(), theirs.before.len() + 1, "{mode}");
         run.send(signal);

@@ -280,9 +280,14 @@ pub fn command_calls(url: &str) -> BTreeMap<String, u64> {
 }
 
 /// Polls until `condition` holds, where there is no runtime.
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(30), what, condition);
+}
+
+/// [`until`] with a time of its own.
 #[expect(clippy::disallowed_methods, reason = "only the test's own thread waits")]
-pub fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn until_within(time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time;
     while !condition() {
         assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
