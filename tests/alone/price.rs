@@ -144,7 +144,7 @@ async fn batched_order_costs_fraction_of_a_write() {
         assert_eq!(report.expected_total, orders as u64, "{:?}", report.statuses);
     };
     load(5 * CONNECTIONS).await;
-    // The idle shop, for about as long as a load takes.
+    // The idle shop, for about as long as a load takes: its cost is a rate, which no event ends.
     let idle = Usage::by(&shop, &redis.url).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle = [&idle, &Usage::by(&shop, &redis.url).await];

@@ -11,6 +11,7 @@ use reqwest::redirect::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::timeout;
 
 use crate::{SharedMachine, share_machine};
 
@@ -50,16 +51,13 @@ impl Lab {
         self.admin.reads(&format!("/api/lab/runs/{id}")).await
     }
 
+    /// Reads the run's events, which end when it is over.
     pub async fn wait_until_over(&self, id: &str) -> Value {
-        let end = Instant::now() + RUN_TIMEOUT;
-        loop {
-            let run = self.read(id).await;
-            if ["done", "failed"].contains(&run["state"].as_str().unwrap()) {
-                return run;
-            }
-            assert!(Instant::now() < end, "{run:#}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let events = self.admin.get(&format!("/api/lab/runs/{id}/events"));
+        let is_over = timeout(RUN_TIMEOUT, events).await.is_ok();
+        let run = self.read(id).await;
+        assert!(is_over && run["state"] != "running", "{run:#}");
+        run
     }
 
     pub async fn assert_sound(&self) {

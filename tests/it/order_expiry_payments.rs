@@ -1,7 +1,5 @@
 //! A payment concurrent with expiry: one of the two wins, and stock and money agree.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use holdfast_testkit::{Sent, Shop, User, until};
 use serde_json::json;
@@ -89,26 +87,26 @@ async fn payment_and_expiry_exclude_each_other() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let sku = shop.shop_item(1_000, 100).await;
-    let buyers = (0..60).map(|n| {
-        let (shop, alice, sku) = (&shop, &alice, &sku);
-        async move {
-            let order = shop.place_expiring_order(alice, n % 2, sku, 700).await;
-            // From well before the expiry to well after it.
-            tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
-            let pay = alice.at((n + 1) % 2).pays(&order);
-            let mut paid = pay.clone().await;
-            // On a busy machine some time out waiting for the account.
-            while paid.status == 503 {
-                paid = pay.clone().await;
-            }
-            if paid.status == 200 {
-                return 1;
-            }
-            paid.fails(409, "order-expired");
-            0
+    // They expire one after the other, from before the first payment to after the last one.
+    let hold_ms = |n: usize| 700 + 10 * n as u64;
+    let orders = (0..60).map(|n| shop.place_expiring_order(&alice, n % 2, &sku, hold_ms(n)));
+    let orders = join_all(orders).await;
+    until("the first order has expired", async || shop.expiry_entries().await > 0).await;
+
+    let payments = orders.iter().enumerate().map(async |(n, order)| {
+        let pay = alice.at((n + 1) % 2).pays(order);
+        let mut paid = pay.clone().await;
+        // On a busy machine some time out waiting for the account.
+        while paid.status == 503 {
+            paid = pay.clone().await;
         }
+        if paid.status == 200 {
+            return 1;
+        }
+        paid.fails(409, "order-expired");
+        0
     });
-    let paid: i64 = join_all(buyers).await.into_iter().sum();
+    let paid: i64 = join_all(payments).await.into_iter().sum();
     shop.until_no_order_is_pending().await;
     println!("{paid} of 60 were paid in time");
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);

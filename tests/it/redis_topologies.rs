@@ -164,7 +164,8 @@ async fn healthy_items_sell(signal: Signal) {
     assert!(during.sold > before.sold / 2, "{before:?}, {during:?}");
 }
 
-/// Retries an order of each item until it succeeds. Counts the failures.
+/// Retries an order of each item until it succeeds, after a pause as clients do, and counts the
+/// failures: their number says for how long it failed.
 fn keep_ordering(who: &User, items: Vec<String>, failed: &Arc<AtomicUsize>) -> JoinSet<()> {
     let mut clients = JoinSet::new();
     for sku in items {

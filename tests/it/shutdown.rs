@@ -11,6 +11,7 @@ use holdfast_testkit::topology::query;
 use holdfast_testkit::{Shop, fresh_key, id_of, until};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::interval;
 
 /// Interval at which the balancer of a test checks readiness.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -116,14 +117,16 @@ struct TestBalancer {
 
 impl TestBalancer {
     async fn follow_readiness(&self, http: &reqwest::Client) {
+        // A balancer has no other way to learn it. No order of events depends on the interval.
+        let mut ticks = interval(PROBE_INTERVAL);
         loop {
+            ticks.tick().await;
             let replicas = self.replicas.lock().clone();
             let probes = replicas.into_iter().map(async |base| {
                 let response = http.get(format!("{base}/readyz")).send().await;
                 response.is_ok_and(|response| response.status() == 200).then_some(base)
             });
             *self.ready.lock() = join_all(probes).await.into_iter().flatten().collect();
-            tokio::time::sleep(PROBE_INTERVAL).await;
         }
     }
 

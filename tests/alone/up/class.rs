@@ -110,7 +110,8 @@ async fn class_goes_on_after_a_closed_lid_and_tomorrow() {
     let alice = Credentials { user: "alice".to_owned(), password: "alice".to_owned() };
     users::create(&pool, alice, false, None, 3).await.unwrap();
 
-    // The computer is closed: nothing of it runs, for longer than every lease and heartbeat.
+    // The computer is closed: nothing of it runs, for longer than every lease and heartbeat. Its
+    // Redis and Postgres are stopped, too, so only the clock says when these are over.
     let all = tree(up.pid()).await;
     assert!(all.len() > 5, "{all:?}");
     all.iter().for_each(|pid| send(*pid, Signal::STOP));
