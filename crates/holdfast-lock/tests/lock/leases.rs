@@ -154,6 +154,7 @@ async fn late_renewal_does_not_revive_a_lost_lease() {
     while lease.is_held() {
         std::hint::spin_loop();
     }
+    // For as long as the renewed lease would have lasted.
     let observed = Instant::now();
     while observed.elapsed() < TTL {
         assert!(!lease.is_held(), "{:?} after its end", observed.elapsed());
@@ -275,6 +276,7 @@ async fn next_key_is_not_requested_late() {
     let acquiring =
         locks.acquire(AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline));
     let releasing = async {
+        // What is tested is the time that is left: enough for the lock, too short for the next one.
         sleep_until(deadline - Duration::from_millis(250)).await;
         held.release().await;
     };

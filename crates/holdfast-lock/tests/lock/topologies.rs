@@ -256,18 +256,18 @@ async fn assert_lock_survives(server: &Server, signal: Signal) {
     server.signal_one(before, signal);
     let stopped = Instant::now();
     let mut unavailable = 0;
-    loop {
-        match try_lock(&here, "{a}").await {
-            Ok(AcquireOutcome::Acquired(guards)) => {
-                guards.release().await;
-                break;
-            }
-            Ok(other) => panic!("{other:?}"),
-            Err(_) => unavailable += 1,
+    until("another primary grants the lock", async || match try_lock(&here, "{a}").await {
+        Ok(AcquireOutcome::Acquired(guards)) => {
+            guards.release().await;
+            true
         }
-        assert!(stopped.elapsed() < LONG_TTL, "timed out: another primary");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        Ok(other) => panic!("{other:?}"),
+        Err(_) => {
+            unavailable += 1;
+            false
+        }
+    })
+    .await;
     println!("{signal:?}: {:?}, {unavailable} times unavailable", stopped.elapsed());
     assert!(unavailable > 0);
     if signal == Signal::STOP {
