@@ -88,6 +88,7 @@ mod tests {
 
     use tokio::runtime::{Builder, Id};
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+    use tokio::sync::oneshot;
     use tokio::time::{sleep, timeout};
 
     use super::*;
@@ -113,17 +114,20 @@ mod tests {
     #[tokio::test]
     async fn what_a_worker_begins_outlives_it() {
         let (border, _open) = Border::open();
-        let (sender, ran_in) = tokio::sync::oneshot::channel();
+        let (sender, ran_in) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
         let worker = run_worker(move || {
             border.run(async {
+                // A timer, which the worker's runtime does not have.
                 sleep(Duration::from_millis(1)).await;
                 tokio::spawn(async {
-                    sleep(Duration::from_millis(20)).await;
+                    let _ = ended.await;
                     let _ = sender.send(Handle::current().id());
                 });
             })
         });
         assert_eq!(worker.await, Some(()), "the border is open");
+        drop(end);
         assert_eq!(ran_in.await.unwrap(), Handle::current().id());
     }
 

@@ -140,10 +140,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::task::JoinHandle;
-    use tokio::time::sleep;
 
     use super::*;
 
@@ -213,7 +210,6 @@ mod tests {
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[0] -= 1;
         assert_eq!(sizes, expected);
-        sleep(Duration::from_millis(1)).await;
         assert!(all.0.queues.lock().is_empty(), "the task has ended");
     }
 
