@@ -193,7 +193,7 @@ async fn invalid_lab_headers_are_rejected() {
     type Headers = &'static [(&'static str, &'static str)];
     const TRY_IN_QUEUE: [(&str, &str); 3] =
         [("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try"), ("Holdfast-Offer", "put")];
-    let rejected: [(&str, Headers, u16, &str); 22] = [
+    let rejected: [(&str, Headers, u16, &str); 23] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -213,6 +213,8 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Work-Ms", "5001")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "-1")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Ttl-Ms", "9")], 422, "invalid-request"),
+        // Without a lease of its own.
+        (&sku, &[("Holdfast-Renew", "off")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Retry-Ms", "0")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Trace", "loud")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Pause", "lunch")], 422, "invalid-request"),
@@ -236,6 +238,7 @@ async fn lab_headers_require_lab_mode() {
         "Holdfast-Priority",
         "Holdfast-Work-Ms",
         "Holdfast-Ttl-Ms",
+        "Holdfast-Renew",
         "Holdfast-Trace",
         "Holdfast-Pause",
     ] {

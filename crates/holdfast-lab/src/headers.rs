@@ -46,6 +46,8 @@ lab_headers! {
         "under `queue`: default high for commands that return units or money, otherwise normal";
     WORK_MS: "Holdfast-Work-Ms", "0 to 5,000", "extra work between read and write";
     TTL_MS: "Holdfast-Ttl-Ms", "10 to 60,000", "lease of the lock";
+    RENEW: "Holdfast-Renew", "on, off (with Holdfast-Ttl-Ms)",
+        "off: nobody renews the lock, as if its holder's process were paused";
     TRACE: "Holdfast-Trace", "on, off",
         "adds `trace` to the response: each probe point with time, replica, key, value and fence";
     PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
@@ -138,11 +140,22 @@ impl LabHeaders {
         let lab = LabOptions {
             wait,
             retry,
+            max_hold: self.max_hold()?,
             queue,
             probe: self.probe(replica, board, &context, owner)?,
             lab_items_only: caller.is_none_or(|caller| !caller.admin),
         };
         Ok(RequestContext { lab: Some(Arc::new(lab)), ..context })
+    }
+
+    /// Returns how long the lock is renewed, if not as the server says.
+    fn max_hold(&self) -> Result<Option<Duration>, LabHeaderError> {
+        match self.value(RENEW) {
+            None | Some("on") => Ok(None),
+            // With a lease of its own, it is executed by itself, and on items of the lab only.
+            Some("off") if self.value(TTL_MS).is_some() => Ok(Some(Duration::ZERO)),
+            Some(_) => Err(RENEW.invalid()),
+        }
     }
 
     fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, LabHeaderError> {

@@ -34,6 +34,8 @@ pub struct LabOptions {
     pub wait: Option<Wait>,
     /// Interval of [`Wait::Retry`], if not the server's.
     pub retry: Option<Duration>,
+    /// How long the lock is renewed, if not as the server says.
+    pub max_hold: Option<Duration>,
     pub queue: QueueOptions,
     pub probe: Probe,
     /// True if a user who is no admin set them: then only lab items may be changed.

@@ -22,6 +22,8 @@ pub struct LockRequest<'a> {
     /// Interval of [`Wait::Retry`]; defaults to the settings'.
     pub retry: Option<Duration>,
     pub ttl: Option<Duration>,
+    /// How long the lock is renewed; defaults to the settings'.
+    pub max_hold: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
     pub keys: &'a [LockKey],
@@ -92,10 +94,10 @@ impl ShopLocks {
     /// for lack of time; nor is the queue, whose bound is [`Error::QueueFull`] with
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, Error> {
-        let LockRequest { lock, wait, ttl, deadline, keys, .. } = request;
-        let leases = match request.retry {
-            Some(interval) => &self.leases.clone().with_retry_interval(interval),
-            None => &self.leases,
+        let LockRequest { lock, wait, retry, ttl, max_hold, deadline, keys, .. } = request;
+        let leases = match (retry, max_hold) {
+            (None, None) => &self.leases,
+            _ => &self.leases_with(retry, max_hold),
         };
 
         let provider = lock.provider();
@@ -140,6 +142,18 @@ impl ShopLocks {
             });
         }
         Ok(AcquireOutcome::Acquired(guards))
+    }
+
+    /// Returns the locks with other settings, where they are given.
+    fn leases_with(&self, retry: Option<Duration>, max_hold: Option<Duration>) -> Locks {
+        let mut leases = self.leases.clone();
+        if let Some(interval) = retry {
+            leases = leases.with_retry_interval(interval);
+        }
+        if let Some(max_hold) = max_hold {
+            leases = leases.with_max_hold(max_hold);
+        }
+        leases
     }
 
     async fn acquire_in_queue(

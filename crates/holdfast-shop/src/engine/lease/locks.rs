@@ -84,11 +84,13 @@ impl AcquiredLocks {
         let lab = context.lab.as_deref();
         let wait = lab.and_then(|lab| lab.wait).unwrap_or(default_wait(lock));
         let retry = lab.and_then(|lab| lab.retry);
+        let max_hold = lab.and_then(|lab| lab.max_hold);
         let queue = lab.map_or_else(QueueOptions::default, |lab| lab.queue);
         let priority = queue.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..queue };
         let keys = &locks.keys;
-        let request = LockRequest { lock, wait, retry, ttl, deadline, keys, queue, probe };
+        let request =
+            LockRequest { lock, wait, retry, ttl, max_hold, deadline, keys, queue, probe };
         locks.guards = acquire_guards(&shop.locks, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
 
@@ -109,6 +111,7 @@ impl AcquiredLocks {
             wait,
             retry: None,
             ttl: None,
+            max_hold: None,
             deadline: Instant::now() + shop_locks.leases().settings().acquire_timeout,
             keys: &locks.keys,
             queue: QueueOptions::default(),
