@@ -33,6 +33,7 @@ problem-range = { $least } to { $most }
 problem-number = a number, { $least } to { $most }
 problem-no-number = it is no number
 problem-one-of = one of { $names }
+problem-pause-of-two = only in a race of two buyers
 problem-every-or-one-of = every, or one of { $names }
 problem-valid-values = valid values: { $values }
 problem-length = { $least } to { $most } characters

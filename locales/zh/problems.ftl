@@ -33,6 +33,7 @@ problem-range = { $least } 到 { $most }
 problem-number = 一个数，{ $least } 到 { $most }
 problem-no-number = 不是数字
 problem-one-of = 应为其中之一：{ $names }
+problem-pause-of-two = 只适用于两位买家的抢购
 problem-every-or-one-of = 应为 every，或其中之一：{ $names }
 problem-valid-values = 有效值：{ $values }
 problem-length = { $least } 到 { $most } 个字符

@@ -1,5 +1,5 @@
-//! Races over the API: real orders of throw-away buyers on two replicas, without signing in; their
-//! limits, their queue, and what happens when a replica is stopped.
+//! Races over the API: real orders of throw-away buyers on two replicas, without signing in; a
+//! holder that is paused, their limits, their queue, and what happens when a replica is stopped.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,19 @@ fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Call {
 
 async fn run(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Value {
     race(shop, lock, buyers, stock).succeeds(200).await
+}
+
+/// Pauses the first of two buyers of one unit.
+fn paused(shop: &Shop, lock: &str) -> Call {
+    let race = json!({ "lock": lock, "buyers": 2, "stock": 1, "pause": true });
+    shop.anonymous().post("/api/race").json(&race)
+}
+
+/// Returns when that happened to a buyer.
+fn time(race: &Value, buyer: usize, event: &str) -> u64 {
+    let mut events = race["lanes"][buyer]["events"].as_array().unwrap().iter();
+    let event = events.find(|it| it["event"] == event).unwrap_or_else(|| panic!("{event}: {race}"));
+    event["t_us"].as_u64().unwrap()
 }
 
 fn values(race: &Value, event: &str) -> Vec<i64> {
@@ -80,6 +93,74 @@ async fn lock_lets_second_buyer_read_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn paused_holder_oversells_without_fence() {
+    let shop = Shop::with_peers(&[]).await;
+    for _ in 0..3 {
+        let race = paused(&shop, "owner").succeeds(200).await;
+        assert_eq!(figures(&race), [2, 1, 1], "{race}");
+        assert_eq!((&race["pause"], values(&race, "expired")), (&json!(true), vec![300]));
+        assert!(time(&race, 0, "expired") < time(&race, 1, "held"), "{race}");
+        assert!(time(&race, 1, "write") < time(&race, 0, "write"), "{race}");
+
+        let race = paused(&shop, "fenced").succeeds(200).await;
+        assert_eq!(figures(&race), [1, 0, 0], "{race}");
+        assert_eq!(results(&race), ["lock-lost", "sold"], "{race}");
+        assert_eq!((values(&race, "expired"), values(&race, "refused")), (vec![300], vec![0]));
+        assert!(time(&race, 0, "expired") < time(&race, 1, "held"), "{race}");
+    }
+    // The other replica knows it, too.
+    let race = paused(&shop, "owner").succeeds(200).await;
+    let path = format!("/api/race/{}", race["id"].as_str().unwrap());
+    assert_eq!(shop.anonymous().at(1).get(&path).await.succeeds(200), race);
+    shop.assert_sound().await;
+}
+
+/// Nothing runs out: without a lock A writes late as ever, and a lock without a lease lets B wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn pause_needs_no_lease() {
+    let shop = Shop::with_peers(&[]).await;
+    for (lock, expected) in [("none", [2, 1, 1]), ("local", [2, 1, 1]), ("row-lock", [1, 0, 0])] {
+        let race = paused(&shop, lock).succeeds(200).await;
+        assert_eq!(figures(&race), expected, "{race}");
+        assert_eq!(race["lanes"][0]["result"], "sold", "{race}");
+        assert!(values(&race, "expired").is_empty(), "{race}");
+    }
+}
+
+/// Two have a pause at once. A third one is queued, and one without a pause waits for none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn third_pause_is_queued_alone() {
+    let shop = Shop::with_peers(&[]).await;
+    run(&shop, "none", 2, 1).await;
+    let three = (0..3).map(|_| paused(&shop, "owner").send());
+    let without = async {
+        until("a race is queued", async || {
+            shop.number("select count(*) from lab_runs where state = 'queued'").await == 1
+        })
+        .await;
+        race(&shop, "none", 2, 1).await
+    };
+    let (responses, without) = tokio::join!(futures_util::future::join_all(three), without);
+    assert_eq!(without.succeeds(200)["sold"], 2);
+
+    let (queued, done): (Vec<_>, Vec<_>) =
+        responses.into_iter().partition(|response| response.status == 202);
+    assert_eq!((queued.len(), done.len()), (1, 2));
+    for response in done {
+        assert_eq!(figures(&response.succeeds(200)), [2, 1, 1]);
+    }
+    for response in queued {
+        let location = response.header("location").to_owned();
+        assert_eq!(response.succeeds(202)["position"], 1);
+        until("the queued race is done", async || {
+            let race = shop.anonymous().get(&location).ok().await;
+            race["state"] == "done" && figures(&race) == [2, 1, 1]
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_buyers_oversell_only_without_lock() {
     let shop = Shop::with_peers(&[]).await;
     let race = run(&shop, "none", 120, 50).await;
@@ -112,6 +193,9 @@ async fn invalid_and_foreign_races_are_rejected() {
         let rejected = race(&shop, lock, buyers, stock).succeeds(422).await;
         assert_eq!(rejected["errors"][0]["field"], field, "{lock} {buyers} {stock}");
     }
+    let crowd = json!({ "lock": "owner", "buyers": 3, "stock": 1, "pause": true });
+    let rejected = shop.anonymous().post("/api/race").json(&crowd).succeeds(422).await;
+    assert_eq!(rejected["errors"][0]["field"], "pause");
     let post = |content_type: &str, body: &'static str| {
         let post = shop.anonymous().post("/api/race");
         post.header("Content-Type", content_type).body(body)

@@ -253,8 +253,13 @@ pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> 
 }
 
 fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
-    let is_on = !form.text("on").is_empty();
-    let lock = if is_on { form.required("lock")? } else { "none" };
+    let is_on = |name: &str| !form.text(name).is_empty();
+    let lock = match (is_on("on"), is_on("fence")) {
+        // There is no fence without a lock.
+        (_, true) => "fenced",
+        (true, false) => form.required("lock")?,
+        (false, false) => "none",
+    };
     let buyers: u16 = match form.trimmed("buyers") {
         "" => 2,
         number => number.parse().map_err(|_| {
@@ -262,7 +267,7 @@ fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
         })?,
     };
     let stock = stock_for(buyers);
-    Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None })
+    Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None, pause: is_on("pause") })
 }
 
 pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {

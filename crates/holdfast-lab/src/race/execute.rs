@@ -1,8 +1,9 @@
 //! Executes a race: creates the item, sends the orders, and audits the item.
 //!
 //! Two buyers meet for certain: A is paused behind its read until B has read too, or, under a lock
-//! that protects, has waited for a while. A crowd arrives within [`ARRIVALS`] and meets by chance.
-//! An order without a response by the end of its race is `no-answer`.
+//! that protects, has waited for a while; in a race with a pause, until B has its response. A crowd
+//! arrives within [`ARRIVALS`] and meets by chance. An order without a response by the end of its
+//! race is `no-answer`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use uuid::Uuid;
 
 use super::model::RaceRequest;
-use crate::headers::{LabHeaders, PAUSE, WORK_MS};
+use crate::headers::{LabHeaders, PAUSE, RENEW, TTL_MS, WORK_MS};
+use crate::lessons::LEASE_MS;
 use crate::request::{LabResponse, command_headers, format_request, order_of};
 use crate::run::{ArmResult, Lane, RunResult};
 use holdfast_lock::clock::monotonic_us;
@@ -32,7 +34,8 @@ use holdfast_story::{Event, EventKind};
 /// its preparation has left it: 200 orders take half a second here, and six times as long on a busy
 /// machine.
 pub const RACE_TIMEOUT: Duration = Duration::from_secs(3);
-/// A race of 200 buyers occupies the cores; a queue of them must not stop the shop.
+/// A race of 200 buyers occupies the cores; a queue of them must not stop the shop. Those with a
+/// pause are counted by themselves.
 pub(super) const MAX_RUNNING: usize = 2;
 pub(super) const MAX_QUEUED: usize = 64;
 /// With the creation of its item and buyers, and its audit.
@@ -108,6 +111,8 @@ struct RaceOrder {
     token: String,
     /// Its times are those of the monotonic clock.
     lane: Lane,
+    /// When its lease ends, which nobody renews.
+    lease_end_us: Option<u64>,
     /// The response, and when it arrived.
     response: JoinHandle<Option<(LabResponse, u64)>>,
 }
@@ -132,7 +137,11 @@ impl RunningRace<'_> {
     pub(super) async fn execute(&self, shop: &Shop) -> anyhow::Result<RunResult> {
         let begin_us = monotonic_us();
         let buyers = self.request.buyers;
-        let orders = if buyers == 2 { self.duel().await } else { self.crowd().await };
+        let orders = match buyers {
+            2 if self.request.pause => self.duel_with_pause(shop).await,
+            2 => self.duel().await,
+            _ => self.crowd().await,
+        };
 
         let mut lanes = Vec::with_capacity(orders.len());
         for order in orders {
@@ -179,7 +188,7 @@ impl RunningRace<'_> {
         };
         let port = peer.host.rsplit(':').next().unwrap_or_default();
         let lane = Lane { arm: Some(0), ..Lane::new(id, label, port, sent_us) };
-        Some(RaceOrder { peer, token, lane, response })
+        Some(RaceOrder { peer, token, lane, lease_end_us: None, response })
     }
 
     /// Lets two buyers meet: each is paused behind its read.
@@ -196,8 +205,47 @@ impl RunningRace<'_> {
             sleep(OVERLAP).await;
         }
 
-        // Again and again: under a lock, B reads and is paused only after A has ended.
         let orders = vec![a, b];
+        self.resume(&orders).await;
+        orders
+    }
+
+    /// Pauses A behind its read until B has its response: past A's lease, so that B gets the lock.
+    /// Where B waits for A without a lease, the pause ends by itself.
+    async fn duel_with_pause(&self, shop: &Shop) -> Vec<RaceOrder> {
+        let headers = LabHeaders::under(&self.request.lock);
+        let of_a = headers.clone().with(PAUSE, format!("read:{MAX_PAUSE_MS}"));
+        let of_a = of_a.with(TTL_MS, LEASE_MS).with(RENEW, "off");
+        let Some(mut a) = self.send(0, of_a, Duration::ZERO) else { return Vec::new() };
+        if self.wait_for_read(&a, READ_TIMEOUT).await {
+            a.lease_end_us = self.lease_end_us(shop).await;
+        }
+
+        let Some(b) = self.send(1, headers, Duration::ZERO) else { return vec![a] };
+        while Instant::now() < self.deadline
+            && !a.response.is_finished()
+            && !b.response.is_finished()
+        {
+            sleep(POLL_INTERVAL).await;
+        }
+
+        let orders = vec![a, b];
+        self.resume(&orders).await;
+        orders
+    }
+
+    /// Returns when the lease of the item's lock ends, if it has one: a moment early rather than
+    /// late, so that the next holder gets it afterwards.
+    async fn lease_end_us(&self, shop: &Shop) -> Option<u64> {
+        let asked_us = monotonic_us();
+        let holder = shop.locks.leases().holder(&self.sku.lock_key()).await.ok()?;
+        let left_us = u64::try_from(holder.remaining?.as_micros()).ok()?;
+        Some(asked_us + left_us)
+    }
+
+    /// Resumes orders until they have their responses.
+    async fn resume(&self, orders: &[RaceOrder]) {
+        // Again and again: under a lock, B reads and is paused only after A has ended.
         while Instant::now() < self.deadline && !orders.iter().all(|o| o.response.is_finished()) {
             for order in orders.iter().filter(|order| !order.response.is_finished()) {
                 let resume = order.peer.resume(&order.token, order.lane.request_id);
@@ -205,7 +253,6 @@ impl RunningRace<'_> {
             }
             sleep(POLL_INTERVAL).await;
         }
-        orders
     }
 
     /// Waits until an order is paused behind its read; `false` after `timeout` or its response.
@@ -238,13 +285,20 @@ impl RunningRace<'_> {
 }
 
 async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
-    let RaceOrder { lane, response, .. } = order;
+    let RaceOrder { lane, lease_end_us, response, .. } = order;
     let Ok(Ok(Some((response, at_us)))) = timeout_at(deadline, response).await else { return lane };
 
     let mut lane = lane.answered(&response, at_us);
     let shift = clock_shift(&lane.events, lane.sent_us, at_us);
     for event in &mut lane.events {
         event.at_us = event.at_us.saturating_add_signed(shift);
+    }
+
+    let release = lane.events.iter().find(|event| event.kind == EventKind::Release);
+    if let Some(end_us) = lease_end_us.filter(|end| release.is_none_or(|it| *end < it.at_us)) {
+        let expired = Event::new((), end_us, EventKind::Expired);
+        lane.events.push(expired.with_number(i64::try_from(LEASE_MS).ok()));
+        lane.events.sort_by_key(|event| event.at_us);
     }
     lane
 }

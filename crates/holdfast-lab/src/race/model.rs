@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::lessons::LEASE_MS;
 use crate::run::{DescribedEvent, LabRun, LabRunState, Lane, RunRequest};
 use holdfast_base::messages::{Message, message};
 use holdfast_shop::Strategy;
@@ -37,6 +38,11 @@ pub struct RaceRequest {
     #[serde(default)]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     pub seed: Option<u32>,
+    /// Pauses the first of two orders between its read and its write, until the second one is
+    /// answered: past its lease of 300 ms, if its lock has one, which nobody renews meanwhile. No
+    /// process is stopped, and at most two such races run at once.
+    #[serde(default)]
+    pub pause: bool,
 }
 
 impl RaceRequest {
@@ -50,6 +56,9 @@ impl RaceRequest {
         if !(0..=MAX_RACE_STOCK).contains(&self.stock) {
             return Some(("stock", message!("problem-number", least = 0, most = MAX_RACE_STOCK)));
         }
+        if self.pause && self.buyers != 2 {
+            return Some(("pause", message!("problem-pause-of-two")));
+        }
         None
     }
 
@@ -60,6 +69,8 @@ impl RaceRequest {
             buyers: Some(self.buyers.into()),
             orders: Some(self.buyers.into()),
             seed: self.seed.map(u64::from),
+            // Only a pause has a lease of its own.
+            ttl_ms: self.pause.then_some(LEASE_MS),
             ..RunRequest::default()
         }
     }
@@ -81,6 +92,9 @@ pub struct Race {
     pub buyers: u16,
     /// Units that existed.
     pub stock: i64,
+    /// Whether the first of two orders was paused between its read and its write.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub pause: bool,
     #[serde(flatten)]
     pub result: Option<RaceResult>,
 }
@@ -144,8 +158,17 @@ impl From<LabRun> for Race {
             lock: request.strategies.into_iter().next().unwrap_or_default(),
             buyers: buyers.unwrap_or_default(),
             stock: request.stock.unwrap_or_default(),
+            pause: request.ttl_ms.is_some(),
             result,
         }
+    }
+}
+
+impl Race {
+    /// Returns whether the lock of its orders ends with its lease, whatever its holder does.
+    pub fn has_lease(&self) -> bool {
+        let strategy = Strategy::named(&self.lock);
+        strategy.is_some_and(|strategy| strategy.lock_in_redis().is_some())
     }
 }
 
@@ -165,6 +188,13 @@ impl RaceResult {
         sold.sort_by_key(|lane| lane.at(&EventKind::Write));
         let mut used = BTreeSet::new();
         sold.into_iter().filter(move |lane| !used.insert(lane.value_at(&EventKind::Read)))
+    }
+
+    /// Returns the lane whose write was the later one of two from the same value, whether it was
+    /// stored or rejected.
+    pub fn late_lane(&self) -> Option<&RaceLane> {
+        let is_rejected = |lane: &&RaceLane| lane.event(&EventKind::Refused).is_some();
+        self.doubled_lanes().next().or_else(|| self.lanes.iter().find(is_rejected))
     }
 }
 

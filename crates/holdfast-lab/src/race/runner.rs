@@ -1,5 +1,6 @@
-//! The races of one replica: at most [`MAX_RUNNING`] run, at most [`MAX_QUEUED`] wait in order of
-//! arrival, and further ones are rejected. Each race runs to its end, also if its visitor leaves.
+//! The races of one replica: at most [`MAX_RUNNING`] run, and as many with a pause; at most
+//! [`MAX_QUEUED`] wait in order of arrival, and further ones are rejected. Each race runs to its
+//! end, also if its visitor leaves.
 
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub struct RaceRunner {
     /// orders expire.
     tokens: Arc<Mutex<Vec<String>>>,
     running: Arc<Semaphore>,
+    /// As `running`, of races with a pause: they take longer, and no other one waits for them.
+    pausing: Arc<Semaphore>,
     places: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -48,6 +51,7 @@ impl RaceRunner {
             hosts: hosts.into(),
             tokens: Arc::default(),
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
+            pausing: Arc::new(Semaphore::new(MAX_RUNNING)),
             places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
             stop: stop.clone(),
         }
@@ -74,7 +78,7 @@ impl RaceRunner {
 
         let id = Uuid::now_v7();
         let pool = &self.shop.pool;
-        let permit = Arc::clone(&self.running).try_acquire_owned().ok();
+        let permit = self.turns(&request).try_acquire_owned().ok();
         let is_queued = permit.is_none();
         let state = if is_queued { LabRunState::Queued } else { LabRunState::Running };
         insert(pool, id, &self.replica, &request, state).await?;
@@ -90,6 +94,10 @@ impl RaceRunner {
         stored.ok_or_else(|| Error::Bug(format!("race {id} is not stored")))
     }
 
+    fn turns(&self, request: &RaceRequest) -> Arc<Semaphore> {
+        Arc::clone(if request.pause { &self.pausing } else { &self.running })
+    }
+
     async fn finish(
         self,
         id: Uuid,
@@ -97,10 +105,9 @@ impl RaceRunner {
         _place: OwnedSemaphorePermit,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let turn = Arc::clone(&self.running);
         let _permit = match permit {
             Some(permit) => Some(permit),
-            None => turn.acquire_owned().await.ok(),
+            None => self.turns(&request).acquire_owned().await.ok(),
         };
 
         let executed = match self.stop.is_cancelled() {
