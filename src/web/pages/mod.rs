@@ -30,6 +30,7 @@ mod race_entries;
 pub mod race_file;
 mod race_film;
 mod race_picture;
+mod race_view;
 mod rejection;
 mod respond;
 pub mod scheduler_game;

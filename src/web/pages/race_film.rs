@@ -1,20 +1,17 @@
-//! A race as its pages show it: the timeline of two orders, or the receipts of a crowd; each step
-//! in words, with its place in a playback; and the result. The script only lets it play.
+//! A race as its pages play it: the timeline of two orders, or the receipts of a crowd; each step
+//! in words, with its place in a playback. The script only lets it play.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::race_view::{RaceView, outcome, sentences, server};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
-use holdfast_base::output::grouped;
-use holdfast_lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
+use holdfast_lab::race::model::{NO_ANSWER, RaceLane, SOLD};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
 use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane};
 
-const PLAY_MS: u64 = 5_200;
-/// A click shows its result within ten seconds: the rest is for the orders and the page.
-const _: () = assert!(PLAY_MS <= 8_000);
 /// The part of the playback that a crowd takes.
 const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.
@@ -53,40 +50,16 @@ pub(super) struct RaceCell {
     pub kind: &'static str,
     pub at: f64,
     left: Option<i64>,
-    verdict: String,
+    pub verdict: String,
     /// Whether more is sold than existed by now.
-    is_oversold: bool,
+    pub is_oversold: bool,
 }
 
-/// A race that is done, in one language.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RaceView<'a> {
-    pub race: &'a Race,
-    pub result: &'a RaceResult,
-    language: Language,
-    /// How long the playback takes.
-    play_ms: u64,
-}
-
-impl<'a> RaceView<'a> {
-    pub fn of(race: &'a Race, language: Language) -> Option<Self> {
-        race.result.as_ref().map(|result| Self { race, result, language, play_ms: PLAY_MS })
-    }
-
+impl RaceView<'_> {
     /// Plays the race at another pace.
     #[must_use]
     pub fn played_in(self, play_ms: u64) -> Self {
         Self { play_ms, ..self }
-    }
-
-    fn is_duel(&self) -> bool {
-        self.result.lanes.len() == 2
-    }
-
-    /// Returns the duration of the race, in microseconds.
-    fn span_us(&self) -> u64 {
-        let last = self.result.lanes.iter().filter_map(|lane| lane.events.last());
-        last.map(|event| event.at_us).max().unwrap_or(0)
     }
 
     /// Returns the drawing of two orders.
@@ -220,28 +193,6 @@ impl<'a> RaceView<'a> {
         shown
     }
 
-    /// Returns the figures: `2 sold · 1 existed`.
-    pub fn verdict(&self) -> String {
-        self.figures(self.result.sold)
-    }
-
-    /// Returns whether the figures are of a loss: more was sold than existed.
-    pub fn is_oversold(&self) -> bool {
-        self.result.sold > self.race.stock
-    }
-
-    fn figures(&self, sold: i64) -> String {
-        let figures = [("sold", sold.into()), ("existed", self.race.stock.into())];
-        self.language.text_with("race-verdict", &figures)
-    }
-
-    /// Returns the line below a picture: `2 real orders in 59 ms · Holdfast`.
-    pub fn footer(&self) -> String {
-        let ms = grouped(self.span_us().div_ceil(1_000));
-        let figures = [("orders", self.result.lanes.len().into()), ("ms", ms.into())];
-        self.language.text_with("race-picture-footer", &figures)
-    }
-
     /// Returns the receipts of a crowd, in order of time; none of two orders.
     pub fn cells(&self) -> Vec<RaceCell> {
         if self.is_duel() {
@@ -306,170 +257,9 @@ impl<'a> RaceView<'a> {
 
         sentences(language, proof, &scale)
     }
-
-    /// Returns the question of the race: who gets it?
-    pub fn question(&self) -> String {
-        let figures = [("buyers", self.race.buyers.into()), ("stock", self.race.stock.into())];
-        match (self.is_duel(), self.race.stock) {
-            (true, 1) => self.language.text("race-question"),
-            _ => self.language.text_with("race-question-crowd", &figures),
-        }
-    }
-
-    /// Explains the result in one to three sentences.
-    pub fn explain(&self) -> String {
-        let Self { result, language, .. } = *self;
-        let unanswered = result.lanes.iter().filter(|lane| lane.result == NO_ANSWER).count();
-        let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
-        let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
-
-        if unanswered > 0 {
-            language.text_with("race-no-answer", &[("count", unanswered.into())])
-        } else if result.doubled() > 0 {
-            self.explain_loss()
-        } else if let Some(other) = other {
-            language.text_with("race-other", &[("result", other.into())])
-        } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
-            && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
-            && self.is_duel()
-        {
-            let names =
-                [("winner", winner.buyer.as_str().into()), ("loser", loser.buyer.as_str().into())];
-            language.text_with("race-held", &names)
-        } else {
-            language.text("race-crowd-held")
-        }
-    }
-
-    /// Explains lost updates: what the lock did not do, what was lost, and what is left of it.
-    fn explain_loss(&self) -> String {
-        let Self { race, result, language, .. } = *self;
-        let doubled = result.doubled();
-
-        let lost = if self.is_duel() {
-            let read = result.lanes.first().and_then(|lane| lane.value_at(&EventKind::Read));
-            let value = read.unwrap_or(race.stock);
-            let variables = [("value", value.into()), ("after", (value - 1).into())];
-            language.text_with("race-lost", &variables)
-        } else if doubled == 1 {
-            language.text("race-crowd-lost-one")
-        } else {
-            language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
-        };
-
-        let lost = match race.lock.as_str() {
-            "local" => sentences(language, language.text("race-lost-local"), &lost),
-            _ => lost,
-        };
-        // What would be left if each sale had taken its unit.
-        if result.left <= (race.stock - result.sold).max(0) {
-            return lost;
-        }
-        let figures = [("left", result.left.into()), ("sold", result.sold.into())];
-        sentences(language, lost, &language.text_with("race-crowd-left", &figures))
-    }
 }
 
 /// Rounds a place in the playback to what can be seen.
 fn rounded(at: f64) -> f64 {
     (at * 10_000.0).round() / 10_000.0
-}
-
-/// Joins two sentences; a Chinese full stop needs no space.
-fn sentences(language: Language, first: String, second: &str) -> String {
-    match language {
-        Language::English => format!("{first} {second}"),
-        Language::Chinese => first + second,
-    }
-}
-
-pub(super) fn server(lane: &RaceLane, language: Language) -> String {
-    language.text_with("race-server", &[("name", lane.replica.as_str().into())])
-}
-
-/// Returns the result of an order as its buyer's phone shows it.
-fn outcome(lane: &RaceLane, language: Language) -> String {
-    language.text(match lane.result.as_str() {
-        SOLD => "race-status-sold",
-        SOLD_OUT => "shop-sold-out",
-        NO_ANSWER => "race-status-no-answer",
-        _ => "race-status-refused",
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use holdfast_lab::race::model::WITHOUT_LOCK;
-
-    fn explain(race: &Race, language: Language) -> String {
-        RaceView::of(race, language).unwrap().explain()
-    }
-
-    /// A race of 200 for 100 units, in which each value was read 25 times.
-    fn crowd(lock: &str) -> Race {
-        let event = |at_us, kind, value| Event::new((), at_us, kind).with_number(Some(value));
-        let lane = |number: u64| {
-            let value = 100 - i64::try_from(number / 25).unwrap();
-            RaceLane {
-                buyer: number.to_string(),
-                replica: "8080".to_owned(),
-                result: SOLD.to_owned(),
-                events: vec![
-                    event(number, EventKind::Read, value),
-                    event(number + 1, EventKind::Write, value - 1),
-                ],
-            }
-        };
-        let result = RaceResult {
-            sold: 200,
-            oversold: 100,
-            left: 92,
-            lanes: (0..200).map(lane).collect(),
-            ..RaceResult::default()
-        };
-        let (lock, result) = (lock.to_owned(), Some(result));
-        Race { lock, buyers: 200, stock: 100, result, ..Race::default() }
-    }
-
-    #[test]
-    fn mutex_of_one_server_is_explained() {
-        let mut race = WITHOUT_LOCK.clone();
-        let without = explain(&race, Language::English);
-        race.lock = "local".to_owned();
-        let with = explain(&race, Language::English);
-        assert!(with.starts_with("Each server has its own mutex") && with.ends_with(&without));
-        assert!(explain(&race, Language::Chinese).contains("互斥锁，一台的锁挡不住另一台。两个"));
-    }
-
-    #[test]
-    fn figures_are_of_a_loss_once_more_is_sold_than_existed() {
-        let race = crowd("none");
-        let view = RaceView::of(&race, Language::English).unwrap();
-        let cells = view.cells();
-        let first = cells.iter().position(|cell| cell.is_oversold).unwrap();
-        assert_eq!(cells[first].verdict, "101 sold · 100 existed");
-        assert!(cells[first..].iter().all(|cell| cell.is_oversold));
-        assert!(cells[2].kind == "doubled" && view.is_oversold());
-
-        // Units were sold twice, and in all fewer than existed.
-        let mut few = race.clone();
-        few.result.as_mut().unwrap().sold = 8;
-        assert!(!RaceView::of(&few, Language::English).unwrap().is_oversold());
-    }
-
-    #[test]
-    fn units_left_of_an_oversold_item_are_explained() {
-        let left = "92 still on the shelf after 200 sold";
-        assert!(explain(&crowd("none"), Language::English).contains(left));
-        assert!(explain(&crowd("none"), Language::English).starts_with("192 red receipts"));
-        assert!(explain(&crowd("local"), Language::English).starts_with("Each server"));
-
-        // Of 100 units, 8 were sold: 92 are left as they should be.
-        let mut sound = crowd("none");
-        sound.result.as_mut().unwrap().sold = 8;
-        assert!(!explain(&sound, Language::English).contains("still on the shelf"));
-        // Two orders of one unit leave none.
-        assert!(!explain(&WITHOUT_LOCK, Language::English).contains("still on the shelf"));
-    }
 }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::race_film::{RaceView, server};
+use super::race_view::{RaceView, server};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
 use holdfast_base::messages::Language;
