@@ -67,7 +67,7 @@ function clear() {
   crowd.hidden = !isCrowd();
   crowd.replaceChildren(...Array.from({ length: isCrowd() ? buyers() : 0 }, () => document.createElement("i")));
   for (const phone of phones) {
-    phone.classList.remove("sold", "waiting", "holding", "refused");
+    phone.classList.remove("sold", "waiting", "holding", "paused", "late", "refused");
     setToken(phone, "");
     status(phone, "");
   }
@@ -142,8 +142,18 @@ const SHOW = {
     phone.classList.remove("holding");
     fly(phone, step.value, "write").then(() => setLeft(step.value));
   },
+  paused(step, phone) {
+    phone.classList.add("paused");
+  },
+  expired(step, phone) {
+    phone.classList.remove("holding");
+    phone.classList.add("late");
+  },
+  resumed(step, phone) {
+    phone.classList.remove("paused");
+  },
   answered(step, phone) {
-    phone.classList.remove("holding", "waiting");
+    phone.classList.remove("holding", "waiting", "late");
     gates[step.lane].classList.remove("shut");
     phone.classList.add(step.isSold ? "sold" : "refused");
   },
@@ -227,7 +237,7 @@ function showCell(number, cell) {
   // A race of one buyer has no place here.
   crowd.children[number]?.setAttribute("class", cell.kind);
   if (!cell.verdict) return;
-  verdict.classList.toggle("loss", cell.isOversold);
+  verdict.classList.toggle("loss", Boolean(cell.isOversold));
   setLeft(cell.left);
   verdict.textContent = cell.verdict;
 }

@@ -28,8 +28,6 @@ const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
 /// On the site: the locks that can be chosen beside none, and the numbers of buyers.
 pub const RECORDED_LOCKS: [&str; 2] = ["fenced", "local"];
 pub const RECORDED_BUYERS: [u16; 2] = [2, 40];
-/// Two recorded races and a tap between them are over within ten seconds.
-const RECORDED_PLAY_MS: u64 = 3_800;
 /// What the site's first page leads to: address, title and sentence.
 const WAYS: [(&str, &str, &str); 6] = [
     ("/lab/scheduler", "lab-scheduler-title", "site-scheduler-about"),
@@ -156,7 +154,7 @@ impl RaceStage {
     /// Returns the stage on which recorded races play.
     fn recorded(language: Language, races: &[Race]) -> Self {
         let views = races.iter().filter_map(|race| RaceView::of(race, language));
-        let films = views.map(|view| view.played_in(RECORDED_PLAY_MS).film()).collect();
+        let films = views.map(|view| view.film()).collect();
         let lanes = races.first().and_then(|race| race.result.as_ref()).map(|it| it.lanes.iter());
         let servers = lanes.into_iter().flatten().map(|lane| lane.replica.clone());
         Self {

@@ -7,11 +7,17 @@ use serde_json::{Value, json};
 use super::race_view::{RaceView, outcome, sentences, server};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
-use holdfast_lab::race::model::{NO_ANSWER, RaceLane, SOLD};
+use holdfast_lab::race::model::{NO_ANSWER, RaceLane, SOLD, SOLD_OUT};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
 use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane};
 
+/// Two races and a tap between them are over within ten seconds.
+const PLAY_MS: u64 = 3_800;
+/// A race with a pause has twice the steps.
+const PAUSED_PLAY_MS: u64 = 7_000;
+/// A click shows its result within ten seconds: the rest is for the orders and the page.
+const _: () = assert!(PAUSED_PLAY_MS <= 8_000);
 /// The part of the playback that a crowd takes.
 const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.
@@ -49,17 +55,19 @@ pub(super) fn script_texts(language: Language) -> Value {
 pub(super) struct RaceCell {
     pub kind: &'static str,
     pub at: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<i64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub verdict: String,
     /// Whether more is sold than existed by now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_oversold: bool,
 }
 
 impl RaceView<'_> {
-    /// Plays the race at another pace.
-    #[must_use]
-    pub fn played_in(self, play_ms: u64) -> Self {
-        Self { play_ms, ..self }
+    /// Returns how long the playback takes.
+    fn play_ms(&self) -> u64 {
+        if self.race.pause { PAUSED_PLAY_MS } else { PLAY_MS }
     }
 
     /// Returns the drawing of two orders.
@@ -69,7 +77,7 @@ impl RaceView<'_> {
 
     /// Returns what the script needs to play the race.
     pub fn film(&self) -> Value {
-        let Self { race, result, language, play_ms } = *self;
+        let Self { race, result, language } = *self;
         let duel =
             self.is_duel().then(|| TimelineView::from(Drawing::small(self.timeline(), language)));
         let servers: Vec<String> =
@@ -84,8 +92,9 @@ impl RaceView<'_> {
         };
         let mut film = json!({
             "id": race.id, "lock": race.lock, "buyers": race.buyers, "stock": race.stock,
-            "left": result.left,
-            "playMs": play_ms, "isLost": result.doubled() > 0, "isOversold": self.is_oversold(),
+            "pause": race.pause, "left": result.left, "playMs": self.play_ms(),
+            "isLost": result.doubled() > 0, "isOversold": self.is_oversold(),
+            "next": self.next_switch(),
             "proof": self.proof(duel.as_ref()),
             "servers": servers, "announced": language.text_with("race-announced", &said),
             "verdict": verdict, "caption": caption, "entries": language.text(entries),
@@ -102,8 +111,8 @@ impl RaceView<'_> {
         film
     }
 
-    /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; empty
-    /// if nothing changes there.
+    /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; without
+    /// what does not change there.
     fn step(&self, event: &Event, at: f64) -> Value {
         let lane = &self.result.lanes[event.lane];
         let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();
@@ -118,15 +127,26 @@ impl RaceView<'_> {
             EventKind::Read => (text("race-status-read"), text("race-step-read")),
             EventKind::Write => (text("race-status-write"), text("race-step-write")),
             EventKind::Release => (String::new(), text("race-step-release")),
+            EventKind::Paused => (text("race-status-paused"), text("race-step-paused")),
+            EventKind::Expired => (text("race-status-expired"), text("race-step-expired")),
+            EventKind::Resumed => (String::new(), text("race-step-resumed")),
+            EventKind::Refused => (text("race-status-late"), text("race-step-late")),
             EventKind::Answered if is_sold => (outcome, text("race-step-sold")),
-            EventKind::Answered => (outcome, text("race-step-refused")),
+            EventKind::Answered if lane.result == SOLD_OUT => (outcome, text("race-step-refused")),
+            EventKind::Answered => (outcome, text("race-step-no-receipt")),
             EventKind::Broken => (outcome, String::new()),
             _ => (String::new(), String::new()),
         };
-        json!({
+
+        let mut step = json!({
             "kind": event.kind.name(), "lane": event.lane, "at": rounded(at), "value": value,
-            "isSold": is_sold, "status": status, "caption": caption,
-        })
+            "isSold": is_sold && event.kind == EventKind::Answered, "status": status,
+            "caption": caption,
+        });
+        if let Value::Object(fields) = &mut step {
+            fields.retain(|_, value| *value != "" && *value != false);
+        }
+        step
     }
 
     fn is_doubled(&self, lane: &RaceLane) -> bool {
@@ -156,6 +176,7 @@ impl RaceView<'_> {
     /// Returns the events of a lane that are shown.
     fn events(&self, lane: &RaceLane) -> Vec<Event<()>> {
         let has_lock = self.race.lock != "none";
+        let has_lost = lane.event(&EventKind::Lost).is_some();
         // Then the read acquires it.
         let locks_row = Strategy::named(&self.race.lock).is_some_and(|strategy| {
             matches!(strategy.read, ReadMethod::RowLock | ReadMethod::Advisory)
@@ -169,10 +190,17 @@ impl RaceView<'_> {
         let mut shown = Vec::new();
         for event in &lane.events {
             let is_shown = match event.kind {
-                EventKind::Sent | EventKind::Held | EventKind::Read | EventKind::Answered => true,
+                EventKind::Sent
+                | EventKind::Held
+                | EventKind::Expired
+                | EventKind::Read
+                | EventKind::Refused
+                | EventKind::Answered => true,
+                // Without a pause of the race, they only make the two meet.
+                EventKind::Paused | EventKind::Resumed => self.race.pause,
                 EventKind::Wait => is_wait_shown,
                 EventKind::Write => lane.result == SOLD,
-                EventKind::Release => has_lock,
+                EventKind::Release => has_lock && !has_lost,
                 _ => false,
             };
             if !is_shown {
@@ -249,9 +277,8 @@ impl RaceView<'_> {
         let Some(duel) = duel else { return proof };
         let ms = (self.span_us() / 1_000).max(1);
         // The last label needs room behind its event, at which the playback ends.
-
         let end = duel.place(duel.timeline.events.len().saturating_sub(1));
-        let factor = (self.play_ms as f64 * end / ms as f64).round().max(1.0);
+        let factor = (self.play_ms() as f64 * end / ms as f64).round().max(1.0);
         let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
         let scale = language.text_with("race-scale", &scale);
 

@@ -9,6 +9,8 @@ use holdfast_base::messages::Language;
 use holdfast_lab::race::model::Race;
 
 const CELLS_PER_ROW: usize = 20;
+/// Between the verdict and the footer; a drawing is twice as large as on a page, if it has room.
+const DRAWING_HEIGHT: i32 = 400;
 
 const STYLE: &str = include_str!("../../../static/race-picture.css");
 
@@ -19,6 +21,7 @@ struct RacePicture<'a> {
     lock: String,
     /// The timeline of two orders; else the receipts of a crowd.
     drawing: Option<TimelineView>,
+    drawing_height: i32,
 }
 
 /// Returns the source with which a content security policy admits the picture's style.
@@ -44,8 +47,10 @@ pub(super) fn draw(race: &Race, language: Language) -> Option<String> {
         }
     }
 
+    let height = drawing.as_ref().map_or(0, |drawing| drawing.height() * 2);
     let picture = RacePicture {
         view,
+        drawing_height: height.min(DRAWING_HEIGHT),
         lock: match race.lock.as_str() {
             "none" => language.text("race-picture-off"),
             lock => language.text_with("race-picture-lock", &[("lock", lock.into())]),

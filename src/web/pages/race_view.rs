@@ -12,18 +12,11 @@ pub(super) struct RaceView<'a> {
     pub race: &'a Race,
     pub result: &'a RaceResult,
     pub language: Language,
-    /// How long the playback takes.
-    pub play_ms: u64,
 }
-
-/// How long the playback takes, unless it is another's.
-const PLAY_MS: u64 = 5_200;
-/// A click shows its result within ten seconds: the rest is for the orders and the page.
-const _: () = assert!(PLAY_MS <= 8_000);
 
 impl<'a> RaceView<'a> {
     pub fn of(race: &'a Race, language: Language) -> Option<Self> {
-        race.result.as_ref().map(|result| Self { race, result, language, play_ms: PLAY_MS })
+        race.result.as_ref().map(|result| Self { race, result, language })
     }
 
     pub fn is_duel(&self) -> bool {
@@ -67,19 +60,43 @@ impl<'a> RaceView<'a> {
         }
     }
 
+    /// Returns the name of the switch with which the story goes on after this race, if it does.
+    pub fn next_switch(&self) -> Option<&'static str> {
+        let is_lost = self.result.doubled() > 0;
+        match (self.race.lock.as_str(), self.race.pause) {
+            ("none", _) if is_lost => Some("on"),
+            ("owner", false) if !is_lost && self.is_duel() => Some("pause"),
+            ("owner", true) if is_lost => Some("fence"),
+            _ => None,
+        }
+    }
+
     /// Explains the result in one to three sentences.
     pub fn explain(&self) -> String {
-        let Self { result, language, .. } = *self;
+        let result = self.explain_result();
+        if !self.race.pause || self.race.has_lease() {
+            return result;
+        }
+        sentences(self.language, self.language.text("race-no-lease"), &result)
+    }
+
+    fn explain_result(&self) -> String {
+        let Self { race, result, language } = *self;
+        let is_lease_paused = race.pause && race.has_lease();
         let unanswered = result.lanes.iter().filter(|lane| lane.result == NO_ANSWER).count();
         let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
         let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
 
         if unanswered > 0 {
             language.text_with("race-no-answer", &[("count", unanswered.into())])
+        } else if is_lease_paused && let Some(late) = result.late_lane() {
+            self.explain_late_write(late)
         } else if result.doubled() > 0 {
             self.explain_loss()
         } else if let Some(other) = other {
             language.text_with("race-other", &[("result", other.into())])
+        } else if is_lease_paused {
+            language.text("race-pause-missed")
         } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
             && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
             && self.is_duel()
@@ -92,9 +109,19 @@ impl<'a> RaceView<'a> {
         }
     }
 
+    /// Explains what became of the write of a holder whose lease was over.
+    fn explain_late_write(&self, late: &RaceLane) -> String {
+        let Self { result, language, .. } = *self;
+        let next = result.lanes.iter().find(|lane| lane.buyer != late.buyer);
+        let next = next.map_or("", |lane| lane.buyer.as_str());
+        let names = [("late", late.buyer.as_str().into()), ("next", next.into())];
+        let id = if result.doubled() > 0 { "race-outlived" } else { "race-fenced" };
+        language.text_with(id, &names)
+    }
+
     /// Explains lost updates: what the lock did not do, what was lost, and what is left of it.
     fn explain_loss(&self) -> String {
-        let Self { race, result, language, .. } = *self;
+        let Self { race, result, language } = *self;
         let doubled = result.doubled();
 
         let lost = if self.is_duel() {
@@ -146,7 +173,7 @@ pub(super) fn outcome(lane: &RaceLane, language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_lab::race::model::WITHOUT_LOCK;
+    use holdfast_lab::race::model::{WITH_LOCK, WITHOUT_LOCK};
     use holdfast_story::Event;
 
     fn explain(race: &Race, language: Language) -> String {
@@ -187,6 +214,32 @@ mod tests {
         let with = explain(&race, Language::English);
         assert!(with.starts_with("Each server has its own mutex") && with.ends_with(&without));
         assert!(explain(&race, Language::Chinese).contains("互斥锁，一台的锁挡不住另一台。两个"));
+    }
+
+    #[test]
+    fn pause_is_explained_by_what_happened() {
+        let mut race = WITHOUT_LOCK.clone();
+        race.pause = true;
+        let no_lease = "Only a lock in Redis has a lease that can run out. Both orders read 1";
+        assert!(explain(&race, Language::English).starts_with(no_lease));
+
+        race.lock = "owner".to_owned();
+        let late = race.result.as_ref().unwrap().late_lane().unwrap().buyer.clone();
+        let outlived = explain(&race, Language::English);
+        assert!(outlived.starts_with(&late) && outlived.contains("lost update"), "{outlived}");
+
+        // It was not paused long enough: nothing is claimed that the picture does not show.
+        let mut early = WITH_LOCK.clone();
+        early.pause = true;
+        let missed = explain(&early, Language::English);
+        assert!(missed.starts_with("This time the effect does not show"), "{missed}");
+
+        // Its write was rejected, and it was told so.
+        let result = early.result.as_mut().unwrap();
+        result.lanes[0].result = "lock-lost".to_owned();
+        result.lanes[0].events.push(Event::new((), 9_000, EventKind::Refused));
+        let fenced = explain(&early, Language::English);
+        assert!(fenced.starts_with('A') && fenced.contains("refused"), "{fenced}");
     }
 
     #[test]
