@@ -20,12 +20,14 @@ const crowd = byId("race-crowd");
 const verdict = byId("race-verdict");
 const caption = byId("race-caption");
 const live = byId("race-live");
-const hint = byId("race-hint");
 const proof = byId("race-proof");
 const replayButton = byId("race-replay");
 const stepButton = byId("race-step");
 const scrubber = byId("race-scrub");
 const recorded = JSON.parse(byId("race-films")?.textContent ?? "null");
+// The switches: the lock, a pause of its holder, and its fence.
+const { on, pause, fence } = form.elements;
+const hints = form.querySelectorAll(".race-hint");
 
 // Counts the plays: a later one stops the earlier ones.
 let current = 0;
@@ -42,7 +44,8 @@ function text(id, variables = {}) {
 const buyers = () => Number(form.elements.buyers.value);
 const isCrowd = () => buyers() > 2;
 const stock = () => Math.max(1, Math.floor(buyers() / 2));
-const chosenLock = () => (form.elements.on.checked ? form.elements.lock.value : "none");
+const fencedLock = () => (fence.checked ? "fenced" : form.elements.lock.value);
+const chosenLock = () => (on.checked ? fencedLock() : "none");
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Shows what keeps its place while it is not seen, or hides it.
@@ -60,9 +63,8 @@ function clear() {
   current += 1;
   nextStep = 0;
   if (scrubber) scrubber.value = 0;
-  const on = form.elements.on.checked;
   stage.dataset.state = "idle";
-  stage.dataset.lock = on ? "on" : "off";
+  stage.dataset.lock = on.checked ? "on" : "off";
   stage.toggleAttribute("data-crowd", isCrowd());
   crowd.hidden = !isCrowd();
   crowd.replaceChildren(...Array.from({ length: isCrowd() ? buyers() : 0 }, () => document.createElement("i")));
@@ -77,8 +79,8 @@ function clear() {
   setLeft(stock());
   verdict.className = "race-verdict";
   verdict.textContent = "";
-  caption.textContent = text(on ? (chosenLock() === "local" ? "intro-local" : "intro-on") : "intro-off");
-  reveal(hint, false);
+  caption.textContent = text(on.checked ? (chosenLock() === "local" ? "intro-local" : "intro-on") : "intro-off");
+  hints.forEach((hint) => reveal(hint, false));
   byId("race-crowd-size").textContent = isCrowd() ? text("crowd", { buyers: buyers(), stock: stock() }) : text("crowd-two");
   const question = byId("race-question");
   if (question) {
@@ -278,7 +280,7 @@ function keep(race) {
 
 // Shows the result, and says it once to a screen reader.
 function finish(race) {
-  const isHinted = race.isLost && !form.elements.on.checked;
+  const hint = race.next && byId(`race-hint-${race.next}`);
   nextStep = 0;
   stage.dataset.state = race.isLost ? "lost" : "held";
   setLeft(race.left);
@@ -286,8 +288,8 @@ function finish(race) {
   verdict.classList.toggle("loss", race.isOversold);
   verdict.classList.add("slam");
   caption.textContent = race.caption;
-  live.textContent = isHinted ? `${race.announced} ${hint.textContent}` : race.announced;
-  reveal(hint, isHinted);
+  live.textContent = hint ? `${race.announced} ${hint.textContent}` : race.announced;
+  if (hint) reveal(hint, true);
   byId("race-proof-text").textContent = race.proof;
   if (!recorded) showLinks(race);
   reveal(proof, true);
@@ -332,7 +334,7 @@ function play(race) {
 async function run() {
   reset();
   const run = current;
-  const request = { lock: chosenLock(), buyers: buyers(), stock: stock() };
+  const request = { lock: chosenLock(), buyers: buyers(), stock: stock(), pause: pause.checked };
   if (recorded) return play(recordedRace(request));
   caption.textContent = text("starting");
   try {
@@ -351,23 +353,49 @@ async function run() {
   }
 }
 
-const recordedRace = ({ lock, buyers }) => recorded.find((race) => race.lock === lock && race.buyers === buyers);
+const recordedRace = ({ lock, buyers, pause }) =>
+  recorded.find((race) => race.lock === lock && race.buyers === buyers && race.pause === pause);
+
+// Sets the other choices to what one demands: a pause and a fence are of a lock in Redis, and a
+// pause is of two buyers.
+function settle(target) {
+  const isOn = target.checked;
+  if (target === on && !isOn) pause.checked = fence.checked = false;
+  if (target.name === "lock" && target.value !== "owner") pause.checked = fence.checked = false;
+  if (target.name === "buyers" && isCrowd()) pause.checked = false;
+  // Recorded is only what the story has: the fence with a pause.
+  if (recorded && target === fence && isOn) pause.checked = true;
+  if (recorded && !pause.checked) fence.checked = false;
+  if (isOn && (target === pause || target === fence)) {
+    on.checked = true;
+    form.elements.lock.value = "owner";
+  }
+  if (pause.checked) form.elements.buyers.value = 2;
+}
+
+// Orders are sent by a button or a switch; of recorded races, any choice plays at once.
+function choose(target) {
+  settle(target);
+  if (recorded || target.type === "checkbox") run();
+  else reset();
+}
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   run();
 });
-form.addEventListener("input", ({ target }) => target !== scrubber && reset());
+form.addEventListener("input", ({ target }) => target !== scrubber && choose(target));
+hints.forEach((hint) => hint.addEventListener("click", () => hint.parentElement.querySelector("input").click()));
 scrubber?.addEventListener("input", () => {
-  shown ??= recordedRace({ lock: chosenLock(), buyers: buyers() });
+  shown ??= recordedRace({ lock: chosenLock(), buyers: buyers(), pause: pause.checked });
   seek(shown, scrubber.value / scrubber.max);
   keep(shown);
 });
 // A lock is chosen to be used, also the one that was chosen before.
 form.addEventListener("click", ({ target }) => {
-  if (target.name !== "lock" || form.elements.on.checked) return;
-  form.elements.on.checked = true;
-  reset();
+  if (target.name !== "lock" || on.checked) return;
+  on.checked = true;
+  choose(target);
 });
 replayButton.addEventListener("click", () => play(shown));
 stepButton.addEventListener("click", step);

@@ -1,8 +1,6 @@
 # The site that runs without a server (`holdfast site`).
 site-lead = Holdfast is a web shop that never oversells, and a lab in which you switch off its lock.
-site-lead-none = These orders are real, recorded without the lock. Watch, then switch it on.
-site-lead-fenced = These orders are real, recorded with the lock on. Switch it off to compare.
-site-lead-local = These orders are real, recorded with a mutex in each server. It covers only its own.
+site-recorded = Its orders here are real, and recorded. Watch, then switch the lock on.
 site-what = Holdfast is a web shop that never sells more than it has, and a lab in which you switch off its lock and watch it oversell.
 site-scrub = Position
 site-why-title = What was oversold, and why

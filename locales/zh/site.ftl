@@ -1,8 +1,6 @@
 # The site that runs without a server (site/). The program does not contain these texts.
 site-lead = Holdfast 是一个绝不超卖的网上商店，也是一个可以关掉它的锁的实验室。
-site-lead-none = 这些订单是真实的，在没有锁时录下：先看，再打开锁。
-site-lead-fenced = 这些订单是真实的，在打开锁时录下：可以关掉它再比较。
-site-lead-local = 这些订单是真实的，录制时每台服务器各用自己的互斥锁：它只管自己。
+site-recorded = 这里的订单是真实的，事先录制好。先看，再打开锁。
 site-what = Holdfast 是一个绝不会卖出超过库存的网上商店，也是一个实验室：在这里你可以关掉它的锁，看它超卖。
 site-scrub = 位置
 site-why-title = 什么被超卖了，为什么

@@ -7,15 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::web::site::{
-    self, NewSite, RECORDED_BUYERS, RECORDED_LESSONS, RECORDED_LOCKS, Recordings, Sources,
-};
+use crate::web::site::{self, NewSite, RECORDED_LESSONS, Recordings, Sources, recorded_races};
 use holdfast_base::output::print_progress;
 use holdfast_base::signals;
-use holdfast_lab::race::model::Race;
+use holdfast_lab::race::model::{Race, RaceRequest};
 use holdfast_lab::scheduler_game::Level;
 use holdfast_lab::{lessons, terminal};
 use holdfast_services::{RunningUp, TempShop, load};
@@ -91,15 +89,15 @@ pub async fn site(options: SiteArgs) -> anyhow::Result<()> {
 }
 
 async fn record(shop: &RunningUp) -> anyhow::Result<Recordings> {
+    let wanted = recorded_races();
     // The first race of a shop is slower: it creates the buyers.
-    race(shop, "none", 2).await?;
+    if let Some(first) = wanted.first() {
+        race(shop, first).await?;
+    }
 
     let mut races = Vec::new();
-    // The first is shown at first.
-    for lock in ["none"].into_iter().chain(RECORDED_LOCKS) {
-        for buyers in RECORDED_BUYERS {
-            races.push(telling_race(shop, lock, buyers).await?);
-        }
+    for request in &wanted {
+        races.push(telling_race(shop, request).await?);
     }
 
     let mut runs = Vec::new();
@@ -120,13 +118,16 @@ async fn record(shop: &RunningUp) -> anyhow::Result<Recordings> {
     Ok(Recordings { races, lessons: runs, games })
 }
 
-/// Runs a race that shows what its lock does: without one, and with a mutex in each server, units
-/// are sold twice.
-async fn telling_race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Result<Race> {
+/// Runs a race that shows what its lock does: without one, with a mutex in each server, and with a
+/// pause that outlasts a lease without a fence, units are sold twice.
+async fn telling_race(shop: &RunningUp, request: &RaceRequest) -> anyhow::Result<Race> {
+    let RaceRequest { lock, buyers, pause, .. } = request;
+    let holds = lock == "fenced" || (lock == "owner" && !pause);
     for _ in 0..ATTEMPTS {
-        let race = race(shop, lock, buyers).await?;
+        let race = race(shop, request).await?;
         let is_telling = race.result.as_ref().is_some_and(|result| {
-            (result.oversold == 0) == (lock == "fenced") && result.sold >= race.stock
+            let is_late = !pause || result.late_lane().is_some();
+            (result.oversold == 0) == holds && is_late && result.sold >= race.stock
         });
         if is_telling {
             return Ok(race);
@@ -137,9 +138,8 @@ async fn telling_race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Resu
     )
 }
 
-async fn race(shop: &RunningUp, lock: &str, buyers: u16) -> anyhow::Result<Race> {
-    let request = json!({ "lock": lock, "buyers": buyers, "stock": buyers / 2, "seed": 1 });
-    let request = request.to_string();
+async fn race(shop: &RunningUp, request: &RaceRequest) -> anyhow::Result<Race> {
+    let request = serde_json::to_string(request)?;
     let mut race: Race = call(shop, "POST", "/api/race", ("application/json", &request)).await?;
     let end = Instant::now() + RACE_TIMEOUT;
 

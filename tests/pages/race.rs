@@ -27,7 +27,7 @@ async fn one_click_shows_oversell() {
         browser.until_text(phone, "Sold to you").await;
     }
     browser.until_text("#race-proof", "These were real transactions on two servers.").await;
-    browser.until_text("#race-hint", "Now switch the lock on").await;
+    browser.until_text("#race-hint-on", "Now switch the lock on").await;
 
     // With motion, too, the race can be played again, and in steps.
     browser.click("#race-replay").await;
@@ -43,15 +43,15 @@ async fn one_click_shows_oversell() {
     }
     browser.until_text("#race-verdict", "2 sold · 1 existed").await;
 
-    browser.click(".race-switch").await;
-    assert!(!is_shown(&browser, "#race-hint").await && !is_shown(&browser, "#race-step").await);
+    // A switch plays at once.
+    browser.click("#race-on").await;
+    assert!(!is_shown(&browser, "#race-hint-on").await && !is_shown(&browser, "#race-step").await);
     assert!(!is_shown(&browser, "#race-proof").await, "it was about the last race");
-    browser.click("#race-go").await;
     browser.until_text("#race-verdict", "1 sold · 1 existed").await;
     browser.until_text("#race-phone-b", "Sold out").await;
     browser.until_text("#race-caption", "The lock made B wait").await;
     assert!(browser.driver.find(By::Css("#race-verdict.loss")).await.is_err());
-    assert!(!is_shown(&browser, "#race-hint").await);
+    assert!(!is_shown(&browser, "#race-hint-on").await);
 
     browser.click("#race-entries").await;
     browser.until_path("/race/").await;
@@ -60,6 +60,73 @@ async fn one_click_shows_oversell() {
     browser.close().await;
     assert_eq!(shop.number("select count(*) from lab_runs").await, 2);
     shop.assert_sound().await;
+}
+
+/// Returns which switches are on.
+async fn switches(browser: &Browser) -> Vec<String> {
+    let on = "return [...document.querySelectorAll('.race-switch :checked')].map((it) => it.name)";
+    browser.driver.execute(on, vec![]).await.unwrap().convert().unwrap()
+}
+
+/// Lock off, lock on, its holder paused, the fence on: each is a race of its own, by a switch.
+#[tokio::test(flavor = "multi_thread")]
+async fn switches_tell_the_story() {
+    let shop = Shop::with_peers(&[]).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.prefer("prefers-reduced-motion", "reduce").await;
+    browser.resize(360, 740).await;
+    browser.go("/").await;
+    browser.until_text(".race-lead", "a web shop that never oversells").await;
+    browser.click("#race-go").await;
+
+    for (verdict, caption, drawn, switch) in [
+        ("2 sold", "a lost update", ".write", "on"),
+        ("1 sold", "The lock made B wait", ".activity.waiting", "pause"),
+        ("2 sold", "a lost update with the lock on", ".mark.expired", "fence"),
+        ("1 sold", "Postgres refused A’s late write", ".mark.refused", ""),
+    ] {
+        browser.until_text("#race-caption", caption).await;
+        browser.until_text("#race-verdict", &format!("{verdict} · 1 existed")).await;
+        let drawn = format!("#race-drawing {drawn}");
+        assert!(browser.driver.find(By::Css(&drawn)).await.is_ok(), "{drawn}");
+        until(&format!("the result is on the screen: {caption}"), async || {
+            is_visible(&browser, "#race-verdict").await
+                && is_visible(&browser, "#race-caption").await
+                && is_visible(&browser, "#race-phone-b").await
+        })
+        .await;
+
+        // It is said once, with the switch that comes next.
+        let live = "return document.querySelector('#race-live').textContent";
+        let live = browser.driver.execute(live, vec![]).await.unwrap();
+        let live = live.json().as_str().unwrap().to_owned();
+        assert!(live.starts_with(verdict) && live.contains(caption), "{live}");
+        if switch.is_empty() {
+            break;
+        }
+        let hint = browser.find(&format!("#race-hint-{switch}")).await.text().await.unwrap();
+        assert!(hint.starts_with("Now") && live.ends_with(&hint), "{hint} {live}");
+        browser.find(&format!("#race-{switch}")).await.send_keys(" ").await.unwrap();
+    }
+    assert_eq!(switches(&browser).await, ["on", "pause", "fence"]);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 4);
+
+    // A pause is of two buyers, and without the lock there is neither.
+    let slider = browser.find("#race-buyers").await;
+    slider.send_keys(Key::Right + "").await.unwrap();
+    assert_eq!(switches(&browser).await, ["on", "fence"]);
+    browser.click("#race-pause").await;
+    browser.until_text("#race-crowd-size", "2 buyers, 1 unit").await;
+    browser.click("#race-on").await;
+    assert!(switches(&browser).await.is_empty());
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+
+    browser.click(".race-ways a").await;
+    browser.until_text("h1", "Work that outlives its lease").await;
+    browser.go("/").await;
+    let own = browser.driver.find(By::LinkText("Does your own shop oversell?")).await.unwrap();
+    assert!(own.attr("href").await.unwrap().unwrap().ends_with("/lab/judged#services"));
+    browser.close().await;
 }
 
 /// Returns where an element ends, in pixels from the top of the page.
@@ -113,14 +180,14 @@ async fn chosen_lock_is_on_and_explained() {
     browser.go("/").await;
     browser.click(".race-locks summary").await;
     // The one that is chosen already turns the switch on, too.
-    browser.click("[value='fenced']").await;
+    browser.click("[value='owner']").await;
     browser.until_text("#race-caption", "Lock on: a server holds the lock").await;
     browser.click("[value='local']").await;
     browser.until_text("#race-caption", "Lock on: each server has its own mutex").await;
     browser.click("#race-go").await;
     browser.until_text("#race-verdict", "2 sold · 1 existed").await;
     browser.until_text("#race-caption", "that of one does not stop the other. Both orders").await;
-    assert!(!is_shown(&browser, "#race-hint").await, "the switch is on");
+    assert!(!is_shown(&browser, "#race-hint-on").await, "the switch is on");
 
     let step_through = "return Array.from({ length: 30 }, () => {
         document.querySelector('#race-step').click();
@@ -247,6 +314,13 @@ async fn race_page_has_title_and_preview_image() {
     let first = visitor.get("/").await;
     assert_preview(&visitor, &first, "race-preview-twice-en.png", "One unit, two receipts.").await;
 
+    // The switch of the fence needs no other one; a pause is told by the page, too.
+    let fenced = visitor.post("/race", "fence=on&pause=on&buyers=2").await;
+    let fenced = visitor.get(&fenced.location).await;
+    let words = fenced.words();
+    assert!(words.contains("Postgres refused A’s late write"), "{words}");
+    assert!(fenced.text.contains("class=\"mark expired\""), "{}", fenced.text);
+
     let lost = visitor.post("/race", "buyers=2").await;
     let lost = visitor.get_in("zh", &lost.location).await;
     assert_preview(&visitor, &lost, "race-preview-twice-zh.png", "一件商品，两张小票。").await;
@@ -288,7 +362,7 @@ async fn pictures_play_on_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_page_is_small_and_offers_demo_user() {
+async fn first_page_is_small_and_sign_in_offers_demo_user() {
     let mut shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     let page = visitor.get("/").await;
@@ -303,8 +377,8 @@ async fn first_page_is_small_and_offers_demo_user() {
         bytes += asset.bytes().await.unwrap().len();
     }
     assert!(bytes < 100_000, "{bytes} bytes");
-    assert!(page.text.contains("Continue as alice"), "{}", page.text);
     let sign_in = visitor.get("/sign-in?next=/orders").await.text;
+    assert!(sign_in.contains("Continue as alice"), "{sign_in}");
     let demo_form = sign_in.split("demo-sign-in").nth(1).expect("the demo sign-in");
     assert!(demo_form.contains("name=\"next\" value=\"/orders\""), "{demo_form}");
     // Nor where an admin is needed: the pages that those of the administration link to.
@@ -320,12 +394,11 @@ async fn first_page_is_small_and_offers_demo_user() {
     }
     let form = "user=alice&password=alice&next=/shop";
     assert_eq!(visitor.post("/sign-in", form).await.location, "/shop");
-    assert!(!visitor.get("/").await.text.contains("Continue as alice"));
 
     sqlx::query("update users set disabled_at = now()").execute(&shop.pool).await.unwrap();
     shop.add_replica(&[]);
     let other = Visitor { http: reqwest::Client::new(), base: shop.replicas[1].base_url.clone() };
-    assert!(!other.get("/").await.text.contains("Continue as"));
+    assert!(!other.get("/sign-in").await.text.contains("Continue as"));
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let off = Visitor { http: visitor.http, base: shop.replicas[2].base_url.clone() };

@@ -56,7 +56,6 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("race-preview-once-zh.png", PNG, "race-preview/once-zh.png"),
         asset!("race-preview-twice-en.png", PNG, "race-preview/twice-en.png"),
         asset!("race-preview-twice-zh.png", PNG, "race-preview/twice-zh.png"),
-        asset!("race-choices.js", JAVASCRIPT),
         asset!("race.css", CSS),
         asset!("race.js", JAVASCRIPT),
         asset!("scheduler-postgres.js", JAVASCRIPT),

@@ -23,11 +23,12 @@ use holdfast_base::messages::{Language, message};
 use holdfast_lab::race::model::{MAX_RACE_BUYERS, Race, RaceRequest, WITH_LOCK, WITHOUT_LOCK};
 use holdfast_lab::run::LabRunState;
 
-const DEFAULT_LOCK: &str = "fenced";
-const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
+/// What the switch of the lock means, until another one is chosen; that of the fence adds one to it.
+const DEFAULT_LOCK: &str = "owner";
+const LOCKS: [&str; 3] = [DEFAULT_LOCK, "row-lock", "local"];
 /// On the site: the locks that can be chosen beside none, and the numbers of buyers.
-pub const RECORDED_LOCKS: [&str; 2] = ["fenced", "local"];
-pub const RECORDED_BUYERS: [u16; 2] = [2, 40];
+const RECORDED_LOCKS: [&str; 2] = [DEFAULT_LOCK, "local"];
+const RECORDED_BUYERS: [u16; 2] = [2, 40];
 /// What the site's first page leads to: address, title and sentence.
 const WAYS: [(&str, &str, &str); 6] = [
     ("/lab/scheduler", "lab-scheduler-title", "site-scheduler-about"),
@@ -43,7 +44,6 @@ const WAYS: [(&str, &str, &str); 6] = [
 struct RacePage {
     layout: Layout,
     stage: RaceStage,
-    demo_user: Option<String>,
     recorded: RecordedDrawings,
     preview: RacePreview,
 }
@@ -127,6 +127,7 @@ struct RaceStage {
     language: Language,
     phones: Vec<(char, String)>,
     lock: String,
+    pause: bool,
     buyers: u16,
     /// Texts and race for the script, as JSON that is safe within a script element.
     texts: String,
@@ -143,6 +144,7 @@ impl RaceStage {
             language,
             phones: vec![('A', a), ('B', b)],
             lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
+            pause: race.is_some_and(|race| race.pause),
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
             texts: script_json(&race_film::script_texts(language)),
@@ -161,6 +163,7 @@ impl RaceStage {
             language,
             phones: ['A', 'B'].into_iter().zip(servers).collect(),
             lock: "none".to_owned(),
+            pause: false,
             buyers: 2,
             texts: script_json(&race_film::script_texts(language)),
             race: String::new(),
@@ -175,6 +178,11 @@ impl RaceStage {
 
     fn is_on(&self) -> bool {
         self.lock != "none"
+    }
+
+    /// Returns the names of the switches, in the order of their story, and which are on.
+    fn switches(&self) -> [(&'static str, bool); 3] {
+        [("on", self.is_on()), ("pause", self.pause), ("fence", self.lock == "fenced")]
     }
 
     /// Returns what the orders will do.
@@ -195,8 +203,25 @@ impl RaceStage {
     }
 
     fn is_chosen(&self, lock: &str) -> bool {
-        lock == if self.is_on() { &self.lock } else { DEFAULT_LOCK }
+        let is_listed = LOCKS.contains(&self.lock.as_str());
+        let chosen = if is_listed { self.lock.as_str() } else { DEFAULT_LOCK };
+        lock == chosen
     }
+}
+
+/// Returns the races that the site plays, the first of which is shown at first. With a pause there
+/// are those of the story.
+pub fn recorded_races() -> Vec<RaceRequest> {
+    let race = |lock: &str, buyers, pause| RaceRequest {
+        lock: lock.to_owned(),
+        buyers,
+        stock: stock_for(buyers),
+        seed: Some(1),
+        pause,
+    };
+    let locks = ["none"].into_iter().chain(RECORDED_LOCKS);
+    let chosen = locks.flat_map(|lock| RECORDED_BUYERS.map(|buyers| race(lock, buyers, false)));
+    chosen.chain([race(DEFAULT_LOCK, 2, true), race("fenced", 2, true)]).collect()
 }
 
 /// Returns the units of a race: half as many as its buyers, so that it is sold out.
@@ -213,7 +238,6 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let language = layout.language;
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
-        demo_user: layout.demo_user(&request, "/shop").await,
         recorded: recorded_drawings(language),
         preview: RacePreview::new(&state, &request, language, true),
         layout,

@@ -34,7 +34,7 @@ use holdfast_lab::race::model::Race;
 use holdfast_lab::run::LabRun;
 
 pub use super::pages::links::RECORDED_LESSONS;
-pub use super::pages::race::{RECORDED_BUYERS, RECORDED_LOCKS};
+pub use super::pages::race::recorded_races;
 
 /// Marks the pages of the site, and so a folder that a later site may replace.
 pub const GENERATOR: &str = "holdfast site";

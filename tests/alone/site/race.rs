@@ -7,7 +7,8 @@ use serde_json::json;
 use super::host::SUB_PATH;
 use super::visit::Visit;
 
-const MAX_FIRST_PAGE: u64 = 150_000;
+/// With eight recorded races.
+const MAX_FIRST_PAGE: u64 = 165_000;
 
 const HAS_ENDED: &str =
     "return ['lost', 'held'].includes(document.querySelector('#race-stage').dataset.state)";
@@ -32,25 +33,33 @@ const CHOOSE: &str = "const form = document.querySelector('#race');
     form.requestSubmit();";
 
 impl Visit {
-    /// A tap on the hint, the switch or a lock plays at once, and the lead says what is shown.
-    async fn choices_play(&self, has_lead: bool) {
+    /// A tap on a hint, a switch or a lock plays at once: first the story, each part of which has a
+    /// sentence.
+    async fn choices_play(&self) {
         self.until("the race has ended", HAS_ENDED, &[]).await;
-        let mut leads = Vec::new();
-        for (choice, state) in [
-            ("#race-hint", "held"),
+        let mut captions = BTreeSet::new();
+        let choices = [
+            ("#race-hint-on", "held"),
+            ("#race-hint-pause", "lost"),
+            ("#race-hint-fence", "held"),
             ("#race-on", "lost"),
-            ("[name=lock][value=fenced]", "held"),
             ("[name=lock][value=local]", "lost"),
-        ] {
+        ];
+        for (choice, state) in choices {
             self.click(choice).await;
             let ended = format!("{STATE} === arguments[0]");
             self.until(&format!("{choice} plays to its end"), &ended, &[json!(state)]).await;
-            leads.push(self.text("#race-lead").await);
+            captions.insert(self.text("#race-caption").await);
         }
+        assert_eq!(captions.len(), choices.len(), "{captions:?}");
 
-        let different: BTreeSet<_> = leads.iter().collect();
-        let expected = if has_lead { 3 } else { 1 };
-        assert!(different.len() == expected && leads[0] == leads[2], "{leads:?}");
+        // The fence was recorded with a pause, and a pause with two buyers.
+        self.run(CHOOSE, &[json!("owner"), json!(40)]).await;
+        self.click("#race-fence").await;
+        let on = "return document.querySelectorAll('.race-switch :checked').length";
+        assert_eq!(self.run(on, &[]).await, 3);
+        self.until("the race has ended", HAS_ENDED, &[]).await;
+        assert!(self.text("#race-verdict").await.contains('1'), "of two buyers");
         self.click("#race-on").await;
     }
 
@@ -71,10 +80,10 @@ impl Visit {
         assert_eq!(self.text("#race-verdict").await, "");
 
         for (lock, buyers, state) in [
-            ("fenced", 2, "held"),
+            ("owner", 2, "held"),
             ("local", 2, "lost"),
             ("local", 40, "lost"),
-            ("fenced", 40, "held"),
+            ("owner", 40, "held"),
             ("", 40, "lost"),
         ] {
             self.run(CHOOSE, &[json!(lock), json!(buyers)]).await;
@@ -83,13 +92,19 @@ impl Visit {
         }
     }
 
-    async fn hint_is_one_line(&self) {
+    async fn hints_have_one_line(&self) {
         for width in [390, 1280] {
             self.size(width).await;
-            let height =
-                "return document.querySelector('#race-hint').getBoundingClientRect().height";
-            let height = self.run(height, &[]).await.as_f64().unwrap();
-            assert!(0.0 < height && height < 40.0, "{width} px: the hint is {height} px high");
+            let heights = "return [...document.querySelectorAll('.race-hint')].map((hint) =>
+                hint.getBoundingClientRect().height)";
+            let heights = self.run(heights, &[]).await;
+            let heights = heights.as_array().unwrap().iter().map(|it| it.as_f64().unwrap());
+            let are_lines = heights.clone().all(|height| 0.0 < height && height < 40.0);
+            assert!(
+                are_lines && heights.len() == 3,
+                "{width} px: {:?}",
+                heights.collect::<Vec<_>>()
+            );
         }
     }
 }
@@ -131,9 +146,9 @@ async fn race_plays() {
         visit.size(width).await;
         visit.prefer(scheme, motion).await;
         visit.open(path).await;
-        visit.choices_play(path != "race.html").await;
+        visit.choices_play().await;
         visit.plays_all_races().await;
-        visit.hint_is_one_line().await;
+        visit.hints_have_one_line().await;
         visit.size(width).await;
         visit.examine(path).await;
     }
@@ -155,7 +170,7 @@ async fn race_plays_in_a_frame() {
     visit.plays_all_races().await;
     let width = visit.run("return document.documentElement.scrollWidth", &[]).await;
     assert!(width.as_u64().unwrap() <= 320, "the frame is {width} px wide");
-    let hidden = "const parts = ['#race-go', '.race-switch', '#race-stage', '#race-verdict',
+    let hidden = "const parts = ['#race-go', '.race-switches', '#race-stage', '#race-verdict',
             '#race-scrub'];
         return parts.filter((part) =>
             document.querySelector(part).getBoundingClientRect().bottom > innerHeight)";
