@@ -110,5 +110,7 @@ create index lab_progress_run_id on lab_progress (run_id);
 create table lab_class (
     only_one boolean     primary key default true constraint lab_class_only_one check (only_one),
     code     text        not null constraint lab_class_code check (code ~ '^[A-HJ-NP-Z2-9]{6}$'),
-    since    timestamptz not null default now()
+    since    timestamptz not null default now(),
+    -- The lessons whose votes the class has seen, with the time: later answers are late.
+    shown    jsonb       not null default '{}'
 );

@@ -65,6 +65,10 @@ class-no-sign-up = this shop is a class’s: join it with its code, without a pa
 class-teacher-only = in a class, only the teacher may do this
 class-students-only = only a student of the class hands in a run
 
+class-show-answers = Show answers
+class-late = Late: the answers of the class had been shown.
+class-late-count = { $count } late
+
 hand-in-title = Hand in this run
 hand-in-note = What happened, in your words
 hand-in-hint = One to three sentences. The teacher reads it with your run; handing in again replaces it.

@@ -62,6 +62,10 @@ class-no-sign-up = 这家商店属于一个班级：请用班级码加入，不�
 class-teacher-only = 在班级里，只有教师可以这样做
 class-students-only = 只有班里的学生才能交作业
 
+class-show-answers = 公布回答
+class-late = 晚了：全班的回答已经公布。
+class-late-count = { $count } 个晚了
+
 hand-in-title = 用这次运行交作业
 hand-in-note = 用你自己的话写：发生了什么
 hand-in-hint = 一到三句话。教师会对照你的运行来看；再交一次会替换前一次。

@@ -1,8 +1,9 @@
-//! A class: thirty answer and run at once, an answer counts whether or not a run starts, and one
-//! run is watched by all who start its lesson.
+//! A class: thirty answer and run at once, an answer counts whether or not a run starts, one run is
+//! watched by all who start its lesson, and the votes are hidden until the teacher shows them.
 
 use futures_util::future::join_all;
 use holdfast_base::messages::Language;
+use holdfast_lab::class;
 use holdfast_lab::lessons::LESSONS;
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store::{self, MAX_QUEUED_RUNS};
@@ -11,19 +12,32 @@ use holdfast_testkit::proxy;
 use uuid::Uuid;
 
 use crate::browser::Browser;
+use crate::join::joined;
 use crate::lab::{oversold, register_runner};
 use crate::race::bottom_of;
 use crate::visitor::{Page, Visitor};
 
-const LESSON: &str = "/lab/lessons/lost-update";
+pub const LESSON: &str = "/lab/lessons/lost-update";
 const ANSWERS: &str = "/lab/lessons/lost-update/answers";
+pub const SHOW: &str = "/lab/lessons/lost-update/show-answers";
 const RUNS: &str = "/lab/lessons/lost-update/runs";
 const ANSWERED: &str = "select count(*) from lab_progress where guess is not null";
 
-async fn class_shop() -> Shop {
+pub async fn class_shop() -> Shop {
     let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "class")]).await;
     register_runner(&shop).await;
+    code(&shop).await;
     shop
+}
+
+pub async fn code(shop: &Shop) -> String {
+    class::open(&shop.pool.clone().into()).await.unwrap()
+}
+
+/// Returns how often an answer was given, as a page shows it; `?` while that is hidden.
+fn votes_of(page: &Page) -> Vec<String> {
+    let cells = page.text.split("<td class=\"number\">").skip(1);
+    cells.map(|cell| cell.split('<').next().unwrap().to_owned()).collect()
 }
 
 /// Ends the runs that are queued, with a result.
@@ -68,6 +82,9 @@ async fn class_presses_at_once() {
     let audience = visitors[0].get(&format!("{LESSON}?present")).await;
     let words = audience.words();
     assert!(words.contains("30 answers so far") && !words.contains("correct"), "{words}");
+    assert_eq!(votes_of(&audience), ["?"; 4]);
+    assert_eq!(visitors[0].post(SHOW, "").await.location, format!("{LESSON}?present"));
+    assert_eq!(votes_of(&visitors[0].get(LESSON).await), ["8", "7", "9", "6"]);
 
     let start = "update lab_runs set state = 'running', frame = frame + 1";
     sqlx::query(start).execute(&shop.pool).await.unwrap();
@@ -153,6 +170,63 @@ async fn answer_counts_without_a_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn votes_are_hidden_until_the_teacher_shows_them() {
+    let shop = class_shop().await;
+    let code = code(&shop).await;
+    let teacher = Visitor::signed_in(&shop, "admin").await;
+    let (mia, bo) = (joined(&shop, &code, "Mia").await, joined(&shop, &code, "Bo").await);
+    let csrf = teacher.get("/lab/class").await.csrf();
+    let post = async |visitor: &Visitor, path: &str, fields: &str| {
+        let csrf = visitor.get("/join").await.csrf();
+        visitor.post(path, &format!("csrf={csrf}{fields}")).await
+    };
+
+    assert_eq!(post(&mia, ANSWERS, "&guess=2").await.status, 303);
+    let presented = format!("{LESSON}?present");
+    let hidden = [mia.get(LESSON).await, teacher.get(&presented).await];
+    let live = [format!("{LESSON}/votes"), format!("{LESSON}/votes?present")];
+    let live = [mia.get(&live[0]).await, teacher.get(&live[1]).await];
+    for page in hidden.iter().chain(&live) {
+        assert_eq!(votes_of(page), ["?"; 4]);
+        assert!(page.words().contains("1 answer so far"), "{}", page.words());
+    }
+    // Who has not answered sees nothing, and the projector runs without an answer.
+    assert_eq!(votes_of(&bo.get(LESSON).await), [""; 0]);
+    let buttons = hidden[1].text.split("class=\"buttons\"").nth(1).unwrap();
+    let main = "<button class=\"main\" id=\"run\" type=\"submit\" formnovalidate>Run</button>";
+    assert!(buttons.contains(main), "{buttons}");
+
+    assert_eq!(post(&mia, SHOW, "").await.status, 403, "a student's");
+    assert_eq!(teacher.post(SHOW, "csrf=forged").await.status, 403);
+    assert_eq!(votes_of(&mia.get(LESSON).await), ["?"; 4]);
+    for _ in 0..2 {
+        let shown = teacher.post(SHOW, &format!("csrf={csrf}")).await;
+        assert_eq!(shown.location, presented);
+    }
+    assert_eq!(votes_of(&mia.get(LESSON).await), ["0", "0", "1", "0"]);
+    assert_eq!(votes_of(&bo.get(LESSON).await), [""; 0], "not before the own one");
+
+    // A later vote counts, and is marked.
+    assert_eq!(post(&bo, ANSWERS, "&guess=0").await.status, 303);
+    let late = "Late: the answers of the class had been shown.";
+    assert!(bo.get(LESSON).await.words().contains(late));
+    assert!(!mia.get(LESSON).await.words().contains(late));
+    let page = teacher.get(&presented).await;
+    assert!(page.words().contains("2 answers so far · 1 late"), "{}", page.words());
+    assert_eq!(votes_of(&page), ["1", "0", "1", "0"]);
+    assert_eq!(page.text.matches("class=\"late\"").count(), 1);
+    let file = teacher.get("/lab/class/answers.csv").await.text;
+    for (name, late) in [("Mia", "no"), ("Bo", "yes")] {
+        let line = file.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.trim_end().ends_with(&format!(",{late}")), "{line}");
+    }
+
+    let reset = teacher.post("/lab/class/reset", &format!("csrf={csrf}&sure=yes")).await;
+    assert_eq!(reset.status, 303);
+    assert_eq!(votes_of(&teacher.get(&presented).await), ["?"; 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn run_of_a_lesson_is_shared_until_it_was_seen() {
     let shop = class_shop().await;
     let (one, other) = (Visitor::new(&shop), Visitor::new(&shop));
@@ -198,7 +272,7 @@ async fn answer_after_the_result_does_not_count() {
 }
 
 /// Stores an answer of one visitor and a run of a lesson that has its result.
-async fn show_result(shop: &Shop, lesson: &str) -> String {
+pub async fn show_result(shop: &Shop, lesson: &str) -> String {
     let answer = "insert into lab_progress (visitor, activity, guess, answered_at)
                   values (gen_random_uuid(), $1, 3, now())";
     sqlx::query(answer).bind(lesson).execute(&shop.pool).await.unwrap();
@@ -225,6 +299,7 @@ async fn presented_lessons_fit_a_projector() {
             let votes = bottom_of(&browser, "#votes .bars").await;
             // A result in a window with its tabs, in the language with the longer answers.
             if language == Language::English {
+                class::show_votes(&shop.pool.clone().into(), lesson.name).await.unwrap();
                 browser.go(&show_result(&shop, lesson.name).await).await;
                 let result = bottom_of(&browser, "#verdict").await;
                 let bars = bottom_of(&browser, "#verdict .guesses").await;

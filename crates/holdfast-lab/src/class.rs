@@ -1,4 +1,5 @@
-//! The class that is taught in this shop: its code, its score board, its end.
+//! The class that is taught in this shop: its code, the votes that it has seen, its score
+//! board, its end.
 //!
 //! Guarantees: one code, which stays from start to start until the class ends; everything that
 //! names or describes a student is deleted then. All of it works twice, and by two teachers at
@@ -44,6 +45,8 @@ pub struct StudentActivity {
     /// The first answer, from 0.
     pub guess: Option<usize>,
     pub answered_at: Option<OffsetDateTime>,
+    /// Whether the class had seen the votes before the answer.
+    pub is_late: bool,
     pub done_at: Option<OffsetDateTime>,
     pub stars: Option<i16>,
     pub run: Option<Uuid>,
@@ -77,6 +80,26 @@ pub async fn open(pool: &Pool) -> Result<String, Error> {
 pub async fn code(pool: &Pool) -> Result<Option<String>, Error> {
     let code = sqlx::query_scalar!("select code from lab_class");
     Ok(code.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Shows the class how many chose each answer to a lesson. The first time counts.
+pub async fn show_votes(pool: &Pool, lesson: &str) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_class set shown = jsonb_build_object($1::text, now()) || shown",
+        lesson,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Returns when the class saw how many chose each answer to a lesson, if it did.
+pub async fn votes_shown_at(pool: &Pool, lesson: &str) -> Result<Option<OffsetDateTime>, Error> {
+    let shown_at = sqlx::query_scalar!(
+        "select (shown ->> $1)::timestamptz as shown_at from lab_class",
+        lesson,
+    );
+    Ok(shown_at.fetch_optional(&mut *pool.acquire().await?).await?.flatten())
 }
 
 /// Begins a session of a student; see [`students::join`]. `None` if the code is wrong.
@@ -158,7 +181,9 @@ pub async fn board(pool: &Pool) -> Result<Vec<Student>, Error> {
 pub async fn activities(pool: &Pool) -> Result<Vec<StudentActivity>, Error> {
     let rows = sqlx::query!(
         r#"select u.id as "student: UserId", u.nickname as "nickname!", p.activity, p.guess,
-                  p.answered_at, p.done_at, p.stars, p.run_id, p.note, p.handed_in_at
+                  p.answered_at, p.done_at, p.stars, p.run_id, p.note, p.handed_in_at,
+                  coalesce(p.answered_at > (select (shown ->> p.activity)::timestamptz
+                                              from lab_class), false) as "is_late!"
              from lab_progress p join users u on u.id = p.user_id
             where u.nickname is not null"#
     )
@@ -173,6 +198,7 @@ pub async fn activities(pool: &Pool) -> Result<Vec<StudentActivity>, Error> {
             activity: row.activity,
             guess: row.guess.and_then(progress::place),
             answered_at: row.answered_at,
+            is_late: row.is_late,
             done_at: row.done_at,
             stars: row.stars,
             run: row.run_id,
@@ -191,10 +217,13 @@ pub async fn activities(pool: &Pool) -> Result<Vec<StudentActivity>, Error> {
     Ok(all)
 }
 
-/// Deletes what the students did: answers, lessons done, stars, hand-ins. They stay in the class.
+/// Deletes what the students did: answers, lessons done, stars, hand-ins. They stay in the class,
+/// which has then seen no votes.
 pub async fn reset(pool: &Pool) -> Result<(), Error> {
     sqlx::query!(
-        "delete from lab_progress p using users u where u.id = p.user_id and u.nickname is not null"
+        "with hidden as (update lab_class set shown = '{}')
+         delete from lab_progress p using users u
+          where u.id = p.user_id and u.nickname is not null"
     )
     .execute(&mut *pool.acquire().await?)
     .await?;

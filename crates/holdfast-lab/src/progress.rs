@@ -99,20 +99,36 @@ pub async fn answer(
     Ok(true)
 }
 
-/// Counts the answers of all visitors to a lesson.
-pub async fn counts(pool: &Pool, lesson: &str) -> Result<[i64; GUESSES], Error> {
+/// How many visitors gave an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AnswerCount {
+    pub all: i64,
+    /// Those who could have seen the votes of the others.
+    pub late: i64,
+}
+
+/// Counts the answers of all visitors to a lesson, whose votes were shown at that time, if they
+/// were.
+pub async fn counts(
+    pool: &Pool,
+    lesson: &str,
+    shown_at: Option<OffsetDateTime>,
+) -> Result<[AnswerCount; GUESSES], Error> {
     let rows = sqlx::query!(
-        r#"select guess as "guess!", count(*) as "count!" from lab_progress
+        r#"select guess as "guess!", count(*) as "count!",
+                  count(*) filter (where answered_at > $2) as "late!"
+             from lab_progress
             where activity = $1 and guess is not null group by guess"#,
         lesson,
+        shown_at,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
 
-    let mut counts = [0; GUESSES];
+    let mut counts = [AnswerCount::default(); GUESSES];
     for row in rows {
         if let Some(count) = place(row.guess).and_then(|place| counts.get_mut(place)) {
-            *count = row.count;
+            *count = AnswerCount { all: row.count, late: row.late };
         }
     }
     Ok(counts)

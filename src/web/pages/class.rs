@@ -39,7 +39,7 @@ const ALL: &str = "all";
 const DONE: [&str; 4] = ["free", "remove", "reset", "end"];
 const BOARD_FIELDS: &str = "nickname,lessons_done,lessons,answers,right,stars,handed_in,joined_at";
 const ANSWER_FIELDS: &str =
-    "nickname,activity,answer,right,answered_at,done_at,stars,run,note,handed_in_at";
+    "nickname,activity,answer,right,answered_at,done_at,stars,run,note,handed_in_at,late";
 
 #[derive(Debug, Template)]
 #[template(path = "class.html")]
@@ -194,19 +194,22 @@ pub async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> H
     state.require_class(&request)?;
     let mut file = csv::header(ANSWER_FIELDS);
     for activity in class::activities(&state.shop.pool).await? {
+        let yes_or_no = |is: bool| if is { "yes" } else { "no" };
         let is_right = activity.is_right();
+        let is_late = activity.answered_at.map(|_| activity.is_late);
         file += &csv::line(&[
             Cell::text(activity.nickname),
             Cell::text(activity.activity),
             // As a person counts the answers.
             Cell::maybe(activity.guess.map(|guess| guess + 1)),
-            Cell::maybe(is_right.map(|is_right| if is_right { "yes" } else { "no" })),
+            Cell::maybe(is_right.map(yes_or_no)),
             Cell::maybe(activity.answered_at.map(|at| at.rfc3339())),
             Cell::maybe(activity.done_at.map(|at| at.rfc3339())),
             Cell::maybe(activity.stars),
             Cell::maybe(activity.run),
             activity.note.map_or(Cell::Empty, Cell::text),
             Cell::maybe(activity.handed_in_at.map(|at| at.rfc3339())),
+            Cell::maybe(is_late.map(yes_or_no)),
         ]);
     }
     Ok(csv::download("holdfast-answers.csv", file))

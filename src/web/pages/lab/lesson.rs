@@ -12,7 +12,7 @@ use super::run::{self, start_run};
 use super::run_form::{self, RunForm, lesson_numbers};
 use super::votes::Votes;
 use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
-use crate::web::middleware::{FormFields, LabReader, find_caller};
+use crate::web::middleware::{FormFields, LabReader, csrf, find_caller};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::rejection::FormErrors;
@@ -20,6 +20,7 @@ use crate::web::pages::respond::{html, set_cookie};
 use crate::web::pages::visitor::visitor_of_form;
 use crate::web::{AppState, HttpResult, Problem, State, app_state, see_other};
 use holdfast_base::messages::message;
+use holdfast_lab::class;
 use holdfast_lab::lessons::{self, GUESSES, Lesson};
 use holdfast_lab::progress::{self, Visitor};
 use holdfast_lab::source::{self, Source};
@@ -91,6 +92,23 @@ pub async fn answer(
     store_answer(&state, lesson, visitor, guess).await?;
     let query = Layout::minimal(&request)?.present_query();
     with_cookie(Ok(see_other(&format!("/lab/lessons/{}{query}#votes", lesson.name))), cookie)
+}
+
+/// Shows the class how many chose each answer.
+pub async fn show_votes(
+    state: State,
+    request: HttpRequest,
+    name: Path<String>,
+    form: Form<FormFields>,
+) -> HttpResult {
+    state.require_class(&request)?;
+    check_run_form(&request, form.csrf(), Action::Load).await?;
+    let lesson = named(&name)?;
+    class::show_votes(&state.shop.pool, lesson.name).await?;
+
+    // The page of a result has the button, too.
+    let page = csrf::referring_path(&request);
+    Ok(see_other(&page.unwrap_or_else(|| format!("/lab/lessons/{}?present", lesson.name))))
 }
 
 pub async fn run(

@@ -41,6 +41,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/lab/runs/{id}/file", "GET").route(get().to(saved_run::save)))
         .service(compressed_resource("/lab/lessons/{name}", get().to(lesson::show)))
         .service(form_resource("/lab/lessons/{name}/answers", post().to(lesson::answer)))
+        .service(form_resource("/lab/lessons/{name}/show-answers", post().to(lesson::show_votes)))
         .service(form_resource("/lab/lessons/{name}/runs", post().to(lesson::run)))
         .service(resource("/lab/lessons/{name}/votes", "GET").route(get().to(lesson::votes)));
 }

@@ -1,12 +1,14 @@
 //! What a visitor did in the lab, and the answers of all visitors.
 
 use actix_web::HttpRequest;
+use time::OffsetDateTime;
 
 use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, Problem, app_state};
 use holdfast_base::messages::Language;
+use holdfast_lab::class;
 use holdfast_lab::lessons::Lesson;
-use holdfast_lab::progress::{self, Activity};
+use holdfast_lab::progress::{self, Activity, AnswerCount};
 
 #[derive(Debug, Default)]
 pub struct Progress(Vec<Activity>);
@@ -37,7 +39,13 @@ impl Progress {
 /// The answers of all visitors to a lesson.
 #[derive(Debug)]
 pub struct Guesses {
-    pub answers: Vec<(String, i64)>,
+    /// The name of the lesson.
+    pub lesson: &'static str,
+    pub answers: Vec<(String, AnswerCount)>,
+    /// True in a class until its teacher shows how many chose each answer.
+    pub are_hidden: bool,
+    /// When the teacher did.
+    pub shown_at: Option<OffsetDateTime>,
     /// The visitor's own, if any.
     pub own: Option<usize>,
     pub right: usize,
@@ -54,10 +62,23 @@ impl Guesses {
         own: Option<usize>,
         language: Language,
     ) -> Result<Self, Problem> {
-        let counts = progress::counts(&state.shop.pool, lesson.name).await?;
-        let answers = lesson.guesses(language).into_iter().zip(counts).collect();
-        let why_wrong = own.and_then(|own| lesson.why_wrong(own, language));
-        Ok(Self { answers, own, right: lesson.right, why_wrong, is_revealed: true })
+        let pool = &state.shop.pool;
+        let shown_at = match state.class {
+            true => class::votes_shown_at(pool, lesson.name).await?,
+            false => None,
+        };
+        let counts = progress::counts(pool, lesson.name, shown_at).await?;
+
+        Ok(Self {
+            lesson: lesson.name,
+            answers: lesson.guesses(language).into_iter().zip(counts).collect(),
+            are_hidden: state.class && shown_at.is_none(),
+            shown_at,
+            own,
+            right: lesson.right,
+            why_wrong: own.and_then(|own| lesson.why_wrong(own, language)),
+            is_revealed: true,
+        })
     }
 
     pub fn is_own(&self, place: &usize) -> bool {
@@ -65,11 +86,15 @@ impl Guesses {
     }
 
     pub fn total(&self) -> i64 {
-        self.answers.iter().map(|(_, count)| count).sum()
+        self.answers.iter().map(|(_, count)| count.all).sum()
+    }
+
+    pub fn late(&self) -> i64 {
+        self.answers.iter().map(|(_, count)| count.late).sum()
     }
 
     pub fn length(&self, count: &i64) -> i64 {
-        let most = self.answers.iter().map(|(_, count)| *count).max();
+        let most = self.answers.iter().map(|(_, count)| count.all).max();
         count * 200 / most.unwrap_or(0).max(1)
     }
 }

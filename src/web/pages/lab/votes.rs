@@ -19,6 +19,8 @@ pub struct Votes {
     /// An audience does not see which answer is the presenter's.
     pub guesses: Guesses,
     pub is_presented: bool,
+    /// Whether the own answer was given after the class had seen the votes.
+    pub is_late: bool,
     /// One that goes on, or that has ended since the visitor answered; for an audience, a moment
     /// ago.
     pub run: Option<LessonRun>,
@@ -41,13 +43,15 @@ impl Votes {
         let done_at = activity.and_then(|activity| activity.done_at);
         guesses.is_revealed = done_at.is_some_and(|at| !is_presented || at > since);
 
+        let answered_at = activity.and_then(|activity| activity.answered_at);
+        let is_late = guesses.shown_at.is_some() && answered_at > guesses.shown_at;
         let since = match is_presented {
             // Whoever of the class has started it.
             true => Some(OffsetDateTime::now_utc() - OFFERED_FOR),
-            false => activity.and_then(|activity| activity.answered_at),
+            false => answered_at,
         };
         let run = store::run_of_lesson(&state.shop.pool, lesson.name, since).await?;
-        Ok(Self { guesses, is_presented, run })
+        Ok(Self { guesses, is_presented, is_late, run })
     }
 
     /// Returns whether an answer would count. One of an audience always looks so.
@@ -55,7 +59,8 @@ impl Votes {
         self.guesses.own.is_none() && (self.is_presented || !self.guesses.is_revealed)
     }
 
-    /// Returns whether the visitor sees the answers of the others: not before the own one.
+    /// Returns whether the visitor sees the answers of the others: not before the own one. In a
+    /// class they have no figures yet.
     pub fn are_shown(&self) -> bool {
         self.is_presented || self.guesses.own.is_some() || self.guesses.is_revealed
     }
