@@ -68,6 +68,8 @@ class-students-only = only a student of the class hands in a run
 class-show-answers = Show answers
 class-late = Late: the answers of the class had been shown.
 class-late-count = { $count } late
+class-most-wrong = The most votes went to { $number }, and here is why not:
+class-most-right = The most votes went to { $number }, and that is right.
 
 hand-in-title = Hand in this run
 hand-in-note = What happened, in your words

@@ -65,6 +65,8 @@ class-students-only = 只有班里的学生才能交作业
 class-show-answers = 公布回答
 class-late = 晚了：全班的回答已经公布。
 class-late-count = { $count } 个晚了
+class-most-wrong = 选 { $number } 的人最多，为什么不对：
+class-most-right = 选 { $number } 的人最多，选对了。
 
 hand-in-title = 用这次运行交作业
 hand-in-note = 用你自己的话写：发生了什么

@@ -118,6 +118,8 @@ async fn class_presses_at_once() {
     assert!(!visitors[0].get("/lab").await.text.contains("Result:"), "not on a phone");
     let audience = visitors[0].get(&format!("{run}?present")).await.words();
     assert!(audience.contains("correct") && !audience.contains("Your answer"), "{audience}");
+    let ending = "The most votes went to 3, and here is why not: An order sells only if";
+    assert!(audience.contains(ending), "{audience}");
     for browser in browsers {
         browser.close().await;
     }

@@ -46,6 +46,7 @@ pub struct Guesses {
     pub are_hidden: bool,
     /// When the teacher did.
     pub shown_at: Option<OffsetDateTime>,
+    pub most: Option<MostChosen>,
     /// The visitor's own, if any.
     pub own: Option<usize>,
     pub right: usize,
@@ -68,15 +69,18 @@ impl Guesses {
             false => None,
         };
         let counts = progress::counts(pool, lesson.name, shown_at).await?;
+        let why_wrong = |place| lesson.why_wrong(place, language);
+        let most = |place| MostChosen { number: place + 1, why_wrong: why_wrong(place) };
 
         Ok(Self {
             lesson: lesson.name,
             answers: lesson.guesses(language).into_iter().zip(counts).collect(),
             are_hidden: state.class && shown_at.is_none(),
             shown_at,
+            most: place_of_most(&counts).map(most),
             own,
             right: lesson.right,
-            why_wrong: own.and_then(|own| lesson.why_wrong(own, language)),
+            why_wrong: own.and_then(why_wrong),
             is_revealed: true,
         })
     }
@@ -97,4 +101,20 @@ impl Guesses {
         let most = self.answers.iter().map(|(_, count)| count.all).max();
         count * 200 / most.unwrap_or(0).max(1)
     }
+}
+
+/// The answer that more visitors gave than any other.
+#[derive(Debug)]
+pub struct MostChosen {
+    /// As the page numbers the answers.
+    pub number: usize,
+    /// `None` if it is right.
+    pub why_wrong: Option<String>,
+}
+
+/// Returns the place of the largest count; `None` if two are as large.
+fn place_of_most(counts: &[AnswerCount]) -> Option<usize> {
+    let most = counts.iter().map(|count| count.all).max()?;
+    let mut places = (0..counts.len()).filter(|place| counts[*place].all == most);
+    places.next().filter(|_| places.next().is_none())
 }
