@@ -111,6 +111,8 @@ create table lab_class (
     only_one boolean     primary key default true constraint lab_class_only_one check (only_one),
     code     text        not null constraint lab_class_code check (code ~ '^[A-HJ-NP-Z2-9]{6}$'),
     since    timestamptz not null default now(),
+    -- The page that the teacher shows, where the students can go; null until there is one.
+    page     text        constraint lab_class_page check (page ~ '^/([a-z0-9][a-z0-9/-]*)?$'),
     -- The lessons whose votes the class has seen, with the time: later answers are late.
     shown    jsonb       not null default '{}'
 );

@@ -1,17 +1,26 @@
-// Updates open pages: the bar and the stock refresh themselves, and a payment window counts down.
-// Shows the definitions of words.
+// Updates open pages: the bar and the stock refresh themselves, a payment window counts down, and
+// the pages of a class follow its teacher's. Shows the definitions of words.
 // Every page works without this script.
 
 const REFRESH_INTERVAL_MS = 3000;
+// A network that has gone may leave a request open for minutes.
+const REFRESH_TIMEOUT_MS = 10_000;
+const isPresented = location.search === "?present";
 let refreshedAt = new Date();
+let announcedRace;
 
 // Replaces the content of each [data-swap] element with that of a fresh copy of the page, if it has
 // changed, so that a screen reader announces only changes.
 async function refresh() {
   const url = document.body.dataset.live;
   if (document.hidden || !url) return;
-  const response = await fetch(url + location.search, { headers: { Accept: "text/html" } });
+  // A race plays on the first page, and the class is led to the page of its own.
+  const race = isPresented ? document.getElementById("race")?.dataset.race : undefined;
+  const query = race && race !== announcedRace ? `${location.search}&race=${race}` : location.search;
+  const signal = AbortSignal.timeout?.(REFRESH_TIMEOUT_MS);
+  const response = await fetch(url + query, { headers: { Accept: "text/html" }, signal });
   if (!response.ok) throw new Error(response.statusText);
+  announcedRace = race;
   refreshedAt = new Date();
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   // Before the comparison: otherwise each refresh would replace every time.
@@ -26,6 +35,7 @@ async function refresh() {
     if (status) replaceContent(status, replacement.querySelector("[role=status]"));
     else replaceContent(element, replacement);
   }
+  followTeacher();
 }
 
 function replaceContent(element, replacement) {
@@ -129,12 +139,50 @@ function explain(term) {
   });
 }
 
+// For the page of a student. The last page that was followed is stored in the tab: whoever goes
+// elsewhere may stay there until the teacher's page changes.
+const followed = "followed";
+const followBox = document.getElementById("follow");
+
+function followTeacher() {
+  if (!followBox?.checked) return;
+  const link = document.querySelector("#teacher a");
+  const page = link?.pathname ?? (document.querySelector("#teacher .here") && location.pathname);
+  if (!page || page === sessionStorage.getItem(followed)) return;
+  if (link && hasUnsentInput()) return;
+  sessionStorage.setItem(followed, page);
+  if (link) location.assign(link.href);
+}
+
+// Returns whether an answer is chosen, or a text is typed, that the server does not have.
+function hasUnsentInput() {
+  const isChanged = (field) => field.checked !== field.defaultChecked || field.value !== field.defaultValue;
+  const fields = document.querySelectorAll("main :is([name=guess], textarea):enabled");
+  return Boolean(document.querySelector("main [aria-invalid]")) || [...fields].some(isChanged);
+}
+
+if (followBox) {
+  followBox.checked = sessionStorage.getItem(followed) !== null;
+  followBox.addEventListener("change", () => {
+    if (followBox.checked) sessionStorage.setItem(followed, "");
+    else sessionStorage.removeItem(followed);
+    followTeacher();
+  });
+  document.getElementById("teacher").addEventListener("click", ({ target }) => {
+    if (target.pathname) sessionStorage.setItem(followed, target.pathname);
+  });
+  followTeacher();
+}
+
 showLocalTimes(document);
 setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 // A page that is shown again may be old: its basket changed in another tab, or it comes from the
 // browser's cache.
 document.addEventListener("visibilitychange", tryRefresh);
 window.addEventListener("focus", tryRefresh);
-window.addEventListener("pageshow", (event) => event.persisted && tryRefresh());
+window.addEventListener("online", tryRefresh);
+// A projector that goes back leads the class there: the server is asked for the page.
+const showAgain = () => (isPresented ? location.reload() : tryRefresh());
+window.addEventListener("pageshow", (event) => event.persisted && showAgain());
 document.querySelectorAll("[data-left-ms]").forEach(countDown);
 if (HTMLElement.prototype.showPopover) document.querySelectorAll(".term").forEach(explain);

@@ -65,6 +65,11 @@ class-no-sign-up = this shop is a class’s: join it with its code, without a pa
 class-teacher-only = in a class, only the teacher may do this
 class-students-only = only a student of the class hands in a run
 
+class-teacher = Teacher
+class-go = Go where the teacher is
+class-here = You are where the teacher is
+class-nowhere = The teacher shows nothing yet
+class-follow = Follow
 class-show-answers = Show answers
 class-late = Late: the answers of the class had been shown.
 class-late-count = { $count } late

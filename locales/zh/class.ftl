@@ -62,6 +62,11 @@ class-no-sign-up = 这家商店属于一个班级：请用班级码加入，不�
 class-teacher-only = 在班级里，只有教师可以这样做
 class-students-only = 只有班里的学生才能交作业
 
+class-teacher = 教师
+class-go = 去教师所在的页面
+class-here = 你和教师在同一页
+class-nowhere = 教师还没有展示页面
+class-follow = 跟随
 class-show-answers = 公布回答
 class-late = 晚了：全班的回答已经公布。
 class-late-count = { $count } 个晚了

@@ -12,6 +12,7 @@ mod content;
 mod csrf;
 mod customer_limit;
 mod duplicate_submits;
+mod follow;
 mod form_focus;
 mod glossary;
 mod jobs;

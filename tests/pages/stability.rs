@@ -22,7 +22,7 @@ const SHIFTS: &str = "const done = arguments[0];
 
 const SCREENS: [(u32, u32); 2] = [(1280, 720), (360, 740)];
 
-async fn shifts(browser: &Browser) -> f64 {
+pub async fn shifts(browser: &Browser) -> f64 {
     let shifts = browser.driver.execute_async(SHIFTS, vec![]).await.unwrap();
     shifts.json().as_f64().unwrap()
 }

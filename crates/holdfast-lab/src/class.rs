@@ -1,9 +1,9 @@
-//! The class that is taught in this shop: its code, the votes that it has seen, its score
-//! board, its end.
+//! The class that is taught in this shop: its code, where its teacher is, the votes that it has
+//! seen, its score board, its end.
 //!
 //! Guarantees: one code, which stays from start to start until the class ends; everything that
 //! names or describes a student is deleted then. All of it works twice, and by two teachers at
-//! once.
+//! once. The students are led to pages of the lab alone.
 
 use std::collections::BTreeMap;
 
@@ -80,6 +80,37 @@ pub async fn open(pool: &Pool) -> Result<String, Error> {
 pub async fn code(pool: &Pool) -> Result<Option<String>, Error> {
     let code = sqlx::query_scalar!("select code from lab_class");
     Ok(code.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Returns the page that the teacher shows, once there is one.
+pub async fn page(pool: &Pool) -> Result<Option<String>, Error> {
+    let page = sqlx::query_scalar!("select page from lab_class");
+    Ok(page.fetch_optional(&mut *pool.acquire().await?).await?.flatten())
+}
+
+/// Says that the teacher shows a page, if it is one where the students can go. Of two teachers, the
+/// one who opened a page last leads.
+pub async fn lead(pool: &Pool, page: &str) -> Result<(), Error> {
+    if !is_shared(page) {
+        return Ok(());
+    }
+    sqlx::query!("update lab_class set page = $1 where page is distinct from $1", page)
+        .execute(&mut *pool.acquire().await?)
+        .await?;
+    Ok(())
+}
+
+/// Returns whether a path is that of a page of the lab that all may see.
+fn is_shared(path: &str) -> bool {
+    // Written as the address of a page is, and in no other way.
+    let is_id = |id: &str| Uuid::parse_str(id).is_ok_and(|uuid| uuid.to_string() == id);
+
+    match path.rsplit_once('/') {
+        Some(("", "" | "lab")) => true,
+        Some(("/lab/lessons", name)) => lessons::named(name).is_some(),
+        Some(("/lab/runs" | "/race", id)) => is_id(id),
+        _ => false,
+    }
 }
 
 /// Shows the class how many chose each answer to a lesson. The first time counts.
@@ -271,6 +302,30 @@ async fn forget(connection: &mut PgConnection, students: &[UserId]) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn class_is_led_to_pages_of_the_lab_alone() {
+        let run = "/lab/runs/01a2006d-5253-7170-b37f-df609d0c5d2e";
+        let race = "/race/01a2006d-5253-7170-b37f-df609d0c5d2e";
+        for page in ["/", "/lab", "/lab/lessons/lost-update", run, race] {
+            assert!(is_shared(page), "{page}");
+        }
+        for page in [
+            "",
+            "//evil.example",
+            "https://evil.example/lab",
+            "/lab/",
+            "/lab/class",
+            "/lab/lessons/none",
+            "/lab/lessons/lost-update?present",
+            "/lab/runs/1",
+            "/lab/runs/{01a2006d-5253-7170-b37f-df609d0c5d2e}",
+            "/race/01a2006d-5253-7170-b37f-df609d0c5d2e/file",
+            "/orders/01a2006d-5253-7170-b37f-df609d0c5d2e",
+        ] {
+            assert!(!is_shared(page), "{page}");
+        }
+    }
 
     #[test]
     fn code_is_read_as_people_type_it() {

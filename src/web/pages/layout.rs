@@ -18,11 +18,12 @@ use super::format::format_relative;
 use super::kept_basket::Basket;
 use super::links::{Links, PROVE};
 use super::respond::{html, set_cookie};
-use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller, lab_access};
+use crate::web::middleware::lab_access::{self, Action, RunAccess};
+use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
 use crate::web::{HttpResult, Problem, app_state, see_other};
 use holdfast_base::log_limit;
 use holdfast_base::messages::{FluentValue, Language, Message};
-use holdfast_lab::{lessons, source, store};
+use holdfast_lab::{class, lessons, source, store};
 use holdfast_shop::audit::StockConservation;
 use holdfast_shop::model::Item;
 use holdfast_shop::query::next_return::NextReturn;
@@ -60,10 +61,14 @@ pub struct Layout {
     pub path: String,
     /// True for a page of the lab on a projector (`?present`): large text, only the content.
     pub is_presented: bool,
+    /// In a class, only the teacher presents.
+    pub may_present: bool,
     /// Where its links lead.
     pub links: Links,
     /// On a projector: the newest run of the class, if the page is not about it.
     pub class_run: Option<ClassRun>,
+    /// For a student: the page that the teacher shows.
+    pub teacher_page: Option<String>,
 }
 
 impl Layout {
@@ -74,11 +79,8 @@ impl Layout {
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(caller) = find_caller(request).await else { return Ok(layout) };
         layout.caller = caller;
-        // A presented lesson shows the votes of the class: not before one's own.
-        layout.is_presented &= !layout.caller.as_ref().is_some_and(|caller| caller.is_student);
-
-        if layout.is_presented && layout.class {
-            layout.class_run = layout.find_class_run(shop).await.ok().flatten();
+        if layout.class {
+            layout.join_class(request, shop).await;
         }
 
         layout.books = shop
@@ -97,6 +99,24 @@ impl Layout {
             layout.basket_units = basket.map_or(0, |basket| basket.units());
         }
         Ok(layout)
+    }
+
+    /// Leads the class, if the teacher presents, or finds out where the teacher is.
+    async fn join_class(&mut self, request: &HttpRequest, shop: &Shop) {
+        // As loads are, presenting is the teacher's.
+        let access = lab_access::run_access(request, Action::Load).await;
+        self.may_present = matches!(access, Ok(RunAccess::Granted));
+        self.is_presented &= self.may_present;
+
+        if self.is_presented {
+            let led = class::lead(&shop.pool, &opened_page(request)).await;
+            self.class_run = self.find_class_run(shop).await.ok().flatten();
+            if let Err(error) = led {
+                tracing::warn!(%error, "the class is not led to the teacher's page");
+            }
+        } else if self.is_student() {
+            self.teacher_page = class::page(&shop.pool).await.ok().flatten();
+        }
     }
 
     async fn find_class_run(&self, shop: &Shop) -> Result<Option<ClassRun>, Error> {
@@ -125,8 +145,10 @@ impl Layout {
             basket_units: Basket::of_cookie(request).units(),
             path: shown_path(request),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
+            may_present: !state.class,
             links: Links::Server,
             class_run: None,
+            teacher_page: None,
         })
     }
 
@@ -145,8 +167,10 @@ impl Layout {
             basket_units: 0,
             path: path.to_owned(),
             is_presented: false,
+            may_present: false,
             links: Links::Static { file: file.to_owned(), language },
             class_run: None,
+            teacher_page: None,
         }
     }
 
@@ -238,6 +262,11 @@ impl Layout {
         self.caller.as_ref().is_some_and(|caller| caller.is_student)
     }
 
+    /// Returns whether the page is the one that the teacher shows.
+    pub fn is_at_teacher(&self) -> bool {
+        self.teacher_page.as_ref() == Some(&self.path)
+    }
+
     pub fn is_in_admin(&self) -> bool {
         ADMIN_PAGES.iter().any(|page| self.is_at(page))
     }
@@ -264,11 +293,21 @@ fn is_below(path: &str, parent: &str) -> bool {
     path == parent || parent != "/" && path.starts_with(&format!("{parent}/"))
 }
 
-/// Returns the path of the page that is shown: an open page refreshes itself by that of the bar.
+/// Returns the path of the page that is shown: an open page refreshes itself by that of the bar, or
+/// of its votes.
 fn shown_path(request: &HttpRequest) -> String {
     let path = request.path();
+    let of_votes = path.strip_suffix("/votes").filter(|page| is_below(page, "/lab/lessons"));
     let shown = if path == "/bar" { csrf::referring_path(request) } else { None };
-    shown.map_or_else(|| path.to_owned(), |shown| shown.split('?').take(1).collect())
+    let shown = shown.map(|shown| shown.split('?').take(1).collect());
+    shown.unwrap_or_else(|| of_votes.unwrap_or(path).to_owned())
+}
+
+/// Returns the page that a projector opens with the request, or the race that it has played, which
+/// it names when it refreshes itself: a race stays on the first page, and has a page of its own.
+fn opened_page(request: &HttpRequest) -> String {
+    let played = request.query_string().split('&').find_map(|field| field.strip_prefix("race="));
+    played.map_or_else(|| request.path().to_owned(), |race| format!("/race/{race}"))
 }
 
 /// The bar and the link to the basket, with which an open page refreshes itself.
