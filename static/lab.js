@@ -1,6 +1,5 @@
 // The page of a run: its place in the queue, live figures and curves during the run; afterwards the
-// verdict in focus, curves, and tabs. Without this script the page reloads itself during the run,
-// and shows all sections.
+// verdict in focus, and curves. Without this script the page reloads itself during the run.
 
 const MIN_RECONNECT_MS = 1000;
 const MAX_RECONNECT_MS = 15000;
@@ -75,50 +74,6 @@ function createChart(box, curves) {
 function drawCurves() {
   if (!window.uPlot) return;
   for (const box of document.querySelectorAll("[data-curves]")) createChart(box, JSON.parse(box.dataset.curves));
-}
-
-// Shows one section at a time, by the pattern of the ARIA Authoring Practices.
-function createTabs(box) {
-  const panels = [...box.children].filter((panel) => panel.querySelector("h2"));
-  if (panels.length < 2) return;
-  const list = document.createElement("div");
-  list.className = "tablist";
-  list.setAttribute("role", "tablist");
-  list.setAttribute("aria-label", box.dataset.label);
-  const tabs = panels.map((panel, index) => {
-    const tab = document.createElement("button");
-    const title = panel.querySelector("h2");
-    tab.type = "button";
-    tab.textContent = title.textContent;
-    tab.id = `tab-${title.id}`;
-    tab.setAttribute("role", "tab");
-    panel.id ||= `panel-${title.id}`;
-    tab.setAttribute("aria-controls", panel.id);
-    panel.setAttribute("role", "tabpanel");
-    panel.setAttribute("aria-labelledby", tab.id);
-    tab.addEventListener("click", () => select(index));
-    list.append(tab);
-    return tab;
-  });
-  function select(chosen) {
-    tabs.forEach((tab, index) => {
-      const isChosen = index === chosen;
-      tab.setAttribute("aria-selected", isChosen);
-      tab.tabIndex = isChosen ? 0 : -1;
-      panels[index].hidden = !isChosen;
-    });
-  }
-  list.addEventListener("keydown", (event) => {
-    const at = tabs.indexOf(document.activeElement);
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
-    if (to === undefined || at < 0) return;
-    event.preventDefault();
-    const index = (to + tabs.length) % tabs.length;
-    select(index);
-    tabs[index].focus();
-  });
-  box.prepend(list);
-  select(0);
 }
 
 // Follows a run by its event stream, at most ten events per second; draws once per animation frame.
@@ -215,7 +170,6 @@ function follow() {
   connect();
 }
 
-document.querySelectorAll(".tabs").forEach(createTabs);
 drawCurves();
 // The verdict is announced, but the page is not scrolled past the drawing.
 if (!location.hash) document.getElementById("verdict")?.focus({ preventScroll: true });

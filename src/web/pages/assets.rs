@@ -65,6 +65,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("site.css", CSS),
         asset!("swimlane.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),
+        asset!("tabs.js", JAVASCRIPT),
         asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),
         asset!("uplot.js", JAVASCRIPT, "vendor/uPlot-1.6.32.iife.min.js"),
         asset!("which-lock.js", JAVASCRIPT),

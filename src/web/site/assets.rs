@@ -10,7 +10,7 @@ use super::folder::{Folder, Sources};
 use crate::web::pages::assets;
 
 /// Those of the shop that no page of the site loads.
-const OF_SHOP: [&str; 11] = [
+const OF_SHOP: [&str; 12] = [
     "class.css",
     "handles.js",
     "holdfast.js",
@@ -20,6 +20,7 @@ const OF_SHOP: [&str; 11] = [
     "race-preview-once-zh.png",
     "service.css",
     "swimlane.js",
+    "tabs.js",
     "uplot.css",
     "uplot.js",
 ];

@@ -40,7 +40,10 @@ struct RunPage {
     /// The causes that can be dragged in the scene that plays.
     handles: Vec<Handle>,
     access: RunAccess,
+    /// The other scenes of the lesson.
     scenes: Vec<Scene>,
+    /// The requests of its loads.
+    crowds: Vec<Scene>,
     budget: DrawingBudget,
     /// For a student of a class, once a run of a lesson is done.
     hand_in: Option<HandIn>,
@@ -53,11 +56,13 @@ impl RunPage {
         self.handles = what_if::handles(run);
         self.player = compare::player(run, self.lesson, language)
             .or_else(|| player(run, self.lesson, &self.handles, &self.budget, language));
-        self.scenes = scenes(run, &self.budget, language);
+        (self.scenes, self.crowds) =
+            scenes(run, self.lesson, self.player.as_ref(), &self.budget, language);
         match render(&self) {
             Err(problem) if problem.problem_type() == ProblemType::PayloadTooLarge => {
                 self.budget.close();
-                (self.player, self.scenes) = (None, Vec::new());
+                self.player = None;
+                (self.scenes, self.crowds) = (Vec::new(), Vec::new());
                 self.handles.clear();
                 render(&self)
             }
@@ -210,6 +215,7 @@ pub(super) async fn page(
         handles: Vec::new(),
         access: run_access(request, Action::Lesson).await?,
         scenes: Vec::new(),
+        crowds: Vec::new(),
         budget: DrawingBudget::default(),
         hand_in,
         layout,

@@ -33,7 +33,10 @@ const STYLES: [&str; 3] = [
     include_str!("../../../../static/lab.css"),
     include_str!("../../../../static/swimlane.css"),
 ];
-const SCRIPT: &str = include_str!("../../../../static/swimlane.js");
+const SCRIPT: &str = concat!(
+    include_str!("../../../../static/tabs.js"),
+    include_str!("../../../../static/swimlane.js"),
+);
 
 #[derive(Debug, Template)]
 #[template(path = "saved_run.html")]
@@ -43,6 +46,7 @@ struct SavedRun {
     lesson: Option<&'static Lesson>,
     player: Option<Player>,
     scenes: Vec<Scene>,
+    crowds: Vec<Scene>,
     budget: DrawingBudget,
     style: String,
     json: String,
@@ -92,11 +96,14 @@ pub(in crate::web) fn draw(layout: Layout, run: LabRun) -> Result<String, Proble
     let (lesson, language) =
         (run.request.lesson.as_deref().and_then(lessons::named), layout.language);
     let budget = DrawingBudget::default();
+    let player = compare::player(&run, lesson, language)
+        .or_else(|| player(&run, lesson, &[], &budget, language));
+    let (scenes, crowds) = scenes(&run, lesson, player.as_ref(), &budget, language);
     let mut page = SavedRun {
         lesson,
-        player: compare::player(&run, lesson, language)
-            .or_else(|| player(&run, lesson, &[], &budget, language)),
-        scenes: scenes(&run, &budget, language),
+        player,
+        scenes,
+        crowds,
         budget,
         style: without_fonts(&STYLES.concat()),
         // In JSON, `<` occurs only inside texts, where the escape means the same.
@@ -108,7 +115,8 @@ pub(in crate::web) fn draw(layout: Layout, run: LabRun) -> Result<String, Proble
     match render_within(&page, MAX_FILE_BYTES) {
         Err(problem) if problem.problem_type() == ProblemType::PayloadTooLarge => {
             page.budget.close();
-            (page.player, page.scenes) = (None, Vec::new());
+            page.player = None;
+            (page.scenes, page.crowds) = (Vec::new(), Vec::new());
             render_within(&page, MAX_FILE_BYTES)
         }
         drawn => drawn,

@@ -120,6 +120,8 @@ pub struct Scene {
     /// Id within the lesson; empty for requests of an arm.
     pub id: String,
     pub title: String,
+    /// What it has shown, if the run says so.
+    pub sentence: Option<String>,
     pub track: TimelineView,
 }
 
@@ -159,17 +161,19 @@ pub fn player(
         if !budget.admits(scene) {
             return None;
         }
-        let of_scene = timeline(run, scene, language);
         let track = match handles {
-            [] => TimelineView::from(Drawing::fitting(of_scene, language)),
-            handles => TimelineView::from(Drawing::handled(of_scene, handles, language)),
+            [] => fitting(run, scene, language),
+            handles => {
+                let of_scene = timeline(run, scene, language);
+                TimelineView::from(Drawing::handled(of_scene, handles, language))
+            }
         };
         let beside = lesson.and_then(Lesson::beside);
         let beside = groups.iter().find(|group| Some(group[0].scene.as_str()) == beside);
         let beside = beside.filter(|beside| budget.admits(beside));
         let Some(beside) = beside else { return Some(drawn(scene, track)) };
 
-        let below = TimelineView::from(Drawing::fitting(timeline(run, beside, language), language));
+        let below = fitting(run, beside, language);
         let lanes: Vec<Lane> = beside.iter().copied().cloned().collect();
         let late = [("ms", what_if::late_ms(&lanes).into())];
         let retry_ms = run.request.retry_ms.unwrap_or(what_if::RETRY_MS);
@@ -195,16 +199,26 @@ pub fn player(
     }
     let small = groups.iter().find(|scene| scene.len() <= MAX_NAMED_REQUESTS);
     let scene = small.or(groups.first()).filter(|scene| budget.admits(scene))?;
-    Some(drawn(
-        scene,
-        TimelineView::from(Drawing::fitting(timeline(run, scene, language), language)),
-    ))
+    Some(drawn(scene, fitting(run, scene, language)))
 }
 
-/// Returns the scenes, up to what a page draws.
-pub fn scenes(run: &LabRun, budget: &DrawingBudget, language: Language) -> Vec<Scene> {
-    let drawn = groups(run).into_iter().filter(|scene| budget.admits(scene));
-    drawn.map(|scene| build_scene(run, &scene, language)).collect()
+/// Returns the scenes of the lesson that the player does not show, and the requests of its loads,
+/// both up to what a page draws.
+pub fn scenes(
+    run: &LabRun,
+    lesson: Option<&Lesson>,
+    player: Option<&Player>,
+    budget: &DrawingBudget,
+    language: Language,
+) -> (Vec<Scene>, Vec<Scene>) {
+    let shown = [player.map(|player| player.scene.as_str()), lesson.and_then(Lesson::beside)];
+    let is_load = |scene: &Vec<&Lane>| scene[0].scene.is_empty();
+    let is_other = |scene: &Vec<&Lane>| !shown.contains(&Some(scene[0].scene.as_str()));
+    let others = groups(run).into_iter().filter(|scene| is_load(scene) || is_other(scene));
+
+    let drawn = others.filter(|scene| budget.admits(scene));
+    let built = drawn.map(|scene| build_scene(run, lesson, &scene, language));
+    built.partition(|scene| !scene.id.is_empty())
 }
 
 /// Returns the lanes of each scene in the order A, B, C: requests by the time at which they were
@@ -285,6 +299,10 @@ fn timeline(run: &LabRun, scene: &[&Lane], language: Language) -> Timeline {
     timeline_of(&requests, language)
 }
 
+fn fitting(run: &LabRun, scene: &[&Lane], language: Language) -> TimelineView {
+    TimelineView::from(Drawing::fitting(timeline(run, scene, language), language))
+}
+
 pub fn arm_of<'a>(run: &'a LabRun, lane: &Lane) -> Option<&'a ArmResult> {
     run.outcome.arms.get(lane.arm?)
 }
@@ -304,10 +322,16 @@ pub fn timeline_of_lanes(lanes: &[Lane], language: Language) -> Timeline {
     timeline_of(&requests.collect::<Vec<_>>(), language)
 }
 
-fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
+fn build_scene(
+    run: &LabRun,
+    lesson: Option<&Lesson>,
+    scene: &[&Lane],
+    language: Language,
+) -> Scene {
+    let id = &scene[0].scene;
     let names: Vec<String> = scene.iter().map(|lane| lane.label.text(language)).collect();
     let of_arm = arm_of(run, scene[0]).map(|arm| arm.strategy.as_str());
-    let title = match (names.len(), of_arm) {
+    let by_lanes = || match (names.len(), of_arm) {
         (..=MAX_NAMED_REQUESTS, _) => language.list(&names),
         (many, Some(strategy)) => {
             let variables = [("requests", many.into()), ("strategy", strategy.into())];
@@ -317,8 +341,9 @@ fn build_scene(run: &LabRun, scene: &[&Lane], language: Language) -> Scene {
     };
 
     Scene {
-        id: scene[0].scene.clone(),
-        title,
-        track: TimelineView::from(Drawing::fitting(timeline(run, scene, language), language)),
+        title: lesson.and_then(|it| it.scene_title(id, language)).unwrap_or_else(by_lanes),
+        sentence: run.scene_sentence(id).map(|sentence| sentence.text(language)),
+        id: id.clone(),
+        track: fitting(run, scene, language),
     }
 }
