@@ -84,9 +84,11 @@ function follow() {
   const stepList = document.getElementById("run-steps");
   const connection = document.getElementById("connection");
   const state = document.getElementById("state");
+  const scene = document.getElementById("scene");
   const curves = [];
   let chart = null;
   let newest = null;
+  let isSceneAsked = scene.hasChildNodes();
   let reconnectMs = MIN_RECONNECT_MS;
 
   function formatFigure(name, value, isMoney) {
@@ -114,9 +116,21 @@ function follow() {
     chart = createChart(box, known);
   }
 
+  // Shows the orders of the first scene, while the load has no figures yet.
+  async function showScene() {
+    isSceneAsked = true;
+    const response = await fetch(`/lab/runs/${live.dataset.run}/picture`);
+    if (!response.ok) return;
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const track = page.querySelector(".track");
+    scene.append(track);
+    track.dispatchEvent(new Event("track", { bubbles: true }));
+  }
+
   function draw() {
     const { progress, wanted: request } = newest;
     newest = null;
+    if (progress.has_scene && !isSceneAsked) showScene().catch(console.warn);
     const isMoney = request.journey === "pay";
     const sample = progress.samples.at(-1);
     if (sample) {

@@ -72,7 +72,9 @@ impl RunFrames {
 
 /// Serializes a run, to be called off the workers.
 pub fn run_json(stored: StoredRun, language: Language) -> Result<String, Problem> {
-    let run = stored.parse()?.in_language(language);
+    let mut run = stored.parse()?.in_language(language);
+    // A frame says only that there is a picture, which is fetched once.
+    run.progress.lanes.clear();
     let text = serde_json::to_string(&run);
     text.map_err(|error| Error::Bug(format!("no JSON of a run: {error}")).into())
 }

@@ -1,10 +1,14 @@
-//! The page of a run: why an answer is wrong, and its texts in the language of the page.
+//! The page of a run: what its load shows first, why an answer is wrong, and its texts in the
+//! language of the page.
+
+use std::mem;
 
 use holdfast_base::messages::Message;
-use holdfast_lab::run::LabRun;
+use holdfast_lab::run::{LabRun, LabRunState};
 use holdfast_lab::store;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::browser::Browser;
 use crate::lab::{ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
 
@@ -85,4 +89,36 @@ async fn run_follows_language_of_the_page() {
     let english = "A resumes and writes 9. Sold: 2. Stock: 9.";
     assert_eq!((&api["said"][0], &api["verdict"]), (&json!(english), &json!(english)));
     assert_eq!(api["lanes"][0]["label"], "order 16");
+}
+
+/// While a load goes on, its page shows the scene before it, which no frame has.
+#[tokio::test(flavor = "multi_thread")]
+async fn load_begins_with_the_picture_of_the_first_scene() {
+    let mut run = oversold();
+    run.state = LabRunState::Running;
+    let outcome = mem::take(&mut run.outcome);
+    let shop = with_run(&run).await;
+    let path = format!("/lab/runs/{ID}");
+    let visitor = Visitor::new(&shop);
+    assert_eq!(visitor.get(&format!("{path}/picture")).await.status, 404);
+
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go(&path).await;
+    browser.until_text("#state", "Running").await;
+    let lanes = &outcome.lanes[..2];
+    let progress = json!({ "said": [], "arms": 2, "has_scene": true, "lanes": lanes });
+    let show = "update lab_runs set progress = $1, frame = frame + 1";
+    sqlx::query(show).bind(&progress).execute(&shop.pool).await.unwrap();
+    browser.until_text("#scene .step-description", "Step").await;
+    assert!(!browser.find("#figures").await.is_displayed().await.unwrap());
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
+
+    // Without a script it comes with the page.
+    let page = visitor.get(&path).await.text;
+    assert!(page.contains("<div id=\"scene\"><div class=\"track\""), "{page}");
+    let run = visitor.get(&format!("/api/lab/runs/{ID}")).await.text;
+    let run: Value = serde_json::from_str(&run).unwrap();
+    assert_eq!(run["progress"]["has_scene"], true);
+    assert_eq!(run["progress"].get("lanes"), None);
 }

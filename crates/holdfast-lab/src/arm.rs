@@ -41,12 +41,26 @@ const BUCKETS_MS: [f64; 14] = [
 
 impl Scenario {
     pub(super) async fn run_arms(&self, specs: &[ArmSpec]) -> anyhow::Result<Vec<ArmResult>> {
-        self.progress.lock().arms = specs.len();
+        {
+            let lanes = self.first_scene();
+            let mut progress = self.progress.lock();
+            progress.arms = specs.len();
+            progress.has_scene = !lanes.is_empty();
+            progress.lanes = lanes;
+        }
         for (number, spec) in specs.iter().enumerate() {
             let arm = run_arm(self, number, spec).await?;
             self.outcome.lock().arms.push(arm);
         }
         Ok(self.outcome.lock().arms.clone())
+    }
+
+    /// Returns the lanes of the scene that was first; none if the run began with a load.
+    fn first_scene(&self) -> Vec<Lane> {
+        let outcome = self.outcome.lock();
+        let first = outcome.lanes.first().filter(|lane| lane.arm.is_none());
+        let is_of_it = |lane: &&Lane| first.is_some_and(|first| lane.scene == first.scene);
+        outcome.lanes.iter().filter(is_of_it).cloned().collect()
     }
 }
 

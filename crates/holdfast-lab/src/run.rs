@@ -136,6 +136,12 @@ pub struct RunProgress {
     pub strategy: String,
     /// Samples of the current arm, at most ten per second.
     pub samples: Vec<Sample>,
+    /// Whether the first scene is over, so that its picture can be shown during the load.
+    pub has_scene: bool,
+    /// Its lanes, which are stored for that picture, and not part of a response.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(ignore)]
+    pub lanes: Vec<Lane>,
 }
 
 /// An arm at one moment. Amounts are units, or cents for payments.

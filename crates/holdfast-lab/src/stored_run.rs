@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::run::{LabRun, LabRunState};
+use super::run::{LabRun, LabRunState, RunProgress};
 use super::store::{json, prune};
 use holdfast_shop::Error;
 use holdfast_shop::db::Pool;
@@ -36,12 +36,18 @@ impl StoredRun {
     }
 
     pub fn parse(self) -> Result<LabRun, Error> {
+        let mut progress: RunProgress = parse(&self.progress)?;
+        if self.state.is_over() {
+            // The result has them.
+            progress.lanes.clear();
+        }
+
         Ok(LabRun {
             id: self.id,
             state: self.state,
             replica: self.replica,
             request: parse(&self.wanted)?,
-            progress: parse(&self.progress)?,
+            progress,
             position: self.position,
             from_file: self.from_file,
             created_at: self.created_at,

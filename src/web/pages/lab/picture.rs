@@ -1,12 +1,13 @@
 //! The scene of a run with other causes, which a visitor drags: computed from the durations that
-//! were recorded. It replaces the drawing of the run's page.
+//! were recorded. It replaces the drawing of the run's page. While the run's load goes on, its
+//! first scene as it was.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
 
-use super::traces::draw_computed;
+use super::traces::{DrawingBudget, draw_computed, first_scene};
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
 use crate::web::page_place::{PagePlace, render};
@@ -21,7 +22,7 @@ struct Picture {
     layout: Layout,
     track: TimelineView,
     open_steps: bool,
-    /// What became of its orders.
+    /// What became of its orders, with other causes.
     outcome: String,
 }
 
@@ -41,9 +42,15 @@ pub async fn show(
 
     let no_picture = Problem::no_page(request.path());
     let draw = move || {
-        let lanes = what_if::picture(&run, wanted).ok_or(no_picture)?;
-        let track = draw_computed(&lanes, &what_if::handles(&run), layout.language);
-        let outcome = what_if::outcome(&run, &lanes).text(layout.language);
+        let language = layout.language;
+        let (track, outcome) = if run.state.is_over() {
+            let lanes = what_if::picture(&run, wanted).ok_or(no_picture)?;
+            let outcome = what_if::outcome(&run, &lanes).text(language);
+            (draw_computed(&lanes, &what_if::handles(&run), language), outcome)
+        } else {
+            let first = first_scene(&run, &DrawingBudget::default(), language);
+            (first.ok_or(no_picture)?, String::new())
+        };
         render(&Picture { layout, track, open_steps: false, outcome })
     };
     place.page(StatusCode::OK, draw).await

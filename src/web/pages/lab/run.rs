@@ -9,7 +9,9 @@ use super::compare;
 use super::hand_in::{self, HandIn};
 use super::progress::{Guesses, Progress};
 use super::run_form;
-use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
+use super::traces::{
+    self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, first_scene, player, scenes,
+};
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::lab_access::{Action, RunAccess, run_access};
@@ -18,6 +20,7 @@ use crate::web::page_place::{PagePlace, render};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
+use crate::web::pages::timeline::TimelineView;
 use crate::web::pages::visitor::visitor;
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State, see_other};
 use holdfast_base::messages::{Language, Text, message};
@@ -36,6 +39,8 @@ struct RunPage {
     lesson: Option<&'static Lesson>,
     /// Of its lesson, once the run is over.
     guesses: Option<Guesses>,
+    /// Of a run that goes on: its first scene, once it is over.
+    first_scene: Option<TimelineView>,
     player: Option<Player>,
     /// The causes that can be dragged in the scene that plays.
     handles: Vec<Handle>,
@@ -53,6 +58,11 @@ impl RunPage {
     /// Draws the page, to be called off the workers; without drawings if it is too long with them.
     fn draw(mut self) -> Result<String, Problem> {
         let (run, language) = (&self.run, self.layout.language);
+        if !run.state.is_over() {
+            self.first_scene = first_scene(run, &self.budget, language);
+            return render(&self);
+        }
+
         self.handles = what_if::handles(run);
         self.player = compare::player(run, self.lesson, language)
             .or_else(|| player(run, self.lesson, &self.handles, &self.budget, language));
@@ -211,6 +221,7 @@ pub(super) async fn page(
     let page = RunPage {
         lesson,
         guesses,
+        first_scene: None,
         player: None,
         handles: Vec::new(),
         access: run_access(request, Action::Lesson).await?,

@@ -202,6 +202,18 @@ pub fn player(
     Some(drawn(scene, fitting(run, scene, language)))
 }
 
+/// Draws the first scene of a run whose load goes on; `None` if it has none.
+pub fn first_scene(
+    run: &LabRun,
+    budget: &DrawingBudget,
+    language: Language,
+) -> Option<TimelineView> {
+    let mut lanes: Vec<&Lane> = run.progress.lanes.iter().collect();
+    sort(&mut lanes);
+    let is_drawn = !lanes.is_empty() && budget.admits(&lanes);
+    is_drawn.then(|| fitting(run, &lanes, language))
+}
+
 /// Returns the scenes of the lesson that the player does not show, and the requests of its loads,
 /// both up to what a page draws.
 pub fn scenes(
@@ -238,9 +250,13 @@ fn groups(run: &LabRun) -> Vec<Vec<&Lane>> {
     let mut scenes: Vec<Vec<&Lane>> = groups.into_iter().map(|group| group.lanes).collect();
     scenes.sort_by_key(|scene| scene[0].sent_us);
     for scene in &mut scenes {
-        scene.sort_by_key(|lane| (lane.is_actor(), lane.sent_us));
+        sort(scene);
     }
     scenes
+}
+
+fn sort(scene: &mut [&Lane]) {
+    scene.sort_by_key(|lane| (lane.is_actor(), lane.sent_us));
 }
 
 /// Lanes that belong together, by the id of their scene. Lanes of arms and of old files have none:
