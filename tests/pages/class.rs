@@ -299,14 +299,17 @@ async fn presented_lessons_fit_a_projector() {
             let bottom = bottom_of(&browser, "#run").await;
             let width = browser.width().await;
             let votes = bottom_of(&browser, "#votes .bars").await;
-            // A result in a window with its tabs, in the language with the longer answers.
+            // A result, in the language with the longer answers: the picture, what the step says,
+            // and the verdict with the votes.
             if language == Language::English {
                 class::show_votes(&shop.pool.clone().into(), lesson.name).await.unwrap();
                 browser.go(&show_result(&shop, lesson.name).await).await;
+                browser.find(".player .swimlane[role]").await;
                 let result = bottom_of(&browser, "#verdict").await;
+                let step = bottom_of(&browser, ".player .beside").await;
                 let bars = bottom_of(&browser, "#verdict .guesses").await;
-                if result > 577.0 || bars > 577.0 {
-                    too_large.push((lesson.name, "result", result, bars, 0));
+                if result.max(bars) > 720.0 || step > 720.0 {
+                    too_large.push((lesson.name, "result", result, step, 0));
                 }
             }
             if bottom > 720.0 || votes > 720.0 || width > 1280 {
