@@ -26,6 +26,7 @@ mod lab_access;
 mod lab_run;
 mod left_students;
 mod price;
+mod print;
 mod prove;
 mod purchase;
 mod race;

@@ -1,5 +1,7 @@
 //! The words of the field, the list of which the lab's pages show one where they use it.
 
+use std::collections::BTreeSet;
+
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
@@ -8,12 +10,21 @@ use super::layout::Layout;
 use super::respond::html;
 use crate::web::HttpResult;
 use holdfast_base::glossary::{self, Entry};
+use holdfast_base::messages::Language;
 
 #[derive(Debug, Template)]
 #[template(path = "glossary.html")]
 pub(in crate::web) struct GlossaryPage {
     layout: Layout,
     entries: Vec<Entry>,
+}
+
+/// Returns the entries of the words that texts use.
+pub fn used(texts: &[String], language: Language) -> Vec<Entry> {
+    let pieces = texts.iter().flat_map(|text| glossary::mark(text, language));
+    let ids: BTreeSet<&str> = pieces.filter_map(|piece| piece.term).collect();
+    let entries = glossary::entries(language).into_iter();
+    entries.filter(|entry| ids.contains(entry.id)).collect()
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {

@@ -2,8 +2,11 @@
 //! tables.
 
 use crate::web::pages::format::format_count;
+use crate::web::pages::glossary;
+use holdfast_base::glossary::Entry;
 use holdfast_base::messages::{Language, Text};
 pub use holdfast_base::output::{grouped as count, rate};
+use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, LabRun, LabRunState, LatencyBucket, Sample};
 use holdfast_lab::source::about_strategy;
 use holdfast_shop::{Cents, Strategy};
@@ -220,6 +223,17 @@ pub fn sentence(run: &LabRun, language: Language) -> Option<String> {
     let counts_oversold = run.outcome.arms.iter().any(|arm| arm.oversold > 0);
     let rest = if counts_oversold { after_number(verdict, language) } else { None };
     Some(rest.unwrap_or_else(|| verdict.text(language)))
+}
+
+/// Returns the entries of the words that the texts of a run use, for paper, where no word opens.
+pub fn used_words(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Vec<Entry> {
+    let told = run.outcome.scenes.iter().map(|scene| scene.sentence.text(language));
+    let mut texts: Vec<String> = sentence(run, language).into_iter().chain(told).collect();
+    if let Some(lesson) = lesson {
+        texts.push(lesson.claim(language));
+        texts.extend(lesson.takeaways(language));
+    }
+    glossary::used(&texts, language)
 }
 
 /// Returns the text that is to follow a number, if the catalogue has one.
