@@ -1,3 +1,7 @@
+-- Units that a counter had.
+create domain units as bigint
+    constraint units_not_negative check (value >= 0);
+
 -- Lines of orders that were placed under the strategy `pre-deduct`, and whose ledger entries are still
 -- to be written: the units left the counter in Redis, and have not left the item's row yet. The
 -- statement that inserts the order inserts them; the settlement deletes them, in the transaction that

@@ -47,6 +47,10 @@ pub struct NewLabItem {
     /// limit per customer. The number of units and the settings of such an item never change.
     #[serde(default)]
     pub in_units: bool,
+    /// True for a stock that may fall below zero, without the constraint that keeps all other items
+    /// from it. No effect on items in units.
+    #[serde(default)]
+    pub may_go_below_zero: bool,
 }
 
 /// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
@@ -68,6 +72,8 @@ pub async fn create_item(
 
     let created = if new.in_units {
         create_in_units(&state.shop, item, id).await?
+    } else if new.may_go_below_zero {
+        items::create_without_constraint(&state.shop, item, id).await?
     } else {
         items::create_in_lab(&state.shop, item, id).await?
     };

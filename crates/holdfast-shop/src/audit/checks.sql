@@ -323,15 +323,16 @@ select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
  where came <> held + spent;
 
 -- check nothing-negative: no stock, balance, quantity or total is below zero
-select format('item %s: stock %s', sku, stock) from items where stock < 0
+select format('item %s: stock %s', sku, stock) from items where stock < 0 and kind = 'shop'
 union all select format('account %s: %s', user_id, balance_cents) from accounts
  where balance_cents < 0
 union all select format('order %s: total %s', id, total_cents) from orders
  where total_cents < 0
 union all select format('order %s, %s: quantity %s', order_id, sku, quantity)
   from order_lines where quantity <= 0
-union all select format('%s entry %s: %s → %s', sku, seq, before, after)
-  from stock_ledger where before < 0 or after < 0
+union all select format('%s entry %s: %s → %s', l.sku, seq, before, after)
+  from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
+ where before < 0 or after < 0
 union all select format('balance entry %s: %s → %s', seq, before, after)
   from balance_ledger where before < 0 or after < 0;
 

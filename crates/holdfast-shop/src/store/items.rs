@@ -104,6 +104,23 @@ pub async fn create_in_lab(
     insert_in_lab(shop, item, request_id, async |_, _| Ok(())).await
 }
 
+/// Creates an item of the lab whose stock no constraint keeps from falling below zero.
+pub async fn create_without_constraint(
+    shop: &Shop,
+    item: Item,
+    request_id: Uuid,
+) -> Result<StoredResponse, Failure> {
+    check(&item)?;
+    let inserting = insert_in_lab(shop, item, request_id, async |tx, item| {
+        let sku = item.sku.as_str();
+        sqlx::query!("update items set may_go_below_zero = true where sku = $1", sku)
+            .execute(tx)
+            .await?;
+        Ok(())
+    });
+    inserting.await
+}
+
 fn item_exists(sku: &Sku) -> Rejection {
     Rejection::Exists(message!("problem-item-exists", sku))
 }
