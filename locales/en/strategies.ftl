@@ -1,5 +1,6 @@
 # One line about each strategy, and about each other file that a lesson shows.
 strategy-none = no lock: two orders can read 10 and both write 9
+strategy-check-then-decrement = the stock is checked first, and later reduced without a condition: it falls below zero, or a constraint makes an error of it
 strategy-local = a mutex in the process: exact on one replica, oversells on two
 strategy-setnx = SETNX, then DEL: if the holder dies, the item stays locked forever
 strategy-setnx-expire = SETNX, EXPIRE, then DEL: if the holder dies between the first two, the item stays locked forever

@@ -1,5 +1,6 @@
 # One line about each strategy, and about each other file that a lesson shows.
 strategy-none = 不加锁：两个订单可能都读到 10，又都写入 9
+strategy-check-then-decrement = 先检查库存，之后再无条件地扣减：库存降到零以下，有约束则报错
 strategy-local = 进程内的互斥锁：一个副本时不会超卖，两个副本时会
 strategy-setnx = SETNX，然后 DEL：持锁者一死，商品就永远锁住
 strategy-setnx-expire = SETNX、EXPIRE，然后 DEL：持锁者若死在前两步之间，商品就永远锁住

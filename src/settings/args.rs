@@ -91,9 +91,9 @@ pub struct ServeArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
-    /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
-    /// watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic, version,
-    /// serializable, advisory, queue or batched
+    /// Strategy: none, check-then-decrement, local, setnx, setnx-expire, ttl, check-then-del,
+    /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
+    /// version, serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
     /// Expiry of a lock that is not released, in milliseconds; `fenced` and `batched` have 3 s,
@@ -107,8 +107,9 @@ pub struct LockArgs {
     #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
     /// Allow an unsafe strategy on the shop's own items: one that can oversell without any failure
-    /// (none, local, early-release, wrong-key, queue), or a lock of the lessons (setnx,
-    /// setnx-expire, ttl, check-then-del, expire-only). Items of the lab need nothing
+    /// (none, check-then-decrement, local, early-release, wrong-key, queue), or a lock of the
+    /// lessons (setnx, setnx-expire, ttl, check-then-del, expire-only). Items of the lab need
+    /// nothing
     #[arg(long, value_name = "SWITCH", env = "HOLDFAST_UNSAFE_LOCK", num_args = 0..=1, require_equals = true, default_value = "off", default_missing_value = "on")]
     pub unsafe_lock: Switch,
     /// Change the lock that the database records to one that does not exclude it. Stop all other

@@ -159,6 +159,7 @@ async fn unsafe_lock_must_be_allowed() {
         hazardous,
         [
             "none",
+            "check-then-decrement",
             "local",
             "setnx",
             "setnx-expire",

@@ -182,6 +182,50 @@ async fn early_release_lets_next_read_stale_stock() {
     assert_eq!(events, [&before[..], &paused, &after].concat());
 }
 
+/// Sells the last unit while an order has checked it and is paused, and resumes that order.
+async fn sell_checked_unit(may_go_below_zero: bool) -> (Lab, Reply) {
+    let mut lab = Lab::new(2).await;
+    let item = json!({ "stock": 1, "may_go_below_zero": may_go_below_zero });
+    let item = lab.admin.creates_lab_item(&item).ok().await;
+    item["sku"].as_str().unwrap().clone_into(&mut lab.sku);
+
+    let late = lab.pause_after_read(0, "check-then-decrement").await;
+    assert_eq!(before(&lab.order(1, "check-then-decrement").ok().await), 1);
+    let late = lab.resume(late).await;
+    (lab, late)
+}
+
+#[tokio::test]
+async fn check_then_decrement_sells_below_zero() {
+    let (lab, late) = sell_checked_unit(true).await;
+    let order = late.succeeds(201);
+    // What its update found, and not what it had checked: so say the response and the ledger.
+    let stock = json!({ "before": 0, "delta": -1, "after": -1 });
+    assert_has(&order["lines"][0]["stock"], stock.clone());
+    let ledger = lab.alice.reads(&format!("/api/items/{}/ledger", lab.sku)).await;
+    assert_has(ledger["items"].as_array().unwrap().last().unwrap(), stock);
+    let audit = lab.shop.item_audit(&lab.sku).await;
+    let found = json!({ "sold": 2, "stock": -1, "oversold": 1, "drift": 0, "breaks": 0,
+                        "forks": [], "ok": false });
+    assert_has(&audit, found);
+
+    lab.order(0, "atomic").fails(409, "sold-out").await;
+    // A returned unit is one that did not exist.
+    lab.alice.cancels(&order).ok().await;
+    assert_eq!(lab.shop.stock(&lab.sku).await, 0);
+    lab.shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn constraint_turns_oversell_into_error() {
+    let (lab, late) = sell_checked_unit(false).await;
+    late.fails(500, "internal-error");
+    let audit = lab.shop.item_audit(&lab.sku).await;
+    assert_has(&audit, json!({ "sold": 1, "stock": 0, "oversold": 0, "ok": true }));
+    lab.order(0, "check-then-decrement").fails(409, "sold-out").await;
+    lab.shop.assert_sound().await;
+}
+
 #[tokio::test]
 async fn wrong_key_does_not_exclude_orders() {
     let lab = Lab::new(2).await;

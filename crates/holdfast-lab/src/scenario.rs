@@ -190,10 +190,16 @@ impl Scenario {
         self.create_item(&json!({ "stock": stock })).await
     }
 
-    /// Creates an item that orders under `strategy` can buy: in units for that strategy.
+    /// Creates an item that shows what orders under `strategy` do: in units for that strategy, or
+    /// without the constraint that would hide how much is oversold.
     pub async fn item_for(&self, strategy: &str, stock: i64) -> anyhow::Result<Sku> {
-        let in_units = Strategy::named(strategy).is_some_and(Strategy::has_own_items);
-        self.create_item(&json!({ "stock": stock, "in_units": in_units })).await
+        let strategy = Strategy::named(strategy);
+        let in_units = strategy.is_some_and(Strategy::has_own_items);
+        let may_go_below_zero = strategy.is_some_and(Strategy::sells_below_zero);
+        let item = json!({
+            "stock": stock, "in_units": in_units, "may_go_below_zero": may_go_below_zero,
+        });
+        self.create_item(&item).await
     }
 
     async fn create_item(&self, item: &Value) -> anyhow::Result<Sku> {

@@ -52,9 +52,9 @@ pub struct UpArgs {
     /// signed-in user may run its lessons
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: LabMode,
-    /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
-    /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
-    /// version, serializable, advisory, queue or batched
+    /// Strategy of the replicas: none, check-then-decrement, local, setnx, setnx-expire, ttl,
+    /// check-then-del, expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced,
+    /// row-lock, atomic, version, serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }

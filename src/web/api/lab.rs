@@ -48,7 +48,7 @@ pub struct NewLabItem {
     #[serde(default)]
     pub in_units: bool,
     /// True for a stock that may fall below zero, without the constraint that keeps all other items
-    /// from it. No effect on items in units.
+    /// from it: the strategy `check-then-decrement` then oversells. No effect on items in units.
     #[serde(default)]
     pub may_go_below_zero: bool,
 }

@@ -67,7 +67,7 @@ fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
     let select = format!("select {column}, version from {row}\n where {key} = $1");
 
     match strategy.read {
-        ReadMethod::Plain => select,
+        ReadMethod::Plain | ReadMethod::CheckThenUpdate => select,
         ReadMethod::RowLock => format!("{select}\n   for no key update"),
         ReadMethod::Advisory => {
             format!("select pg_advisory_xact_lock(hashtextextended($1, 0));\n{select}")
@@ -96,6 +96,12 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
         }
     };
 
+    if strategy.read == ReadMethod::CheckThenUpdate {
+        return format!(
+            "update {row} set {column} = {column} + $2\n where {key} = $1\n\
+             returning {column} - $2, version\n-- then: {ledger}, idempotency, orders"
+        );
+    }
     // A conditional update has changed the row at the read already.
     if strategy.read == ReadMethod::ConditionalUpdate {
         return format!("insert into {ledger} …\n-- same statement: idempotency, orders");

@@ -117,9 +117,10 @@ impl PlaceOrder {
             });
         }
 
-        // Stock first: it is the same for every customer, and needs no count.
+        // Stock first: it is the same for every customer, and needs no count. A row that is updated
+        // already was checked by its update, or (`check-then-decrement`) on an earlier read.
         for OrderLine { sku, quantity, stock, .. } in &lines {
-            if stock.after < 0 {
+            if stock.after < 0 && !state.items[sku].is_updated {
                 return Err(Rejection::SoldOut {
                     sku: sku.clone(),
                     requested: *quantity,

@@ -45,7 +45,7 @@ pub struct StockSnapshot {
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
-    /// True if a conditional update has changed the row already.
+    /// True if the row was updated before this decision.
     pub is_updated: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct BalanceSnapshot {
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
-    /// True if a conditional update has changed the row already.
+    /// True if the row was updated before this decision.
     pub is_updated: bool,
 }
 

@@ -94,7 +94,7 @@ pub(super) struct GuardedRow<K> {
     pub version: Option<i64>,
     /// The fence of the write, which must not be lower than the row's; `None` without a condition.
     pub fence: Option<i64>,
-    /// The new value; `None` if a conditional update has changed the row already.
+    /// The new value; `None` if the row was updated before the decision.
     pub value: Option<i64>,
     pub increment: i64,
 }

@@ -59,6 +59,9 @@ pub enum ReadMethod {
     Advisory,
     /// A conditional update that returns the row as it was before; see [`super::atomic`].
     ConditionalUpdate,
+    /// `select`, on which the command is checked, and before the write an update without a
+    /// condition, which returns the row as it was before; see [`super::check_then_decrement`].
+    CheckThenUpdate,
 }
 
 /// The items that a strategy with a data path sells: never the shop's own.
@@ -124,6 +127,11 @@ impl Strategy {
     /// Returns whether the shop can oversell under this strategy without any failure.
     pub fn is_broken(&self) -> bool {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
+    }
+
+    /// Returns whether it sells an item below zero, unless a constraint prevents that.
+    pub fn sells_below_zero(&self) -> bool {
+        self.read == ReadMethod::CheckThenUpdate
     }
 
     /// Returns whether it sells only items that were made for it.

@@ -49,7 +49,7 @@ impl Strategy {
         if self.data_path.is_some() {
             return Exclusion(Protection::DataPath);
         }
-        let in_database = self.read != ReadMethod::Plain
+        let in_database = !matches!(self.read, ReadMethod::Plain | ReadMethod::CheckThenUpdate)
             || self.guard == WriteGuard::Version
             || self.transaction == Isolation::Serializable;
         Exclusion(match self.lock {

@@ -6,6 +6,7 @@
 pub mod advisory;
 pub mod atomic;
 pub mod batched;
+pub mod check_then_decrement;
 pub mod data_path;
 pub mod definition;
 pub mod early_release;

@@ -4,8 +4,8 @@ use super::data_path::{DataPaths, ShopParts};
 use super::pre_deduct::path::PreDeduct;
 use super::units::path::Units;
 use super::{
-    Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, pre_deduct,
-    row_lock, serializable, units, version, wrong_key,
+    Guarantee, Strategy, advisory, atomic, batched, check_then_decrement, early_release, fenced,
+    none, pre_deduct, row_lock, serializable, units, version, wrong_key,
 };
 use crate::locks::Lock;
 
@@ -25,6 +25,7 @@ macro_rules! locked {
 
 pub static STRATEGIES: &[Strategy] = &[
     none::STRATEGY,
+    check_then_decrement::STRATEGY,
     locked!("local", Local, OneReplica, "crates/holdfast-lock/src/local.rs"),
     locked!("setnx", Setnx, UntilHolderDies, "crates/holdfast-shop/src/locks/setnx.rs"),
     locked!(
@@ -114,6 +115,7 @@ mod tests {
         );
         for name in [
             "none",
+            "check-then-decrement",
             "local",
             "setnx",
             "redlock",

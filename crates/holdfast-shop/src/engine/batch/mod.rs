@@ -30,6 +30,7 @@ use crate::failure::{Error, Failure};
 use crate::probe::Point;
 use crate::store::read::{self, ReadSnapshot};
 use crate::store::{BatchWrite, WriteResult};
+use crate::strategy::ReadMethod;
 use crate::{Sku, UserId};
 use begin::{BegunAttempt, ReadResult, begin_unread, read};
 use decide::{Decision, decide};
@@ -260,7 +261,39 @@ async fn decide_in(
     }
     pass_point(batch.positions(), Point::Read, locks, |at, key| decided.value_before(at, key))
         .await;
+    if strategy.read == ReadMethod::CheckThenUpdate {
+        return update_unchecked(session, batch, locks, decided).await;
+    }
     Ok(decided)
+}
+
+/// Sends what was decided as an update without a condition, and decides again on the row that it
+/// returns, so that response and ledger are of that row: the mistake of `check-then-decrement`.
+async fn update_unchecked(
+    session: &mut DatabaseSession,
+    batch: Batch<'_>,
+    locks: &AcquiredLocks,
+    checked: Decision,
+) -> Result<Decision, AttemptError> {
+    if checked.write.is_none() {
+        return Ok(checked);
+    }
+
+    match session.update_unchecked(batch).await {
+        Ok(Some(updated)) => {
+            let Batch { strategy, entries, .. } = batch;
+            let replayed = vec![None; entries.len()];
+            decide(entries, strategy, &locks.guards, updated.state, replayed)
+        }
+        Ok(None) => Ok(checked),
+        Err(error) => {
+            // By a constraint of the column, if it has one.
+            if let Some(write) = &checked.write {
+                note_refused(batch.written(write), locks, write);
+            }
+            Err(error.into())
+        }
+    }
 }
 
 /// Writes in one statement that commits itself: no row is locked while this process computes.

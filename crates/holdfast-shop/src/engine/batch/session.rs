@@ -102,7 +102,7 @@ impl DatabaseSession {
         // A single command: only `batched`, which updates nothing at the read, executes several.
         let update = entries.first().and_then(|entry| entry.command.conditional_update());
         let mut snapshot = match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
-            Some(update) => conditional_update::update_and_read(db, &update, request).await?,
+            Some(update) => conditional_update::update_and_read(db, &update, request, true).await?,
             None => read::read(db, request).await?,
         };
 
@@ -111,6 +111,21 @@ impl DatabaseSession {
             path.read(db, commands, &mut snapshot).await?;
         }
         Ok(snapshot)
+    }
+
+    /// Applies the deltas of a command, without a condition, because it was checked on an earlier
+    /// read, and reads the rows as they were before. Returns `None` if its deltas are not known in
+    /// advance: its rows have been locked since that read.
+    pub async fn update_unchecked(
+        &mut self,
+        batch: Batch<'_>,
+    ) -> Result<Option<ReadSnapshot>, Error> {
+        let update = batch.entries.first().and_then(|entry| entry.command.conditional_update());
+        let Some(update) = update else { return Ok(None) };
+
+        let request = read_request(batch);
+        let db = self.connection();
+        Ok(Some(conditional_update::update_and_read(db, &update, &request, false).await?))
     }
 
     /// Looks up the responses of the commands at `known_keys`, whose keys have a record.
@@ -225,7 +240,7 @@ fn read_request(batch: Batch<'_>) -> ReadRequest {
 
     let lock_values = match strategy.read {
         ReadMethod::RowLock => true,
-        ReadMethod::ConditionalUpdate => {
+        ReadMethod::ConditionalUpdate | ReadMethod::CheckThenUpdate => {
             !entries.iter().all(|entry| entry.command.conditional_update().is_some())
         }
         ReadMethod::Plain | ReadMethod::Advisory => false,
