@@ -124,6 +124,7 @@ swimlane-label-died = killed, lock gone too
 swimlane-label-held-fence = lock, fence { $fence }
 swimlane-label-write-unlocked = write { $value } without lock
 swimlane-label-unlocked = without lock
+swimlane-label-below-zero = write { $value }, below zero
 swimlane-label-loss = write { $value }, lost update
 swimlane-label-loss-fence = write { $value }, fence { $fence }, lost update
 swimlane-label-lost-update = lost update

@@ -121,6 +121,7 @@ swimlane-label-died = 被杀死，锁也没了
 swimlane-label-held-fence = 加锁，令牌 { $fence }
 swimlane-label-write-unlocked = 无锁写入 { $value }
 swimlane-label-unlocked = 无锁写入
+swimlane-label-below-zero = 写 { $value }，小于零
 swimlane-label-loss = 写 { $value }，丢失更新
 swimlane-label-loss-fence = 写 { $value }，令牌 { $fence }，丢失更新
 swimlane-label-lost-update = 丢失更新

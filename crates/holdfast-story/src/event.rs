@@ -163,6 +163,8 @@ impl<L> Event<L> {
             (EventKind::Held, _) if detail.key.is_some() => &["held-item", "held"],
             (EventKind::Wait, _) if detail.key.is_some() => &["wait-item"],
             (EventKind::Read, _) if has_fence => &["read-fence", "read"],
+            // It overwrites nothing, and sells what does not exist.
+            (EventKind::Write, Some(Value::Units(..0))) => &["below-zero", "write"],
             (EventKind::Write, _) if detail.is_wrong && !detail.is_loss => {
                 &["write-unlocked", "unlocked"]
             }
@@ -295,6 +297,8 @@ mod tests {
         assert_eq!(write.text(Language::English), "writes 9, fence 2");
         write.detail.is_loss = false;
         assert_eq!(write.labels(Language::English), ["write 9 without lock", "without lock"]);
+        write.detail.value = Some(Value::Units(-1));
+        assert_eq!(write.labels(Language::English), ["write −1, below zero", "write −1"]);
     }
 
     #[test]
