@@ -43,6 +43,18 @@ lesson-database-takeaway-1 = If all data is in one Postgres, no lock in Redis is
 lesson-database-takeaway-2 = `atomic` locks the row for one statement, if one statement is enough. `version` and `serializable` make the losers start again, and under contention most requests lose.
 lesson-database-takeaway-3 = A statement sees what was committed when it began. Acquire the lock in a statement of its own, before the read.
 
+lesson-check-then-decrement-title = Check, then decrement
+lesson-check-then-decrement-claim = If a request checks the stock first and subtracts later, without a condition, two requests sell the last unit, and the stock falls below zero. A constraint turns the second sale into an error.
+lesson-check-then-decrement-primer = `update items set stock = stock - 1` leaves the subtraction to Postgres: it locks the newest row, reads and writes it. Two such updates wait for each other. Many shops check the stock when a request begins, and send this update when they have done the rest.
+lesson-check-then-decrement-question = One unit is left. A and B both check that there is one, and then each sends `update items set stock = stock - 1`. The column has no constraint. What is the result?
+lesson-check-then-decrement-guess-1 = stock 0, both sold: one of the two updates is lost
+lesson-check-then-decrement-guess-2 = stock 0, one sold: the second update changes no row
+lesson-check-then-decrement-guess-3 = stock −1, both sold
+lesson-check-then-decrement-guess-4 = stock 0, one sold: Postgres allows no stock below zero
+lesson-check-then-decrement-takeaway-1 = `stock = stock - 1` prevents lost updates, not oversells: the ledger has no fork, and ends below zero.
+lesson-check-then-decrement-takeaway-2 = What was checked may have changed before the write. Put the check into the update: `where id = $1 and stock >= 1`. If it changes no row, the item is sold out.
+lesson-check-then-decrement-takeaway-3 = A constraint, `check (stock >= 0)`, saves the stock, and the customer gets an internal error instead of “sold out”. It is the last line of defence, not the first.
+
 lesson-wrong-key-title = A lock on the wrong key
 lesson-wrong-key-claim = A lock on the order’s id does not protect a balance that two orders share.
 lesson-wrong-key-primer = A lock has a name, its key: only clients that lock the same key exclude each other. A payment reads the balance of the account, subtracts the price and writes the result back.

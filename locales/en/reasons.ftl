@@ -13,6 +13,10 @@ lesson-database-wrong-1 = B waits inside its statement, whose snapshot was taken
 lesson-database-wrong-2 = B runs at the default isolation level, read committed, at which Postgres raises no serialization errors.
 lesson-database-wrong-4 = B has sold nothing yet: its statement is a `select`.
 
+lesson-check-then-decrement-wrong-1 = Each update subtracts from the newest row, so both units are taken, and no update is lost.
+lesson-check-then-decrement-wrong-2 = The update has no condition on the stock, so it changes the row whatever the stock is.
+lesson-check-then-decrement-wrong-4 = Postgres refuses what a constraint forbids, and this column has none.
+
 lesson-wrong-key-wrong-1 = The locks are on two different orders, so neither payment waits for the other.
 lesson-wrong-key-wrong-2 = Neither lock is busy, because each payment locks the id of its own order.
 lesson-wrong-key-wrong-4 = Nothing rejects them: both locks are free, and the 10.00 that both payments read is enough.

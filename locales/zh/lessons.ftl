@@ -43,6 +43,18 @@ lesson-database-takeaway-1 = 数据如果都在同一个 Postgres 里，就不�
 lesson-database-takeaway-2 = 一条语句就够的话用 `atomic`：行只在这条语句执行时锁住。`version` 和 `serializable` 让没抢到的从头再来，竞争激烈时大多数请求都抢不到。
 lesson-database-takeaway-3 = 一条语句只看得到它开始时已提交的数据。所以要用单独的语句加锁，再读取。
 
+lesson-check-then-decrement-title = 先检查，再扣减
+lesson-check-then-decrement-claim = 请求先检查库存，之后再无条件地减一，两个请求就会都卖出最后一件，库存降到零以下。约束会把第二笔销售变成报错。
+lesson-check-then-decrement-primer = `update items set stock = stock - 1` 让 Postgres 来减：锁住最新的行，读取，写回。两条这样的更新会互相等待。许多商店在请求开始时检查库存，办完其他事才发送这条更新。
+lesson-check-then-decrement-question = 只剩一件。A 和 B 都检查过，库存里有一件，然后各发送一次 `update items set stock = stock - 1`。这一列没有约束。结果如何？
+lesson-check-then-decrement-guess-1 = 库存 0，两个都卖出：有一次更新丢失
+lesson-check-then-decrement-guess-2 = 库存 0，卖出一个：第二次更新没有改动任何行
+lesson-check-then-decrement-guess-3 = 库存 −1，两个都卖出
+lesson-check-then-decrement-guess-4 = 库存 0，卖出一个：Postgres 不允许库存小于零
+lesson-check-then-decrement-takeaway-1 = `stock = stock - 1` 防得住丢失更新，防不住超卖：账本没有分叉，最后却小于零。
+lesson-check-then-decrement-takeaway-2 = 检查过的，到写入时可能已经变了。检查要放进更新语句：`where id = $1 and stock >= 1`。没有改动任何行，就是售罄。
+lesson-check-then-decrement-takeaway-3 = 约束 `check (stock >= 0)` 保住了库存，顾客得到的却是内部错误，而不是“售罄”。它是最后一道防线，不是第一道。
+
 lesson-wrong-key-title = 锁加错了 key
 lesson-wrong-key-claim = 锁住订单号，保护不了两个订单共用的余额。
 lesson-wrong-key-primer = 锁有名字，就是它的 key：只有锁同一个 key 的客户端才会互相排斥。付款时先读账户余额，减去价格，再写回去。

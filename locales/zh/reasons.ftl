@@ -13,6 +13,10 @@ lesson-database-wrong-1 = B 是在语句执行途中等锁的，而这条语句�
 lesson-database-wrong-2 = B 用的是默认的隔离级别“读已提交”，在这个级别 Postgres 不会报序列化错误。
 lesson-database-wrong-4 = B 还没有卖出任何商品：它执行的只是 `select`。
 
+lesson-check-then-decrement-wrong-1 = 每次更新都从最新的行里减，所以扣了两件，没有更新丢失。
+lesson-check-then-decrement-wrong-2 = 这条更新对库存没有条件，库存是多少都会改动这一行。
+lesson-check-then-decrement-wrong-4 = Postgres 只拒绝约束不允许的写入，而这一列没有约束。
+
 lesson-wrong-key-wrong-1 = 两把锁锁的是两个不同的订单，两次付款谁也不等谁。
 lesson-wrong-key-wrong-2 = 没有哪把锁被占用：每次付款锁的都是自己那个订单的订单号。
 lesson-wrong-key-wrong-4 = 没有理由拒绝：两把锁都空闲，两次付款读到的余额 10.00 也都够用。

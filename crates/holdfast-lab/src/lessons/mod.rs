@@ -2,6 +2,7 @@
 //! lesson and fails if its claim is not shown.
 
 mod big_key;
+mod check_then_decrement;
 mod check_then_delete;
 mod database;
 mod dead_holder;
@@ -86,6 +87,8 @@ pub static LESSONS: &[&Lesson] = lessons! {
                 "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
                 "conditional_update.rs", "place.rs",
             ];
+        "check-then-decrement" check_then_decrement "below-zero": 2, 4 min, level 1,
+            after ["database"], None, ["check-then-decrement", "conditional_update.rs", "atomic"];
         "wrong-key" wrong_key "two-payments": 2, 3 min, level 1, after ["lost-update"],
             Some(wrong_key::LOAD), ["wrong-key", "owner"];
     }

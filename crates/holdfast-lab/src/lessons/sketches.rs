@@ -15,6 +15,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "lost-update" => "A r10 . w9 . / B . r? . w?",
         "one-replica" => "1 [r10 w9] . . / 1 waits*2 [r9 w8] / 2 . ? ? .",
         "database" => "A [r10 w9 works commit] / B . . waits r?",
+        "check-then-decrement" => "A r1 . . −1 ? / B . r1 −1 . .",
         "wrong-key" => "A [order_1 r10 w9] . / B . [order_2 r? w?]",
         "dead-holder" => "A [SETNX works killed . . / B . . . SETNX ?",
         "let-it-expire" => "A [order .*3) . / B . waits*3 [order",
