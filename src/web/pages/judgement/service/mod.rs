@@ -340,7 +340,7 @@ fn further(pattern: Pattern) -> &'static [(&'static str, &'static str)] {
             &[(MISTAKE, "lost-update"), (CURE, "database"), (RECIPE, "docs/FENCES.md")]
         }
         Pattern::CheckThenDecrement | Pattern::CheckElsewhere => {
-            &[(MISTAKE, "lost-update"), (CURE, "database")]
+            &[(MISTAKE, "check-then-decrement"), (CURE, "database")]
         }
         Pattern::TwoTransactions => &[(MISTAKE, "pre-deduct"), (CURE, "double-submit")],
         Pattern::ReleasedBeforeCommit => &[(MISTAKE, "early-release"), (CURE, "database")],
