@@ -97,6 +97,10 @@ const STORIES: &[(&str, &str)] = &[
     ("lost-update", "A read 10, A paused, B read 10, B write 9, A resumed, A write 9"),
     ("one-replica", "A read 10, C read 10, C write 9, A write 9"),
     ("database", "A read 10, A write 9, another wait, A resumed, another held, another read 10"),
+    (
+        "check-then-decrement",
+        "A read 1, A paused, B read 1, B write 0, A resumed, A write -1, A committed",
+    ),
     ("wrong-key", "A held, A read 1000, B held, B read 1000, B write 900, A write 900"),
     ("dead-holder", "A held, A killed, operator removed, B held, B write 9"),
     ("let-it-expire", "A held, A left, A expired 300, B held, B left, B expired 300, C held"),
