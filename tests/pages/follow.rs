@@ -80,6 +80,17 @@ async fn set_offline(browser: &Browser, is_offline: bool) {
     browser.devtools("Network.emulateNetworkConditions", network).await;
 }
 
+/// What a phone shows that is not where its teacher is.
+const ELSEWHERE: &str = "Go where the teacher is";
+
+/// Hides the page, as in a pocket, or shows it again.
+async fn set_hidden(phone: &Browser, is_hidden: bool) {
+    let hide = "Object.defineProperty(document, 'hidden', { configurable: true, value: true })";
+    let look = "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))";
+    let script = if is_hidden { hide } else { look };
+    phone.driver.execute(script, vec![]).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn phone_follows_the_projector() {
     let shop = class_shop().await;
@@ -93,10 +104,9 @@ async fn phone_follows_the_projector() {
     phone.click("form.stack button").await;
     phone.until_text("#teacher", "The teacher shows nothing yet").await;
     let show = async |page: &str| projector.go(&format!("{page}?present")).await;
-    let elsewhere = "Go where the teacher is";
 
     show(LESSON).await;
-    phone.until_text("#teacher", elsewhere).await;
+    phone.until_text("#teacher", ELSEWHERE).await;
     phone.driver.execute(&*axe(), vec![]).await.unwrap();
     assert_eq!(violations(&phone, Value::Null).await, [""; 0]);
     assert_eq!(phone.until_path("/lab").await, "/lab", "it does not follow unasked");
@@ -109,7 +119,7 @@ async fn phone_follows_the_projector() {
     // Not over an answer that is chosen; once it is sent, the phone catches up.
     phone.click("input[value='2']").await;
     show(FENCE).await;
-    phone.until_text("#teacher", elsewhere).await;
+    phone.until_text("#teacher", ELSEWHERE).await;
     assert_eq!(followed(&phone).await, LESSON);
     phone.click(".buttons .main").await;
     phone.until_path(FENCE).await;
@@ -121,7 +131,7 @@ async fn phone_follows_the_projector() {
     phone.until_path(path).await;
     phone.fill("#note", "Two orders read 57.").await;
     show(FENCE).await;
-    phone.until_text("#teacher", elsewhere).await;
+    phone.until_text("#teacher", ELSEWHERE).await;
     assert_eq!(followed(&phone).await, path);
     phone.click("#hand-in button").await;
     phone.until_path(FENCE).await;
@@ -136,22 +146,20 @@ async fn phone_follows_the_projector() {
     phone.until_path(LESSON).await;
 
     // In a pocket for a while: it asks for nothing, and at once when it is looked at.
-    let hide = "Object.defineProperty(document, 'hidden', { configurable: true, value: true })";
-    phone.driver.execute(hide, vec![]).await.unwrap();
+    set_hidden(&phone, true).await;
     show(FENCE).await;
     assert_eq!(phone.until_path("/lab").await, LESSON);
-    let look = "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))";
-    phone.driver.execute(look, vec![]).await.unwrap();
+    set_hidden(&phone, false).await;
     phone.until_path(FENCE).await;
 
     // Who goes elsewhere, or does not want to follow, stays there.
     phone.go("/shop").await;
-    phone.until_text("#teacher", elsewhere).await;
+    phone.until_text("#teacher", ELSEWHERE).await;
     assert_eq!(phone.until_path("/shop").await, "/shop");
     phone.click("#follow").await;
     show(LESSON).await;
     phone.go(FENCE).await;
-    phone.until_text("#teacher", elsewhere).await;
+    phone.until_text("#teacher", ELSEWHERE).await;
     assert_eq!(followed(&phone).await, Value::Null);
     phone.click("#follow").await;
     phone.until_path(LESSON).await;

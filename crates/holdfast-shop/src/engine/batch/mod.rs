@@ -262,7 +262,8 @@ async fn decide_in(
     pass_point(batch.positions(), Point::Read, locks, |at, key| decided.value_before(at, key))
         .await;
     if strategy.read == ReadMethod::CheckThenUpdate {
-        return update_unchecked(session, batch, locks, decided).await;
+        // Boxed, as it would make the future of every other strategy larger.
+        return Box::pin(update_unchecked(session, batch, locks, decided)).await;
     }
     Ok(decided)
 }
