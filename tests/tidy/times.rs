@@ -14,7 +14,7 @@ const BOUNDS: [(&str, usize, &str); 20] = [
     ("crates/holdfast-lock/tests/lock/acquire_release.rs", 1, "the lock expires after 30 s"),
     ("crates/holdfast-lock/tests/lock/idempotency_locks.rs", 2, "it expires, or waits for 2 s"),
     ("crates/holdfast-lock/tests/lock/known_issues.rs", 6, "the lock expires, or 30 s pass"),
-    ("crates/holdfast-lock/tests/lock/topologies.rs", 3, "a wait for a silent node, or for 30 s"),
+    ("crates/holdfast-lock/tests/lock/topologies.rs", 2, "a wait for a silent node, or for 30 s"),
     ("tests/it/audit.rs", 1, "a join of all rows with all, for half a minute"),
     ("tests/it/batched_crashes.rs", 1, "a transaction of a paused process, for 10 s"),
     ("tests/it/fenced.rs", 1, "the lab's longest pause, 8 s"),

@@ -23,7 +23,8 @@ use holdfast_base::messages::{Language, message};
 use holdfast_lab::race::model::{MAX_RACE_BUYERS, Race, RaceRequest, WITH_LOCK, WITHOUT_LOCK};
 use holdfast_lab::run::LabRunState;
 
-/// What the switch of the lock means, until another one is chosen; that of the fence adds one to it.
+/// What the switch of the lock means, until another one is chosen; that of the fence adds one to
+/// it.
 const DEFAULT_LOCK: &str = "owner";
 const LOCKS: [&str; 3] = [DEFAULT_LOCK, "row-lock", "local"];
 /// On the site: the locks that can be chosen beside none, and the numbers of buyers.

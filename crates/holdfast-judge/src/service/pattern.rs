@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn decisive_are_the_last_read_and_the_write_of_each_request() {
         const FIND: &str = "select id from orders where key = 'key'";
-        const ORDER: &str = "insert into orders values ('key')";
+        const ORDER: &str = "insert into bought values ('key')";
         let all = [
             (0, FIND, true),
             (0, READ, true),
