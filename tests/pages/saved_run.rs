@@ -125,7 +125,7 @@ async fn saved_run_plays_from_disk() {
     browser.until_text(".step-description", "Step 16 of 16").await;
     browser.until_text(".arms", "oversold 43 0").await;
     browser.click("details.fork summary").await;
-    browser.until_text("details.fork .step-description", "Step 9 of 16").await;
+    browser.until_text("details.fork .step-description", "Step 14 of 16").await;
     browser.resize(320, 640).await;
     let width = browser.width().await;
     assert!(width <= 320, "it is {width} wide");

@@ -46,7 +46,7 @@ async fn swimlane_steps_by_keyboard() {
     browser.click("#tab-forks-title").await;
     let fork = browser.find("details.fork summary").await;
     fork.send_keys(Key::Enter).await.unwrap();
-    browser.until_text("details.fork .step-description", "Step 9 of 16").await;
+    browser.until_text("details.fork .step-description", "Step 14 of 16").await;
     until("the curve is drawn", async || {
         number(&browser, "document.querySelectorAll('.u-wrap').length").await == 1
     })
@@ -55,13 +55,13 @@ async fn swimlane_steps_by_keyboard() {
     browser.close().await;
 }
 
-/// A run opens on the write that lost an update. Its playback begins at the first step and lasts
+/// A run opens on the commit that lost an update. Its playback begins at the first step and lasts
 /// several seconds; with reduced motion there is none.
 #[tokio::test(flavor = "multi_thread")]
 async fn swimlane_plays_slowly_from_first_step() {
     let shop = with_run(&oversold()).await;
     let browser = open_run(&shop, true).await;
-    browser.until_text(".step-description", "Step 9 of 16").await;
+    browser.until_text(".step-description", "Step 14 of 16").await;
     // Seen steps are recorded with their times by the page itself, since a poll may miss one.
     let record = "document.querySelector('.swimlane .play').click();
         window.seen = [];
@@ -81,10 +81,10 @@ async fn swimlane_plays_slowly_from_first_step() {
 
     browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.driver.refresh().await.unwrap();
-    browser.until_text(".step-description", "Step 9 of 16").await;
+    browser.until_text(".step-description", "Step 14 of 16").await;
     assert!(!browser.find(".swimlane .play").await.is_displayed().await.unwrap());
     browser.click(".swimlane .back").await;
-    browser.until_text(".step-description", "Step 8 of 16").await;
+    browser.until_text(".step-description", "Step 13 of 16").await;
     assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
     browser.close().await;
 }

@@ -160,7 +160,6 @@ impl EventKind {
             Self::Killed | Self::Died | Self::Broken | Self::Busy | Self::Deadlock => "cross",
             Self::Gone | Self::Absent => Self::Lost.name(),
             Self::Left | Self::Removed => Self::Release.name(),
-            Self::Stale => Self::Refused.name(),
             Self::Continued | Self::Restarted => Self::Resumed.name(),
             Self::Cut | Self::Closed => Self::Disconnected.name(),
             Self::Evicted => Self::Flushed.name(),

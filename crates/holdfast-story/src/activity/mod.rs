@@ -1,6 +1,7 @@
 //! What each lane does between its events, which lanes worked on one value at the same time, and
 //! which writes lost an update.
 
+mod books;
 mod grants;
 mod overlaps;
 
@@ -11,6 +12,7 @@ use strum::IntoStaticStr;
 use crate::Timeline;
 use crate::kind::EventKind;
 
+pub use books::{Book, Entry};
 pub use overlaps::Overlap;
 
 /// What a lane does after an event; its text is its name in the style of a drawing.

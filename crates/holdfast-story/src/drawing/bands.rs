@@ -117,8 +117,8 @@ mod tests {
         let spans = [20.0, 30.0, 90.0].map(|from| (Percent(from), Percent(10.0)));
 
         for (language, expected) in [
-            (Language::English, ["A and B read 10", "B and C at once", "C and D read 8"]),
-            (Language::Chinese, ["A 和 B 都读到 10", "B 和 C 同时执行", "C 和 D 都读到 8"]),
+            (Language::English, ["A and B rely on 10", "B and C at once", "C and D rely on 8"]),
+            (Language::Chinese, ["A 和 B 都依赖 10", "B 和 C 同时执行", "C 和 D 都依赖 8"]),
         ] {
             let texts = texts(&timeline, &overlaps, &spans, language);
             for (width, name) in WIDTHS {

@@ -1,8 +1,9 @@
 //! The rows below the lanes, with a sign at the place of each event that changed something there:
-//! which lane has the lock at each of several nodes.
+//! which lane has the lock at each of several nodes, and the books, with a receipt for each sale.
 
 use super::labels::{Label, Shown};
-use crate::{EventKind, Timeline};
+use crate::activity::{Book, Entry};
+use crate::{EventKind, Timeline, Value};
 use holdfast_base::messages::Language;
 
 /// Between the owners of two nodes in a label, whose parts are drawn as boxes.
@@ -10,12 +11,16 @@ const BETWEEN: &str = "  ";
 const FREE: &str = "–";
 /// The sign of an event that needs no explanation.
 pub const NO_SIGN: &str = "dot";
+/// A sale without its unit.
+pub const UNSOLD: &str = "unsold";
 /// Width of a box in pixels; the template has it too.
 const BOX: usize = 16;
 
 #[derive(Debug)]
 pub struct Row {
     pub title: String,
+    /// What its labels are about, in the list of events; `None` if they are no text.
+    pub noun: Option<String>,
     /// By event.
     pub signs: Vec<Sign>,
 }
@@ -51,8 +56,61 @@ pub fn boxes(label: &Label) -> Vec<(i32, &str)> {
     places.map(|(place, owner)| (place - shift, owner)).collect()
 }
 
-pub fn rows(timeline: &Timeline, language: Language) -> Vec<Row> {
-    nodes(timeline, language).into_iter().collect()
+/// Returns the rows of a timeline. With `are_lanes`, each lane has values of its own.
+pub fn rows(timeline: &Timeline, are_lanes: bool, language: Language) -> Vec<Row> {
+    let books = timeline.books(are_lanes).into_iter().map(|book| of_book(&book, language));
+    nodes(timeline, language).into_iter().chain(books).collect()
+}
+
+fn of_book(book: &Book, language: Language) -> Row {
+    let is_money = book.entries.iter().any(|entry| matches!(entry.after, Value::Cents(_)));
+    let noun = language.text(match is_money {
+        true => "swimlane-balance",
+        false if book.is_counter => "swimlane-counter",
+        false => "swimlane-stock",
+    });
+    let opening = book.opening.map_or_else(|| FREE.to_owned(), |value| value.to_string());
+    let variables = [("noun", noun.as_str().into()), ("opening", opening.into())];
+    let mut title = language.text_with("swimlane-opening", &variables);
+    if let Some(key) = &book.key {
+        let variables = [("text", title.into()), ("key", key.as_str().into())];
+        title = language.text_with("swimlane-with-key", &variables);
+    }
+
+    let sign = |entry: &Entry| Sign {
+        event: entry.event,
+        name: match entry.sold {
+            _ if entry.is_loss => UNSOLD,
+            0 => NO_SIGN,
+            _ => "sold",
+        },
+        texts: texts(entry, language),
+        labels: Vec::new(),
+    };
+    let signs = book.entries.iter().map(sign).collect();
+    Row { title, noun: Some(noun), signs }
+}
+
+/// Returns what an entry says, the longest first.
+fn texts(entry: &Entry, language: Language) -> Vec<String> {
+    let after = entry.after.to_string();
+    let change = entry.before.map(|before| format!("{before} → {after}"));
+    let change = change.unwrap_or_else(|| after.clone());
+    let with = |id: &str, number: i64| {
+        let number = Value::Units(number).to_string();
+        let variables = [("change", change.as_str().into()), ("sold", number.into())];
+        language.text_with(id, &variables)
+    };
+    if entry.is_loss {
+        return vec![
+            with("swimlane-entry-lost", entry.sold),
+            language.text("swimlane-label-lost-update"),
+        ];
+    }
+    match entry.sold {
+        ..=1 => vec![change, after],
+        sold => vec![with("swimlane-entry-sold", sold), with("swimlane-entry-sold-short", sold)],
+    }
 }
 
 fn nodes(timeline: &Timeline, language: Language) -> Option<Row> {
@@ -68,5 +126,5 @@ fn nodes(timeline: &Timeline, language: Language) -> Option<Row> {
         labels: Vec::new(),
     });
     let signs: Vec<Sign> = signs.collect();
-    (!signs.is_empty()).then(|| Row { title: language.text("swimlane-nodes"), signs })
+    (!signs.is_empty()).then(|| Row { title: language.text("swimlane-nodes"), noun: None, signs })
 }

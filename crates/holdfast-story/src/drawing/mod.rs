@@ -16,9 +16,11 @@ use std::ops::RangeInclusive;
 
 use self::axis::Axis;
 use self::bands::BandText;
-use self::below::Row;
+use self::below::{Row, UNSOLD};
 use self::labels::{Label, Shown, Wanted};
-use self::size::{COMPACT, HANDLED, LABELLED, LANES, ROW_HEIGHT, SCROLLED, SIGN_ROWS, SMALL, Size};
+use self::size::{
+    COMPACT, HANDLED, LABELLED, LANES, ROW_HEIGHT, SCROLLED, SIGN_ROWS, SMALL, Size, TO_SCALE,
+};
 use crate::Timeline;
 use crate::activity::{LaneState, Overlap};
 use crate::event::Event;
@@ -120,7 +122,7 @@ impl Drawing {
     /// Draws a timeline that fits its box, with time to scale.
     pub fn to_scale(timeline: Timeline, language: Language) -> Self {
         let axis = Axis::to_scale(&timeline.events);
-        Self::on(axis, timeline, Vec::new(), LABELLED, language)
+        Self::on(axis, timeline, Vec::new(), TO_SCALE, language)
     }
 
     /// Draws a timeline of few events that fits its box, with low lanes.
@@ -157,7 +159,11 @@ impl Drawing {
             overlaps,
             labels: Vec::new(),
             bands: Vec::new(),
-            rows: if size.below > 0 { below::rows(&timeline, language) } else { Vec::new() },
+            rows: if size.below > 0 {
+                below::rows(&timeline, size.are_values_of_lanes, language)
+            } else {
+                Vec::new()
+            },
             tops: Vec::new(),
             timeline,
             axis,
@@ -208,10 +214,16 @@ impl Drawing {
             let wanted = row.signs.iter().map(|sign| Wanted {
                 lane: 0,
                 place: self.place(sign.event),
-                rank: 0,
+                rank: u8::from(sign.name != UNSOLD),
                 texts: sign.texts.clone(),
             });
-            let placed = labels::place_at_all_widths(&wanted.collect::<Vec<_>>(), SIGN_ROWS);
+            let wanted: Vec<Wanted> = wanted.collect();
+            let placed = if self.size.axis > 0 {
+                let placed = labels::place(&wanted, self.axis.width, SIGN_ROWS).into_iter();
+                placed.map(|label| label.into_iter().map(at_all_widths).collect()).collect()
+            } else {
+                labels::place_at_all_widths(&wanted, SIGN_ROWS)
+            };
             for (sign, labels) in row.signs.iter_mut().zip(placed) {
                 sign.labels = labels;
             }
@@ -226,11 +238,8 @@ impl Drawing {
     /// Returns the labels of a scrolled drawing, whose axis has room for all of them.
     fn all_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
         let whole = texts.into_iter().map(|texts| texts.into_iter().next());
-        let shown = |text| Shown {
-            label: Label { text, row: 0, is_end: false },
-            widths: ALL_WIDTHS.to_owned(),
-        };
-        whole.map(|text| text.map(shown).into_iter().collect()).collect()
+        let label = |text| at_all_widths(Label { text, row: 0, is_end: false });
+        whole.map(|text| text.map(label).into_iter().collect()).collect()
     }
 
     fn placed_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
@@ -264,6 +273,10 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
     } else {
         Axis::fitting(events, kept, size.scale)
     }
+}
+
+fn at_all_widths(label: Label) -> Shown {
+    Shown { label, widths: ALL_WIDTHS.to_owned() }
 }
 
 /// Returns how late a label is placed: what a drawing is about first, then reads and writes.

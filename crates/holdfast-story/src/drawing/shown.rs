@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::axis::{Percent, label_width};
 use super::bands::BandText;
-use super::below::{NO_SIGN, Sign, boxes};
+use super::below::{NO_SIGN, Row, Sign, UNSOLD, boxes};
 use super::labels::Label;
 use super::size::{MARGIN, ROW_HEIGHT, SIGN_LABEL};
 use super::{ALL_WIDTHS, Drawing};
@@ -27,6 +27,15 @@ impl Drawing {
 
     pub fn text(&self, event: &Event) -> String {
         event.text(self.language)
+    }
+
+    /// Returns what an event changed in the books: `stock 10 → 9`.
+    pub fn booked(&self, index: &usize) -> Vec<String> {
+        let entry = |row: &Row| {
+            let (noun, sign) = (row.noun.as_ref()?, row.sign(*index)?);
+            Some(format!("{noun} {}", sign.texts.first()?))
+        };
+        self.rows.iter().filter_map(entry).collect()
     }
 
     pub fn legend(&self) -> Vec<Activity> {
@@ -78,16 +87,23 @@ impl Drawing {
     pub fn telling(&self) -> usize {
         let events = &self.timeline.events;
         let last = |is: fn(&Event) -> bool| events.iter().rposition(is);
-        let loss = last(|event| event.detail.is_loss || event.detail.is_wrong);
+        let unsold = (0..events.len()).rfind(|index| self.is_unsold(*index));
+        let loss = unsold.or_else(|| last(|event| event.detail.is_loss));
         let refusal = || last(|event| matches!(event.kind, EventKind::Refused | EventKind::Stale));
         loss.or_else(refusal).map_or(events.len(), |index| index + 1)
+    }
+
+    /// Returns whether an event sold something without a unit.
+    fn is_unsold(&self, index: usize) -> bool {
+        let mut signs = self.rows.iter().filter_map(|row| row.sign(index));
+        signs.any(|sign| sign.name == UNSOLD)
     }
 
     /// Returns what the color of a step means: `loss`, or the name of an activity.
     pub fn kind(&self, index: &usize) -> &'static str {
         let event = &self.timeline.events[*index];
         match event.kind {
-            _ if event.detail.is_wrong => "loss",
+            _ if event.detail.is_wrong || self.is_unsold(*index) => "loss",
             EventKind::Foreign => "loss",
             EventKind::Held | EventKind::Release => Activity::Lock.name(),
             EventKind::Expired | EventKind::Gone => Activity::Over.name(),

@@ -8,7 +8,7 @@ pub(super) const ROW_HEIGHT: i32 = 20;
 /// Baseline of the first row of labels below a sign, from the top of its row.
 pub(super) const SIGN_LABEL: i32 = 56;
 /// Rows of labels below a sign.
-pub(super) const SIGN_ROWS: usize = 2;
+pub(super) const SIGN_ROWS: usize = 3;
 /// Room for the longest cause that can be dragged, in pixels.
 const MAX_DRAG: f64 = 200.0;
 
@@ -30,6 +30,8 @@ pub struct Size {
     pub foot: i32,
     /// Height of a row below the lanes; 0 if it has none.
     pub below: i32,
+    /// Whether each lane has values of its own.
+    pub are_values_of_lanes: bool,
     pub scale: Scale,
 }
 
@@ -51,9 +53,12 @@ pub(super) const LABELLED: Size = Size {
     rows: 3,
     foot: 26,
     below: 62,
+    are_values_of_lanes: false,
     scale: Scale::within(12.0, 24.0),
 };
 pub(super) const LANES: Size = Size { below: 0, ..LABELLED };
+/// Two strategies are compared: each has its item.
+pub(super) const TO_SCALE: Size = Size { are_values_of_lanes: true, ..LABELLED };
 /// As `LABELLED`, with long times: what is dragged has to move.
 pub(super) const HANDLED: Size = Size { scale: Scale::within(14.0, MAX_DRAG), ..LABELLED };
 /// `swimlane.css` has the heights of lanes whose names are beside the drawing.
@@ -67,6 +72,7 @@ pub(super) const COMPACT: Size = Size {
     rows: 0,
     foot: MARGIN,
     below: 0,
+    are_values_of_lanes: false,
     scale: Scale::within(12.0, 24.0),
 };
 pub(super) const SCROLLED: Size = Size {
@@ -78,7 +84,8 @@ pub(super) const SCROLLED: Size = Size {
     label: 18,
     rows: 1,
     foot: 26,
-    below: 0,
+    below: 62,
+    are_values_of_lanes: false,
     scale: Scale::within(18.0, 120.0),
 };
 /// `race.css` has the same heights.

@@ -149,6 +149,40 @@ fn nodes_are_a_row_of_boxes() {
     assert!(Drawing::lanes_only(timeline, Language::English).height() < view.height());
 }
 
+/// The receipts of two orders are labelled on the smallest phone: the second one has no unit.
+#[test]
+fn books_are_below_the_lanes() {
+    let mut timeline = Timeline {
+        lanes: vec![TimelineLane::default(); 2],
+        events: vec![
+            event(0, 0, EventKind::Read, 10),
+            event(1_000, 1, EventKind::Read, 10),
+            event(2_000, 0, EventKind::Write, 9),
+            event(3_000, 1, EventKind::Write, 9),
+        ],
+    };
+    timeline.mark_stale_writes();
+    for (language, title, entry) in [
+        (Language::English, "stock: 10 at first", "stock 9 → 9, lost update"),
+        (Language::Chinese, "库存：起初 10", "库存 9 → 9，丢失更新"),
+    ] {
+        let view = Drawing::fitting(timeline.clone(), language);
+        assert_eq!(view.rows[0].title, title);
+        assert_eq!(view.booked(&3), [entry]);
+        assert_eq!((view.telling(), view.kind(&3)), (4, "loss"));
+        for index in [2, 3] {
+            let sign = view.rows[0].sign(index).unwrap();
+            let widths = sign.labels.iter().flat_map(|it| it.widths.split(' '));
+            assert_eq!(widths.count(), labels::WIDTHS.len(), "{sign:?}");
+        }
+        let signs: Vec<&str> = view.signs().iter().map(|(name, ..)| *name).collect();
+        assert_eq!(signs, ["sold", "unsold"]);
+        let scrolled = Drawing::scrolled(timeline.clone(), Vec::new(), language);
+        assert_eq!(scrolled.booked(&3), [entry]);
+        assert_eq!(scrolled.signs_below(&2).len(), 1);
+    }
+}
+
 #[test]
 fn loss_tells_more_than_refusal_and_end() {
     let mut events = vec![
@@ -173,6 +207,9 @@ fn every_kind_has_its_mark() {
     for kind in EventKind::iter() {
         let id = format!("id=\"mark-{}\"", kind.shape());
         assert!(marks.contains(&id), "{id}");
+    }
+    for name in ["sold", "unsold"] {
+        assert!(marks.contains(&format!("id=\"mark-{name}\"")), "{name}");
     }
     assert_ne!(EventKind::Deducted.shape(), EventKind::Read.shape());
 }
