@@ -23,6 +23,7 @@ swimlane-entry-lost = { $change }，丢失更新
 swimlane-entry-sold = { $change }，售出 { $sold }
 swimlane-entry-sold-short = 售出 { $sold }
 swimlane-legend-lock = 持有锁
+swimlane-legend-break = 此处时间缩短
 swimlane-legend-waiting = 等待
 swimlane-legend-wrong = 本不该写入
 swimlane-legend-working = 无锁执行

@@ -72,8 +72,7 @@ impl RaceView<'_> {
 
     /// Returns the drawing of two orders.
     pub fn drawing(&self) -> Option<TimelineView> {
-        self.is_duel()
-            .then(|| TimelineView::from(Drawing::lanes_only(self.timeline(), self.language)))
+        self.is_duel().then(|| TimelineView::from(Drawing::lanes(self.timeline(), self.language)))
     }
 
     /// Returns what the script needs to play the race.

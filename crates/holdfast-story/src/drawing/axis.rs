@@ -12,6 +12,8 @@ const PIXELS_PER_MS: f64 = 12.0;
 /// Least part of a fitting axis before its first event, and behind its last one.
 const MARGIN_PART: f64 = 0.03;
 const LABEL_PADDING: f64 = 12.0;
+/// So that a gap of more than 60 ms is marked where the largest distance is 24 pixels.
+const SHORTENED: f64 = 0.4;
 
 /// A part of the axis, from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -29,11 +31,13 @@ pub struct Scale {
     pub least: f64,
     pub most: f64,
     pub pixels_per_ms: f64,
+    /// A gap is marked that has fewer pixels per ms.
+    pub shortened: f64,
 }
 
 impl Scale {
     pub const fn within(least: f64, most: f64) -> Self {
-        Self { least, most, pixels_per_ms: PIXELS_PER_MS }
+        Self { least, most, pixels_per_ms: PIXELS_PER_MS, shortened: SHORTENED }
     }
 }
 
@@ -44,7 +48,8 @@ pub struct Axis {
     places: Vec<f64>,
     /// In pixels.
     pub width: f64,
-    breaks: Vec<f64>,
+    /// Where time is shortened: the event behind, and the place in pixels.
+    breaks: Vec<(usize, f64)>,
 }
 
 impl Axis {
@@ -56,7 +61,8 @@ impl Axis {
     ) -> Self {
         let mut axis = Self::of(events, labels, scale);
         let margin = (axis.width * MARGIN_PART - MARGIN).max(0.0);
-        axis.places.iter_mut().chain(&mut axis.breaks).for_each(|place| *place += margin);
+        let breaks = axis.breaks.iter_mut().map(|(_, place)| place);
+        axis.places.iter_mut().chain(breaks).for_each(|place| *place += margin);
         axis.width += 2.0 * margin;
         axis
     }
@@ -81,14 +87,16 @@ impl Axis {
         for (event, label) in events.iter().zip(labels) {
             let mut place = MARGIN;
             if let (Some(time), Some(last)) = (axis.times.last(), axis.places.last()) {
-                let gap = event.at_us.saturating_sub(*time) as f64 / 1_000.0 * scale.pixels_per_ms;
+                let gap_ms = event.at_us.saturating_sub(*time) as f64 / 1_000.0;
+                let gap = gap_ms * scale.pixels_per_ms;
                 let free = ends.get(&event.lane).filter(|_| !label.is_empty());
                 // The grants of several nodes are one step.
                 let is_same = was_grant && event.kind == EventKind::Granted;
                 let least = if is_same { 0.0 } else { scale.least };
                 place = free.copied().unwrap_or(0.0).max(last + gap.clamp(least, scale.most));
-                if gap > scale.most {
-                    axis.breaks.push(last + scale.most / 2.0);
+                let drawn = place - last;
+                if drawn < gap_ms * scale.shortened {
+                    axis.breaks.push((axis.times.len(), last + drawn / 2.0));
                 }
             }
 
@@ -110,8 +118,9 @@ impl Axis {
         Percent(pixels / self.width.max(1.0) * 100.0)
     }
 
-    pub fn breaks(&self) -> impl Iterator<Item = Percent> {
-        self.breaks.iter().map(|place| self.percent(*place))
+    /// Returns where time is shortened, each with the event behind it.
+    pub fn breaks(&self) -> impl Iterator<Item = (usize, Percent)> {
+        self.breaks.iter().map(|(event, place)| (*event, self.percent(*place)))
     }
 
     /// Returns the place of an event by its index; the end of the axis behind the last one.

@@ -54,6 +54,21 @@ impl Handle {
         let value = value.clamp(*range.start(), *range.end());
         Self { field, value, range, event }
     }
+
+    /// Returns the step of its slider.
+    pub fn step(&self) -> u64 {
+        match self.range.end() {
+            ..=100 => 1,
+            ..=200 => 5,
+            _ => 10,
+        }
+    }
+
+    /// Returns the least value of its slider, from which a whole number of steps leads to what it
+    /// was in this run: a browser moves any other value to the next step.
+    pub fn least(&self) -> u64 {
+        self.range.start() + (self.value - self.range.start()) % self.step()
+    }
 }
 
 #[derive(Debug)]
@@ -90,7 +105,7 @@ impl Drawing {
     }
 
     /// Draws a timeline that fits its box, without rows below its lanes.
-    pub fn lanes_only(timeline: Timeline, language: Language) -> Self {
+    pub fn lanes(timeline: Timeline, language: Language) -> Self {
         let overlaps = timeline.overlaps(false);
         Self::new(timeline, overlaps, LANES, language)
     }

@@ -78,6 +78,29 @@ impl Drawing {
         top + SIGN_LABEL + ROW_HEIGHT * i32::try_from(label.row).unwrap_or(0)
     }
 
+    /// Returns where the bars of lanes are cut, as time is shortened there.
+    pub fn cuts(&self) -> Vec<(Percent, i32)> {
+        if self.size.axis > 0 {
+            return self.axis.breaks().map(|(_, x)| (x, self.size.axis - 6)).collect();
+        }
+        if self.size.below == 0 {
+            return Vec::new();
+        }
+        let (mut cuts, mut next) = (Vec::new(), 0);
+        let mut last: Vec<Option<usize>> = vec![None; self.timeline.lanes.len()];
+        for (behind, x) in self.axis.breaks() {
+            for index in next..behind {
+                last[self.timeline.events[index].lane] = Some(index);
+            }
+            next = behind;
+            let goes_on =
+                |lane: &usize| last[*lane].is_some_and(|index| self.bar(&index).is_some());
+            let lanes = (0..last.len()).filter(goes_on);
+            cuts.extend(lanes.map(|lane| (x, self.top(&lane) + self.size.bar)));
+        }
+        cuts
+    }
+
     pub fn has_wrong_write(&self) -> bool {
         self.timeline.events.iter().any(|event| event.detail.is_wrong)
     }

@@ -86,7 +86,7 @@ pub(super) const SCROLLED: Size = Size {
     foot: 26,
     below: 62,
     are_values_of_lanes: false,
-    scale: Scale::within(18.0, 120.0),
+    scale: Scale { shortened: 2.0, ..Scale::within(18.0, 120.0) },
 };
 /// `race.css` has the same heights.
 pub(super) const SMALL: Size = Size {

@@ -146,7 +146,40 @@ fn nodes_are_a_row_of_boxes() {
     }
     assert!(row.sign(2).is_none() && row.sign(5).is_some() && view.place(1) == view.place(3));
     assert!(view.signs().iter().any(|(name, ..)| *name == "granted"), "{:?}", view.signs());
-    assert!(Drawing::lanes_only(timeline, Language::English).height() < view.height());
+    assert!(Drawing::lanes(timeline, Language::English).height() < view.height());
+}
+
+#[test]
+fn steps_of_a_slider_lead_to_its_value() {
+    for (value, least, step) in [(317, 107, 10), (300, 100, 10), (100, 100, 10), (2_000, 100, 10)] {
+        let handle = Handle::new("work_ms", value, 100..=1_000, EventKind::Resumed);
+        assert_eq!((handle.least(), handle.step()), (least, step), "{value}");
+    }
+    assert_eq!(Handle::new("retry_ms", 52, 5..=200, EventKind::Tries).least(), 7);
+}
+
+/// A pause of 300 ms is not drawn like one of 17 ms: its bar is cut, and that of who goes on
+/// meanwhile, but not of who is done.
+#[test]
+fn bars_are_cut_where_time_is_shortened() {
+    let cuts = |pause_us: u64| {
+        let events = vec![
+            event(0, 2, EventKind::Read, 10),
+            event(1_000, 2, EventKind::Answered, 10),
+            event(2_000, 0, EventKind::Held, 0),
+            event(3_000, 0, EventKind::Paused, 0),
+            event(4_000, 1, EventKind::Wait, 0),
+            event(4_000 + pause_us, 0, EventKind::Resumed, 0),
+            event(5_000 + pause_us, 1, EventKind::Held, 0),
+        ];
+        let lanes = vec![TimelineLane::default(); 3];
+        let view = Drawing::fitting(Timeline { lanes, events }, Language::English);
+        let ys: Vec<i32> = view.cuts().into_iter().map(|(_, y)| y).collect();
+        (ys, [0, 1].map(|lane| view.top(&lane) + view.size.bar))
+    };
+    let (cut, bars) = cuts(300_000);
+    assert_eq!(cut, bars);
+    assert_eq!(cuts(17_000).0, [0; 0]);
 }
 
 /// The receipts of two orders are labelled on the smallest phone: the second one has no unit.
@@ -219,6 +252,7 @@ fn long_gaps_are_shortened_and_marked() {
     let view = Drawing::scrolled(many_events(), Vec::new(), Language::English);
     assert_eq!(view.axis.breaks().count(), 1);
     assert!(view.axis.width < 9_000.0, "{}", view.axis.width);
+    assert_eq!(view.cuts().len(), 1);
     let times: Vec<String> = view.axis.ticks().into_iter().map(|(_, text)| text).collect();
     assert!(times.contains(&"0.0".to_owned()) && times.contains(&"60,015.0".to_owned()));
 }

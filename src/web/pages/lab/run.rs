@@ -172,15 +172,6 @@ impl RunPage {
     }
 }
 
-/// Returns the step of a handle's slider, in ms.
-fn handle_step(handle: &Handle) -> u64 {
-    match handle.range.end() {
-        ..=100 => 1,
-        ..=200 => 5,
-        _ => 10,
-    }
-}
-
 fn queued(position: i64, language: Language) -> String {
     language.text_with("lab-queued-at", &[("position", position.into())])
 }
