@@ -116,8 +116,10 @@ fn judged_states() -> Vec<PageState> {
 fn states_of_participant() -> Vec<PageState> {
     vec![
         state("lesson answered", "admin", "/lab/lessons/lost-update").after(
-            "document.querySelector('[name=guess]').click();
-             document.querySelector('[formaction]')?.click()",
+            "const form = document.querySelector('.asked form');
+             form.querySelector('[name=guess]').checked = true;
+             form.action = '/lab/lessons/lost-update/answers';
+             form.submit()",
             ".own-answer",
         ),
         state("scheduler", "admin", "/lab/scheduler"),

@@ -31,10 +31,12 @@ const FOCUSED: &str = "
     const error = described.map((id) => document.getElementById(id)).find((it) => it?.matches('.wrong'));
     const box = field.getBoundingClientRect();
     const below = error?.getBoundingClientRect();
+    // A group is announced by its legend, and may be higher than the window.
+    const end = field.matches('fieldset') ? below?.bottom : Math.max(box.bottom, below?.bottom);
     return {
         id: field.id,
         isFirst: document.querySelector('[aria-describedby$=-wrong]') === field,
-        isInView: box.top >= 0 && Math.max(box.bottom, below?.bottom) <= innerHeight,
+        isInView: box.top >= 0 && end <= innerHeight,
         autofocus: document.querySelectorAll('[autofocus]').length,
         error: error?.textContent ?? '',
     };";

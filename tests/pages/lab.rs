@@ -121,9 +121,9 @@ async fn lesson_takes_a_guess_before_it_explains() {
     let map = visitor.get("/lab").await.words();
     for shown in [
         "Start here: The lost update",
-        "Why a lock 0 of 4 done",
+        "Why a lock 0 of 5 done",
         "1 The lost update 4 min · ◆◇◇difficulty 1 of 3 2 A mutex on two replicas",
-        "11 The fencing token 6 min · ◆◆◆difficulty 3 of 3 · after 9, 10",
+        "12 The fencing token 6 min · ◆◆◆difficulty 3 of 3 · after 10, 11",
     ] {
         assert!(map.contains(shown), "{shown}: {map}");
     }
