@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use crate::messages::{Language, Message};
 
-/// An id, the lesson that shows the word, and the pinyin by which Chinese sorts it: empty for a word
-/// in Latin letters.
+/// An id, the lesson that shows the word, and the pinyin by which Chinese sorts it: empty for a
+/// word in Latin letters.
 type Word = (&'static str, &'static str, &'static str);
 
 /// In teaching order. The texts of each are in `locales/*/glossary.ftl`.
