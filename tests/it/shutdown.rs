@@ -95,7 +95,8 @@ async fn dropped_lock_is_released_before_the_exit() {
 /// A closed terminal sends the signal twice: from its shell, and from the kernel.
 #[tokio::test(flavor = "multi_thread")]
 async fn hung_up_replica_drains_before_it_exits() {
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "2")]).await;
+    // So long that the drain is seen also by a test that gets little of the processor.
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "6")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     shop.replicas[0].hang_up();

@@ -25,6 +25,8 @@ const BODY_TIMEOUT: Duration = Duration::from_millis(200);
 pub(super) struct HttpAnswer {
     pub(super) status: u16,
     location: Option<String>,
+    /// Its body comes in chunks, each with its size before it.
+    is_chunked: bool,
     body: Vec<u8>,
 }
 
@@ -140,6 +142,7 @@ impl HttpRequest {
             }
         };
 
+        let is_chunked = answer.is_chunked;
         answer.body = received;
         if !is_expected(answer.status) {
             let body = &mut answer.body;
@@ -147,6 +150,9 @@ impl HttpRequest {
                 while body.len() < QUOTED_CHARS && matches!(stream.read_buf(body).await, Ok(1..)) {}
             };
             let _ = timeout(BODY_TIMEOUT, reading).await;
+            if is_chunked {
+                answer.body = unchunked(&answer.body);
+            }
         }
         Ok(answer)
     }
@@ -163,7 +169,25 @@ fn parse_head(received: &[u8]) -> std::io::Result<Option<(HttpAnswer, usize)>> {
 
     let location = response.headers.iter().find(|it| it.name.eq_ignore_ascii_case("location"));
     let location = location.map(|it| String::from_utf8_lossy(it.value).into_owned());
-    Ok(Some((HttpAnswer { status, location, body: Vec::new() }, length)))
+    let encoding =
+        response.headers.iter().find(|it| it.name.eq_ignore_ascii_case("transfer-encoding"));
+    let is_chunked = encoding.is_some_and(|it| it.value.eq_ignore_ascii_case(b"chunked"));
+    Ok(Some((HttpAnswer { status, location, is_chunked, body: Vec::new() }, length)))
+}
+
+/// Returns the contents of the chunks, as far as they were received.
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut contents = Vec::new();
+    while let Ok(httparse::Status::Complete((begin, length @ 1..))) =
+        httparse::parse_chunk_size(body)
+    {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let received = &body[begin..];
+        let (chunk, rest) = received.split_at(length.min(received.len()));
+        contents.extend_from_slice(chunk);
+        body = rest.strip_prefix(b"\r\n").unwrap_or_default();
+    }
+    contents
 }
 
 #[cfg(test)]
@@ -191,6 +215,13 @@ mod tests {
         let request = HttpRequest::get(&base, "/").unwrap();
         let (answer, _client) = join(request.send(|_| false), serving).await;
         assert_eq!(answer.unwrap().describe(), "status 409: sold out");
+    }
+
+    #[test]
+    fn chunks_are_quoted_without_their_sizes() {
+        let body = b"5\r\nsold \r\n3\r\nout\r\n0\r\n\r\n";
+        assert_eq!(unchunked(body), b"sold out");
+        assert_eq!(unchunked(&body[..12]), b"sold ");
     }
 
     #[test]

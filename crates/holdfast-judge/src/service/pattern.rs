@@ -79,6 +79,14 @@ impl Pattern {
             return Self::OrderWithoutUnit;
         }
 
+        // One after the other: the second one has seen what the first had written.
+        let ended = steps.iter().rposition(|step| step.request == write.request);
+        let began =
+            steps.iter().position(|step| step.request != write.request && step.access.is_some());
+        if began > ended && shows(Imbalance::Oversold) {
+            return Self::NoCheck;
+        }
+
         let of_request = steps[..place].iter().filter(|step| step.request == write.request);
         let mut read = None;
         let mut is_same = true;
@@ -303,6 +311,10 @@ mod tests {
         let committed = [(0, READ, true), (0, "commit", false), (0, RELATIVE, true)];
         assert_eq!(pattern(&committed), Pattern::CheckElsewhere);
         assert_eq!(pattern(&[(0, RELATIVE, true)]), Pattern::NoCheck);
+        // The second one has read what the first left.
+        let serial = [(0, READ, true), (0, RELATIVE, true), (0, "commit", false)];
+        let next = [(1, READ, true), (1, RELATIVE, true)];
+        assert_eq!(pattern(&[&serial[..], &next].concat()), Pattern::NoCheck);
         let accepted = [(1, READ, true), (0, READ, true), (0, RELATIVE, true)];
         assert_eq!(pattern(&accepted), Pattern::OrderWithoutUnit);
         assert_eq!(pattern(&[(0, READ, true)]), Pattern::Unknown);

@@ -204,13 +204,14 @@ impl Judge<'_> {
         }
         if finished < tried {
             print_progress(&format!(
-                "{} of {tried} schedules showed nothing: neither request went on, or both failed",
+                "interleavings: {} of {tried} schedules showed nothing: neither request went on, or both failed",
                 tried - finished
             ));
         }
         if left > 0 {
             print_progress(&format!(
-                "{left} schedules of at most two switches were not tried: --budget gives more time"
+                "interleavings: {left} schedules of at most two switches were not tried: --budget \
+                 gives more time"
             ));
         }
         if let Some(found) = &found {

@@ -64,7 +64,7 @@ fn cells(pass: &PassReport) -> String {
     let mut notes = Vec::new();
     if pass.replay {
         notes.push(format!("   replay, found in {lost_in} of {runs}"));
-    } else if *runs > 1 {
+    } else if *runs > 1 || pass.has_schedules() {
         // A search ends with the schedule that finds something.
         notes.push(match (pass.has_schedules(), lost_in) {
             (true, 0) => format!("   {runs} schedules"),
@@ -90,9 +90,9 @@ fn remarks(judgement: &ServiceJudgement) -> String {
     let is_repeated =
         |pass: &&PassReport| pass.ran && pass.runs > 1 && pass.lost_in > 0 && !pass.has_schedules();
     let repeated = judgement.passes.iter().find(is_repeated);
-    if let Some(PassReport { lost_in, runs, name, .. }) = repeated {
+    if let Some(PassReport { lost_in, runs, .. }) = repeated {
         text += &format!(
-            "\n`{lost_in} of {runs} runs`: so many runs of {name} found something; the line has the \
+            "\n`{lost_in} of {runs} runs`: so many runs of the pass found something; the line has the \
              figures of the first of them.\n"
         );
     }
