@@ -126,7 +126,7 @@ async fn role_without_rights_writes_entries_and_cannot_forge_them() {
 
     for forgery in [
         "update products_stock_ledger set after = 10",
-        "select products_stock_ledger_write('tea', 9, 10, pg_current_snapshot(), 0, '{}')",
+        "select products_stock_ledger_write('tea', 9, 10, true, pg_current_snapshot(), 0, '{}')",
         "create temp table t (id text, stock int);
          create trigger t after update on t for each row
              execute function products_stock_ledger_keep('id')",

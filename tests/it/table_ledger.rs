@@ -244,6 +244,76 @@ async fn guarded_write_is_no_fork() {
     }
 }
 
+/// As the `num_allocated` of django-oscar, which is null until the first order.
+#[tokio::test]
+async fn null_is_a_value_that_can_be_lost() {
+    let shop = with_ledger(PRODUCTS, OF_PRODUCTS).await;
+    execute(&shop, "alter table products alter stock drop not null").await;
+    for (what, first, steps, expected, is_fork) in [
+        (
+            "the previous entry is from null",
+            "null",
+            "A begin | B begin | A read | B read | A = 9 | A commit | B = 9 | B commit",
+            ["tea - 9", "tea 9 9 began before"].as_slice(),
+            true,
+        ),
+        (
+            "the previous entry is to null",
+            "10",
+            "A begin | B begin | B read | A update products set stock = null | A commit | B = 9 | \
+             B commit",
+            &["tea 10 -", "tea - 9 began before"],
+            true,
+        ),
+        (
+            "a write of null waits",
+            "10",
+            "A begin | A = 9 | B update products set stock = null | A commit",
+            &["tea 10 9", "tea 9 - unseen"],
+            true,
+        ),
+        (
+            "null is compared",
+            "10",
+            "A begin | B begin | B read | A update products set stock = null | A commit | \
+             B update products set stock = 9 where id = 'tea' and stock is null | B commit",
+            &["tea 10 -", "tea - 9 began before compared"],
+            false,
+        ),
+        (
+            "null is computed with",
+            "null",
+            "A begin | B begin | A = 9 | A commit | \
+             B update products set stock = coalesce(products.stock, 0) - 1 | B commit",
+            &["tea - 9", "tea 9 8 began before computed"],
+            false,
+        ),
+        (
+            "nobody has read a row before it was inserted",
+            "null",
+            "A begin | B begin | A delete from products | \
+             A insert into products values ('tea', 0, 9) | A commit | B = 8 | B commit",
+            &["tea - -", "tea - 9", "tea 9 8"],
+            false,
+        ),
+    ] {
+        let reset = "truncate products, sales, products_stock_ledger;
+                     insert into products values ('tea', 0, ";
+        execute(&shop, &format!("{reset}{first})")).await;
+        assert_eq!(interleave(&shop, steps).await, 0, "{what}");
+
+        let entries = entries(&shop, "products_stock_ledger").await;
+        assert_eq!(&entries[1..], expected, "{what}");
+        assert_eq!(!failing(&shop).is_empty(), is_fork, "{what}");
+    }
+
+    execute(&shop, "truncate products, sales, products_stock_ledger").await;
+    execute(&shop, "insert into products values ('tea', 0, null)").await;
+    interleave(&shop, FORKS[0].1).await;
+    let (_, detail) = &failing(&shop)[0];
+    assert!(detail.contains(" (null → 9, "), "{detail}");
+}
+
 #[tokio::test]
 async fn audit_reports_by_exit_code_table_and_json() {
     let shop = Shop::without_replicas().await;

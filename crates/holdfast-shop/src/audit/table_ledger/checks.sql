@@ -1,13 +1,16 @@
 -- The checks of a ledger that install.sql has made, as those of ../checks.sql.
 
 -- check forks: no entry was written from a row older than the previous entry
-select format('%s entry %s (%s → %s, %s) ', key, seq, before, after, who)
+select format('%s entry %s (%s, %s) ', key, seq, change, who)
        || case overlap when 'unseen' then 'had not seen' else 'began before the end of' end
-       || format(' entry %s (%s → %s, %s)', previous_seq, previous_before, before, previous_who)
-  from (select *, lag(seq) over chain as previous_seq, lag(before) over chain as previous_before,
+       || format(' entry %s (%s, %s)', previous_seq, previous_change, previous_who)
+  from (select *, lag(seq) over chain as previous_seq, lag(change) over chain as previous_change,
                lag(who) over chain as previous_who
-          from {ledger}, concat_ws(' ', to_char(written at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.MS'),
-                                   'by', nullif(application, ''), host(client), 'pid', pid) as who
+          from {ledger},
+               concat_ws(' → ', coalesce(before::text, 'null'),
+                         coalesce(after::text, 'null')) as change,
+               concat_ws(' ', to_char(written at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.MS'),
+                         'by', nullif(application, ''), host(client), 'pid', pid) as who
         window chain as (partition by key order by seq)) chained
  where overlap is not null and guard is null and {is_lately}
  order by key, seq;

@@ -33,8 +33,9 @@ end $ledger$;
 create table {ledger} (
   key text not null,
   seq bigint generated always as identity,
-  before numeric,                       -- null: the row was inserted
-  after numeric,                        -- null: the row was deleted
+  before numeric,                       -- null: no row, or a row with null
+  after numeric,                        -- the same
+  is_update boolean not null default false,
   xid xid8 not null default pg_current_xact_id(),
   began timestamptz not null default transaction_timestamp(),
   written timestamptz not null default clock_timestamp(),
@@ -58,8 +59,9 @@ begin atomic select of_row.{value_column}::numeric; end;
 insert into {ledger} (key, after) select {ledger_key}(t), {ledger_value}(t) from {table} t;
 
 -- Returns why the text of a statement cannot write a value that was computed from an older row.
-create function {ledger_text_guard}(statement text, overlap text, value_column text, keys text[])
-returns text immutable language plpgsql as $ledger$
+create function {ledger_text_guard}(
+  statement text, overlap text, value_column text, keys text[], was_null boolean
+) returns text immutable language plpgsql as $ledger$
 declare
   own constant text := '"?\m' || regexp_replace(value_column, '(\W)', '\\\1', 'g') || '\M"?';
   assignments constant text := substring(statement from '(?i)\mset\M(.*)$');
@@ -98,11 +100,16 @@ begin
   ) then
     return 'compared';
   end if;
+
+  if was_null and substring(assignments from '(?i)\mwhere\M(.*)$') ~* (own || '\s*is\s+null\M') then
+    return 'compared';
+  end if;
   return null;
 end $ledger$;
 
 create function {ledger_write}(
-  of_key text, old_value numeric, new_value numeric, seen pg_snapshot, of_table oid, keys text[]
+  of_key text, old_value numeric, new_value numeric, is_update boolean, seen pg_snapshot,
+  of_table oid, keys text[]
 ) returns void language plpgsql as $ledger$
 declare
   -- Otherwise Postgres has refused to write over what the transaction has not seen, and under
@@ -114,14 +121,14 @@ declare
   stack text;
   value_column text;
 begin
-  if may_overlap and old_value is not null and new_value is not null then
-    select l.xid, l.before, coalesce(l.ended, l.written) as ended into last
+  if may_overlap and is_update then
+    select l.xid, l.is_update, coalesce(l.ended, l.written) as ended into last
       from {ledger} l where l.key = of_key order by l.seq desc limit 1;
     overlap := case
                  when last.xid = pg_current_xact_id() then null
                  when not pg_visible_in_snapshot(last.xid, seen) then 'unseen'
                  -- Nobody has read a row before it was inserted.
-                 when transaction_timestamp() < last.ended and last.before is not null
+                 when transaction_timestamp() < last.ended and last.is_update
                    then 'began before'
                end;
   end if;
@@ -135,7 +142,7 @@ begin
     -- The statement of the function that has called the trigger, or the client's.
     guard := {ledger_text_guard}(
       left(coalesce(substring(stack from '_keep"?\(\)[^\n]*\n(.*)$'), current_query()), 4000),
-      overlap, value_column, keys);
+      overlap, value_column, keys, old_value is null);
 
     -- A lock that the transaction may have had when it read the row.
     if guard is null and overlap = 'began before' then
@@ -156,9 +163,9 @@ begin
     end if;
   end if;
 
-  insert into {ledger} (key, before, after, ended, overlap, guard)
-  values (of_key, old_value, new_value, case when not may_overlap then clock_timestamp() end,
-          overlap, guard);
+  insert into {ledger} (key, before, after, is_update, ended, overlap, guard)
+  values (of_key, old_value, new_value, is_update,
+          case when not may_overlap then clock_timestamp() end, overlap, guard);
 end $ledger$;
 
 -- Stable, because only then the snapshot is that of the statement: what it has seen.
@@ -170,11 +177,12 @@ declare
   seen constant pg_snapshot := pg_current_snapshot();
 begin
   if old_key = new_key then
-    perform {ledger_write}(new_key, {ledger_value}(old), {ledger_value}(new), seen, tg_relid, tg_argv);
+    perform {ledger_write}(new_key, {ledger_value}(old), {ledger_value}(new), true, seen, tg_relid,
+                           tg_argv);
   else
-    perform {ledger_write}(old_key, {ledger_value}(old), null, seen, tg_relid, tg_argv)
+    perform {ledger_write}(old_key, {ledger_value}(old), null, false, seen, tg_relid, tg_argv)
       where old_key is not null;
-    perform {ledger_write}(new_key, null, {ledger_value}(new), seen, tg_relid, tg_argv)
+    perform {ledger_write}(new_key, null, {ledger_value}(new), false, seen, tg_relid, tg_argv)
       where new_key is not null;
   end if;
   return null;
@@ -195,7 +203,8 @@ begin
   return null;
 end $ledger$;
 
-revoke execute on function {ledger_write}(text, numeric, numeric, pg_snapshot, oid, text[]),
+revoke execute on function
+  {ledger_write}(text, numeric, numeric, boolean, pg_snapshot, oid, text[]),
   {ledger_keep}(), {ledger_close}() from public;
 
 create constraint trigger {close} after insert on {ledger}
