@@ -11,6 +11,8 @@ use holdfast_base::output::{self, ProgressLine};
 use holdfast_shop::audit::{self, AuditProgress, AuditReport};
 use holdfast_shop::db;
 
+const SOUND: &str = "The books balance: all checks hold.";
+
 #[derive(Debug, Clone, Args)]
 pub struct AuditArgs {
     #[command(flatten)]
@@ -43,20 +45,21 @@ pub async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
     line.clear();
     let audit = audit?;
 
-    print_audit(&audit, options.json)
+    print_audit(&audit, SOUND, options.json)
 }
 
-/// Prints the result of an audit; returns whether the books are sound.
-pub(super) fn print_audit(audit: &AuditReport, as_json: bool) -> anyhow::Result<bool> {
+/// Prints the result of an audit, whose last line is `sound` if the books are; returns whether they
+/// are.
+pub(super) fn print_audit(audit: &AuditReport, sound: &str, as_json: bool) -> anyhow::Result<bool> {
     let text = match as_json {
         true => serde_json::to_string_pretty(audit)? + "\n",
-        false => format_audit(audit),
+        false => format_audit(audit, sound),
     };
     output::print(&text)?;
     Ok(audit.ok)
 }
 
-fn format_audit(audit: &AuditReport) -> String {
+fn format_audit(audit: &AuditReport, sound: &str) -> String {
     let mut text = String::new();
     let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &audit.checks {
@@ -68,10 +71,7 @@ fn format_audit(audit: &AuditReport) -> String {
         text += &format!("      {note}\n");
     }
 
-    text += if audit.ok {
-        "\nThe books balance: all checks hold.\n"
-    } else {
-        "\nThe books do NOT balance.\n"
-    };
+    let last = if audit.ok { sound } else { "The books do NOT balance." };
+    text += &format!("\n{last}\n");
     text
 }
