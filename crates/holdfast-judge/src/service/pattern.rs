@@ -81,8 +81,9 @@ impl Pattern {
 
         // One after the other: the second one has seen what the first had written.
         let ended = steps.iter().rposition(|step| step.request == write.request);
-        let began =
-            steps.iter().position(|step| step.request != write.request && step.access.is_some());
+        let began = steps
+            .iter()
+            .position(|step| step.request != write.request && step.access == Some(Access::Read));
         if began > ended && shows(Imbalance::Oversold) {
             return Self::NoCheck;
         }

@@ -201,7 +201,7 @@ mod tests {
         );
 
         // What its fault struck nothing for is found without it.
-        let repeated = "so many runs of gate found something";
+        let repeated = "so many runs of the pass found something";
         has(&judgement, repeated);
         let mut unstruck = judgement.clone();
         (unstruck.passes[2].ran, unstruck.passes[2].why_not) = (false, Some("no wait".to_owned()));

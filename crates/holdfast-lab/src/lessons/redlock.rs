@@ -35,10 +35,10 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
 
     let (holders, granted, left) = paused_holder(lab, &urls, &locks, &key).await?;
-    let is_refused = nodes_down(lab, &mut nodes, &locks, &key).await?;
-
     // First what the picture shows, and the question asks.
     lab.evidence(message!("run-redlock-fact-2"), holders, holders == 2);
+    let is_refused = nodes_down(lab, &mut nodes, &locks, &key).await?;
+
     let sales = message!("run-sales", sold = 2, reduced = left);
     let verdict = message!("run-redlock-verdict", granted, nodes = NODES, sales);
     let is_broken = holders == 2 && granted == NODES && left == 1;
