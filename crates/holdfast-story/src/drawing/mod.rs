@@ -294,17 +294,20 @@ fn at_all_widths(label: Label) -> Shown {
     Shown { label, widths: ALL_WIDTHS.to_owned() }
 }
 
-/// Returns how late a label is placed: what a drawing is about first, then reads and writes.
+/// Returns how late a label is placed: the outcome first, then what a drawing is about, then reads
+/// and writes. That an order goes on is seen by what it does next.
 fn rank(event: &Event) -> u8 {
     match &event.kind {
-        EventKind::Held => 0,
         EventKind::Write if event.detail.is_wrong => 0,
+        EventKind::Stale => 0,
         EventKind::Answered if event.detail.problem.is_some() => 0,
-        EventKind::Committed if event.detail.value.is_some() => 0,
-        EventKind::Sent if event.detail.shared_key.is_some() => 0,
-        kind if EventKind::KEY.contains(kind) && *kind != EventKind::Tries => 0,
-        _ if is_main(event) => 1,
-        _ => 2,
+        EventKind::Held => 1,
+        EventKind::Committed if event.detail.value.is_some() => 1,
+        EventKind::Sent if event.detail.shared_key.is_some() => 1,
+        EventKind::Tries | EventKind::Resumed => 3,
+        kind if EventKind::KEY.contains(kind) => 1,
+        _ if is_main(event) => 2,
+        _ => 3,
     }
 }
 
