@@ -67,7 +67,36 @@ impl Timeline {
             let (sold, is_loss) = (sold(read, after), detail.is_loss);
             entries.push(Entry { event: write.done, before, after, sold, is_loss });
         }
+
+        for book in books.iter_mut().filter(|book| book.is_counter) {
+            book.entries.extend(self.taken_for_nothing(book.key.as_ref()));
+            book.entries.sort_by_key(|entry| entry.event);
+        }
         books
+    }
+
+    /// Returns what was taken from a counter by those that stored nothing. What one has left there
+    /// is seen by the next.
+    fn taken_for_nothing(&self, key: Option<&String>) -> Vec<Entry> {
+        let stored: Vec<usize> = self.stored_writes().iter().map(|write| write.lane).collect();
+        let taken = self.events.iter().enumerate().filter(|(_, event)| {
+            event.kind == EventKind::Deducted && event.detail.key.as_ref() == key
+        });
+        let taken: Vec<_> = taken.collect();
+        let entries = taken.windows(2).filter_map(|pair| {
+            let [(event, first), (_, next)] = pair else { return None };
+            let after = next.detail.value?;
+            let before = first.detail.value;
+            let is_for_nothing = !stored.contains(&first.lane);
+            is_for_nothing.then_some(Entry {
+                event: *event,
+                before,
+                after,
+                sold: 0,
+                is_loss: false,
+            })
+        });
+        entries.collect()
     }
 }
 
@@ -170,7 +199,7 @@ mod tests {
         ]);
         let [book] = timeline.books(false).try_into().expect("one value");
         assert!(book.is_counter && book.opening == Some(Value::Units(3)));
-        assert_eq!(shown(&book), [(Some(2), 1, 1, false)]);
+        assert_eq!(shown(&book), [(Some(3), 2, 0, false), (Some(2), 1, 1, false)]);
     }
 
     /// Two strategies that are compared sell different items.
