@@ -368,7 +368,7 @@ run-arm-sound = { $name }: sound
 
 ## Names of requests
 run-label-queued = { $name }, queued
-run-label-a-executed = A, executed
+run-label-a-executed = A, at work
 run-label-order = order { $number }
 run-label-the-worker = the worker
 run-label-b-after-manual-del = B, after manual DEL
