@@ -118,7 +118,7 @@ mod tests {
 
         for (language, expected) in [
             (Language::English, ["A and B rely on 10", "B and C at once", "C and D rely on 8"]),
-            (Language::Chinese, ["A 和 B 都依赖 10", "B 和 C 同时执行", "C 和 D 都依赖 8"]),
+            (Language::Chinese, ["A 和 B 都以 10 为准", "B 和 C 同时执行", "C 和 D 都以 8 为准"]),
         ] {
             let texts = texts(&timeline, &overlaps, &spans, language);
             for (width, name) in WIDTHS {
