@@ -17,7 +17,7 @@ use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
 use redis_protocol::resp3::decode::complete;
 
-use super::passing::{Exchange, Passing, Server, Statement, Watcher};
+use super::passing::{Exchange, Passing, Server, Statement, Watcher, tell};
 
 /// The longest command, and the longest answer, that is read.
 const MAX_KEPT: usize = 256 << 10;
@@ -66,12 +66,7 @@ impl Passing for CommandConnection {
     fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             let answered = self.state.lock().take_answers(chunk);
-            for exchange in answered {
-                if !self.watcher.answered(exchange).await {
-                    return false;
-                }
-            }
-            true
+            tell(&*self.watcher, answered).await
         })
     }
 }

@@ -78,3 +78,13 @@ pub struct Statement {
     /// The columns of its first row, with their names.
     pub row: Vec<(String, Option<String>)>,
 }
+
+/// Tells of answers, one after the other. Returns whether they go on to the client.
+pub(super) async fn tell(watcher: &dyn Watcher, answered: Vec<Exchange>) -> bool {
+    for exchange in answered {
+        if !watcher.answered(exchange).await {
+            return false;
+        }
+    }
+    true
+}

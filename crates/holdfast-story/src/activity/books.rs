@@ -119,6 +119,10 @@ mod tests {
         Event { detail, ..Event::new(lane, 0, kind) }
     }
 
+    fn units(lane: usize, kind: EventKind, number: i64) -> Event {
+        event(lane, kind, Value::Units(number), None)
+    }
+
     fn timeline(events: Vec<Event>) -> Timeline {
         let lane = |name: &str| TimelineLane { name: name.to_owned(), ..TimelineLane::default() };
         let mut timeline = Timeline { lanes: ["a", "b", "c"].map(lane).into(), events };
@@ -137,7 +141,6 @@ mod tests {
 
     #[test]
     fn lost_update_is_a_receipt_without_a_unit() {
-        let units = |lane, kind, number| event(lane, kind, Value::Units(number), None);
         let timeline = timeline(vec![
             units(0, EventKind::Read, 10),
             units(1, EventKind::Read, 10),
@@ -190,7 +193,6 @@ mod tests {
     /// The unit of who died after it was taken has no receipt.
     #[test]
     fn counter_begins_with_what_was_taken_first() {
-        let units = |lane, kind, number| event(lane, kind, Value::Units(number), None);
         let timeline = timeline(vec![
             units(0, EventKind::Deducted, 3),
             units(1, EventKind::Deducted, 2),
@@ -206,8 +208,7 @@ mod tests {
     #[test]
     fn lanes_may_have_values_of_their_own() {
         let turn = |lane, read| {
-            let units = |kind, number| event(lane, kind, Value::Units(number), None);
-            [units(EventKind::Read, read), units(EventKind::Write, read - 3)]
+            [units(lane, EventKind::Read, read), units(lane, EventKind::Write, read - 3)]
         };
         let books = timeline([turn(0, 10), turn(1, 10), turn(0, 7)].concat()).books(true);
         let keys: Vec<&str> = books.iter().filter_map(|book| book.key.as_deref()).collect();

@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
-use super::passing::{Exchange, Passing, Statement, Watcher};
+use super::passing::{Exchange, Passing, Statement, Watcher, tell};
 
 /// The longest message whose content is read.
 const MAX_KEPT: usize = 256 << 10;
@@ -117,14 +117,7 @@ impl Passing for WatchedConnection {
     }
 
     fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
-        Box::pin(async move {
-            for exchange in self.answered(chunk) {
-                if !self.watcher.answered(exchange).await {
-                    return false;
-                }
-            }
-            true
-        })
+        Box::pin(async move { tell(&*self.watcher, self.answered(chunk)).await })
     }
 }
 
