@@ -118,6 +118,8 @@ async fn waiters_are_served_in_order(server: &Server) {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         tokio::spawn(waiting);
     }
+    // Otherwise a waiter that fails would be waited for without end.
+    drop(sender);
     held.release().await;
     for number in 0..5 {
         assert_eq!(served.recv().await, Some(number));

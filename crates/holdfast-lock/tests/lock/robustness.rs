@@ -193,8 +193,10 @@ fn flooded_inbox_drops_and_works_again() {
         };
         // What is sent before it has subscribed is lost.
         let mut receive_next = async |marker: &str| {
+            let started = Instant::now();
             let mut others = 0;
             loop {
+                assert!(started.elapsed() < Duration::from_secs(20), "{marker} does not arrive");
                 send(marker).await;
                 while let Ok(message) = timeout(Duration::from_millis(50), inbox.next()).await {
                     if message == marker {

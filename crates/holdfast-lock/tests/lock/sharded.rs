@@ -147,12 +147,15 @@ async fn send_until_received(from: &Locks, to: &Locks, inbox: &mut holdfast_lock
 }
 
 async fn next_new(inbox: &mut holdfast_lock::Inbox) -> String {
-    loop {
-        let message = inbox.next().await;
-        if message != "first" {
-            return message;
+    let new = async {
+        loop {
+            let message = inbox.next().await;
+            if message != "first" {
+                return message;
+            }
         }
-    }
+    };
+    timeout(Duration::from_secs(20), new).await.expect("a new message arrives")
 }
 
 /// Those of the README; `documented_permissions_are_enough` has the shop's.
