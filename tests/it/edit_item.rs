@@ -286,6 +286,18 @@ async fn shop_item_has_no_lab_items_sku() {
     assert_eq!(shop.number("select count(*) from items where sku like 'lab-%'").await, 2);
 }
 
+/// A lesson changes the price of its item: the keeper's log has only what the shop sells.
+#[tokio::test(flavor = "multi_thread")]
+async fn edit_of_lab_item_is_not_logged() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let lab = shop.lab_item(1).await;
+    let edited = admin.edits(&lab, &json!({ "price_cents": 250 })).ok().await;
+    assert_eq!(edited["price_cents"], 250, "{edited}");
+    assert_eq!(shop.number(ENTRIES).await, 0);
+    shop.assert_sound().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn correction_below_zero_changes_nothing() {
     let shop = Shop::start(2).await;

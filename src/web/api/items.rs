@@ -96,7 +96,8 @@ pub struct NewItem {
 }
 
 /// Changes settings of an item (admin), once per idempotency key: only the fields that are sent. An
-/// order that has not been written yet is placed by the new settings. Changes are in the admin log.
+/// order that has not been written yet is placed by the new settings. Changes of the shop's items
+/// are in the admin log.
 #[utoipa::path(patch, path = "/api/items/{sku}", tag = "items",
     params(KeyParameters), responses((status = 200, body = Item)))]
 pub async fn edit(

@@ -200,7 +200,7 @@ impl EditItem {
     }
 
     /// Returns what the admin log says of the change from `before` to `after`; `None` if no field
-    /// differs.
+    /// differs, or for an item of the lab, of which no log is kept.
     fn entry(&self, before: &Item, after: &Item) -> Result<Option<AdminEntry>, Rejection> {
         let (mut were, mut are) = (Map::new(), Map::new());
         let fields =
@@ -217,7 +217,8 @@ impl EditItem {
             are.insert(field.to_owned(), new);
         }
 
-        Ok((!are.is_empty()).then(|| AdminEntry {
+        let is_logged = !are.is_empty() && !self.sku.is_throw_away();
+        Ok(is_logged.then(|| AdminEntry {
             action: AdminAction::EditItem,
             subject: self.sku.to_string(),
             before: were.into(),
