@@ -52,6 +52,7 @@ impl Value {
         match kind {
             EventKind::Expired => Self::Ms(number.unsigned_abs()),
             EventKind::Stale | EventKind::Committed => Self::Units(number),
+            EventKind::Price => Self::Cents(number),
             _ if key.starts_with("{user:") => Self::Cents(number),
             _ => Self::Units(number),
         }

@@ -28,6 +28,8 @@ pub enum EventKind {
     Granted,
     /// Its units left the counter in Redis.
     Deducted,
+    /// Somebody or a page says what something costs.
+    Price,
     Renewed,
     /// Its lease is over; Redis has deleted the key.
     Expired,
@@ -95,8 +97,9 @@ pub enum EventKind {
 
 impl EventKind {
     /// Those that a lesson is about: a legend explains them, and they are labelled first.
-    pub const KEY: [Self; 25] = [
+    pub const KEY: [Self; 26] = [
         Self::Deducted,
+        Self::Price,
         Self::Delete,
         Self::Expired,
         Self::Renewed,
