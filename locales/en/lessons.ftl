@@ -299,6 +299,18 @@ lesson-unpaid-takeaway-1 = A queue that loses nothing delivers at least once. Th
 lesson-unpaid-takeaway-2 = The order’s status changes by compare-and-set, in the statement that moves stock or money. Of two competing changes, one succeeds.
 lesson-unpaid-takeaway-3 = What a flush of Redis deletes is lost for ever, unless another record says what was in it. The order’s row is that record, and can be the queue itself.
 
+lesson-price-changed-title = The price changed
+lesson-price-changed-claim = A lock covers an order, not the time since its page was shown. If the price rises in between, the customer buys at a price that nobody showed them. An order that says which total was shown is rejected if the row, read under the lock, says more.
+lesson-price-changed-primer = A page reads the price without a lock, and its customer decides some time later. The order then acquires the lock on the item (`fenced`), reads the row, which has stock and price, writes and commits. A change of the price acquires the same lock.
+lesson-price-changed-question = A’s page shows 1.00, and A orders. Before the order has its lock, the keeper raises the price to 2.00. Nothing fails: the order acquires the lock, reads the row, writes and commits. What has gone wrong?
+lesson-price-changed-guess-1 = the order costs 2.00, and A saw 1.00
+lesson-price-changed-guess-2 = an update is lost: the row says 1.00 again
+lesson-price-changed-guess-3 = the order costs 1.00, less than the shop asks
+lesson-price-changed-guess-4 = nothing: under the lock, no price can change
+lesson-price-changed-takeaway-1 = A lock isolates what is done under it. What a customer saw before may have changed since, like any value read without the lock.
+lesson-price-changed-takeaway-2 = Send the total that was shown with the order (here `expected_total_cents`), and compare it with the row that the order reads, in its transaction. A check when the request begins is too early.
+lesson-price-changed-takeaway-3 = Reject only what is worse for the customer: charge a lower total, and ask about a higher one. The rejection stores nothing, so the order can be sent again with the new total and the same idempotency key.
+
 lesson-queue-title = A queue instead of a lock
 lesson-queue-claim = A bounded queue with one consumer per item sells no unit twice on one replica, and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.
 lesson-queue-primer = Instead of locking an item, a replica can let one thread sell it. Orders wait in a queue in the replica’s memory, and that thread, the consumer, executes one after the other.

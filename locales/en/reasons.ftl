@@ -100,6 +100,10 @@ lesson-unpaid-wrong-2 = It is delivered twice, but the second worker finds the o
 lesson-unpaid-wrong-3 = The first worker committed before it was killed, so its change stays.
 lesson-unpaid-wrong-4 = Timing decides only which worker does it: the statement that returns the unit also changes the status, once.
 
+lesson-price-changed-wrong-2 = Both changes hold the lock, one after the other, and the order writes the stock, not the price.
+lesson-price-changed-wrong-3 = The order records the price of the row that it has read under the lock, which is the new one.
+lesson-price-changed-wrong-4 = The lock does prevent that, but this price changed before the order had the lock.
+
 lesson-queue-wrong-1 = They were only in the memory of the killed replica, which the other replica cannot read.
 lesson-queue-wrong-3 = The restarted replica begins with an empty queue, and the two orders were stored nowhere else.
 lesson-queue-wrong-4 = A killed process runs no more code, so it cannot reject anything.

@@ -29,6 +29,7 @@ source-deduct-lua = how a script takes units from the counter of an item
 source-deducted-rs = how the order is written without the item’s row, and how the row follows behind it
 source-expire-orders-rs = how the units of an unpaid order are returned to stock exactly once
 source-place-rs = the write of an order: one statement, which stores the computed value
+source-place-order-rs = what an order is rejected for: too little stock, a higher total than its customer expects, a limit
 source-priority-rs = which command is executed first, and why no command waits forever
 source-read-rs = the read from which the new value is computed
 source-remove-hash-rs = how a big key is removed without blocking Redis

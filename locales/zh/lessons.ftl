@@ -299,6 +299,18 @@ lesson-unpaid-takeaway-1 = 不丢消息的队列至少投递一次。要让效�
 lesson-unpaid-takeaway-2 = 订单状态用“比较并设置”修改，与库存或金额的变动在同一条语句里。两个互相竞争的变更只有一个成功。
 lesson-unpaid-takeaway-3 = Redis 被清空时丢失的内容再也找不回来，除非另有记录。订单所在的行就是这份记录，它本身也可以当队列。
 
+lesson-price-changed-title = 价格变了
+lesson-price-changed-claim = 锁管的是下单，管不到页面显示之后的那段时间。价格在此期间上涨，顾客就会按没人给他看过的价格买下。订单若说明页面显示的总价，而在锁内读到的行更贵，就会被拒绝。
+lesson-price-changed-primer = 页面读取价格时不加锁，顾客过一会儿才决定。订单再获得商品的锁（`fenced`），读取存有库存和价格的行，写入，提交。修改价格也要获得同一把锁。
+lesson-price-changed-question = A 的页面显示 1.00，A 下单。订单拿到锁之前，店主把价格涨到 2.00。没有任何报错：订单获得锁，读取行，写入，提交。哪里出了问题？
+lesson-price-changed-guess-1 = A 看到 1.00，订单却是 2.00
+lesson-price-changed-guess-2 = 丢失了一次更新：行里又变回 1.00
+lesson-price-changed-guess-3 = 订单是 1.00，比商店要的便宜
+lesson-price-changed-guess-4 = 没有问题：有锁在，下单期间价格不可能改动
+lesson-price-changed-takeaway-1 = 锁隔离的是在锁内做的事。顾客之前看到的可能已经变了，和任何不加锁读到的值一样。
+lesson-price-changed-takeaway-2 = 页面显示的总价要随订单一起发送（这里是 `expected_total_cents`），在订单的事务里与它读到的行比较。请求一开始就检查，太早。
+lesson-price-changed-takeaway-3 = 只拒绝对顾客更不利的：总价降低就照低价收，升高就先问。拒绝不存下任何东西，所以可以用同一个幂等键，带上新的总价重新发送订单。
+
 lesson-queue-title = 用队列代替锁
 lesson-queue-claim = 每种商品一个有界队列、一个消费者：一个副本时不会多卖，两个副本时超卖。队列满了，入队可以报错、返回失败、一直等，或只等一会儿。进程一死，队列里的东西就没了。
 lesson-queue-primer = 除了给商品加锁，副本也可以只让一个线程来卖它。订单在副本内存的队列里等候，由这个线程（消费者）一个接一个地执行。

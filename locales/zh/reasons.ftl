@@ -100,6 +100,10 @@ lesson-unpaid-wrong-2 = 确实投递了两次，但第二个进程发现订单�
 lesson-unpaid-wrong-3 = 前一个进程在被杀死之前已经提交，它的修改不会撤销。
 lesson-unpaid-wrong-4 = 时机只决定由哪个进程归还：归还库存的语句同时修改订单状态，而状态只能改一次。
 
+lesson-price-changed-wrong-2 = 两次改动先后持有同一把锁，而订单写入的是库存，不是价格。
+lesson-price-changed-wrong-3 = 订单记录的是在锁内读到的那一行的价格，也就是新价格。
+lesson-price-changed-wrong-4 = 锁确实不让，但价格在订单拿到锁之前就已经变了。
+
 lesson-queue-wrong-1 = 它们只在被杀死的副本的内存里，另一个副本读不到。
 lesson-queue-wrong-3 = 副本重启后队列是空的，而这两个订单没有存到别的任何地方。
 lesson-queue-wrong-4 = 被杀死的进程不再执行任何代码，也就无法拒绝。

@@ -29,6 +29,7 @@ source-deduct-lua = 脚本怎样从商品的计数器扣数
 source-deducted-rs = 订单怎样不经商品行写入，行又怎样随后跟上
 source-expire-orders-rs = 未付款订单的库存如何正好归还一次
 source-place-rs = 订单的写入：一条语句，存入计算出的值
+source-place-order-rs = 订单因何被拒绝：库存不足、总价高于顾客的预期、超过限购
 source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去
 source-read-rs = 读取：新值由它计算而来
 source-remove-hash-rs = 如何删除大 key 而不阻塞 Redis

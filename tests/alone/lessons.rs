@@ -77,7 +77,7 @@ async fn play_with(lab: &Lab, request: Value) -> Value {
 
 /// What the one number on the page of a run measures, of lessons that measure several things: what
 /// the question asks and the first picture shows.
-const HEADLINES: [(&str, &str); 11] = [
+const HEADLINES: [(&str, &str); 12] = [
     ("big-key", "longest wait of another client"),
     ("two-items", "aborted by Postgres"),
     ("machine-gun", "sent one after the other"),
@@ -86,6 +86,7 @@ const HEADLINES: [(&str, &str); 11] = [
     ("redlock", "holders at once"),
     ("double-submit", "orders for 3 requests with one key"),
     ("unpaid", "returns of the unit, delivered twice"),
+    ("price-changed", "whose page showed 1.00"),
     ("queue", "queued orders without a response"),
     ("units", "units sold to C"),
     ("database", "stock read by the statement that locks"),
@@ -131,6 +132,11 @@ const STORIES: &[(&str, &str)] = &[
         "unpaid",
         "the read 10, the write 9, the committed, worker read 9, worker write 10, \
          worker committed, worker killed, worker read",
+    ),
+    (
+        "price-changed",
+        "A price 100, A wait, A paused, keeper price 200, A resumed, A held, A read 10, A write 9, \
+         A committed, A price 200",
     ),
     ("queue", "A held, B wait, C wait, A killed, B killed, C killed"),
     ("run-once", "A held, A release, B held"),

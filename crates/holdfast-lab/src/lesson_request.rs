@@ -62,7 +62,18 @@ impl Scenario {
         sku: &Sku,
         strategy: &str,
     ) -> LessonRequest<'_> {
-        let order = self.post(label, replica, "/api/orders", &order_of(&[(sku, 1)]), strategy);
+        self.order_with(label, replica, &order_of(&[(sku, 1)]), strategy)
+    }
+
+    /// Prepares an order with this body.
+    pub fn order_with(
+        &self,
+        label: impl Into<Text>,
+        replica: usize,
+        body: &str,
+        strategy: &str,
+    ) -> LessonRequest<'_> {
+        let order = self.post(label, replica, "/api/orders", body, strategy);
         LessonRequest { strategy: Some(strategy.to_owned()), ..order }
     }
 }

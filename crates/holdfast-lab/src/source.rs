@@ -29,6 +29,7 @@ files! {
     "deducted.rs": "crates/holdfast-shop/src/strategy/pre_deduct/statements.rs";
     "expire_orders.rs": "crates/holdfast-shop/src/command/expire_orders.rs";
     "place.rs": "crates/holdfast-shop/src/store/place.rs";
+    "place_order.rs": "crates/holdfast-shop/src/command/place_order.rs";
     "priority.rs": "crates/holdfast-shop/src/locks/priority.rs";
     "read.rs": "crates/holdfast-shop/src/store/read.rs";
     "remove_hash.rs": "crates/holdfast-lab/src/remove_hash.rs";

@@ -20,6 +20,7 @@ mod outlived;
 mod parts;
 mod pipeline;
 mod pre_deduct;
+mod price_changed;
 mod queue;
 mod redlock;
 mod reentrant;
@@ -139,6 +140,8 @@ pub static LESSONS: &[&Lesson] = lessons! {
             None, ["row-lock"];
         "unpaid" unpaid "delivered-twice": 0, 5 min, level 3, after ["double-submit"],
             None, ["claim.lua", "expire_orders.rs"];
+        "price-changed" price_changed "unchecked": 0, 4 min, level 2, after ["double-submit"],
+            None, ["place_order.rs", "fenced"];
         "queue" queue "killed": 1, 5 min, level 2, after ["one-replica"],
             Some(queue::LOAD), ["queue", "priority.rs"];
         "run-once" run_once "lock": 1, 4 min, level 2, after ["one-replica"],

@@ -36,6 +36,7 @@ fn source(lesson: &str) -> Option<&'static str> {
         "double-submit" => "1 order commit killed . . / 2 . . . order ?",
         "machine-gun" => "A [K1] . [K2] . [K3] .",
         "unpaid" => "1 order +1 killed . . / 2 . . . order ?",
+        "price-changed" => "A 1.00 order . [?] / $ 1.00 . 2.00 .",
         "queue" => "1 order order killed . . / 2 . . . . ?",
         "run-once" => "1 12:00 [works] . . . / 2 . . . 12:00 ?",
         "big-key" => "A DEL ?*2 / B . GET ?",
