@@ -72,9 +72,9 @@ pub(super) async fn search(
     seed: u64,
     mut progress: impl FnMut(u32),
 ) -> anyhow::Result<Search> {
-    let until = Instant::now() + budget;
     // The first request sends what there is to schedule.
     let mut last = warm_up(stage, seed).await?;
+    let until = Instant::now() + budget;
     let (statements, reads) = learn(stage, &last.passed);
     let mut random = StdRng::seed_from_u64(seed);
     let all = Schedule::systematic(statements, &reads, &mut random);
