@@ -34,7 +34,8 @@ const SHORTENING: Duration = Duration::from_secs(10);
 /// What a search has found.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// Schedules that were tried, and those of them that came to their end and sold something.
+    /// Schedules that were tried, and those of them that found something, or came to their end and
+    /// sold something.
     pub(super) tried: u32,
     pub(super) finished: u32,
     /// Those with at most two switches for which there was no time.
@@ -58,10 +59,10 @@ impl Tried {
         !self.run.figures.found().is_empty()
     }
 
-    /// Returns whether it came to its end, and sold or found anything.
+    /// Returns whether it found anything, or came to its end and sold something.
     fn shows(&self) -> bool {
         let Figures { sold, books_sold, .. } = self.run.figures;
-        self.is_finished && (self.has_found() || sold > 0 || books_sold > 0)
+        self.has_found() || (self.is_finished && (sold > 0 || books_sold > 0))
     }
 }
 
@@ -100,14 +101,18 @@ pub(super) async fn search(
 }
 
 /// Watches what the service sends without an order, and lets it place two, one after the other:
-/// the first ones may fill caches. Returns the run of two more.
+/// the first ones may fill caches. Returns the run of two more, unless the first ones have found
+/// something.
 pub(super) async fn warm_up(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<Tried> {
     stage.watch.steps.begin_idle();
     sleep(IDLE).await;
     stage.watch.steps.end();
 
     let serial = |first| Schedule { first, switches: Vec::new() };
-    run_scheduled(stage, serial(1), seed).await?;
+    let first = run_scheduled(stage, serial(1), seed).await?;
+    if first.has_found() {
+        return Ok(first);
+    }
     run_scheduled(stage, serial(0), seed).await
 }
 
