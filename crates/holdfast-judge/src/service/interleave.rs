@@ -77,11 +77,16 @@ pub(super) async fn search(
     let mut last = warm_up(stage, seed).await?;
     let until = Instant::now() + budget;
     let (statements, reads) = learn(stage, &last.passed);
+    if statements == 0 && !last.has_found() {
+        // Nothing of it can be held: no schedule would be another one.
+        return Ok(Search { tried: 1, finished: 0, left: 0, run: last.run, found: None });
+    }
+
     let mut random = StdRng::seed_from_u64(seed);
     let all = Schedule::systematic(statements, &reads, &mut random);
     let mut systematic = all.iter().skip(1);
     let (mut tried, mut finished) = (1, u32::from(last.shows()));
-    while statements > 0 && !last.has_found() && Instant::now() < until {
+    while !last.has_found() && Instant::now() < until {
         let next = systematic.next().cloned();
         let schedule = next.unwrap_or_else(|| Schedule::random(statements, &mut random));
         progress(tried);
