@@ -407,9 +407,9 @@ impl<'a> Stage<'a> {
             anyhow::Ok(BookEntries { stock, sold, by_key })
         };
         let entries = reading.await;
-        // Also after a query that has failed.
-        database.run("[books]", "rollback").await?;
-        entries
+        // Also after a query that has failed, of which is told first.
+        let ended = database.run("[books]", "rollback").await;
+        entries.and_then(|entries| ended.map(|()| entries))
     }
 
     /// Checks the opening stock of an item that was just made.
