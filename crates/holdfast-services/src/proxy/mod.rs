@@ -184,7 +184,7 @@ impl Proxy {
                     let token = admitted.token.clone();
                     let link = OpenLink { links: links.clone(), epoch, opened: Instant::now() };
                     let passing = new.as_ref().map(|new| new(number));
-                    tokio::spawn(carry(client, link, passing, token));
+                    tokio::spawn(carry(client, link, token, passing));
                 }
             }
         }));
@@ -250,12 +250,13 @@ impl Proxy {
     }
 }
 
-/// Forwards one connection until it is closed on either side, or by the proxy.
+/// Forwards one connection until it is closed on either side, or by the proxy. Parameters are
+/// dropped from the last one: who waits for the token knows that `passing` has seen the end.
 async fn carry(
     mut client: TcpStream,
     link: OpenLink,
-    passing: Option<Box<dyn Passing>>,
     token: mpsc::Sender<()>,
+    passing: Option<Box<dyn Passing>>,
 ) {
     let passing = passing.as_deref();
     let ended = link.wait_closed();
@@ -390,7 +391,7 @@ mod tests {
         // As the proxy accepts it.
         let link = OpenLink { links: proxy.link.subscribe(), epoch: 0, opened: Instant::now() };
         let token = proxy.open.lock().token.clone();
-        let carrying = carry(client, link, None, token);
+        let carrying = carry(client, link, token, None);
         // The cut begins before the connection's own task does.
         let cutting = join(proxy.cut(), carrying);
         timeout(Duration::from_secs(10), cutting).await.expect("the connection ends");
