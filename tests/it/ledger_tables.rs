@@ -33,8 +33,16 @@ async fn table_of_any_kind_has_a_ledger() {
             "create table t (a int, b text, n int, primary key (a, b));
              insert into t values (1, 'x', 5)",
             &["--table", "t", "--key", "a", "--key", "b", "--value", "n"],
-            "update t set n = 4; update t set b = 'y'",
-            &[r#"[1, "x"] - 5"#, r#"[1, "x"] 5 4"#, r#"[1, "x"] 4 -"#, r#"[1, "y"] - 4"#],
+            "update t set n = 4; update t set b = 'y'; insert into t values (2, 'z', 1);
+             delete from t where a = 2",
+            &[
+                r#"[1, "x"] - 5"#,
+                r#"[1, "x"] 5 4"#,
+                r#"[1, "x"] 4 -"#,
+                r#"[1, "y"] - 4"#,
+                r#"[2, "z"] - 1"#,
+                r#"[2, "z"] 1 -"#,
+            ],
         ),
         (
             "create table t (a int primary key, n int) partition by range (a);

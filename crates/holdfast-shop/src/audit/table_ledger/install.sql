@@ -172,8 +172,9 @@ end $ledger$;
 create function {ledger_keep}() returns trigger stable security definer language plpgsql
 set search_path = pg_catalog, pg_temp as $ledger$
 declare
-  old_key constant text := {ledger_key}(old);
-  new_key constant text := {ledger_key}(new);
+  -- Of several columns the key of no row is an array of nulls.
+  old_key constant text := case when tg_op <> 'INSERT' then {ledger_key}(old) end;
+  new_key constant text := case when tg_op <> 'DELETE' then {ledger_key}(new) end;
   seen constant pg_snapshot := pg_current_snapshot();
 begin
   if old_key = new_key then
