@@ -1,17 +1,19 @@
 -- The checks of a ledger that install.sql has made, as those of ../checks.sql.
 
 -- check forks: no entry was written from a row older than the previous entry
+with told as not materialized (
+  select *,
+         concat_ws(' → ', coalesce(before::text, 'null'), coalesce(after::text, 'null')) as change,
+         concat_ws(' ', to_char(written at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.MS'),
+                   'by', nullif(application, ''), host(client), 'pid', pid) as who
+    from {ledger})
 select format('%s entry %s (%s, %s) ', key, seq, change, who)
        || case overlap when 'unseen' then 'had not seen' else 'began before the end of' end
-       || format(' entry %s (%s, %s)', previous_seq, previous_change, previous_who)
-  from (select *, lag(seq) over chain as previous_seq, lag(change) over chain as previous_change,
-               lag(who) over chain as previous_who
-          from {ledger},
-               concat_ws(' → ', coalesce(before::text, 'null'),
-                         coalesce(after::text, 'null')) as change,
-               concat_ws(' ', to_char(written at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.MS'),
-                         'by', nullif(application, ''), host(client), 'pid', pid) as who
-        window chain as (partition by key order by seq)) chained
+       || coalesce(' ' || previous, ' an entry that is gone')
+  from told
+  left join lateral (
+         select format('entry %s (%s, %s)', seq, change, who) as previous from told earlier
+          where earlier.key = told.key and earlier.seq < told.seq order by seq desc limit 1) p on true
  where overlap is not null and guard is null and {is_lately}
  order by key, seq;
 
