@@ -312,6 +312,14 @@ async fn null_is_a_value_that_can_be_lost() {
     interleave(&shop, FORKS[0].1).await;
     let (_, detail) = &failing(&shop)[0];
     assert!(detail.contains(" (null → 9, "), "{detail}");
+
+    let without_triggers = "set session_replication_role = replica;
+        update products set stock = null;
+        insert into products values ('mate', 0, null)";
+    execute(&shop, without_triggers).await;
+    let (_, drift) = failing(&shop).pop().unwrap();
+    assert!(drift.starts_with("mate has no entry, the table has null; tea entry "), "{drift}");
+    assert!(drift.ends_with(" ended at 9, the table has null"), "{drift}");
 }
 
 #[tokio::test]

@@ -19,20 +19,22 @@ select format('%s entry %s (%s, %s) ', key, seq, change, who)
 
 -- check breaks: each entry begins with the value at which the previous entry ended
 select format('%s entry %s: entry %s ended at %s, this one begins at %s', key, seq, previous_seq,
-              coalesce(previous::text, 'no row'), coalesce(before::text, 'no row'))
+              coalesce(previous::text, 'null or no row'),
+              coalesce(before::text, 'null or no row'))
   from (select *, lag(seq) over chain as previous_seq, lag(after) over chain as previous
           from {ledger} window chain as (partition by key order by seq)) chained
  where previous_seq is not null and before is distinct from previous and {is_lately}
  order by key, seq;
 
 -- check drift: each row has the value of its last entry
-select coalesce(key || ' entry ' || seq || ' ended at ' || coalesce(after::text, 'no row'),
+select coalesce(key || ' entry ' || seq || ' ended at ' || coalesce(after::text, 'null or no row'),
                 of_row || ' has no entry')
-       || ', the table has ' || coalesce(value::text, 'no row')
+       || ', the table has '
+       || case when of_row is null then 'no row' else coalesce(value::text, 'null') end
   from (select distinct on (key) key, seq, after from {ledger} order by key, seq desc) last
   full join (select {ledger_key}(t) as of_row, {ledger_value}(t) as value from {table} t) rows
     on of_row = key
- where value is distinct from after
+ where value is distinct from after or key is null
  order by 1;
 
 -- check triggers: each write makes an entry
