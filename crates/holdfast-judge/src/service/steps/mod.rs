@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// for something that is not seen.
 const SILENCE: Duration = Duration::from_millis(50);
 const SILENCE_OF_PAUSES: u32 = 4;
-/// The silence until a pause is known.
+/// The silence until a pause is known, and before the first statement of a request.
 const FIRST_SILENCE: Duration = Duration::from_secs(1);
 /// Neither request has gone on for so long.
 const STUCK: Duration = Duration::from_secs(3);
@@ -350,9 +350,12 @@ impl Steps {
                     return Ok(Settled::Ended);
                 }
                 // The server may take its time; that it waits for a lock is seen in Postgres. One
-                // that is freed may sleep before it asks again.
+                // that is freed may sleep before it asks again. One that is slow to begin has its
+                // turn all the same.
                 let takes_time = request.running.values().any(|running| !running.may_wait);
-                let silence = if takes_time || request.is_freed { FIRST_SILENCE } else { silence };
+                let has_begun = is_running || request.thinks_since.is_some();
+                let is_slow = takes_time || request.is_freed || !has_begun;
+                let silence = if is_slow { FIRST_SILENCE } else { silence };
                 request.is_silent |= since.elapsed() > silence;
                 if request.is_silent {
                     return Ok(waits);
