@@ -23,6 +23,7 @@ swimlane-entry-lost = { $change }, lost update
 swimlane-entry-sold = { $change }, { $sold } sold
 swimlane-entry-sold-short = { $sold } sold
 swimlane-legend-lock = has the lock
+swimlane-legend-both = has a lock, waits for another
 swimlane-legend-break = time is shortened
 swimlane-legend-waiting = waits
 swimlane-legend-wrong = should not have been written

@@ -23,6 +23,7 @@ swimlane-entry-lost = { $change }，丢失更新
 swimlane-entry-sold = { $change }，售出 { $sold }
 swimlane-entry-sold-short = 售出 { $sold }
 swimlane-legend-lock = 持有锁
+swimlane-legend-both = 持有一把锁，等另一把
 swimlane-legend-break = 时间轴有省略
 swimlane-legend-waiting = 等待
 swimlane-legend-wrong = 本不该写入

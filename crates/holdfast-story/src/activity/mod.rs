@@ -22,6 +22,8 @@ pub enum Activity {
     Idle,
     Waiting,
     Lock,
+    /// It has a lock, and waits for another one.
+    Both,
     /// It has read a value and not written it yet, without a lock.
     Working,
     /// It works as if it had the lock, but its lease is over.
@@ -37,9 +39,10 @@ pub enum Activity {
 
 impl Activity {
     /// Those that a legend explains.
-    pub const SHOWN: [Self; 7] = [
+    pub const SHOWN: [Self; 8] = [
         Self::Waiting,
         Self::Lock,
+        Self::Both,
         Self::Over,
         Self::Gone,
         Self::Unsafe,
@@ -52,6 +55,7 @@ impl Activity {
             Self::Idle => "",
             Self::Waiting => "swimlane-legend-waiting",
             Self::Lock => "swimlane-legend-lock",
+            Self::Both => "swimlane-legend-both",
             Self::Working => "swimlane-legend-working",
             Self::Over => "swimlane-legend-over",
             Self::Gone => "swimlane-legend-deleted",
@@ -64,9 +68,13 @@ impl Activity {
         self.into()
     }
 
+    fn has_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::Both)
+    }
+
     /// Returns whether a lane has the lock, or does not know that it has lost it.
     fn acts_as_holder(self) -> bool {
-        matches!(self, Self::Lock | Self::Over | Self::Gone | Self::Unsafe)
+        self.has_lock() || matches!(self, Self::Over | Self::Gone | Self::Unsafe)
     }
 }
 
@@ -86,8 +94,9 @@ impl LaneState {
     }
 
     /// `goes_on` tells whether something goes on after an event: a lane whose lock is over writes
-    /// later, the lock of a dead one is left, a write is followed by its commit.
-    fn pass(&mut self, kind: &EventKind, goes_on: bool) {
+    /// later, the lock of a dead one is left, a write is followed by its commit. `is_other` tells
+    /// whether it concerns another lock than that of the last one which the lane got.
+    fn pass(&mut self, kind: &EventKind, goes_on: bool, is_other: bool) {
         match kind {
             EventKind::Paused => self.is_paused = true,
             EventKind::Resumed => self.is_paused = false,
@@ -107,17 +116,20 @@ impl LaneState {
             (EventKind::Expired | EventKind::Gone, Activity::Left) => {
                 self.activity = Activity::Idle;
             }
-            (EventKind::Expired | EventKind::Gone, Activity::Lock) if is_unsafe => {
+            (EventKind::Expired | EventKind::Gone, before) if before.has_lock() && is_unsafe => {
                 self.activity = Activity::Unsafe;
             }
-            (EventKind::Expired, Activity::Lock) => self.activity = Activity::Over,
-            (EventKind::Gone, Activity::Lock) => self.activity = Activity::Gone,
-            (EventKind::Killed, Activity::Lock | Activity::Left) if goes_on => {
+            (EventKind::Expired, before) if before.has_lock() => self.activity = Activity::Over,
+            (EventKind::Gone, before) if before.has_lock() => self.activity = Activity::Gone,
+            (EventKind::Killed, Activity::Lock | Activity::Both | Activity::Left) if goes_on => {
                 *self = Self { activity: Activity::Left, ..Self::IDLE };
             }
             (EventKind::Left, _) => self.activity = Activity::Left,
             (kind, Activity::Left) if kind.ends_lane() => {}
 
+            (EventKind::Wait, before) if before.has_lock() && is_other => {
+                self.activity = Activity::Both;
+            }
             (EventKind::Wait, _) => self.activity = Activity::Waiting,
             (EventKind::Held, _) => self.activity = Activity::Lock,
             (EventKind::Read | EventKind::Deducted, Activity::Idle | Activity::Waiting) => {
@@ -170,11 +182,15 @@ impl Timeline {
     pub fn states(&self) -> Vec<LaneState> {
         let next = self.next_in_lane();
         let goes_on = self.goes_on(&next);
-        let mut lanes = vec![LaneState::IDLE; self.lanes.len()];
+        // Each with the key of the last lock that it got.
+        let mut lanes = vec![(LaneState::IDLE, ""); self.lanes.len()];
 
         let states = self.events.iter().zip(goes_on).map(|(event, goes_on)| {
-            let lane = &mut lanes[event.lane];
-            lane.pass(&event.kind, goes_on);
+            let (lane, key) = &mut lanes[event.lane];
+            lane.pass(&event.kind, goes_on, *key != event.key);
+            if event.kind == EventKind::Held {
+                *key = &event.key;
+            }
             *lane
         });
         states.collect()
@@ -230,7 +246,7 @@ impl Timeline {
     /// had it, or neither, that is the later one.
     pub fn blame(&mut self) {
         let states = self.states();
-        let has_lock = |event: usize| states[event].activity == Activity::Lock;
+        let has_lock = |event: usize| states[event].activity.has_lock();
         let outlived =
             |write: &StoredWrite| write.read.is_some_and(has_lock) && !has_lock(write.done);
 

@@ -140,6 +140,25 @@ fn names(timeline: &Timeline) -> Vec<&'static str> {
     timeline.states().iter().map(|it| it.activity.name()).collect()
 }
 
+/// Who waits for a second lock still has the first one; who asks for the same one again has none.
+#[test]
+fn first_lock_is_held_while_the_second_is_awaited() {
+    let of = |kind, key: &str| Event { key: key.to_owned(), ..event(0, 0, kind, None) };
+    let told = |second: &str, end: EventKind| {
+        let events = vec![
+            of(EventKind::Wait, "tea"),
+            of(EventKind::Held, "tea"),
+            of(EventKind::Wait, second),
+            of(end, second),
+        ];
+        names(&timeline(events))
+    };
+    assert_eq!(told("coffee", EventKind::Held), ["waiting", "lock", "both", "lock"]);
+    assert_eq!(told("coffee", EventKind::Deadlock), ["waiting", "lock", "both", "idle"]);
+    assert_eq!(told("coffee", EventKind::Expired), ["waiting", "lock", "both", "over"]);
+    assert_eq!(told("tea", EventKind::Held), ["waiting", "lock", "waiting", "lock"]);
+}
+
 /// A holder that is paused has its lock until its lease is over, and then works on without one; red
 /// from where it goes on, if it writes what is stored.
 #[test]

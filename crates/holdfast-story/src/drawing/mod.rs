@@ -302,6 +302,7 @@ fn rank(event: &Event) -> u8 {
         EventKind::Stale => 0,
         EventKind::Answered if event.detail.problem.is_some() => 0,
         EventKind::Held => 1,
+        EventKind::Wait if event.detail.key.is_some() => 1,
         EventKind::Committed if event.detail.value.is_some() => 1,
         EventKind::Sent if event.detail.shared_key.is_some() => 1,
         EventKind::Tries | EventKind::Resumed => 3,
