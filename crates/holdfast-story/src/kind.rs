@@ -160,7 +160,7 @@ impl EventKind {
     /// sign.
     pub fn shape(&self) -> &'static str {
         match self {
-            Self::Killed | Self::Died | Self::Broken | Self::Busy | Self::Deadlock => "cross",
+            Self::Killed | Self::Broken | Self::Busy | Self::Deadlock => "cross",
             Self::Gone | Self::Absent => Self::Lost.name(),
             Self::Left | Self::Removed => Self::Release.name(),
             Self::Continued | Self::Restarted => Self::Resumed.name(),

@@ -245,6 +245,7 @@ fn every_kind_has_its_mark() {
         assert!(marks.contains(&format!("id=\"mark-{name}\"")), "{name}");
     }
     assert_ne!(EventKind::Deducted.shape(), EventKind::Read.shape());
+    assert_ne!(EventKind::Died.shape(), EventKind::Killed.shape());
 }
 
 #[test]
