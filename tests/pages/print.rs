@@ -71,7 +71,16 @@ async fn other_scenes_are_tabs_and_all_pictures_are_printed() {
 
     browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.go(&format!("/lab/runs/{}", dragged.id)).await;
-    let pressed = [".controls", ".handles input", ".beside", ".steps", ".buttons", "nav", ".bar"];
+    let pressed = [
+        ".controls",
+        ".handles input",
+        ".legend .screen",
+        ".beside",
+        ".steps",
+        ".buttons",
+        "nav",
+        ".bar",
+    ];
     browser.find(".swimlane[role]").await;
     assert_eq!(unseen(&browser, &pressed).await, [""; 0]);
     print(&browser).await;

@@ -255,7 +255,7 @@ async fn no_label_collides() {
     browser.close().await;
 }
 
-/// Every sign of an event that a lesson is about has its words in the legend.
+/// Every mark that is drawn has its words in the legend.
 #[tokio::test(flavor = "multi_thread")]
 async fn legend_names_every_sign() {
     let shop = with_run(&every_sign()).await;
@@ -279,6 +279,11 @@ async fn legend_names_every_sign() {
         ("promoted", "promoted"),
         ("removed", "deleted by hand"),
         ("busy", "no lock"),
+        ("dot", "another step"),
+        ("read", "read"),
+        ("commit", "about to commit"),
+        ("committed", "commit"),
+        ("paused", "pause begins"),
     ] {
         let mark = format!("<use class=\"mark {name}\" href=");
         let sign = format!("</svg>{words}</li>");
@@ -335,6 +340,7 @@ async fn picture_is_computed_from_causes() {
         assert_eq!(picture(OUTLIVED, odd).await, largest, "{odd}");
     }
     let recorded = picture(OUTLIVED, "").await;
+    assert!(recorded.contains("drag it: the picture follows"), "{recorded}");
     for odd in ["ttl_ms=x&work_ms=", "ttl_ms=-1", "ttl_ms=18446744073709551616", "%"] {
         assert_eq!(picture(OUTLIVED, odd).await, recorded, "{odd}");
     }
@@ -350,7 +356,7 @@ async fn picture_is_computed_from_causes() {
 async fn causes_are_dragged() {
     let shop = with_two_orders().await;
     let file = Visitor::new(&shop).get(&format!("/lab/runs/{OUTLIVED}/file")).await;
-    for part in ["class=\"handles", "class=\"grip", "data-ms"] {
+    for part in ["class=\"handles", "class=\"grip", "data-ms", "drag it"] {
         assert!(!file.text.contains(part), "a saved run has {part}");
     }
 

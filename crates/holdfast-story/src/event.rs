@@ -279,8 +279,8 @@ mod tests {
                 let texts = [vec![event.text(language)], labels].concat();
                 assert!(!texts.iter().any(|text| is_missing(text)), "{texts:?}");
             }
-            for kind in EventKind::KEY {
-                let legend = kind.legend(language);
+            for kind in EventKind::iter() {
+                let (_, legend) = kind.legend(language);
                 assert!(!is_missing(&legend), "{legend}");
                 assert!(!legend.contains(['{', '9', '2']), "{legend} says nothing of one event");
             }

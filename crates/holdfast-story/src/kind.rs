@@ -4,6 +4,9 @@ use holdfast_base::messages::{Language, Message};
 use serde::{Deserialize, Serialize};
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
+/// The mark of all events that have none of their own.
+pub const DOT: &str = "dot";
+
 /// A kind of event; its text is its name in a trace, in messages and in the style of a drawing.
 #[derive(
     Debug, Clone, PartialEq, Eq, EnumIter, EnumString, IntoStaticStr, Serialize, Deserialize,
@@ -96,7 +99,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Those that a lesson is about: a legend explains them, and they are labelled first.
+    /// Those that a lesson is about: they are labelled first.
     pub const KEY: [Self; 26] = [
         Self::Deducted,
         Self::Price,
@@ -176,16 +179,18 @@ impl EventKind {
             | Self::Works
             | Self::Worked
             | Self::Answered
-            | Self::Other(_) => "dot",
+            | Self::Other(_) => DOT,
             kind => kind.name(),
         }
     }
 
-    /// Returns what its mark means, in a word or two: as its label says, if that says it.
-    pub fn legend(&self, language: Language) -> String {
-        let legend = Message::new(&format!("swimlane-legend-{}", self.name()));
-        let label = || language.text(&format!("swimlane-label-{}", self.name()));
-        legend.format(language).unwrap_or_else(label)
+    /// Returns the name of its mark in a legend, in which all dots are one, and what it means, in a
+    /// word or two: as its label says, if that says it.
+    pub fn legend(&self, language: Language) -> (&'static str, String) {
+        let name = if self.shape() == DOT { DOT } else { self.name() };
+        let legend = Message::new(&format!("swimlane-legend-{name}"));
+        let label = || language.text(&format!("swimlane-label-{name}"));
+        (name, legend.format(language).unwrap_or_else(label))
     }
 
     /// Returns whether nothing that a lane did goes on after an event.

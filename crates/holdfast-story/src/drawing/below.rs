@@ -3,14 +3,13 @@
 
 use super::labels::{Label, Shown};
 use crate::activity::{Book, Entry};
-use crate::{EventKind, Timeline, Value};
+use crate::kind::{DOT, EventKind};
+use crate::{Timeline, Value};
 use holdfast_base::messages::Language;
 
 /// Between the owners of two nodes in a label, whose parts are drawn as boxes.
 const BETWEEN: &str = "  ";
 const FREE: &str = "–";
-/// The sign of an event that needs no explanation.
-pub const NO_SIGN: &str = "dot";
 /// A sale without its unit.
 pub const UNSOLD: &str = "unsold";
 /// Width of a box in pixels; the template has it too.
@@ -81,7 +80,8 @@ fn of_book(book: &Book, language: Language) -> Row {
         event: entry.event,
         name: match entry.sold {
             _ if entry.is_loss => UNSOLD,
-            0 => NO_SIGN,
+            ..0 => "returned",
+            0 => DOT,
             _ => "sold",
         },
         texts: texts(entry, language),
@@ -120,7 +120,7 @@ fn nodes(timeline: &Timeline, language: Language) -> Option<Row> {
         event,
         name: match timeline.events[event].kind {
             EventKind::Granted => "granted",
-            _ => NO_SIGN,
+            _ => DOT,
         },
         texts: vec![nodes.map(owner).join(BETWEEN)],
         labels: Vec::new(),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use strum::IntoEnumIterator as _;
+
 use super::axis::{Percent, label_width};
 use super::bands::BandText;
-use super::below::{NO_SIGN, Row, Sign, UNSOLD, boxes};
+use super::below::{Row, Sign, UNSOLD, boxes};
 use super::labels::Label;
 use super::size::{MARGIN, ROW_HEIGHT, SIGN_LABEL};
 use super::{ALL_WIDTHS, Drawing};
@@ -48,19 +50,23 @@ impl Drawing {
         self.states.iter().any(|state| state.is_paused())
     }
 
-    /// Returns the marks that the legend explains: the kind's name, its shape and its meaning.
+    /// Returns the marks that are drawn, each once: its name, its shape and its meaning.
     pub fn signs(&self) -> Vec<(&'static str, &'static str, String)> {
         let kinds: BTreeSet<&str> =
             self.timeline.events.iter().map(|event| event.kind.name()).collect();
-        let drawn = EventKind::KEY.iter().filter(|kind| kinds.contains(kind.name()));
-        let sign = |kind: &EventKind| (kind.name(), kind.shape(), kind.legend(self.language));
+        let drawn = EventKind::iter().filter(|kind| kinds.contains(kind.name()));
+        let drawn = drawn.map(|kind| {
+            let (name, text) = kind.legend(self.language);
+            (name, kind.shape(), text)
+        });
 
         let below: BTreeSet<&'static str> =
             self.rows.iter().flat_map(|row| &row.signs).map(|sign| sign.name).collect();
         let legend = |name| self.language.text(&format!("swimlane-legend-{name}"));
-        let below = below.into_iter().filter(|name| *name != NO_SIGN);
-        let below = below.map(|name| (name, name, legend(name)));
-        drawn.map(sign).chain(below).collect()
+        let below = below.into_iter().map(|name| (name, name, legend(name)));
+
+        let mut texts = BTreeSet::new();
+        drawn.chain(below).filter(|(.., text)| texts.insert(text.clone())).collect()
     }
 
     /// Returns the signs of an event below the lanes, each with the top of its row.

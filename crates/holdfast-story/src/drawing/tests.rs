@@ -209,7 +209,7 @@ fn books_are_below_the_lanes() {
             assert_eq!(widths.count(), labels::WIDTHS.len(), "{sign:?}");
         }
         let signs: Vec<&str> = view.signs().iter().map(|(name, ..)| *name).collect();
-        assert_eq!(signs, ["sold", "unsold"]);
+        assert_eq!(signs, ["read", "write", "sold", "unsold"]);
         let scrolled = Drawing::scrolled(timeline.clone(), Vec::new(), language);
         assert_eq!(scrolled.booked(&3), [entry]);
         assert_eq!(scrolled.signs_below(&2).len(), 1);
