@@ -26,7 +26,7 @@ pub struct Entry {
     pub event: usize,
     pub before: Option<Value>,
     pub after: Value,
-    /// Units for which there is a receipt; one for a payment.
+    /// Units for which there is a receipt, one for a payment; below zero if units come back.
     pub sold: i64,
     /// Whether a receipt has no unit: the update of this write, or of one before it, was lost.
     pub is_loss: bool,
@@ -69,32 +69,26 @@ impl Timeline {
         }
 
         for book in books.iter_mut().filter(|book| book.is_counter) {
-            book.entries.extend(self.taken_for_nothing(book.key.as_ref()));
+            book.entries.extend(self.taken(book.key.as_ref()));
             book.entries.sort_by_key(|entry| entry.event);
         }
         books
     }
 
-    /// Returns what was taken from a counter by those that stored nothing. What one has left there
-    /// is seen by the next.
-    fn taken_for_nothing(&self, key: Option<&String>) -> Vec<Entry> {
-        let stored: Vec<usize> = self.stored_writes().iter().map(|write| write.lane).collect();
+    /// Returns what was taken from a counter. What one has left there that stored nothing, the next
+    /// one sees.
+    fn taken(&self, key: Option<&String>) -> Vec<Entry> {
+        let writes = self.stored_writes();
         let taken = self.events.iter().enumerate().filter(|(_, event)| {
             event.kind == EventKind::Deducted && event.detail.key.as_ref() == key
         });
         let taken: Vec<_> = taken.collect();
-        let entries = taken.windows(2).filter_map(|pair| {
-            let [(event, first), (_, next)] = pair else { return None };
-            let after = next.detail.value?;
+        let entries = taken.iter().zip(1..).filter_map(|((event, first), next)| {
+            let own = writes.iter().find(|it| it.lane == first.lane && it.write > *event);
+            let own = own.map(|it| &self.events[it.write]);
+            let after = own.or(taken.get(next).map(|(_, next)| *next))?.detail.value?;
             let before = first.detail.value;
-            let is_for_nothing = !stored.contains(&first.lane);
-            is_for_nothing.then_some(Entry {
-                event: *event,
-                before,
-                after,
-                sold: 0,
-                is_loss: false,
-            })
+            Some(Entry { event: *event, before, after, sold: 0, is_loss: false })
         });
         entries.collect()
     }
@@ -102,7 +96,7 @@ impl Timeline {
 
 fn sold(read: Option<Value>, after: Value) -> i64 {
     match (read, after) {
-        (Some(Value::Units(read)), Value::Units(after)) => read.saturating_sub(after).max(0),
+        (Some(Value::Units(read)), Value::Units(after)) => read.saturating_sub(after),
         (Some(Value::Cents(read)), Value::Cents(after)) => i64::from(read > after),
         _ => 0,
     }
@@ -159,7 +153,7 @@ mod tests {
         ]);
         let [book] = timeline.books(false).try_into().expect("one value");
         assert_eq!((book.key.as_ref(), book.opening), (None, Some(Value::Units(10))));
-        let expected = [(Some(10), 9, 1, false), (Some(9), 8, 2, true), (Some(8), 9, 0, false)];
+        let expected = [(Some(10), 9, 1, false), (Some(9), 8, 2, true), (Some(8), 9, -1, false)];
         assert_eq!(shown(&book), expected);
         let stored: Vec<usize> = book.entries.iter().map(|entry| entry.event).collect();
         assert_eq!(stored, [4, 5, 11]);
@@ -190,9 +184,10 @@ mod tests {
         assert_eq!(shown(&books[2]), [(None, 0, 0, false)]);
     }
 
-    /// The unit of who died after it was taken has no receipt.
+    /// A counter changes when a unit is taken, and the receipt comes later: the unit of who died in
+    /// between has none.
     #[test]
-    fn counter_begins_with_what_was_taken_first() {
+    fn counter_changes_before_the_sale() {
         let timeline = timeline(vec![
             units(0, EventKind::Deducted, 3),
             units(1, EventKind::Deducted, 2),
@@ -201,7 +196,10 @@ mod tests {
         ]);
         let [book] = timeline.books(false).try_into().expect("one value");
         assert!(book.is_counter && book.opening == Some(Value::Units(3)));
-        assert_eq!(shown(&book), [(Some(3), 2, 0, false), (Some(2), 1, 1, false)]);
+        let expected = [(Some(3), 2, 0, false), (Some(2), 1, 0, false), (Some(2), 1, 1, false)];
+        assert_eq!(shown(&book), expected);
+        let events: Vec<usize> = book.entries.iter().map(|entry| entry.event).collect();
+        assert_eq!(events, [0, 1, 3]);
     }
 
     /// Two strategies that are compared sell different items.

@@ -84,32 +84,38 @@ fn of_book(book: &Book, language: Language) -> Row {
             0 => DOT,
             _ => "sold",
         },
-        texts: texts(entry, language),
+        texts: texts(entry, book.is_counter, language),
         labels: Vec::new(),
     };
     let signs = book.entries.iter().map(sign).collect();
     Row { title, noun: Some(noun), signs }
 }
 
-/// Returns what an entry says, the longest first.
-fn texts(entry: &Entry, language: Language) -> Vec<String> {
-    let after = entry.after.to_string();
-    let change = entry.before.map(|before| format!("{before} → {after}"));
-    let change = change.unwrap_or_else(|| after.clone());
-    let with = |id: &str, number: i64| {
-        let number = Value::Units(number).to_string();
-        let variables = [("change", change.as_str().into()), ("sold", number.into())];
-        language.text_with(id, &variables)
+/// Returns what an entry says, the longest first; nothing if its sign says enough.
+fn texts(entry: &Entry, is_counter: bool, language: Language) -> Vec<String> {
+    let with = |id: &str, change: &str| {
+        let sold = Value::Units(entry.sold).to_string();
+        language.text_with(id, &[("change", change.into()), ("sold", sold.into())])
     };
-    if entry.is_loss {
-        return vec![
-            with("swimlane-entry-lost", entry.sold),
-            language.text("swimlane-label-lost-update"),
-        ];
-    }
+    let after = entry.after.to_string();
+    let sold = with("swimlane-entry-sold-short", "");
+    let change = match entry.before {
+        // It has changed before the sale.
+        _ if is_counter && entry.sold > 0 => sold.clone(),
+        Some(before) => format!("{before} → {after}"),
+        None => after.clone(),
+    };
+
     match entry.sold {
-        ..=1 => vec![change, after],
-        sold => vec![with("swimlane-entry-sold", sold), with("swimlane-entry-sold-short", sold)],
+        _ if entry.is_loss => {
+            let lost = with("swimlane-entry-lost", &change);
+            vec![lost, language.text("swimlane-label-lost-update")]
+        }
+        ..0 => vec![with("swimlane-entry-returned", &change), change, after],
+        1 if is_counter => Vec::new(),
+        0 | 1 => vec![change, after],
+        _ if is_counter => vec![sold],
+        _ => vec![with("swimlane-entry-sold", &change), sold],
     }
 }
 

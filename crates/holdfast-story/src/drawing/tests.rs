@@ -146,7 +146,40 @@ fn nodes_are_a_row_of_boxes() {
     }
     assert!(row.sign(2).is_none() && row.sign(5).is_some() && view.place(1) == view.place(3));
     assert!(view.signs().iter().any(|(name, ..)| *name == "granted"), "{:?}", view.signs());
-    assert!(Drawing::lanes(timeline, Language::English).height() < view.height());
+    assert!(Drawing::lanes(timeline.clone(), Language::English).height() < view.height());
+
+    // No node need have both: the first one does not know that it has lost them.
+    let mut both = timeline;
+    both.lanes.push(TimelineLane { name: "B".to_owned(), ..TimelineLane::default() });
+    both.events.insert(5, event(900_005, 1, EventKind::Held, 0));
+    let view = Drawing::fitting(both, Language::English);
+    assert!(view.overlap_labels().iter().any(|(text, ..)| text == "A and B act as holders"));
+}
+
+/// A legend has each mark of the drawing once, and no other one.
+#[test]
+fn legend_has_the_marks_that_are_drawn() {
+    let events = vec![
+        event(0, 0, EventKind::Sent, 0),
+        event(1_000, 0, EventKind::Read, 9),
+        event(2_000, 0, EventKind::Write, 10),
+        event(3_000, 0, EventKind::Commit, 0),
+        event(4_000, 0, EventKind::Committed, 0),
+        event(5_000, 0, EventKind::Answered, 201),
+    ];
+    let timeline = Timeline { lanes: vec![TimelineLane::default()], events };
+    let view = Drawing::fitting(timeline, Language::English);
+    let signs: Vec<_> = view.signs().into_iter().map(|(name, _, text)| (name, text)).collect();
+    let expected = [
+        ("dot", "another step"),
+        ("read", "read"),
+        ("write", "write"),
+        ("commit", "about to commit"),
+        ("committed", "commit"),
+        ("returned", "back in stock"),
+    ];
+    assert_eq!(signs, expected.map(|(name, text)| (name, text.to_owned())));
+    assert_eq!(view.booked(&4), ["stock 9 → 10, back in stock"]);
 }
 
 #[test]
@@ -241,7 +274,7 @@ fn every_kind_has_its_mark() {
         let id = format!("id=\"mark-{}\"", kind.shape());
         assert!(marks.contains(&id), "{id}");
     }
-    for name in ["sold", "unsold"] {
+    for name in ["sold", "unsold", "returned"] {
         assert!(marks.contains(&format!("id=\"mark-{name}\"")), "{name}");
     }
     assert_ne!(EventKind::Deducted.shape(), EventKind::Read.shape());
