@@ -47,6 +47,8 @@ pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeli
     let first_us = all.first().map_or(0, |event| event.at_us);
     for event in &mut all {
         event.at_us -= first_us;
+        let key = event.detail.key.take();
+        event.detail.key = key.map(|key| in_words(key, language));
     }
 
     let actors: BTreeSet<usize> =
@@ -215,6 +217,14 @@ fn short_key(key: &str) -> String {
     }
 }
 
+/// Returns the name of a key as the questions of lessons have it.
+fn in_words(key: String, language: Language) -> String {
+    match key.as_str() {
+        "tea" | "coffee" => language.text(&format!("sketch-{key}")),
+        _ => key,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,6 +322,16 @@ mod tests {
     #[test]
     fn keys_of_lessons_are_words() {
         assert_eq!(["{sku:coffee}", "{sku:lab-0d6061}"].map(short_key), ["coffee", "sku …d6061"]);
+    }
+
+    #[test]
+    fn tea_and_coffee_are_words_of_the_language() {
+        let mut a = lane(1, "A", None, &["10 held", "20 wait"]);
+        "{sku:coffee}".clone_into(&mut a.events[1].key);
+        let request = TracedRequest { lane: &a, is_duplicate: false, strategy: None };
+        let timeline = timeline_of(&[request], Language::Chinese);
+        let labels = timeline.events.iter().flat_map(|event| event.labels(Language::Chinese));
+        assert_eq!(labels.collect::<Vec<_>>(), ["加锁：茶", "加锁", "请求：咖啡"]);
     }
 
     #[test]
