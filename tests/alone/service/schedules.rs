@@ -100,6 +100,41 @@ fn orders_that_are_given_up_do_not_hold_up_the_schedules() {
     assert!(pass["runs"].as_u64() > Some(10), "{pass:#}");
 }
 
+/// The gate, and an order that has the row, outlast the `lock_timeout` of another, which rolls back
+/// and begins anew.
+#[test]
+fn orders_that_wait_anew_after_a_lock_timeout_are_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = judge_in(&folder, "lock-timeout", &["--faults", "gate,interleavings"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    let [gate, schedules] = ["gate", "interleavings"].map(|name| pass(&judgement, name));
+    for pass in [gate, schedules] {
+        assert_sold_once(pass);
+        assert_eq!(pass["errors"], 0, "{pass:#}");
+    }
+    assert_eq!(schedules["hits"], schedules["runs"], "{schedules:#}");
+    // Of six statements: one order after the other, by turns, and all with one switch.
+    assert!(schedules["runs"].as_u64() >= Some(14), "{schedules:#}");
+}
+
+/// The last try has no lock. A schedule lets the other order go on as soon as it sees a wait: those
+/// of the tries before are over too soon for that.
+#[test]
+fn orders_that_read_without_a_lock_after_a_lock_timeout_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = "lock-timeout-then-read";
+    let run = judge_in(&folder, mode, &["--faults", "gate,interleavings"]);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    for name in ["gate", "interleavings"] {
+        let pass = pass(&judgement, name);
+        assert_eq!(found(pass), ["oversold", "drift"], "{pass:#}");
+        assert_eq!(pass["ran"], true, "{pass:#}");
+    }
+    assert_shown(&judgement, "read-then-write");
+}
+
 #[test]
 fn schedule_that_can_not_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();

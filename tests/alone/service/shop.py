@@ -1,7 +1,7 @@
 """A shop for the tests of `holdfast judge service`: MODE says how it sells.
 
-The last six ways are right, each of the others is wrong in one thing. All but `key-before` keep the
-idempotency key right: it has a unique index, and who finds its key taken gives back the units.
+The last seven ways are right, each of the others is wrong in one thing. All but `key-before` keep
+the idempotency key right: it has a unique index, and who finds its key taken gives back the units.
 
     python shop.py schema    creates the tables
     uvicorn shop:app         serves
@@ -121,6 +121,17 @@ async def advisory_lock(db, order):
         await db.execute("select pg_advisory_unlock(hashtext(%s))", [order.product])
 
 
+async def try_row_lock(db, order, ms, tries):
+    """Sells as `row_lock`, but waits only so long for the row; then it begins anew, so often."""
+    for _ in range(tries):
+        with suppress(LockNotAvailable):
+            async with db.transaction():
+                await db.execute(f"set local lock_timeout = {ms}")
+                stock = await value(db, f"{READ} for update", [order.product])
+                return await stored(db, order) or await sell_from(stock, db, order)
+    raise Busy
+
+
 # The modes. Each returns the order, or None: sold out, or rolled back since the key is another's.
 
 
@@ -220,6 +231,14 @@ async def lock_before_commit(db, order):
         return await sell_from(await value(db, READ, [order.product]), db, order)
 
 
+async def lock_timeout_then_read(db, order):
+    """Wrong: an order that does not get the row in three tries reads it without a lock."""
+    try:
+        return await try_row_lock(db, order, 2, 3)
+    except Busy:
+        return await read_then_write(db, order)
+
+
 async def polled(db, order):
     """Wrong as `read-then-write`, and `poll()` sends statements all the time."""
     return await read_then_write(db, order)
@@ -279,6 +298,11 @@ async def impatient(db, order):
         raise Busy from None
 
 
+async def lock_timeout(db, order):
+    """Right: who waits too long for the row begins anew, for longer than the gate is shut."""
+    return await try_row_lock(db, order, 20, 500)
+
+
 async def poll():
     """Looks for work, in transactions of its own."""
     while True:
@@ -301,6 +325,7 @@ MODES = {
         redis_lock,
         redis_look_then_set,
         lock_before_commit,
+        lock_timeout_then_read,
         polled,
         row_lock,
         conditional,
@@ -308,6 +333,7 @@ MODES = {
         no_wait,
         serializable,
         impatient,
+        lock_timeout,
     )
 }
 sell = MODES[MODE]
