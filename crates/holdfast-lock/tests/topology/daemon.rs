@@ -21,8 +21,8 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `program` with the arguments that `arguments` returns for a new folder.
     pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
-        // In memory, where the system has such a folder: a node of a Cluster syncs its configuration
-        // while its clients wait, for up to 0.6 s on a busy disk.
+        // In memory, where the system has such a folder: a node of a Cluster syncs its
+        // configuration while its clients wait, for up to 0.6 s on a busy disk.
         let parent = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
         let parent = parent.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new().prefix("hl-").tempdir_in(parent).unwrap().keep();
