@@ -8,12 +8,15 @@ const REFRESH_TIMEOUT_MS = 10_000;
 const isPresented = location.search === "?present";
 let refreshedAt = new Date();
 let announcedRace;
+// Counts the refreshes: of two at once, the later one tells, whichever is answered last.
+let refreshes = 0;
 
 // Replaces the content of each [data-swap] element with that of a fresh copy of the page, if it has
 // changed, so that a screen reader announces only changes.
 async function refresh() {
   const url = document.body.dataset.live;
   if (document.hidden || !url) return;
+  const own = (refreshes += 1);
   // A race plays on the first page, and the class is led to the page of its own.
   const race = isPresented ? document.getElementById("race")?.dataset.race : undefined;
   const query = race && race !== announcedRace ? `${location.search}&race=${race}` : location.search;
@@ -21,8 +24,9 @@ async function refresh() {
   const response = await fetch(url + query, { headers: { Accept: "text/html" }, signal });
   if (!response.ok) throw new Error(response.statusText);
   announcedRace = race;
-  refreshedAt = new Date();
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (own !== refreshes) return;
+  refreshedAt = new Date();
   // Before the comparison: otherwise each refresh would replace every time.
   showLocalTimes(fresh);
   // The URL may change with the state of the page: a settled order has only its bar to refresh.
@@ -169,7 +173,10 @@ if (followBox) {
     followTeacher();
   });
   document.getElementById("teacher").addEventListener("click", ({ target }) => {
-    if (target.pathname) sessionStorage.setItem(followed, target.pathname);
+    if (!target.pathname) return;
+    sessionStorage.setItem(followed, target.pathname);
+    // Whoever comes back finds the focus where it was, and what has it is not replaced.
+    target.blur();
   });
   followTeacher();
 }
