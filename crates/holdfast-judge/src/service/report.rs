@@ -116,6 +116,13 @@ impl Imbalance {
 }
 
 impl ServiceJudgement {
+    /// Returns the orders of all runs. The figures may be those of anybody's file.
+    pub fn orders(&self) -> u64 {
+        let ran = self.passes.iter().filter(|pass| pass.ran);
+        let orders = ran.map(|pass| pass.figures.attempts.saturating_mul(pass.runs.into()));
+        orders.fold(0, u64::saturating_add)
+    }
+
     /// Returns whether orders were sent again, and none is doubled as far as their number shows.
     pub fn counts_doubled(&self) -> bool {
         self.passes.iter().any(|pass| {

@@ -145,12 +145,11 @@ fn line(evidence: &Evidence, statement: &StatementReport) -> String {
 
 fn verdict(judgement: &ServiceJudgement) -> String {
     let ran = judgement.passes.iter().filter(|pass| pass.ran);
-    let orders: u64 = ran.clone().map(|pass| pass.figures.attempts * u64::from(pass.runs)).sum();
     let names = ran.map(|pass| pass.name.as_str()).collect::<Vec<_>>().join(", ");
     if judgement.sound {
         return format!(
             "Sound: nothing oversold, lost or doubled, and no drift, in {} orders under {names}.\n",
-            grouped(orders)
+            grouped(judgement.orders())
         );
     }
 

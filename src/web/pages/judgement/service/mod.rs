@@ -109,10 +109,9 @@ impl ServiceView<'_> {
         }
 
         let ran = self.judgement.passes.iter().filter(|pass| pass.ran);
-        let orders: u64 =
-            ran.clone().map(|pass| pass.figures.attempts * u64::from(pass.runs)).sum();
         let names = self.language.list(&ran.map(|pass| self.title(pass)).collect::<Vec<_>>());
-        let variables = [("orders", grouped(orders).into()), ("passes", names.into())];
+        let orders = grouped(self.judgement.orders());
+        let variables = [("orders", orders.into()), ("passes", names.into())];
         self.language.text_with("service-verdict-sound", &variables)
     }
 

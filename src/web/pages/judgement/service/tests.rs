@@ -45,6 +45,11 @@ fn verdict_names_what_was_found() {
     assert!(page.contains(verdict) && !page.contains("The two requests"), "{page}");
     assert!(!page.contains(" loss\""), "{page}");
 
+    // As anybody's file may have it.
+    judgement.passes[0].figures.attempts = u64::MAX;
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("in 18,446,744,073,709,551,615 orders"), "{page}");
+
     judgement.passes.retain(|pass| pass.name == "control" || !pass.ran);
     assert!(render(&judgement, Language::English).contains("Not decided"));
 }
