@@ -18,7 +18,7 @@ course-1-hint-2 = 先 GET 再 SET 是两条命令，中间会插进别的客户�
 
 course-2-title = 锁必须会过期
 course-2-fault = 持锁者被杀死
-course-2-learned = 死掉的进程不会释放锁。租约会自己到期，所以键在设置的同时就要有过期时间，而不是之后再补。（检查看不出这个区别：这里没有进程恰好在两条命令之间被杀。）
+course-2-learned = 死掉的进程不会释放锁。租约会自己到期，所以键在设置的同时就要有过期时间，而不是之后再补。（检查看不出这个区别：这里没有进程恰好在两条命令之间被杀死。）
 course-2-hint-1 = Redis 可以自己删除键：PX 是毫秒数。用 ttl_ms。
 course-2-hint-2 = SET 再 PEXPIRE 是两条命令：在它们之间被杀死，就留下一个永不过期的键。SET 键 值 NX PX ttl_ms 是一条。
 
@@ -61,7 +61,7 @@ course-8-hint-2 = 被取消的 acquire 不能留下锁、队列里的位置，�
 ## Creating a folder
 course-new = { $folder } 已准备好。在 { $file } 里写 acquire 和 release，然后运行：
 course-new-exists = { $folder } 已存在且不为空。请换一个新文件夹。
-course-readme-files = { $file } 是你的。{ $helper } 与评判程序对话，并为你准备好 Redis 和 Postgres：开头几行说明怎样调用。.course.json 保存你的进度，可以上交：里面没有姓名、密码和代码。
+course-readme-files = { $file } 是你的。{ $helper } 与判定程序对话，并为你准备好 Redis 和 Postgres：开头几行说明怎样调用。.course.json 保存你的进度，可以上交：里面没有姓名、密码和代码。
 course-readme-commands = holdfast course check 按你的关卡检查 { $file }，需要十秒到两分钟。加上 --hint 会给出提示。holdfast course status 显示所有关卡。
 course-readme-first = 第一个任务
 

@@ -86,7 +86,7 @@ lesson-units-wrong-4 = 这里没有队列：B 已经收到响应，那一件归�
 
 ## Beyond locks
 lesson-pre-deduct-wrong-1 = 只有 A 的服务器会把它还回去，而它已经死了；Redis 只知道一个数，不知道少的是谁的。
-lesson-pre-deduct-wrong-3 = 计数器在服务器被杀之前就减了，别的订单不会再从它那里拿到同一件。
+lesson-pre-deduct-wrong-3 = 计数器在服务器被杀死之前就减了，别的订单不会再从它那里拿到同一件。
 lesson-pre-deduct-wrong-4 = 脚本执行完什么也不占着，计数器照样为别人扣数。
 lesson-double-submit-wrong-1 = 这个键已随订单一起提交，Postgres 不允许再有一行用同一个键。
 lesson-double-submit-wrong-2 = 用同一个键重发同样的请求就是重试，用它发不同的请求才是错误。

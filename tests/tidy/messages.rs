@@ -191,10 +191,10 @@ fn chinese_texts_have_one_style() {
     assert_eq!(chinese_lines_with(&wrong, &[]), [""; 0]);
 }
 
-/// A lease, its holder, its renewal and a failover each have one word in Chinese.
+/// A lease, its holder, its renewal, a failover, a kill and the judge each have one word in Chinese.
 #[test]
 fn chinese_texts_have_one_word_per_thing() {
-    let others = ["租期", "持有者", "故障转移", "故障切换", "续租"];
+    let others = ["租期", "持有者", "故障转移", "故障切换", "续租", "被杀([^死]|$)", "评判程序"];
     let documents = ["docs/COURSE.zh.md", "docs/TEACHING.zh.md"];
     assert_eq!(chinese_lines_with(&others, &documents), [""; 0]);
 }
