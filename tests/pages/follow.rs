@@ -53,6 +53,9 @@ async fn newest_projector_leads_and_only_to_pages_of_the_lab() {
 
     // A page that is not presented leads nobody, nor does a student, or who has not joined.
     one.get(LESSON).await;
+    let first = one.get("/").await;
+    assert!(first.text.contains("<a href=\"/?present\">Present</a>"), "{}", first.text);
+    assert!(!mia.get("/").await.text.contains("?present"));
     let page = mia.get(&format!("{LESSON}?present")).await;
     assert!(!page.text.contains("present.css") && !page.text.contains("?present"), "{}", page.text);
     let stranger = one.page_request(&format!("{LESSON}?present"));
