@@ -164,8 +164,10 @@ function follow() {
       const run = JSON.parse(event.data);
       if (run.state === "done" || run.state === "failed") {
         events.close();
-        // The server renders the result.
-        location.replace(location.pathname + location.search);
+        // The server renders the result, once it is seen: a projector leads its class there.
+        const showResult = () => location.replace(location.pathname + location.search);
+        if (document.hidden) document.addEventListener("visibilitychange", showResult, { once: true });
+        else showResult();
         return;
       }
       showState(run);
