@@ -14,7 +14,7 @@ const SHOWN_DIGITS: usize = 2;
 /// The values that are shown, besides short numbers.
 pub(super) struct ShownValues {
     pub(super) item: String,
-    keys: Vec<String>,
+    pub(super) keys: Vec<String>,
 }
 
 impl ShownValues {

@@ -275,6 +275,9 @@ impl Shown<'_> {
             (None, _) if has_key => 2,
             _ => return None,
         };
+        // It has neither read nor written, as one that waited too long for its lock.
+        let has_failed = statement.error.is_some();
+        let weight = if has_failed { weight.min(1) } else { weight };
 
         let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
         let report = StatementReport {
@@ -289,7 +292,7 @@ impl Shown<'_> {
         let step = Step {
             request: self.number,
             connection: exchange.connection,
-            access,
+            access: access.filter(|_| !has_failed),
             has_key,
             sql: sql.to_lowercase(),
             in_transaction: exchange.in_transaction,
@@ -371,5 +374,22 @@ mod tests {
         let order = [request("a", 10, 20), request("b", 20, 30)];
         let alone = [seen(1, 11, READ, false), seen(1, 21, READ, false)];
         assert_eq!(numbers(&order, &alone), [(0, 11), (1, 21)]);
+    }
+
+    #[test]
+    fn statement_that_has_failed_reads_nothing() {
+        let values = ShownValues { item: "tea".to_owned(), keys: Vec::new() };
+        let learned = Learned { tables: vec!["goods".to_owned()], ..Learned::default() };
+        let request = request("a", 10, 80);
+        let (learned, values, request) = (&learned, &values, &request);
+        let shown = Shown { learned, values, number: 0, request, began: 10 };
+        let line = |error: Option<&str>| {
+            let mut exchange = seen(1, 11, "select stock from goods for update", true).exchange;
+            exchange.statements[0].error = error.map(str::to_owned);
+            let line = shown.line(0, &exchange, &exchange.statements[0]).unwrap();
+            (line.weight, line.step.access)
+        };
+        assert_eq!(line(None), (5, Some(Access::Read)));
+        assert_eq!(line(Some("canceling statement due to lock timeout")), (1, None));
     }
 }
