@@ -116,6 +116,10 @@ fn remarks(judgement: &ServiceJudgement) -> String {
 
 fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     let mut text = format!("\n{pass}: {}.\n", evidence.summary);
+    if evidence.under != pass {
+        let variables = [("pass", evidence.under.clone().into())];
+        text += &(Language::English.text_with("service-under", &variables) + "\n");
+    }
     if evidence.under == Pass::Gate.name() {
         text += "The judge held the row of the item meanwhile:\n";
     }
@@ -173,6 +177,17 @@ mod tests {
     use super::*;
 
     const FIXTURE: &str = include_str!("../../../../tests/pages/service.json");
+
+    #[test]
+    fn pass_that_shows_the_finding_of_another_is_named() {
+        const HELD: &str = "The judge held the row of the item meanwhile:\n";
+        let mut judgement: ServiceJudgement = serde_json::from_str(FIXTURE).expect("a judgement");
+        assert!(format_service(&judgement).contains(&format!(" of 1.\n{HELD}")));
+        judgement.passes[2].name = "none".to_owned();
+        let text = format_service(&judgement);
+        let under = "These two requests were sent under gate, which shows the same mistake";
+        assert!(text.contains(&format!("\n{under} more clearly.\n{HELD}")), "{text}");
+    }
 
     #[test]
     fn table_is_followed_by_what_it_does_not_say() {

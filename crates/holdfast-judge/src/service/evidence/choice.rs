@@ -1,6 +1,6 @@
 //! Which statements of two requests are shown: those that matter most.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::shortening::name_of;
 use crate::service::pattern::Step;
@@ -16,6 +16,43 @@ pub(super) struct Line {
     pub(super) weight: u8,
     pub(super) step: Step,
     pub(super) report: StatementReport,
+    pub(super) has_failed: bool,
+}
+
+/// Of what a request tries in vain, the first time is shown with its rollback. The same again says
+/// nothing new, from its begin to its rollback.
+pub(super) fn weigh_failures(lines: &mut [Line]) {
+    let mut tried = BTreeSet::new();
+    // Of each connection, where its transaction begins, and the weight of what has failed in it.
+    let (mut begun, mut failed) = (BTreeMap::new(), BTreeMap::new());
+    for place in 0..lines.len() {
+        let Line { weight, step, report, has_failed } = &mut lines[place];
+        let connection = (step.request, step.connection);
+        let has_ended = !step.in_transaction;
+        if step.begins() {
+            begun.insert(connection, place);
+        }
+        if *has_failed {
+            let is_first = !failed.contains_key(&connection);
+            let is_new = is_first && tried.insert((step.request, step.sql.clone()));
+            *weight = if is_new { 3 } else { 0 };
+            failed.entry(connection).or_insert(*weight);
+        } else if report.result == "ROLLBACK"
+            && let Some(failure) = failed.remove(&connection)
+        {
+            // Also of a `COMMIT`, as a failed transaction ends so, and back to a savepoint.
+            *weight = failure;
+            if failure == 0
+                && has_ended
+                && let Some(begin) = begun.get(&connection)
+            {
+                lines[*begin].weight = 0;
+            }
+        }
+        if has_ended {
+            failed.remove(&connection);
+        }
+    }
 }
 
 /// Of what a request reads of the stock, the last time before it writes decides, and the first time
@@ -43,11 +80,11 @@ pub(super) fn weigh_reads(lines: &mut [Line]) {
 
 /// Prefers what shows a mistake: what decides, or that a transaction began after the check.
 pub(super) fn weigh_for(pattern: Pattern, decisive: &BTreeSet<usize>, lines: &mut [Line]) {
-    for (place, Line { weight, step, report }) in lines.iter_mut().enumerate() {
+    for (place, Line { weight, step, report, .. }) in lines.iter_mut().enumerate() {
         report.decisive = decisive.contains(&place);
         if report.decisive {
             *weight = 6;
-        } else if pattern == Pattern::CheckElsewhere && step.begins() {
+        } else if pattern == Pattern::CheckElsewhere && step.begins() && *weight > 0 {
             *weight = 4;
         }
     }
@@ -92,7 +129,25 @@ mod tests {
             result: String::new(),
             decisive: false,
         };
-        Line { weight: 1, step, report }
+        Line { weight: 1, step, report, has_failed: false }
+    }
+
+    #[test]
+    fn what_fails_again_gives_way_with_its_rollback() {
+        let tries = ["begin", "select", "rollback"].repeat(2);
+        let lines = tries.into_iter().chain(["rollback"]).map(|sql| {
+            let mut line = line(sql);
+            line.weight = 4;
+            line.has_failed = sql == "select";
+            line.report.result = sql.to_uppercase();
+            line.step.in_transaction = sql != "rollback";
+            line
+        });
+        let mut lines: Vec<Line> = lines.collect();
+        weigh_failures(&mut lines);
+        weigh_for(Pattern::CheckElsewhere, &BTreeSet::new(), &mut lines);
+        let weights: Vec<u8> = lines.iter().map(|line| line.weight).collect();
+        assert_eq!(weights, [4, 3, 3, 0, 0, 0, 4]);
     }
 
     #[test]

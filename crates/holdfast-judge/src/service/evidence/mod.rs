@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
-use self::choice::{Line, leave_out, weigh_for, weigh_reads};
+use self::choice::{Line, leave_out, weigh_failures, weigh_for, weigh_reads};
 use self::masking::ShownValues;
 use self::shortening::without_columns;
 use super::buyers::{Answer, Attempt};
@@ -101,6 +101,7 @@ pub(super) fn of(
     };
     let decisive = pattern.decisive(&steps);
 
+    weigh_failures(&mut lines);
     weigh_reads(&mut lines);
     weigh_for(pattern, &decisive, &mut lines);
     let left_out_names = leave_out(&mut lines);
@@ -298,7 +299,7 @@ impl Shown<'_> {
             in_transaction: exchange.in_transaction,
             has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
         };
-        Some(Line { weight, step, report })
+        Some(Line { weight, step, report, has_failed })
     }
 
     fn is_of_order(&self, statement: &Statement) -> bool {
