@@ -55,6 +55,16 @@ pub(super) struct Plan {
     pub(super) started_at: String,
 }
 
+/// What is special about a run. The runs of one repetition differ in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    Plain,
+    /// It strikes at such a statement.
+    Aimed(Aim),
+    /// The gate is held for so long that orders give up waiting, and may go on without a lock.
+    Held,
+}
+
 impl Pass {
     pub const ALL: &[Self] = Self::VARIANTS;
 
@@ -107,7 +117,7 @@ impl Pass {
 
     /// Returns whether it strikes at a statement.
     pub(super) fn is_aimed(self) -> bool {
-        self.aims() != [None]
+        self.variants().iter().any(|variant| matches!(variant, Variant::Aimed(_)))
     }
 
     pub(super) fn strikes_redis(self) -> bool {
@@ -115,7 +125,7 @@ impl Pass {
     }
 
     /// Returns the runs of one repetition: one at each aim, if it strikes at a statement.
-    pub(super) fn aims(self) -> Vec<Option<Aim>> {
+    pub(super) fn variants(self) -> Vec<Variant> {
         let aims: &[Aim] = match self {
             Self::Pause | Self::Kill => &[Aim::Read, Aim::Write, Aim::Commit],
             // It was done, or it was not.
@@ -123,8 +133,10 @@ impl Pass {
             Self::Restart => &[Aim::Write],
             // A request that works under its lock, and one that is about to release it.
             Self::RedisFlush | Self::RedisRestart | Self::RedisAway => &[Aim::Read, Aim::Commit],
-            _ => return vec![None],
+            // Orders that give up waiting, and sell nothing, are judged by the first one.
+            Self::Gate => return vec![Variant::Plain, Variant::Held],
+            _ => return vec![Variant::Plain],
         };
-        aims.iter().copied().map(Some).collect()
+        aims.iter().copied().map(Variant::Aimed).collect()
     }
 }

@@ -15,13 +15,12 @@ use super::evidence;
 use super::file::{Order, ServiceFile};
 use super::instances::Instance;
 use super::interleave::{self, Search};
-use super::pass::{Load, Pass, Plan};
+use super::pass::{Load, Pass, Plan, Variant};
 use super::recording::Recording;
 use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
-use super::sale::{Run, run_once};
+use super::sale::{GATE_HELD, Run, run_once};
 use super::stage::Stage;
 use super::transactions::are_one_by_one;
-use super::watch::Aim;
 use super::writes::learn_hidden_writes;
 use crate::demands::Judged as _;
 use crate::processes::{adopt_orphans, end_orphans};
@@ -131,22 +130,29 @@ impl Judge<'_> {
         let mut why_nothing = None;
         let load = pass.load(self.stage.instances.len());
         let commands = self.stage.redis_commands().await?;
+        let is_held_already = self.stage.file.beyond_lease() >= Some(GATE_HELD);
         for number in 0..*repeat {
             if report.lost_in >= CLEAR_FINDINGS && number > 0 {
                 break;
             }
-            for aim in pass.aims() {
+            let mut is_sound = false;
+            for variant in pass.variants() {
+                // It is for orders that have waited in the short one, and were sound.
+                if variant == Variant::Held && (!is_sound || is_held_already) {
+                    continue;
+                }
                 match *repeat {
                     1 => progress(pass.name()),
                     _ => progress(&format!("{}, run {} of {repeat}", pass.name(), number + 1)),
                 }
                 let seed = seed.wrapping_add(u64::from(number));
-                let run = run_once(&mut self.stage, pass, load, aim, seed).await?;
+                let run = run_once(&mut self.stage, pass, load, variant, seed).await?;
                 let is_found = !run.figures.found().is_empty();
                 // A strike in a run that shows nothing does not count.
                 let nothing = nothing_sold(&run.figures)
                     .or_else(|| never_at_once(self.stage.file, load, &run));
                 let hits = if nothing.is_some() { 0 } else { run.hits };
+                is_sound = hits > 0 && !is_found;
                 why_nothing = why_nothing.or(nothing);
                 report.runs += 1;
                 report.hits += hits;
@@ -158,7 +164,7 @@ impl Judge<'_> {
                     report.figures = run.figures;
                 }
                 if is_found && found_at.is_none() {
-                    found_at = Some((seed, aim));
+                    found_at = Some((seed, variant));
                 }
             }
         }
@@ -174,8 +180,8 @@ impl Judge<'_> {
             report = without_strike(pass, report, why);
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
-        if let Some((seed, aim)) = found_at {
-            let shown = self.show(pass, &report.figures, seed, aim).await;
+        if let Some((seed, variant)) = found_at {
+            let shown = self.show(pass, &report.figures, seed, variant).await;
             // The finding stays without it.
             report.evidence = shown.unwrap_or_else(|error| {
                 print_progress(&format!(
@@ -327,7 +333,7 @@ impl Judge<'_> {
         pass: Pass,
         figures: &Figures,
         seed: u64,
-        aim: Option<Aim>,
+        variant: Variant,
     ) -> anyhow::Result<Vec<Evidence>> {
         let found = figures.found();
         // Its statements are not seen, and each run leaves an item in its database.
@@ -357,8 +363,8 @@ impl Judge<'_> {
                     continue;
                 }
                 let load = evidence::load(candidate, &found);
-                let aim = aim.filter(|_| candidate == pass);
-                let run = run_once(&mut self.stage, candidate, load, aim, seed).await?;
+                let variant = if candidate == pass { variant } else { Variant::Plain };
+                let run = run_once(&mut self.stage, candidate, load, variant, seed).await?;
                 if let Some(evidence) = evidence::of(&self.stage, candidate, &found, &run) {
                     let is_new = self.shown.insert(evidence.pattern.name());
                     return Ok(is_new.then_some(evidence).into_iter().collect());

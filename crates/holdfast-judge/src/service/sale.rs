@@ -10,17 +10,19 @@ use tokio::time::{Instant, sleep};
 
 use super::balances::figures;
 use super::buyers::{Answer, Answered, Attempt, Outcome, attempts};
-use super::pass::{Load, Pass};
+use super::pass::{Load, Pass, Variant};
 use super::report::Figures;
 use super::stage::{Item, QUIET, Stage};
 use super::strike::{Struck, sell_and_strike, serve_each};
-use super::watch::{Aim, Delays, Late, Seen};
+use super::watch::{Delays, Late, Seen};
 
 /// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
 /// for this time at most.
 const GATE_QUIET: Duration = Duration::from_millis(500);
 const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 const GATE_INTERVAL: Duration = Duration::from_millis(10);
+/// At least so long, if orders are to give up waiting.
+pub(super) const GATE_HELD: Duration = Duration::from_secs(2);
 /// A request whose answer nobody waits for may be at work without a statement: what was found must
 /// be there after this time, too.
 const ABANDONED: Duration = Duration::from_secs(3);
@@ -43,7 +45,7 @@ pub(super) async fn run_once(
     stage: &mut Stage<'_>,
     pass: Pass,
     load: Load,
-    aim: Option<Aim>,
+    variant: Variant,
     seed: u64,
 ) -> anyhow::Result<Run> {
     let (item, attempts) = prepare(stage, pass, load, seed).await?;
@@ -54,9 +56,9 @@ pub(super) async fn run_once(
         _ => None,
     });
     let mut struck = None;
-    let (outcomes, hits) = match (pass, aim) {
-        (Pass::Gate, _) => sell_at_gate(stage, attempts, &item).await?,
-        (_, Some(aim)) => {
+    let (outcomes, hits) = match (pass, variant) {
+        (Pass::Gate, _) => sell_at_gate(stage, attempts, &item, variant).await?,
+        (_, Variant::Aimed(aim)) => {
             let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
             let (outcomes, all_struck) = selling.await?;
             struck = all_struck.first().copied();
@@ -144,22 +146,25 @@ async fn sell_at_gate(
     stage: &mut Stage<'_>,
     attempts: Vec<Attempt>,
     item: &Item,
+    variant: Variant,
 ) -> anyhow::Result<(Vec<Outcome>, usize)> {
     let gate = stage.lock_row(item).await?;
     let database = stage.database.as_mut().context("there is no database")?;
     let (buyers, watch) = (&stage.buyers, &stage.watch);
     let lease = stage.file.beyond_lease().unwrap_or_default();
+    let least = if variant == Variant::Held { lease.max(GATE_HELD) } else { lease };
     let wanted = attempts.len();
     let opening = async {
         let since = Instant::now();
         let mut waited = 0;
-        while since.elapsed() < GATE_TIMEOUT.max(lease) {
+        while since.elapsed() < GATE_TIMEOUT.max(least) {
             sleep(GATE_INTERVAL).await;
             let waiting = database.count_waiting().await?;
             waited = waited.max(waiting);
-            let all = buyers.ended.load(Ordering::Relaxed) + waiting >= wanted;
+            let ended = buyers.ended.load(Ordering::Relaxed);
+            let all = ended + waiting >= wanted;
             let is_quiet = since.elapsed().min(watch.quiet_for()) > GATE_QUIET;
-            if (all || is_quiet) && since.elapsed() >= lease {
+            if ended == wanted || ((all || is_quiet) && since.elapsed() >= least) {
                 break;
             }
         }
