@@ -226,13 +226,14 @@ impl Database {
         Ok(connection)
     }
 
-    /// Returns how many sessions wait for a lock. Behind the gate a second one waits for the first.
-    pub(super) async fn count_waiting(&mut self) -> anyhow::Result<usize> {
-        let count = sqlx::query_scalar::<_, i64>(
-            "select count(*) from pg_stat_activity
+    /// Returns the server's processes that wait for a lock. Behind the gate a second one waits for
+    /// the first.
+    pub(super) async fn waiting(&mut self) -> anyhow::Result<Vec<i32>> {
+        let waiting = sqlx::query_scalar::<_, i32>(
+            "select pid from pg_stat_activity
               where wait_event_type = 'Lock' and datname = current_database()",
         );
-        Ok(usize::try_from(count.fetch_one(&mut self.connection).await?)?)
+        Ok(waiting.fetch_all(&mut self.connection).await?)
     }
 
     /// Returns whether one of the server's processes waits for a lock.

@@ -1,5 +1,6 @@
 //! One run: a new item is sold under a pass, and the books are balanced.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -156,13 +157,12 @@ async fn sell_at_gate(
     let wanted = attempts.len();
     let opening = async {
         let since = Instant::now();
-        let mut waited = 0;
+        let mut waits = Waits::default();
         while since.elapsed() < GATE_TIMEOUT.max(least) {
             sleep(GATE_INTERVAL).await;
-            let waiting = database.count_waiting().await?;
-            waited = waited.max(waiting);
+            // First: of those that are seen to wait after it, none has ended.
             let ended = buyers.ended.load(Ordering::Relaxed);
-            let all = ended + waiting >= wanted;
+            let all = waits.note(ended, database.waiting().await?) >= wanted;
             let is_quiet = since.elapsed().min(watch.quiet_for()) > GATE_QUIET;
             if ended == wanted || ((all || is_quiet) && since.elapsed() >= least) {
                 break;
@@ -170,10 +170,47 @@ async fn sell_at_gate(
         }
         // Those that wait go on.
         gate.close().await?;
-        anyhow::Ok(usize::from(waited > 0))
+        anyhow::Ok(usize::from(waits.has_any))
     };
 
     let selling = buyers.order(Pass::Gate, attempts, wanted, &item.values);
     let (outcomes, waited) = join(selling, opening).await;
     Ok((outcomes, waited?))
+}
+
+/// The orders that have come to the gate since it was shut. One that gives up soon and tries again
+/// is seen to wait only now and then.
+#[derive(Debug, Default)]
+struct Waits {
+    ended: usize,
+    /// The server's processes that were seen to wait since an order has last ended.
+    processes: HashSet<i32>,
+    has_any: bool,
+}
+
+impl Waits {
+    /// Returns how many orders have ended, or have waited so far.
+    fn note(&mut self, ended: usize, waiting: Vec<i32>) -> usize {
+        // That one may be among them. Those that go on trying are seen again.
+        if ended > self.ended {
+            self.processes.clear();
+        }
+        self.ended = ended;
+        self.has_any |= !waiting.is_empty();
+        self.processes.extend(waiting);
+        ended + self.processes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_wait_at_different_times() {
+        let mut waits = Waits::default();
+        let counts = [(0, vec![1, 2]), (0, vec![3]), (0, vec![1]), (1, vec![]), (1, vec![3])];
+        let counts = counts.map(|(ended, waiting)| waits.note(ended, waiting));
+        assert_eq!((counts, waits.has_any), ([2, 3, 3, 1, 2], true));
+    }
 }
