@@ -275,6 +275,7 @@ service-why-no-commit = no COMMIT was seen of a transaction that writes { $table
 service-why-no-redis = the service sends no commands to a Redis of the judge’s own, and the judge strikes no other one
 service-why-no-row = the row of the item can’t be locked ({ $error }): name it in [books] row
 service-why-nothing-sold = nothing was sold: { $error }
+service-why-gave-up = nothing was sold: the judge held the row of the item for { $ms } ms, and each order gave up meanwhile: { $error }
 service-why-one-instance = the two requests need an instance each, and there is one
 service-why-one-by-one = no two orders were in the service at once: the buyer’s program, or the service, takes one after the other
 service-why-no-schedule = no schedule came to its end and sold a unit: the orders sent nothing that can be held, neither of two went on, or both failed

@@ -230,6 +230,7 @@ service-why-no-commit = 没有看到写入 { $tables } 的事务发出 COMMIT
 service-why-no-redis = 服务没有向判定程序自己的 Redis 发送命令，判定程序不碰别的 Redis
 service-why-no-row = 无法锁住商品所在的行（{ $error }）：请在 [books] row 里写出
 service-why-nothing-sold = 没有卖出任何一件：{ $error }
+service-why-gave-up = 没有卖出任何一件：判定程序锁住商品所在的行 { $ms } ms，其间每个订单都放弃了：{ $error }
 service-why-one-instance = 两个请求各需要一个实例，而这里只有一个
 service-why-one-by-one = 没有两个订单同时在服务里：买家的程序，或服务本身，逐个处理订单
 service-why-no-schedule = 没有一种顺序走到最后并卖出商品：订单没有发出可以拦住的语句，两个订单都没有继续，或者都失败了

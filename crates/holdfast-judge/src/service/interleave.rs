@@ -198,6 +198,6 @@ async fn run_scheduled(
 
     let figures = balance(stage, &item, PAIR, &outcomes, QUIET).await?;
     let seen = stage.watch.seen();
-    let run = Run { figures, item, outcomes, seen, struck: None, hits: 1 };
+    let run = Run { figures, item, outcomes, seen, struck: None, hits: 1, over_after: None };
     Ok(Tried { schedule, run, passed, is_finished })
 }

@@ -149,8 +149,8 @@ impl Judge<'_> {
                 let run = run_once(&mut self.stage, pass, load, variant, seed).await?;
                 let is_found = !run.figures.found().is_empty();
                 // A strike in a run that shows nothing does not count.
-                let nothing = nothing_sold(&run.figures)
-                    .or_else(|| never_at_once(self.stage.file, load, &run));
+                let nothing =
+                    run.nothing_sold().or_else(|| never_at_once(self.stage.file, load, &run));
                 let hits = if nothing.is_some() { 0 } else { run.hits };
                 is_sound = hits > 0 && !is_found;
                 why_nothing = why_nothing.or(nothing);
@@ -373,17 +373,6 @@ impl Judge<'_> {
         }
         Ok(Vec::new())
     }
-}
-
-/// Returns why a run shows nothing: no unit was sold, and nothing was found.
-fn nothing_sold(figures: &Figures) -> Option<Message> {
-    if figures.sold > 0 || figures.books_sold > 0 || !figures.found().is_empty() {
-        return None;
-    }
-    Some(match &figures.error {
-        Some(error) => message!("service-why-nothing-sold", error),
-        None => message!("service-why-all-sold-out"),
-    })
 }
 
 /// Returns why a run of many buyers shows nothing: none of their orders met in the service. What

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::join;
+use holdfast_base::message;
+use holdfast_base::messages::Message;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
@@ -39,6 +41,25 @@ pub(super) struct Run {
     pub(super) struck: Option<Struck>,
     /// How often its fault struck.
     pub(super) hits: u32,
+    /// The gate was held for so long, and each order was over by then.
+    pub(super) over_after: Option<Duration>,
+}
+
+impl Run {
+    /// Returns why it shows nothing: no unit was sold, and nothing was found.
+    pub(super) fn nothing_sold(&self) -> Option<Message> {
+        let Figures { sold, books_sold, error, .. } = &self.figures;
+        if *sold > 0 || *books_sold > 0 || !self.figures.found().is_empty() {
+            return None;
+        }
+        Some(match (error, self.over_after) {
+            (Some(error), Some(held)) => {
+                message!("service-why-gave-up", ms = held.as_millis(), error)
+            }
+            (Some(error), None) => message!("service-why-nothing-sold", error),
+            (None, _) => message!("service-why-all-sold-out"),
+        })
+    }
 }
 
 /// Sells a new item under a pass, and balances the books.
@@ -56,9 +77,13 @@ pub(super) async fn run_once(
         Pass::SlowCommit => Some(Delays::new(Late::Commits, seed, stage.file.beyond_lease())),
         _ => None,
     });
-    let mut struck = None;
+    let (mut struck, mut over_after) = (None, None);
     let (outcomes, hits) = match (pass, variant) {
-        (Pass::Gate, _) => sell_at_gate(stage, attempts, &item, variant).await?,
+        (Pass::Gate, _) => {
+            let (outcomes, hits, gave_up) = sell_at_gate(stage, attempts, &item, variant).await?;
+            over_after = gave_up;
+            (outcomes, hits)
+        }
         (_, Variant::Aimed(aim)) => {
             let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
             let (outcomes, all_struck) = selling.await?;
@@ -77,7 +102,8 @@ pub(super) async fn run_once(
     };
     let figures = balance(stage, &item, load, &outcomes, QUIET).await?;
     let hits = u32::try_from(hits)?;
-    Ok(Run { figures, item, outcomes, seen: stage.watch.seen(), struck, hits })
+    let seen = stage.watch.seen();
+    Ok(Run { figures, item, outcomes, seen, struck, hits, over_after })
 }
 
 /// Makes a new item, and the attempts to buy it, up to their orders.
@@ -143,12 +169,13 @@ async fn compare(
 }
 
 /// Locks the row of the item until all orders wait: plain reads pass by then, and writes wait.
+/// Returns what became of them, whether any has waited, and after what time all were over.
 async fn sell_at_gate(
     stage: &mut Stage<'_>,
     attempts: Vec<Attempt>,
     item: &Item,
     variant: Variant,
-) -> anyhow::Result<(Vec<Outcome>, usize)> {
+) -> anyhow::Result<(Vec<Outcome>, usize, Option<Duration>)> {
     let gate = stage.lock_row(item).await?;
     let database = stage.database.as_mut().context("there is no database")?;
     let (buyers, watch) = (&stage.buyers, &stage.watch);
@@ -164,18 +191,20 @@ async fn sell_at_gate(
             let ended = buyers.ended.load(Ordering::Relaxed);
             let all = waits.note(ended, database.waiting().await?) >= wanted;
             let is_quiet = since.elapsed().min(watch.quiet_for()) > GATE_QUIET;
-            if ended == wanted || ((all || is_quiet) && since.elapsed() >= least) {
+            if waits.ended == wanted || ((all || is_quiet) && since.elapsed() >= least) {
                 break;
             }
         }
+        let over_after = (waits.ended == wanted).then(|| since.elapsed());
         // Those that wait go on.
         gate.close().await?;
-        anyhow::Ok(usize::from(waits.has_any))
+        anyhow::Ok((usize::from(waits.has_any), over_after))
     };
 
     let selling = buyers.order(Pass::Gate, attempts, wanted, &item.values);
-    let (outcomes, waited) = join(selling, opening).await;
-    Ok((outcomes, waited?))
+    let (outcomes, opened) = join(selling, opening).await;
+    let (waited, over_after) = opened?;
+    Ok((outcomes, waited, over_after))
 }
 
 /// The orders that have come to the gate since it was shut. One that gives up soon and tries again
@@ -205,6 +234,26 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::file::Values;
+
+    #[test]
+    fn orders_that_the_gate_outlasts_have_given_up() {
+        let why = |over_after| {
+            let run = Run {
+                figures: Figures { error: Some("status 503".to_owned()), ..Figures::default() },
+                item: Item { id: "tea".into(), values: Values::default() },
+                outcomes: Vec::new(),
+                seen: Vec::new(),
+                struck: None,
+                hits: 1,
+                over_after,
+            };
+            run.nothing_sold().unwrap().english()
+        };
+        assert_eq!(why(None), "nothing was sold: status 503");
+        let held = why(Some(Duration::from_millis(20)));
+        assert!(held.contains("for 20 ms, and each order gave up meanwhile: status 503"), "{held}");
+    }
 
     #[test]
     fn orders_wait_at_different_times() {
