@@ -210,7 +210,8 @@ impl Judge<'_> {
         }
         if finished < tried {
             print_progress(&format!(
-                "interleavings: {} of {tried} schedules showed nothing: neither request went on, or both failed",
+                "interleavings: {} of {tried} schedules showed nothing: neither request went on, or \
+                 both failed",
                 tried - finished
             ));
         }
