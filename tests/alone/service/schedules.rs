@@ -118,8 +118,8 @@ fn orders_that_wait_anew_after_a_lock_timeout_are_sound() {
     assert!(schedules["runs"].as_u64() >= Some(14), "{schedules:#}");
 }
 
-/// The last try has no lock. A schedule lets the other order go on as soon as it sees a wait: those
-/// of the tries before are over too soon for that.
+/// What comes after the last try has no lock. Only a patient schedule lets the tries end before the
+/// other order goes on, and one with a switch after the read is among the first.
 #[test]
 fn orders_that_read_without_a_lock_after_a_lock_timeout_are_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,8 +131,16 @@ fn orders_that_read_without_a_lock_after_a_lock_timeout_are_found() {
         let pass = pass(&judgement, name);
         assert_eq!(found(pass), ["oversold", "drift"], "{pass:#}");
         assert_eq!(pass["ran"], true, "{pass:#}");
+        assert!(pass["runs"].as_u64() < Some(20), "{pass:#}");
     }
     assert_shown(&judgement, "read-then-write");
+
+    let file = folder.path().join("service.schedule.json");
+    let recorded: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(recorded["schedule"]["patient"], true, "{recorded:#}");
+    let run = judge_in(&folder, mode, &["--replay", "service.schedule.json", "--repeat", "3"]);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    assert_eq!(run.judgement()["passes"][0]["lost_in"], 3, "{}", run.stdout);
 }
 
 #[test]

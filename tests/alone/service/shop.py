@@ -234,7 +234,7 @@ async def lock_before_commit(db, order):
 async def lock_timeout_then_read(db, order):
     """Wrong: an order that does not get the row in three tries reads it without a lock."""
     try:
-        return await try_row_lock(db, order, 2, 3)
+        return await try_row_lock(db, order, 100, 3)
     except Busy:
         return await read_then_write(db, order)
 

@@ -113,7 +113,7 @@ pub(super) async fn warm_up(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<
     sleep(IDLE).await;
     stage.watch.steps.end();
 
-    let serial = |first| Schedule { first, switches: Vec::new() };
+    let serial = |first| Schedule { first, switches: Vec::new(), patient: false };
     let first = run_scheduled(stage, serial(1), seed).await?;
     if first.has_found() {
         return Ok(first);

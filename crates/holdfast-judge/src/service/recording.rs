@@ -118,7 +118,7 @@ mod tests {
     fn recording_is_of_the_statements_that_pass() {
         let passed = |request: usize, text: &str| Passed { request, statement: text.to_owned() };
         let statements = vec![passed(0, "select ?"), passed(1, "commit")];
-        let schedule = Schedule { first: 0, switches: vec![1] };
+        let schedule = Schedule { first: 0, switches: vec![1], patient: false };
         let recording = Recording { service: "shop".to_owned(), schedule, statements };
         assert!(recording.check(&recording.statements).is_ok());
         for (other, word) in [

@@ -32,6 +32,10 @@ const FIRST_SILENCE: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(3);
 /// A request that sends one statement so often while the other does nothing waits for it in a loop.
 const SPINS: usize = 3;
+/// A patient schedule keeps the other one back for so long in all, and for so many tries of a loop:
+/// a timeout, or the last try, may end the wait. No loop is to outlast the lease of a lock in Redis.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENT_SPINS: usize = 10;
 
 /// The statements of two requests that are under way.
 #[derive(Debug, Default)]
@@ -248,13 +252,23 @@ impl Steps {
         let mut switches = schedule.switches.iter().copied();
         let mut left = switches.next();
         let mut moved_at = Instant::now();
+        let spins = if schedule.patient { PATIENT_SPINS } else { SPINS };
+        let mut patient_until = None;
         loop {
             let own = self.settle(turn, &mut are_waiting).await?;
-            let is_spinning = own == Settled::Held && self.is_spinning(turn);
+            let is_spinning = own == Settled::Held && self.is_spinning(turn, spins);
             let other = match own {
                 Settled::Held if !is_spinning => Settled::Waits,
                 _ => self.settle(1 - turn, &mut are_waiting).await?,
             };
+            if schedule.patient && (own, other) == (Settled::Waits, Settled::Held) {
+                let until = *patient_until.get_or_insert_with(|| Instant::now() + PATIENCE);
+                if Instant::now() < until {
+                    let _ = timeout(INTERVAL, self.changed.notified()).await;
+                    continue;
+                }
+            }
+
             let next = match (own, other) {
                 (Settled::Ended, Settled::Ended) => return Ok(true),
                 (_, Settled::Held) => 1 - turn,
@@ -313,13 +327,13 @@ impl Steps {
         !self.state.lock().requests[request].running.is_empty()
     }
 
-    /// Returns whether a request is about to send what it has sent several times while the other
-    /// did nothing that it may wait for.
-    fn is_spinning(&self, request: usize) -> bool {
+    /// Returns whether a request is about to send what it has sent so often while the other did
+    /// nothing that it may wait for.
+    fn is_spinning(&self, request: usize, spins: usize) -> bool {
         let state = self.state.lock();
         let RequestState { held, alone, .. } = &state.requests[request];
         let Some(held) = held.front() else { return false };
-        alone.iter().filter(|earlier| held.sent.repeats(earlier)).count() >= SPINS
+        alone.iter().filter(|earlier| held.sent.repeats(earlier)).count() >= spins
     }
 
     /// Waits until a request holds a statement, has ended, or does not go on.

@@ -84,7 +84,7 @@ async fn statements_pass_as_the_schedule_says() {
     ] {
         let steps = Steps::default();
         steps.begin();
-        let schedule = Schedule { first, switches };
+        let schedule = Schedule { first, switches, patient: false };
         let sending = [0, 1].map(|it| send(&steps, it, &[READ, WRITE, "commit"], async |_| {}));
         let [one, other] = sending;
         let following = steps.follow(&schedule, async |_| Ok(false));
@@ -110,7 +110,7 @@ async fn request_that_waits_for_a_lock_lets_the_other_go_on() {
             committed.notified().await;
         }
     });
-    let schedule = Schedule { first: 0, switches: vec![1] };
+    let schedule = Schedule { first: 0, switches: vec![1], patient: false };
     let asked = Mutex::new(Vec::new());
     let following = steps.follow(&schedule, async |backends| {
         asked.lock().extend(backends.clone());
@@ -122,6 +122,34 @@ async fn request_that_waits_for_a_lock_lets_the_other_go_on() {
     assert!(asked.lock().contains(&2));
 }
 
+/// Its wait ends by a timeout, and it does something else: only a patient schedule lets it.
+#[tokio::test]
+async fn request_that_waits_may_give_up_before_the_other_goes_on() {
+    for (patient, expected) in [(true, [0, 1, 1, 0]), (false, [0, 1, 0, 1])] {
+        let steps = Steps::default();
+        steps.begin();
+        let given_up = Notify::new();
+        let first = send(&steps, 0, &[WRITE, "commit"], async |_| {});
+        let second = send(&steps, 1, &[WRITE, READ], async |text| {
+            if text == WRITE {
+                given_up.notified().await;
+            }
+        });
+        let schedule = Schedule { first: 0, switches: vec![1], patient };
+        let mut asked = 0;
+        let following = steps.follow(&schedule, async |backends| {
+            asked += 1;
+            if asked == 5 {
+                given_up.notify_one();
+            }
+            Ok(backends == [2])
+        });
+        let (followed, ..) = join3(following, first, second).await;
+        assert!(followed.expect("an end"));
+        assert_eq!(requests(&steps.end()), expected, "{schedule:?}");
+    }
+}
+
 /// However often it asks in between, that counts once, and again when the lock may be free.
 #[tokio::test]
 async fn request_asks_for_a_lock_of_redis_until_it_is_free() {
@@ -129,7 +157,7 @@ async fn request_asks_for_a_lock_of_redis_until_it_is_free() {
         let steps = Steps::default();
         steps.begin();
         let is_locked = Mutex::new(false);
-        let schedule = Schedule { first: 0, switches };
+        let schedule = Schedule { first: 0, switches, patient: false };
         let [one, other] = [0, 1].map(|it| write_under_lock(&steps, it, &is_locked));
         let following = steps.follow(&schedule, async |_| Ok(false));
         let (followed, ..) = join3(following, one, other).await;
@@ -179,7 +207,7 @@ async fn request_that_redis_frees_goes_on_at_once() {
             steps.end_request(1);
         };
 
-        let schedule = Schedule { first: 0, switches: vec![1] };
+        let schedule = Schedule { first: 0, switches: vec![1], patient: false };
         let following = steps.follow(&schedule, async |_| Ok(false));
         let (followed, ..) = join3(following, first, second).await;
         assert!(followed.expect("an end"));
