@@ -278,5 +278,5 @@ service-why-nothing-sold = nothing was sold: { $error }
 service-why-gave-up = nothing was sold: the judge held the row of the item for { $ms } ms, and each order gave up meanwhile: { $error }
 service-why-one-instance = the two requests need an instance each, and there is one
 service-why-one-by-one = no two orders were in the service at once: the buyer’s program, or the service, takes one after the other
-service-why-no-schedule = no schedule came to its end and sold a unit: the orders sent nothing that can be held, neither of two went on, or both failed
+service-why-no-schedule = no schedule in which the orders take turns came to its end and sold a unit: they sent nothing that can be held, neither of two went on, both failed, or --budget left no time
 service-why-all-sold-out = nothing was sold: each order was answered with sold out, though there were units

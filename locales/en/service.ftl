@@ -11,6 +11,10 @@ service-no-proof = The judge finds races that happen. That it found none does no
 service-neither = { $pass }: an answer that is neither sold nor sold out:
 service-unanswered = { $pass }: an order without an answer:
 service-by-count = Doubled orders were looked for only by their number: there is no `[books] by_key`.
+service-untried = { $pass }: { $count ->
+    [one] 1 schedule of at most two switches was
+   *[other] { $count } schedules of at most two switches were
+} not tried: `--budget` gives more time.
 service-passes-title = Passes
 service-column-pass = Pass
 service-column-oversold = oversold

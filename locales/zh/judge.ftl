@@ -233,5 +233,5 @@ service-why-nothing-sold = 没有卖出任何一件：{ $error }
 service-why-gave-up = 没有卖出任何一件：判定程序锁住商品所在的行 { $ms } ms，其间每个订单都放弃了：{ $error }
 service-why-one-instance = 两个请求各需要一个实例，而这里只有一个
 service-why-one-by-one = 没有两个订单同时在服务里：买家的程序，或服务本身，逐个处理订单
-service-why-no-schedule = 没有一种顺序走到最后并卖出商品：订单没有发出可以拦住的语句，两个订单都没有继续，或者都失败了
+service-why-no-schedule = 没有一种让两个订单轮流执行的顺序走到最后并卖出商品：订单没有发出可以拦住的语句，两个订单都没有继续，都失败了，或者 --budget 没有留下时间
 service-why-all-sold-out = 没有卖出任何一件：还有库存，每个订单的应答却都是“售罄”

@@ -8,6 +8,7 @@ service-no-proof = 判定程序只能找到实际发生的竞态。没有找到�
 service-neither = { $pass }：有一个应答既不是售出，也不是售罄：
 service-unanswered = { $pass }：有一个订单没有得到应答：
 service-by-count = 重复的订单只按订单总数查找：没有 `[books] by_key`。
+service-untried = { $pass }：至多切换两次的顺序还有 { $count } 种没有尝试：用 `--budget` 给更多时间。
 service-passes-title = 各项测试
 service-column-pass = 测试
 service-column-oversold = 超卖

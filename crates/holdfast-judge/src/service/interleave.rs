@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::{join, join_all};
+use holdfast_base::output::print_progress;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep};
@@ -38,11 +39,33 @@ pub(super) struct Search {
     /// sold something.
     pub(super) tried: u32,
     pub(super) finished: u32,
+    /// One of these has a switch, or has found something: others say nothing of two orders at once.
+    pub(super) has_run: bool,
     /// Those with at most two switches for which there was no time.
     pub(super) left: usize,
     /// The run of the shortest schedule that has found something; else that of the last one.
     pub(super) run: Run,
     pub(super) found: Option<Recording>,
+}
+
+impl Search {
+    /// Says which schedules showed nothing, and how many were not tried.
+    pub(super) fn tell_gaps(&self) {
+        let Self { tried, finished, left, .. } = self;
+        if finished < tried {
+            print_progress(&format!(
+                "interleavings: {} of {tried} schedules showed nothing: neither request went on, \
+                 or both failed",
+                tried - finished
+            ));
+        }
+        if *left > 0 {
+            print_progress(&format!(
+                "interleavings: {left} schedules of at most two switches were not tried: --budget \
+                 gives more time"
+            ));
+        }
+    }
 }
 
 /// A run under a schedule.
@@ -64,6 +87,11 @@ impl Tried {
         let Figures { sold, books_sold, .. } = self.run.figures;
         self.has_found() || (self.is_finished && (sold > 0 || books_sold > 0))
     }
+
+    /// Returns whether it shows what two orders at once do, or has found something.
+    fn shows_switch(&self) -> bool {
+        self.has_found() || (self.shows() && !self.schedule.switches.is_empty())
+    }
 }
 
 /// Tries schedules, until one finds something or the time is over; that one is made shorter.
@@ -79,13 +107,15 @@ pub(super) async fn search(
     let (statements, reads) = learn(stage, &last.passed);
     if statements == 0 && !last.has_found() {
         // Nothing of it can be held: no schedule would be another one.
-        return Ok(Search { tried: 1, finished: 0, left: 0, run: last.run, found: None });
+        let (run, found) = (last.run, None);
+        return Ok(Search { tried: 1, finished: 0, has_run: false, left: 0, run, found });
     }
 
     let mut random = StdRng::seed_from_u64(seed);
     let all = Schedule::systematic(statements, &reads, &mut random);
     let mut systematic = all.iter().skip(1);
     let (mut tried, mut finished) = (1, u32::from(last.shows()));
+    let mut has_run = last.shows_switch();
     while !last.has_found() && Instant::now() < until {
         let next = systematic.next().cloned();
         let schedule = next.unwrap_or_else(|| Schedule::random(statements, &mut random));
@@ -93,16 +123,17 @@ pub(super) async fn search(
         last = run_scheduled(stage, schedule, seed).await?;
         tried += 1;
         finished += u32::from(last.shows());
+        has_run |= last.shows_switch();
     }
 
     if !last.has_found() {
         let left = systematic.len();
-        return Ok(Search { tried, finished, left, run: last.run, found: None });
+        return Ok(Search { tried, finished, has_run, left, run: last.run, found: None });
     }
     let Tried { schedule, run, passed, is_finished } = shorten(stage, last, seed).await;
     let service = stage.file.name.clone();
     let found = is_finished.then_some(Recording { service, schedule, statements: passed });
-    Ok(Search { tried, finished, left: 0, run, found })
+    Ok(Search { tried, finished, has_run, left: 0, run, found })
 }
 
 /// Watches what the service sends without an order, and lets it place two, one after the other:

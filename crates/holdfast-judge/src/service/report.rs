@@ -57,6 +57,9 @@ pub struct PassReport {
     /// They ran a recorded schedule again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replay: bool,
+    /// Schedules of at most two switches for which there was no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untried: Option<NonZeroUsize>,
     #[serde(flatten)]
     pub figures: Figures,
     pub evidence: Vec<Evidence>,

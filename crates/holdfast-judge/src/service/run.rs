@@ -1,6 +1,7 @@
 //! A judgement of a service from start to end: the runs of each pass, and their reports.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use holdfast_base::message;
@@ -203,24 +204,12 @@ impl Judge<'_> {
         let pass = Pass::Interleavings;
         let Plan { budget, seed, recording, .. } = self.plan;
         let tell = |tried| progress(&format!("{}, schedule {}", pass.name(), tried + 1));
-        let Search { tried, finished, left, run, found } =
-            interleave::search(&mut self.stage, *budget, *seed, tell).await?;
-        if finished == 0 {
+        let search = interleave::search(&mut self.stage, *budget, *seed, tell).await?;
+        if !search.has_run {
             return Ok(not_run(pass, message!("service-why-no-schedule")));
         }
-        if finished < tried {
-            print_progress(&format!(
-                "interleavings: {} of {tried} schedules showed nothing: neither request went on, or \
-                 both failed",
-                tried - finished
-            ));
-        }
-        if left > 0 {
-            print_progress(&format!(
-                "interleavings: {left} schedules of at most two switches were not tried: --budget \
-                 gives more time"
-            ));
-        }
+        search.tell_gaps();
+        let Search { tried, finished, left, run, found, .. } = search;
         if let Some(found) = &found {
             // The finding stays without it.
             print_progress(&match found.write(recording) {
@@ -231,7 +220,8 @@ impl Judge<'_> {
                 Err(error) => format!("{error:#}"),
             });
         }
-        Ok(self.report_schedules(run, tried, finished))
+        let report = self.report_schedules(run, tried, finished);
+        Ok(PassReport { untried: NonZeroUsize::new(left), ..report })
     }
 
     /// Runs a recorded schedule again.

@@ -72,6 +72,9 @@ fn cells(pass: &PassReport) -> String {
             (false, _) => format!("   {lost_in} of {runs} runs"),
         });
     }
+    if let Some(untried) = pass.untried {
+        notes.push(format!(", {untried} of at most two switches not tried"));
+    }
     if pass.name.parse().is_ok_and(Pass::strikes) {
         let s = if pass.hits == 1 { "" } else { "s" };
         notes.push(format!("   struck {} time{s}", pass.hits));
@@ -174,6 +177,8 @@ fn verdict(judgement: &ServiceJudgement) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     const FIXTURE: &str = include_str!("../../../../tests/pages/service.json");
@@ -245,6 +250,11 @@ mod tests {
         let line = "\ninterleavings         1      0     0        1      80    20     21        \
                     -       -         -         -   ";
         has(&judgement, &format!("{line}found by schedule 3\n"));
+        let report = &mut judgement.passes[3];
+        (report.lost_in, report.untried) = (0, NonZeroUsize::new(8));
+        has(&judgement, "   3 schedules, 8 of at most two switches not tried\n");
+        let report = &mut judgement.passes[3];
+        (report.lost_in, report.untried) = (1, None);
         judgement.passes[3].replay = true;
         has(&judgement, &format!("{line}replay, found in 1 of 3\n"));
         (judgement.passes[3].name, judgement.passes[3].replay) = ("retry".to_owned(), false);

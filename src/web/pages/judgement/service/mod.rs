@@ -190,6 +190,14 @@ impl ServiceView<'_> {
         said.collect()
     }
 
+    /// Returns the sentence of the schedules for which there was no time.
+    fn untried(&self) -> Option<String> {
+        let mut passes = self.judgement.passes.iter();
+        let (pass, count) = passes.find_map(|pass| Some((pass, pass.untried?)))?;
+        let variables = [("pass", self.title(pass).into()), ("count", count.get().into())];
+        Some(self.language.text_with("service-untried", &variables))
+    }
+
     /// Returns the sentence of the passes whose finding two requests alone did not show.
     fn not_shown(&self) -> Option<String> {
         let passes = self.judgement.not_shown();

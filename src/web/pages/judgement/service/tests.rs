@@ -93,6 +93,12 @@ fn schedules_have_no_figures_of_chance_and_a_replay_says_so() {
     assert!(row(&page, "interleavings").contains(&dashes), "{page}");
     assert!(!page.contains("A recorded schedule again"), "{page}");
 
+    judgement.passes[0].untried = std::num::NonZeroUsize::new(8);
+    let page = render(&judgement, Language::English);
+    let untried = "interleavings: 8 schedules of at most two switches were not tried: \
+                   <code>--budget</code> gives more time";
+    assert!(page.contains(untried), "{page}");
+
     judgement.passes[0].replay = true;
     let page = render(&judgement, Language::English);
     assert!(row(&page, "replay").contains("title=\"interleavings\""), "{page}");
