@@ -207,9 +207,10 @@ async fn run_scheduled(
     let (item, attempts) = prepare(stage, Pass::Interleavings, PAIR, seed).await?;
     stage.buyers.answer_timeout = stage.file.answer_timeout(Pass::Interleavings);
     stage.watch.begin(None);
-    stage.watch.steps.begin();
     let (buyers, watch) = (&stage.buyers, &stage.watch);
     let database = stage.database.as_mut().context("there is no database")?;
+    // Nothing fails from here to its end: statements that are held go on only then.
+    watch.steps.begin();
 
     let ordering = attempts.into_iter().map(async |attempt| {
         let request = attempt.instance;
