@@ -23,6 +23,8 @@ use super::transactions::connection_of;
 use super::watch::{Aim, Seen, Strike};
 
 const ONE: Load = Load { units: 1, attempts: 1, buyers: 1 };
+/// Key of the file's query.
+const STOCK: &str = "[books] stock";
 /// Characters of a statement.
 const MAX_CHARS: usize = 120;
 
@@ -36,8 +38,12 @@ pub(super) async fn learn_hidden_writes(stage: &mut Stage<'_>, seed: u64) -> any
     stage.watch.begin(None);
     let Stage { file, buyers, watch, database, learned, .. } = &mut *stage;
     let stock = file.books.stock.as_ref().context("[books] has no `stock`")?;
+    let database = database.as_mut().context("there is no database")?;
+    // The order may have locked the table, and go on only when its answer on another connection,
+    // which is looked at, goes on.
+    database.run(STOCK, "set lock_timeout = '500ms'").await?;
     let mut look = Look {
-        database: database.as_mut().context("there is no database")?,
+        database,
         tables: &learned.tables,
         stock: item.values.fill(stock),
         left: ONE.units,
@@ -65,6 +71,7 @@ pub(super) async fn learn_hidden_writes(stage: &mut Stage<'_>, seed: u64) -> any
         anyhow::Ok(())
     };
     let ((), looked) = join(selling, looking).await;
+    look.database.run(STOCK, "reset lock_timeout").await?;
     looked?;
     let hidden_writes: Vec<String> = look.found.into_iter().collect();
     stage.wait_quiet(QUIET).await;
@@ -110,10 +117,12 @@ impl Look<'_> {
             return Ok(());
         }
 
-        let left = self.database.number("[books] stock", &self.stock).await?;
+        let has_written = self.writing.remove(&connection);
+        // If the table is locked, what was written is seen when that transaction has ended.
+        let Ok(left) = self.database.number(STOCK, &self.stock).await else { return Ok(()) };
         let has_changed = left != self.left;
         self.left = left;
-        if !self.writing.remove(&connection) && has_changed {
+        if has_changed && !has_written {
             self.found.extend(scheduled(exchange));
         }
         Ok(())
