@@ -122,7 +122,8 @@ impl Look<'_> {
         let Ok(left) = self.database.number(STOCK, &self.stock).await else { return Ok(()) };
         let has_changed = left != self.left;
         self.left = left;
-        if has_changed && !has_written {
+        // An answer that was seen after this one may be the end of a transaction that has written.
+        if has_changed && !has_written && self.writing.is_empty() {
             self.found.extend(scheduled(exchange));
         }
         Ok(())
