@@ -30,6 +30,8 @@ pub(super) struct Watch {
     learned: Mutex<Learned>,
     seen: Mutex<Vec<Seen>>,
     last_us: AtomicU64,
+    /// Connections with a statement, or a transaction, that is not of nobody and has not ended.
+    busy: Mutex<HashSet<(usize, u64)>>,
     /// Of what comes late, if anything does.
     delays: Mutex<Option<Delays>>,
     armed: Mutex<Option<Armed>>,
@@ -116,6 +118,20 @@ impl Watch {
 
     fn note_time(&self) {
         self.last_us.store(monotonic_us(), Ordering::Relaxed);
+    }
+
+    /// Notes the time of what is sent or answered, unless it is of nobody. What is sent in an order's
+    /// transaction is not: its `COMMIT` has the name of a job's.
+    fn note(&self, instance: usize, exchanges: &[Exchange]) {
+        let connection = exchanges.last().map(|last| (instance, last.connection));
+        let is_of_nobody = self.steps.are_of_nobody(exchanges);
+        let mut busy = self.busy.lock();
+        if !is_of_nobody {
+            busy.extend(connection);
+        }
+        if !is_of_nobody || connection.is_some_and(|connection| busy.contains(&connection)) {
+            self.note_time();
+        }
     }
 
     /// Begins a run: forgets what was seen.
@@ -239,9 +255,7 @@ impl LinkWatch {
 
 impl Watcher for LinkWatch {
     fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
-        if !self.watch.steps.are_of_nobody(&exchanges) {
-            self.watch.note_time();
-        }
+        self.watch.note(self.instance, &exchanges);
         let held = self.watch.steps.hold(self.instance, &exchanges);
         let (mut delay, mut strike) = (None, None);
         if exchanges.iter().any(|exchange| self.watch.is_commit(self.instance, exchange)) {
@@ -258,8 +272,9 @@ impl Watcher for LinkWatch {
     }
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
-        if !self.watch.steps.are_of_nobody([&exchange]) {
-            self.watch.note_time();
+        self.watch.note(self.instance, std::slice::from_ref(&exchange));
+        if !exchange.in_transaction {
+            self.watch.busy.lock().remove(&(self.instance, exchange.connection));
         }
         self.watch.steps.answered(self.instance, &exchange);
         let strike = self.watch.take_aim(self.instance, &exchange);
@@ -317,6 +332,36 @@ mod tests {
         exchange.in_transaction = in_transaction;
         exchange.statements = vec![Statement { text: sql.into(), ..Statement::default() }];
         exchange
+    }
+
+    /// Returns whether something resets the quiet of a service.
+    fn resets(watch: &Watch, act: impl FnOnce()) -> bool {
+        watch.last_us.store(0, Ordering::Relaxed);
+        act();
+        watch.last_us.load(Ordering::Relaxed) > 0
+    }
+
+    #[test]
+    fn end_of_an_order_is_no_quiet_and_that_of_a_job_is() {
+        let link = LinkWatch { watch: Arc::default(), instance: 0 };
+        let watch = &link.watch;
+        let [mut job, mut end_of_job] = [exchange("select job", true), exchange("commit", false)];
+        (job.connection, end_of_job.connection) = (1, 1);
+        watch.steps.begin_idle();
+        assert!(watch.steps.hold(0, std::slice::from_ref(&job)).is_none());
+        watch.steps.end();
+
+        let passes = |exchange: &Exchange| {
+            resets(watch, || {
+                drop(link.sent(vec![exchange.clone()]));
+                drop(link.answered(exchange.clone()));
+            })
+        };
+        assert!(!passes(&job) && !passes(&end_of_job));
+        let (write, end) = (exchange("update goods", true), exchange("commit", false));
+        assert!(passes(&write) && passes(&end));
+        // Also a job's, on the connection of the order.
+        assert!(!passes(&end));
     }
 
     /// As by a trigger of the sales.
