@@ -284,7 +284,10 @@ impl Watcher for LinkWatch {
     }
 
     fn closed(&self, connection: u64) {
-        self.watch.note_time();
+        // Of what is under way, the end is not seen. A job may reconnect all the time.
+        if self.watch.busy.lock().remove(&(self.instance, connection)) {
+            self.watch.note_time();
+        }
         self.watch.writing.lock().remove(&(self.instance, connection));
         self.watch.steps.closed(self.instance, Server::Postgres, connection);
     }
@@ -362,6 +365,10 @@ mod tests {
         assert!(passes(&write) && passes(&end));
         // Also a job's, on the connection of the order.
         assert!(!passes(&end));
+
+        let closes = |connection| resets(watch, || link.closed(connection));
+        assert!(!closes(1));
+        assert!(passes(&write) && closes(0) && !closes(0));
     }
 
     /// As by a trigger of the sales.
