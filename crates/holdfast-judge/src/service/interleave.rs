@@ -22,6 +22,7 @@ use super::schedule::Schedule;
 use super::sql::{Access, access};
 use super::stage::Stage;
 use super::steps::Passed;
+use super::watch::Watch;
 
 /// Both requests were answered, and no statement came for so long: the books can be read.
 const QUIET: Duration = Duration::from_millis(20);
@@ -49,8 +50,14 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Says which schedules showed nothing, and how many were not tried.
-    pub(super) fn tell_gaps(&self) {
+    /// Says which schedules showed nothing, how many were not tried, and what was not scheduled.
+    pub(super) fn tell_gaps(&self, watch: &Watch) {
+        for why in watch.unread.lock().iter() {
+            print_progress(&format!(
+                "interleavings: what the service sends to Redis after {why}, on the same \
+                 connection, is not scheduled"
+            ));
+        }
         let Self { tried, finished, left, .. } = self;
         if finished < tried {
             print_progress(&format!(

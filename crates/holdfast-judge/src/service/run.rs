@@ -208,7 +208,7 @@ impl Judge<'_> {
         if !search.has_run {
             return Ok(not_run(pass, message!("service-why-no-schedule")));
         }
-        search.tell_gaps();
+        search.tell_gaps(&self.stage.watch);
         let Search { tried, finished, left, run, found, .. } = search;
         if let Some(found) = &found {
             // The finding stays without it.

@@ -1,7 +1,7 @@
 //! What the judge sees of the statements of a service, and what it does with them: it delays them,
 //! or their answers, and strikes at one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,8 @@ pub(super) struct Watch {
     pub(super) steps: Steps,
     /// Connections whose transaction has written the stock.
     writing: Mutex<HashSet<(usize, u64)>>,
+    /// Why later commands to Redis were not seen.
+    pub(super) unread: Mutex<BTreeSet<&'static str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -320,6 +322,10 @@ impl Watcher for RedisWatch {
 
     fn closed(&self, connection: u64) {
         self.watch.steps.closed(self.instance, Server::Redis, connection);
+    }
+
+    fn unread(&self, why: &'static str) {
+        self.watch.unread.lock().insert(why);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The commands on a connection to Redis, as a proxy sees them pass, with their answers. The bytes
 //! are forwarded as they are.
 //!
-//! An exchange is what a client sends at once. Nothing more is read of a client that subscribes,
-//! that sends a command without lengths, or one that is longer than [`MAX_KEPT`], or that is
-//! answered so.
+//! An exchange is what a client sends at once. A subscription is none: it has no answer but notices,
+//! which come at any time. Nothing more is read of a client that sends a command without lengths,
+//! or one that is longer than [`MAX_KEPT`], or that is answered so, or by more than one answer; that
+//! is told.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,6 +24,11 @@ use super::passing::{Exchange, Passing, Server, Statement, Watcher, tell};
 const MAX_KEPT: usize = 256 << 10;
 /// Characters of an answer that are told.
 const MAX_TOLD: usize = 100;
+/// Why nothing more is read.
+const INLINE: &str = "a command without lengths";
+const LONG_COMMAND: &str = "a command of more than 256 KiB";
+const LONG_ANSWER: &str = "an answer of more than 256 KiB, or one that is not understood";
+const OTHER_ANSWERS: &str = "MONITOR, SYNC, PSYNC or CLIENT REPLY";
 
 /// One connection of a watched link.
 #[derive(Debug)]
@@ -35,6 +41,17 @@ pub(super) struct CommandConnection {
 impl CommandConnection {
     pub(super) fn new(watcher: Arc<dyn Watcher>, connection: u64) -> Self {
         Self { watcher, connection, state: Mutex::default() }
+    }
+
+    /// Reads what one side sends, and tells if nothing more can be read.
+    fn read<T>(&self, read: impl FnOnce(&mut ConnectionState) -> T) -> T {
+        let mut state = self.state.lock();
+        let was_over = state.over.is_some();
+        let result = read(&mut state);
+        if let Some(why) = state.over.filter(|_| !was_over) {
+            self.watcher.unread(why);
+        }
+        result
     }
 }
 
@@ -51,7 +68,7 @@ impl Passing for CommandConnection {
 
     fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            let sent = self.state.lock().take_requests(self.connection, chunk);
+            let sent = self.read(|state| state.take_requests(self.connection, chunk));
             let Some(exchange) = sent else { return true };
             let goes_on = self.watcher.sent(vec![exchange]).await;
 
@@ -65,7 +82,7 @@ impl Passing for CommandConnection {
 
     fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            let answered = self.state.lock().take_answers(chunk);
+            let answered = self.read(|state| state.take_answers(chunk));
             tell(&*self.watcher, answered).await
         })
     }
@@ -80,32 +97,37 @@ struct ConnectionState {
     sent: u64,
     /// Those without all their answers, the oldest first.
     exchanges: VecDeque<Exchange>,
-    /// Nothing more is read of what the client sends.
-    is_over: bool,
+    /// Why nothing more is read of what the client sends, if so.
+    over: Option<&'static str>,
+    /// Notices may come.
+    has_subscribed: bool,
 }
 
 impl ConnectionState {
     /// Reads what the client sends, and returns the commands that end with it.
     fn take_requests(&mut self, connection: u64, chunk: &[u8]) -> Option<Exchange> {
-        if self.is_over {
+        if self.over.is_some() {
             return None;
         }
 
         self.requests.extend_from_slice(chunk);
         let mut statements = Vec::new();
-        while !self.is_over {
+        while self.over.is_none() {
             match decode(&self.requests) {
                 Ok(Some((OwnedFrame::Array(words), length))) => {
                     self.requests.advance(length);
                     let command = command(&words);
-                    self.is_over = has_other_answers(&command);
+                    let subscribes = command.text.ends_with("SUBSCRIBE");
+                    self.has_subscribed |= subscribes;
+                    self.over = has_other_answers(&command).then_some(OTHER_ANSWERS);
                     // One without words is not answered.
-                    if !self.is_over && !words.is_empty() {
+                    if self.over.is_none() && !subscribes && !words.is_empty() {
                         statements.push(command);
                     }
                 }
                 Ok(None) if self.requests.len() <= MAX_KEPT => break,
-                _ => self.is_over = true,
+                Ok(None) => self.over = Some(LONG_COMMAND),
+                _ => self.over = Some(INLINE),
             }
         }
         if statements.is_empty() {
@@ -128,7 +150,7 @@ impl ConnectionState {
     fn take_answers(&mut self, chunk: &[u8]) -> Vec<Exchange> {
         let mut answered = Vec::new();
         self.answers.extend_from_slice(chunk);
-        while !self.is_over || !self.exchanges.is_empty() {
+        while self.over.is_none() || !self.exchanges.is_empty() {
             match answer_length(&self.answers) {
                 Ok(Some(length)) => {
                     let answer = self.answers.split_to(length);
@@ -137,7 +159,7 @@ impl ConnectionState {
                 Ok(None) if self.answers.len() <= MAX_KEPT => return answered,
                 _ => {
                     // Where the next answer begins is not known, and nobody waits for it.
-                    self.is_over = true;
+                    self.over = self.over.or(Some(LONG_ANSWER));
                     answered.extend(self.exchanges.drain(..));
                 }
             }
@@ -148,8 +170,8 @@ impl ConnectionState {
 
     /// Returns the exchange that an answer ends.
     fn take_answer(&mut self, answer: &[u8]) -> Option<Exchange> {
-        // What the server pushes answers nothing.
-        if answer.starts_with(b">") {
+        // What the server pushes answers nothing. In RESP2 it looks like an answer.
+        if answer.starts_with(b">") || (self.has_subscribed && is_notice(answer)) {
             return None;
         }
 
@@ -188,8 +210,17 @@ fn has_other_answers(command: &Statement) -> bool {
             what.is_some_and(|what| what.eq_ignore_ascii_case("reply"))
         }
         "MONITOR" | "PSYNC" | "SYNC" => true,
-        name => name.ends_with("SUBSCRIBE"),
+        _ => false,
     }
+}
+
+/// Returns whether a list is what a client is sent that subscribes.
+fn is_notice(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    // After its length, and that of its first text.
+    let kind = text.split("\r\n").nth(2).unwrap_or_default();
+    let is_message = matches!(kind, "message" | "pmessage" | "smessage");
+    text.starts_with('*') && (is_message || kind.ends_with("subscribe"))
 }
 
 /// Returns the length of the first answer; `None` as long as it is not complete. In RESP3 it has
@@ -231,6 +262,7 @@ mod tests {
         sent: Mutex<Vec<Exchange>>,
         answered: Mutex<Vec<Exchange>>,
         closed: Mutex<Vec<u64>>,
+        unread: Mutex<Vec<&'static str>>,
     }
 
     impl Watcher for Log {
@@ -246,6 +278,10 @@ mod tests {
 
         fn closed(&self, connection: u64) {
             self.closed.lock().push(connection);
+        }
+
+        fn unread(&self, why: &'static str) {
+            self.unread.lock().push(why);
         }
     }
 
@@ -298,13 +334,14 @@ mod tests {
     #[test]
     fn nothing_is_read_after_what_is_not_understood() {
         let get: &[u8] = b"*2\r\n$3\r\nGET\r\n$3\r\ntea\r\n";
-        let subscription: &[u8] = b"*2\r\n$9\r\nsubscribe\r\n$3\r\ntea\r\n";
+        let monitor: &[u8] = b"*1\r\n$7\r\nmonitor\r\n";
         let long_command = long("*1\r\n$300000\r\n");
-        let ends: [&[u8]; 3] = [b"PING\r\n", subscription, &long_command];
-        for end in ends {
+        let ends: [(&[u8], &str); 3] =
+            [(b"PING\r\n", INLINE), (monitor, OTHER_ANSWERS), (&long_command, LONG_COMMAND)];
+        for (end, why) in ends {
             let mut state = ConnectionState::default();
             let sent = state.take_requests(1, &[get, end].concat()).expect("one command");
-            assert_eq!(sent.statements.len(), 1);
+            assert_eq!((sent.statements.len(), state.over), (1, Some(why)));
             assert!(state.take_requests(1, get).is_none());
             // What was read before is still answered.
             let answered = state.take_answers(b"$-1\r\n+PONG\r\n");
@@ -319,6 +356,41 @@ mod tests {
         let mut state = ConnectionState::default();
         let sent = state.take_requests(1, get);
         assert_eq!(state.take_answers(&long("$300000\r\n")), Vec::from_iter(sent));
+        assert_eq!(state.over, Some(LONG_ANSWER));
+    }
+
+    #[tokio::test]
+    async fn end_of_the_reading_is_told_once() {
+        let log = Arc::<Log>::default();
+        let watcher = Arc::clone(&log);
+        let connection = CommandConnection::new(watcher, 7);
+        assert!(connection.request(b"PING\r\nPING\r\n").await);
+        assert!(connection.request(b"PING\r\n").await);
+        assert!(connection.response(b"+PONG\r\n").await);
+        assert_eq!(*log.unread.lock(), [INLINE]);
+        assert!(log.sent.lock().is_empty());
+    }
+
+    #[test]
+    fn commands_are_read_beside_a_subscription() {
+        const SENT: &[u8] =
+            b"*2\r\n$9\r\nsubscribe\r\n$3\r\ncup\r\n*2\r\n$3\r\nGET\r\n$3\r\ntea\r\n";
+        // As RESP2 has them, and RESP3.
+        for kind in ['*', '>'] {
+            let notice = |name: &str| {
+                format!("{kind}3\r\n${}\r\n{name}\r\n$3\r\ncup\r\n$3\r\nnew\r\n", name.len())
+            };
+            let mut state = ConnectionState::default();
+            for _ in 0..2 {
+                let sent = state.take_requests(1, SENT).expect("one command");
+                assert_eq!((sent.statements.len(), &*sent.statements[0].text), (1, "GET"));
+                let answers =
+                    [notice("subscribe"), notice("message"), "$5\r\ngreen\r\n".to_owned()];
+                let answered = state.take_answers(answers.concat().as_bytes());
+                let tags = answered.iter().map(|exchange| exchange.statements[0].tag.as_deref());
+                assert_eq!(tags.collect::<Vec<_>>(), [Some("green")], "{kind}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -44,6 +44,10 @@ pub trait Watcher: fmt::Debug + Send + Sync {
 
     /// A connection was closed, by whichever side: nothing more comes of it.
     fn closed(&self, _connection: u64) {}
+
+    /// Nothing more is read on a connection, after this. It stays, and what its client sends passes
+    /// untold.
+    fn unread(&self, _why: &'static str) {}
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
