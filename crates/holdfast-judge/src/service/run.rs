@@ -182,17 +182,27 @@ impl Judge<'_> {
         }
         self.is_unchecked |= pass == Pass::Control && report.figures.oversold > 0;
         if let Some((seed, variant)) = found_at {
-            let shown = self.show(pass, &report.figures, seed, variant).await;
-            // The finding stays without it.
-            report.evidence = shown.unwrap_or_else(|error| {
-                print_progress(&format!(
-                    "two requests can't show what the pass `{}` has found: {error:#}",
-                    pass.name()
-                ));
-                Vec::new()
-            });
+            report.evidence = self.show_if_possible(pass, &report.figures, seed, variant).await;
         }
         Ok(report)
+    }
+
+    /// Shows what was found. The finding stays if it can't be shown.
+    async fn show_if_possible(
+        &mut self,
+        pass: Pass,
+        figures: &Figures,
+        seed: u64,
+        variant: Variant,
+    ) -> Vec<Evidence> {
+        let shown = self.show(pass, figures, seed, variant).await;
+        shown.unwrap_or_else(|error| {
+            print_progress(&format!(
+                "two requests can't show what the pass `{}` has found: {error:#}",
+                pass.name()
+            ));
+            Vec::new()
+        })
     }
 
     /// Tries the possible orders of the statements of two requests, and writes down the one that
