@@ -188,8 +188,10 @@ setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 document.addEventListener("visibilitychange", tryRefresh);
 window.addEventListener("focus", tryRefresh);
 window.addEventListener("online", tryRefresh);
-// A projector that goes back leads the class there: the server is asked for the page.
+// A projector that goes back leads the class there, and so does one that shows what its browser has
+// loaded before: the server is asked for the page.
 const showAgain = () => (isPresented ? location.reload() : tryRefresh());
 window.addEventListener("pageshow", (event) => event.persisted && showAgain());
+document.addEventListener("prerenderingchange", showAgain);
 document.querySelectorAll("[data-left-ms]").forEach(countDown);
 if (HTMLElement.prototype.showPopover) document.querySelectorAll(".term").forEach(explain);

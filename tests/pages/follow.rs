@@ -28,7 +28,8 @@ async fn newest_projector_leads_and_only_to_pages_of_the_lab() {
     let mia = joined(&shop, &code, "Mia").await;
     assert_eq!(teacher_page(&mia).await, "");
 
-    let race = format!("/race/{}", Uuid::now_v7());
+    let race = one.post("/race", "").await.location;
+    let [no_run, no_race] = ["/lab/runs", "/race"].map(|page| format!("{page}/{}", Uuid::now_v7()));
     for (teacher, opened, led) in [
         (&one, LESSON, LESSON),
         (&other, FENCE, FENCE),
@@ -39,6 +40,8 @@ async fn newest_projector_leads_and_only_to_pages_of_the_lab() {
         (&other, "/lab/exercise", "/lab"),
         (&other, "/lab/lessons/none", "/lab"),
         (&other, "/lab/runs/1", "/lab"),
+        (&other, no_run.as_str(), "/lab"),
+        (&other, no_race.as_str(), "/lab"),
         (&other, "/shop", "/lab"),
         (&one, "/", "/"),
     ] {
@@ -46,7 +49,23 @@ async fn newest_projector_leads_and_only_to_pages_of_the_lab() {
         assert!(!page.text.contains("id=\"teacher\""), "{opened}: a teacher follows nobody");
         assert_eq!(teacher_page(&mia).await, led, "{opened}");
     }
-    for (played, led) in [("/evil.example", "/"), ("../shop", "/"), (&race[6..], race.as_str())] {
+    // Neither does what another site embeds, or what is loaded before anybody wants it.
+    for (path, name, value) in [
+        (FENCE, "Sec-Fetch-Dest", "image"),
+        (FENCE, "Sec-Fetch-Dest", "iframe"),
+        (FENCE, "Sec-Purpose", "prefetch;prerender"),
+        ("/bar", "Sec-Fetch-Site", "cross-site"),
+    ] {
+        let request = one.page_request(&format!("{path}?present&race={}", &race[6..]));
+        assert_eq!(request.header(name, value).send().await.unwrap().status(), 200);
+        assert_eq!(teacher_page(&mia).await, "/", "{name}: {value}");
+    }
+    for (played, led) in [
+        ("/evil.example", "/"),
+        ("../shop", "/"),
+        (&no_race[6..], "/"),
+        (&race[6..], race.as_str()),
+    ] {
         one.get(&format!("/bar?present&race={played}")).await;
         assert_eq!(teacher_page(&mia).await, led, "{played}");
     }

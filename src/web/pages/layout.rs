@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{AcceptLanguage, Header as _};
+use actix_web::http::header::{AcceptLanguage, Header as _, HeaderName};
 use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
@@ -18,6 +18,7 @@ use super::format::format_relative;
 use super::kept_basket::Basket;
 use super::links::{Links, PROVE};
 use super::respond::{html, set_cookie};
+use crate::web::api::race::find_race;
 use crate::web::middleware::lab_access::{self, Action, RunAccess};
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
 use crate::web::{HttpResult, Problem, app_state, see_other};
@@ -33,6 +34,8 @@ use holdfast_shop::{Error, Shop};
 
 /// Pages of the administration.
 const ADMIN_PAGES: [&str; 4] = ["/admin", "/audit", "/locks", "/jobs"];
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 /// How long a projector offers the run of a class after its end.
 pub(super) const OFFERED_FOR: Duration = Duration::from_mins(5);
 
@@ -101,7 +104,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Leads the class, if the teacher presents, or finds out where the teacher is.
+    /// Finds out which run the teacher's projector offers, or where the teacher is.
     async fn join_class(&mut self, request: &HttpRequest, shop: &Shop) {
         // As loads are, presenting is the teacher's.
         let access = lab_access::run_access(request, Action::Load).await;
@@ -109,14 +112,32 @@ impl Layout {
         self.is_presented &= self.may_present;
 
         if self.is_presented {
-            let led = class::lead(&shop.pool, &opened_page(request)).await;
             self.class_run = self.find_class_run(shop).await.ok().flatten();
-            if let Err(error) = led {
-                tracing::warn!(%error, "the class is not led to the teacher's page");
-            }
         } else if self.is_student() {
             self.teacher_page = class::page(&shop.pool).await.ok().flatten();
         }
+    }
+
+    /// Leads the class to the page, to be called once it is known to exist: if the teacher opens it
+    /// on a projector.
+    pub async fn lead(&self, request: &HttpRequest) {
+        if is_opened(request) {
+            self.lead_to(request, request.path()).await;
+        }
+    }
+
+    async fn lead_to(&self, request: &HttpRequest, page: &str) {
+        let Ok(state) = app_state(request) else { return };
+        if !self.leads() {
+            return;
+        }
+        if let Err(error) = class::lead(&state.shop.pool, page).await {
+            tracing::warn!(%error, "the class is not led to the teacher's page");
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.class && self.is_presented && self.may_present
     }
 
     async fn find_class_run(&self, shop: &Shop) -> Result<Option<ClassRun>, Error> {
@@ -303,11 +324,18 @@ fn shown_path(request: &HttpRequest) -> String {
     shown.unwrap_or_else(|| of_votes.unwrap_or(path).to_owned())
 }
 
-/// Returns the page that a projector opens with the request, or the race that it has played, which
-/// it names when it refreshes itself: a race stays on the first page, and has a page of its own.
-fn opened_page(request: &HttpRequest) -> String {
-    let played = request.query_string().split('&').find_map(|field| field.strip_prefix("race="));
-    played.map_or_else(|| request.path().to_owned(), |race| format!("/race/{race}"))
+/// Returns whether a person opens the page, as far as the browser tells: not what another site
+/// embeds, as an image or a frame, nor what is loaded before anybody wants it.
+fn is_opened(request: &HttpRequest) -> bool {
+    let headers = request.headers();
+    let is_page = headers.get(SEC_FETCH_DEST).is_none_or(|dest| dest == "document");
+    is_page && !headers.contains_key(SEC_PURPOSE)
+}
+
+/// Returns the race that a projector has played, which it names when it refreshes itself: a race
+/// stays on the first page, and has a page of its own.
+fn played_race(request: &HttpRequest) -> Option<&str> {
+    request.query_string().split('&').find_map(|field| field.strip_prefix("race="))
 }
 
 /// The bar and the link to the basket, with which an open page refreshes itself.
@@ -318,7 +346,15 @@ struct LiveParts {
 }
 
 pub async fn bar(request: HttpRequest) -> HttpResult {
-    html(StatusCode::OK, &LiveParts { layout: Layout::of(&request).await? })
+    let layout = Layout::of(&request).await?;
+    if let Some(race) = played_race(&request)
+        && layout.leads()
+        && csrf::check_origin(&request).is_ok()
+        && find_race(app_state(&request)?, race).await.is_ok()
+    {
+        layout.lead_to(&request, &format!("/race/{race}")).await;
+    }
+    html(StatusCode::OK, &LiveParts { layout })
 }
 
 #[derive(Debug, Deserialize)]

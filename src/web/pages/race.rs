@@ -236,6 +236,7 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     }
 
     let layout = Layout::of(&request).await?;
+    layout.lead(&request).await;
     let language = layout.language;
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
@@ -298,6 +299,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let layout = Layout::of(&request).await?;
+    layout.lead(&request).await;
     let language = layout.language;
 
     let Some(result) = &race.result else {

@@ -180,6 +180,7 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> HttpResult {
     let pool = &app_state(request)?.shop.pool;
     let layout = Layout::of(request).await?;
+    layout.lead(request).await;
 
     let page = LessonPage {
         access: run_access(request, Action::Lesson).await?,

@@ -196,6 +196,7 @@ pub(super) async fn page(
     rejected: Option<(String, FormErrors)>,
 ) -> HttpResult {
     let layout = Layout::of(request).await?;
+    layout.lead(request).await;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
 
     let guesses = match lesson.filter(|_| run.state.is_over()) {
