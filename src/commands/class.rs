@@ -139,6 +139,8 @@ pub async fn prepare(pool: &Pool) -> anyhow::Result<Invitation> {
     };
 
     let code = class::open(pool).await?;
+    // The last lesson, perhaps on another day, has ended with a page.
+    class::leave(pool).await?;
     Ok(Invitation { code, password: is_new.then_some(password), disabled })
 }
 

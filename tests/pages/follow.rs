@@ -87,6 +87,9 @@ async fn newest_projector_leads_and_only_to_pages_of_the_lab() {
     for here in [mia.get(LESSON).await, mia.get(&format!("{LESSON}/votes")).await] {
         assert!(here.words().contains("You are where the teacher is"), "{}", here.words());
     }
+    holdfast_lab::class::reset(&shop.pool.clone().into()).await.unwrap();
+    let here = mia.get(LESSON).await;
+    assert!(here.words().contains("The teacher shows nothing yet"), "{}", here.words());
 }
 
 /// Returns the page that the phone has followed last.

@@ -91,9 +91,15 @@ pub async fn page(pool: &Pool) -> Result<Option<String>, Error> {
 /// Says that the teacher shows a page, if it is one where the students can go. Of two teachers, the
 /// one who opened a page last leads.
 pub async fn lead(pool: &Pool, page: &str) -> Result<(), Error> {
-    if !is_shared(page) {
-        return Ok(());
-    }
+    if is_shared(page) { set_page(pool, Some(page)).await } else { Ok(()) }
+}
+
+/// Says that the teacher shows nothing, until a page is opened.
+pub async fn leave(pool: &Pool) -> Result<(), Error> {
+    set_page(pool, None).await
+}
+
+async fn set_page(pool: &Pool, page: Option<&str>) -> Result<(), Error> {
     sqlx::query!("update lab_class set page = $1 where page is distinct from $1", page)
         .execute(&mut *pool.acquire().await?)
         .await?;
@@ -249,8 +255,9 @@ pub async fn activities(pool: &Pool) -> Result<Vec<StudentActivity>, Error> {
 }
 
 /// Deletes what the students did: answers, lessons done, stars, hand-ins. They stay in the class,
-/// which has then seen no votes.
+/// which has then seen no votes and no page.
 pub async fn reset(pool: &Pool) -> Result<(), Error> {
+    leave(pool).await?;
     sqlx::query!(
         "with hidden as (update lab_class set shown = '{}')
          delete from lab_progress p using users u
