@@ -278,11 +278,24 @@ async fn full_queue_rejects_races() {
     // The buyers of both running races wait for a stopped replica.
     shop.replicas[1].pause();
     let races = (0..80).map(|_| race(&shop, "none", 2, 1).timeout(Duration::from_secs(12)).send());
-    let responses = futures_util::future::join_all(races).await;
+    // Those with a pause have a queue of their own.
+    let pausing = async {
+        until("the queue is full", async || {
+            shop.number("select count(*) from lab_runs where state = 'queued'").await == 64
+        })
+        .await;
+        let races = (0..3).map(|_| paused(&shop, "none").timeout(Duration::from_secs(12)).send());
+        futures_util::future::join_all(races).await
+    };
+    let (responses, pausing) = tokio::join!(futures_util::future::join_all(races), pausing);
     shop.replicas[1].resume();
     let statuses: Vec<u16> = responses.into_iter().map(|it| it.status).collect();
     let count = |status| statuses.iter().filter(|it| **it == status).count();
     assert_eq!((count(200), count(202), count(503)), (2, 64, 14), "{statuses:?}");
+    let statuses: Vec<u16> = pausing.iter().map(|it| it.status).collect();
+    let queued = pausing.into_iter().find(|it| it.status == 202);
+    let queued = queued.unwrap_or_else(|| panic!("{statuses:?}"));
+    assert_eq!(queued.succeeds(202)["state"], "queued");
 }
 
 #[tokio::test(flavor = "multi_thread")]

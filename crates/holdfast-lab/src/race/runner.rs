@@ -1,6 +1,6 @@
-//! The races of one replica: at most [`MAX_RUNNING`] run, and as many with a pause; at most
-//! [`MAX_QUEUED`] wait in order of arrival, and further ones are rejected. Each race runs to its
-//! end, also if its visitor leaves.
+//! The races of one replica, those with a pause apart: of each kind at most [`MAX_RUNNING`] run, at
+//! most [`MAX_QUEUED`] wait in order of arrival, and further ones are rejected. Each race runs to
+//! its end, also if its visitor leaves.
 
 use std::sync::Arc;
 
@@ -27,6 +27,22 @@ pub const MAX_KEPT_RACES: i64 = 2_000;
 /// Old races that each race tries to delete.
 const TRIED_PER_RACE: i64 = 4;
 
+/// The races of a kind that run, and their places, with those that wait.
+#[derive(Debug, Clone)]
+struct Turns {
+    running: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            running: Arc::new(Semaphore::new(MAX_RUNNING)),
+            places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct RaceRunner {
     shop: Shop,
@@ -36,10 +52,9 @@ pub struct RaceRunner {
     /// Session tokens of the buyers, users of the lab that all races share. They pay nothing: their
     /// orders expire.
     tokens: Arc<Mutex<Vec<String>>>,
-    running: Arc<Semaphore>,
-    /// As `running`, of races with a pause: they take longer, and no other one waits for them.
-    pausing: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    plain: Turns,
+    /// Of races with a pause: they take longer, and no other one waits for them.
+    pausing: Turns,
     stop: CancellationToken,
 }
 
@@ -50,9 +65,8 @@ impl RaceRunner {
             replica: replica.to_owned(),
             hosts: hosts.into(),
             tokens: Arc::default(),
-            running: Arc::new(Semaphore::new(MAX_RUNNING)),
-            pausing: Arc::new(Semaphore::new(MAX_RUNNING)),
-            places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
+            plain: Turns::new(),
+            pausing: Turns::new(),
             stop: stop.clone(),
         }
     }
@@ -72,13 +86,14 @@ impl RaceRunner {
     /// Runs a valid race and returns it as it is stored, with its result; queues it if too many
     /// are running.
     pub async fn run(&self, request: RaceRequest) -> Result<StoredRun, Error> {
-        let place = Arc::clone(&self.places)
+        let Turns { running, places } = self.turns(&request);
+        let place = places
             .try_acquire_owned()
             .map_err(|_| Error::Overloaded("too many races are queued".to_owned()))?;
 
         let id = Uuid::now_v7();
         let pool = &self.shop.pool;
-        let permit = self.turns(&request).try_acquire_owned().ok();
+        let permit = running.try_acquire_owned().ok();
         let is_queued = permit.is_none();
         let state = if is_queued { LabRunState::Queued } else { LabRunState::Running };
         insert(pool, id, &self.replica, &request, state).await?;
@@ -94,8 +109,8 @@ impl RaceRunner {
         stored.ok_or_else(|| Error::Bug(format!("race {id} is not stored")))
     }
 
-    fn turns(&self, request: &RaceRequest) -> Arc<Semaphore> {
-        Arc::clone(if request.pause { &self.pausing } else { &self.running })
+    fn turns(&self, request: &RaceRequest) -> Turns {
+        if request.pause { self.pausing.clone() } else { self.plain.clone() }
     }
 
     async fn finish(
@@ -107,7 +122,7 @@ impl RaceRunner {
     ) {
         let _permit = match permit {
             Some(permit) => Some(permit),
-            None => self.turns(&request).acquire_owned().await.ok(),
+            None => self.turns(&request).running.acquire_owned().await.ok(),
         };
 
         let executed = match self.stop.is_cancelled() {
