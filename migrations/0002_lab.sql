@@ -2,7 +2,7 @@
 -- it, writes its progress, which every replica can read, and at the end its result. Runs wait in a
 -- queue; one is executed at a time, because the faults and the load of two runs would disturb each
 -- other. A race is a run that one replica executes: it needs no `holdfast up`, several run at once,
--- and each replica has a queue of its own.
+-- and each replica has a queue of its own, and another one of races with a pause.
 
 create table lab_runs (
     id         uuid        primary key,
@@ -55,6 +55,9 @@ create function lab_queue_position(run lab_runs) returns bigint language sql sta
         (select count(*) from lab_runs earlier where earlier.state = 'queued'
             and lab_run_state(earlier) = 'queued'
             and earlier.replica is not distinct from run.replica
+            -- A race has a lease if it has a pause.
+            and (run.replica is null
+                or (earlier.wanted ->> 'ttl_ms' is null) = (run.wanted ->> 'ttl_ms' is null))
             and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
     end
 $$;

@@ -295,7 +295,7 @@ async fn full_queue_rejects_races() {
     let statuses: Vec<u16> = pausing.iter().map(|it| it.status).collect();
     let queued = pausing.into_iter().find(|it| it.status == 202);
     let queued = queued.unwrap_or_else(|| panic!("{statuses:?}"));
-    assert_eq!(queued.succeeds(202)["state"], "queued");
+    assert_eq!(queued.succeeds(202)["position"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
