@@ -205,6 +205,13 @@ async fn votes_are_hidden_until_the_teacher_shows_them() {
         let shown = teacher.post(SHOW, &format!("csrf={csrf}")).await;
         assert_eq!(shown.location, presented);
     }
+    // Back to the page of a result, and not to the address of a form that was refused.
+    let (result, refused) = ("/lab/runs/1?present", format!("{RUNS}?present"));
+    for (from, back) in [(result, result), (refused.as_str(), presented.as_str())] {
+        let shown = teacher.form_request(SHOW, &format!("csrf={csrf}"));
+        let shown = shown.header("Referer", format!("{}{from}", teacher.base));
+        assert_eq!(Page::read(shown.send().await.unwrap()).await.location, back);
+    }
     assert_eq!(votes_of(&mia.get(LESSON).await), ["0", "0", "1", "0"]);
     assert_eq!(votes_of(&bo.get(LESSON).await), [""; 0], "not before the own one");
 

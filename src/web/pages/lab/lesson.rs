@@ -106,8 +106,8 @@ pub async fn show_votes(
     let lesson = named(&name)?;
     class::show_votes(&state.shop.pool, lesson.name).await?;
 
-    // The page of a result has the button, too.
-    let page = csrf::referring_path(&request);
+    // The page of a result has the button, too. A form that was refused has no page.
+    let page = csrf::referring_path(&request).filter(|page| page.starts_with("/lab/runs/"));
     Ok(see_other(&page.unwrap_or_else(|| format!("/lab/lessons/{}?present", lesson.name))))
 }
 
