@@ -89,7 +89,10 @@ impl<'a> RaceView<'a> {
 
         if unanswered > 0 {
             language.text_with("race-no-answer", &[("count", unanswered.into())])
-        } else if is_lease_paused && let Some(late) = result.late_lane() {
+        } else if is_lease_paused
+            && let Some(late) = result.late_lane()
+            && late.event(&EventKind::Paused).is_some()
+        {
             self.explain_late_write(late)
         } else if result.doubled() > 0 {
             self.explain_loss()
@@ -109,7 +112,7 @@ impl<'a> RaceView<'a> {
         }
     }
 
-    /// Explains what became of the write of a holder whose lease was over.
+    /// Explains what became of the write of a paused holder whose lease was over.
     fn explain_late_write(&self, late: &RaceLane) -> String {
         let Self { result, language, .. } = *self;
         let next = result.lanes.iter().find(|lane| lane.buyer != late.buyer);
@@ -223,8 +226,15 @@ mod tests {
         let no_lease = "Only a lock in Redis has a lease that can run out. Both orders read 1";
         assert!(explain(&race, Language::English).starts_with(no_lease));
 
+        // Somebody else than the paused buyer wrote later.
         race.lock = "owner".to_owned();
+        assert!(explain(&race, Language::English).starts_with("Both orders read 1"));
+
+        let paused = || Event::new((), 8_000, EventKind::Paused);
         let late = race.result.as_ref().unwrap().late_lane().unwrap().buyer.clone();
+        for lane in &mut race.result.as_mut().unwrap().lanes {
+            lane.events.extend((lane.buyer == late).then(paused));
+        }
         let outlived = explain(&race, Language::English);
         assert!(outlived.starts_with(&late) && outlived.contains("lost update"), "{outlived}");
 
@@ -237,7 +247,8 @@ mod tests {
         // Its write was rejected, and it was told so.
         let result = early.result.as_mut().unwrap();
         result.lanes[0].result = "lock-lost".to_owned();
-        result.lanes[0].events.push(Event::new((), 9_000, EventKind::Refused));
+        let refused = Event::new((), 9_000, EventKind::Refused);
+        result.lanes[0].events.extend([paused(), refused]);
         let fenced = explain(&early, Language::English);
         assert!(fenced.starts_with('A') && fenced.contains("refused"), "{fenced}");
     }
