@@ -53,13 +53,14 @@ pub(super) use parts::{acquire, compare_replicas, lock_client, sales, whole_ms, 
 pub use sketches::{Cell, Row};
 
 /// A row has the lesson's name and file, the scene that its question asks about, the index of the
-/// right answer among its guesses, the time that it takes, its difficulty (1 to 3), the lessons
-/// that it needs, the default load, if it ends with one, and the names of the sources that it
-/// shows.
+/// right answer among its guesses, the time that it takes, its difficulty (1 to 3), whether it asks
+/// about the load at its end, the lessons that it needs, the default load, if it ends with one, and
+/// the names of the sources that it shows.
 macro_rules! lessons {
     ($($chapter:ident {
         $($name:literal $file:ident $scene:literal: $right:literal,
-            $minutes:literal min, level $level:literal, after $after:expr, $load:expr, $sources:expr;)*
+            $minutes:literal min, level $level:literal, $(asks_about_load: $asks:literal,)?
+            after $after:expr, $load:expr, $sources:expr;)*
     })*) => {
         &[$($(&Lesson {
             name: $name,
@@ -68,6 +69,7 @@ macro_rules! lessons {
             scene: $scene,
             minutes: $minutes,
             level: $level,
+            asks_about_load: false $(|| $asks)?,
             after: &$after,
             load: $load,
             shows: &$sources,
@@ -79,10 +81,10 @@ macro_rules! lessons {
 /// In teaching order.
 pub static LESSONS: &[&Lesson] = lessons! {
     Why {
-        "lost-update" lost_update "pair": 3, 4 min, level 1, after [],
+        "lost-update" lost_update "pair": 3, 4 min, level 1, asks_about_load: true, after [],
             Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
-        "one-replica" one_replica "mutex": 1, 3 min, level 1, after ["lost-update"],
-            Some(one_replica::LOAD), ["local"];
+        "one-replica" one_replica "mutex": 1, 3 min, level 1, asks_about_load: true,
+            after ["lost-update"], Some(one_replica::LOAD), ["local"];
         "database" database "same-statement": 2, 6 min, level 2, after ["lost-update"],
             Some(database::LOAD), [
                 "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
@@ -116,16 +118,16 @@ pub static LESSONS: &[&Lesson] = lessons! {
             None, ["redlock"];
     }
     Costs {
-        "waiting" waiting "retry": 2, 5 min, level 2, after ["dead-holder"],
-            Some(waiting::LOAD), ["owner", "fenced"];
+        "waiting" waiting "retry": 2, 5 min, level 2, asks_about_load: true,
+            after ["dead-holder"], Some(waiting::LOAD), ["owner", "fenced"];
         "reentrant" reentrant "nested": 1, 4 min, level 2, after ["check-then-delete"],
             None, ["owner", "watchdog"];
         "two-items" two_items "postgres": 2, 4 min, level 2, after ["database"],
             None, ["owner", "row-lock"];
         "early-release" early_release "early": 0, 4 min, level 2, after ["database"],
             None, ["early-release", "owner"];
-        "hot-item" hot_item "compare": 3, 6 min, level 3, after ["waiting"],
-            Some(hot_item::LOAD), [
+        "hot-item" hot_item "compare": 3, 6 min, level 3, asks_about_load: true,
+            after ["waiting"], Some(hot_item::LOAD), [
                 "owner", "fenced", "row-lock", "atomic", "batched",
             ];
         "units" units "last-unit": 1, 6 min, level 3, after ["database", "hot-item"],

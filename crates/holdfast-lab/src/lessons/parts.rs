@@ -54,6 +54,8 @@ pub struct Lesson {
     pub right: usize,
     /// Id of the scene that the question asks about; it plays first. Empty if nothing is drawn.
     pub scene: &'static str,
+    /// Whether the question is about the load at the end, not about the scene that plays.
+    pub asks_about_load: bool,
     /// How long it takes to answer, watch and read it.
     pub minutes: u32,
     /// Difficulty, from 1 to 3.
@@ -106,11 +108,6 @@ impl Lesson {
     /// Returns the name of one of its scenes; `None` if it has no such scene.
     pub fn scene_title(&self, id: &str, language: Language) -> Option<String> {
         Message::new(&format!("lesson-{}-scene-{id}", self.name)).format(language)
-    }
-
-    /// Returns whether its question is about the load at its end, not about the scene that plays.
-    pub fn asks_about_load(&self) -> bool {
-        ["lost-update", "one-replica", "waiting", "hot-item"].contains(&self.name)
     }
 
     fn numbered(&self, what: &str, count: usize, language: Language) -> Vec<String> {

@@ -178,7 +178,7 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
 
     let arms = &run.outcome.arms;
     let lesson = run.request.lesson.as_deref().and_then(holdfast_lab::lessons::named);
-    if lesson.is_some_and(|lesson| !lesson.asks_about_load())
+    if lesson.is_some_and(|lesson| !lesson.asks_about_load)
         && let Some(verdict) = of_evidence(run, language)
     {
         return verdict;
