@@ -129,8 +129,13 @@ impl ServiceView<'_> {
         found
     }
 
+    /// Returns whether the service passed, by the figures: a file may say anything.
+    fn is_sound(&self) -> bool {
+        self.found().is_empty() && self.judgement.undecided().is_none()
+    }
+
     fn notes(&self) -> Vec<String> {
-        if self.judgement.sound {
+        if self.is_sound() {
             return vec![self.language.text("service-no-proof")];
         }
         let note = |(imbalance, passes): (Imbalance, String)| {

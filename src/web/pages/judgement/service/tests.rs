@@ -22,8 +22,11 @@ fn row(page: &str, pass: &str) -> String {
 #[test]
 fn verdict_names_what_was_found() {
     let mut judgement = judgement();
+    // As anybody's file may have it.
+    judgement.sound = true;
     let page = render(&judgement, Language::English);
     for text in [
+        "saved-verdict loss",
         "Not sound: oversold, doubled",
         "oversold under gate, retry",
         "2 instances · seed 7",
@@ -38,14 +41,14 @@ fn verdict_names_what_was_found() {
     assert!(!row(&page, "control").contains("off"));
 
     judgement.passes.retain(|pass| pass.lost_in == 0);
-    judgement.sound = true;
+    judgement.sound = false;
     let page = render(&judgement, Language::English);
     let verdict = "Sound: nothing oversold, lost or doubled, and no drift, in 88 orders under \
                    control, none";
     assert!(page.contains(verdict) && !page.contains("The two requests"), "{page}");
     assert!(!page.contains(" loss\""), "{page}");
 
-    // As anybody's file may have it.
+    // Nor is a figure bounded.
     judgement.passes[0].figures.attempts = u64::MAX;
     let page = render(&judgement, Language::English);
     assert!(page.contains("in 18,446,744,073,709,551,615 orders"), "{page}");
