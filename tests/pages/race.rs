@@ -323,7 +323,7 @@ async fn race_page_has_title_and_preview_image() {
 
     let lost = visitor.post("/race", "buyers=2").await;
     let lost = visitor.get_in("zh", &lost.location).await;
-    assert_preview(&visitor, &lost, "race-preview-twice-zh.png", "一件商品，两张小票。").await;
+    assert_preview(&visitor, &lost, "race-preview-twice-zh.png", "一件商品，两张售出凭证。").await;
 
     let forged = visitor.page_request(&race.location).header("X-Forwarded-Host", "evil.example");
     let forged = Page::read(forged.send().await.unwrap()).await;
