@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use connection::HttpConnection;
 use holdfast_lock::clock::monotonic_us;
-pub use script::Posts;
+pub use script::{PLACED_ORDER, Posts};
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Timeout of a request; the server's own is shorter.
@@ -202,6 +202,9 @@ async fn run_client(
         let status = exchanged.ok().and_then(Result::ok);
         let completed_us = monotonic_us();
         recording.count((client, target), invoked_us, completed_us, status);
+        if status == Some(201) {
+            script.note_created(connection.body());
+        }
 
         if recording.observe {
             let response = status.map(|status| ResponseRecord {

@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
+use serde_json::Value;
 use uuid::Uuid;
+
+/// What in a path stands for the id of the order that the request before it has placed. Without
+/// one, the request is skipped.
+pub const PLACED_ORDER: &str = ":order";
 
 /// The `POST`s of one client, each with a new idempotency key: cycles through a list of subjects,
 /// endlessly or up to [`Posts::limit`].
@@ -16,10 +21,14 @@ pub struct Posts {
     /// The source of the think times and their upper bound.
     thinking: Option<(StdRng, Duration)>,
     has_request_id: bool,
+    /// The id of the order that the next request names.
+    placed: Option<String>,
 }
 
 #[derive(Debug)]
 struct PreparedPost {
+    /// What precedes the id of an order, if the path names one.
+    before_order: Option<Vec<u8>>,
     before_key: Vec<u8>,
     after_key: Vec<u8>,
 }
@@ -36,7 +45,7 @@ impl Posts {
     ) -> Self {
         let subjects =
             bodies.iter().map(|body| PreparedPost::new(path, token, headers, body)).collect();
-        Self { subjects, at: from, left: u64::MAX, thinking: None, has_request_id: false }
+        Self::over(subjects, from, u64::MAX)
     }
 
     /// Creates a script of one `POST` without a body to each path.
@@ -44,7 +53,18 @@ impl Posts {
         let subjects =
             paths.iter().map(|path| PreparedPost::new(path, token, headers, "")).collect();
         let left = paths.len() as u64;
-        Self { subjects, at: 0, left, thinking: None, has_request_id: false }
+        Self::over(subjects, 0, left)
+    }
+
+    fn over(subjects: Vec<PreparedPost>, at: usize, left: u64) -> Self {
+        Self { subjects, at, left, thinking: None, has_request_id: false, placed: None }
+    }
+
+    /// Appends the subjects of another script to the cycle.
+    #[must_use]
+    pub fn followed_by(mut self, other: Self) -> Self {
+        self.subjects.extend(other.subjects);
+        self
     }
 
     #[must_use]
@@ -68,8 +88,10 @@ impl Posts {
     /// `None` at the end.
     pub(super) fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         self.left = self.left.checked_sub(1)?;
-        let subject = self.at % self.subjects.len().max(1);
-        let PreparedPost { before_key, after_key } = self.subjects.get(subject)?;
+        let (count, has_order) = (self.subjects.len(), self.placed.is_some());
+        let mut turns = (self.at..self.at + count).map(|at| at % count);
+        let subject = turns.find(|at| has_order || self.subjects[*at].before_order.is_none())?;
+        let PreparedPost { before_order, before_key, after_key } = &self.subjects[subject];
         self.at = subject + 1;
 
         // In-process: a system call per key would cost as much as all the rest.
@@ -78,6 +100,10 @@ impl Posts {
         let key_text: &[u8] = key.hyphenated().encode_lower(&mut buffer).as_bytes();
 
         request.clear();
+        if let Some((before_order, order)) = before_order.as_ref().zip(self.placed.take()) {
+            request.extend_from_slice(before_order);
+            request.extend_from_slice(order.as_bytes());
+        }
         request.extend_from_slice(before_key);
         request.extend_from_slice(key_text);
         if self.has_request_id {
@@ -86,6 +112,15 @@ impl Posts {
         }
         request.extend_from_slice(after_key);
         Some(key)
+    }
+
+    /// Reads the id in the response to the last request, if the next one names it.
+    pub(super) fn note_created(&mut self, body: &[u8]) {
+        let next = self.subjects.get(self.at % self.subjects.len().max(1));
+        if next.is_some_and(|next| next.before_order.is_some()) {
+            let body: Option<Value> = serde_json::from_slice(body).ok();
+            self.placed = body.and_then(|body| Some(body["id"].as_str()?.to_owned()));
+        }
     }
 
     /// Returns the pause before the request that was just written is sent.
@@ -99,12 +134,19 @@ impl Posts {
 impl PreparedPost {
     fn new(path: &str, token: &str, headers: &[String], body: &str) -> Self {
         let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let (before_order, path) = match path.split_once(PLACED_ORDER) {
+            Some((before, after)) => {
+                (Some(format!("POST {before}").into_bytes()), after.to_owned())
+            }
+            None => (None, format!("POST {path}")),
+        };
         let before_key = format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+            "{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\n{more}Idempotency-Key: "
         );
         let after_key = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        Self { before_key: before_key.into_bytes(), after_key: after_key.into_bytes() }
+        let (before_key, after_key) = (before_key.into_bytes(), after_key.into_bytes());
+        Self { before_order, before_key, after_key }
     }
 }
 
@@ -133,5 +175,24 @@ mod tests {
         assert!(script.next(&mut request).is_none());
         keys.dedup();
         assert_eq!(keys.len(), 3);
+    }
+
+    #[test]
+    fn path_names_the_order_just_placed() {
+        let cancel = [format!("/x/{PLACED_ORDER}/cancel")];
+        let mut script = Posts::new("/x", "t", &[], &["{}".to_owned()], 1)
+            .followed_by(Posts::to_paths(&cancel, "t", &[]));
+        let next = |created: &str| {
+            let mut request = Vec::new();
+            script.next(&mut request).expect("it is endless");
+            script.note_created(created.as_bytes());
+            let text = String::from_utf8(request).expect("text");
+            text.split_once(" HTTP/1.1\r\n").expect("a first line").0.to_owned()
+        };
+
+        let created = ["{\"id\":\"a\"}", "{\"order\":{}}", "not JSON", "{\"id\":\"b\"}", ""];
+        let sent = created.map(next);
+        let place = "POST /x";
+        assert_eq!(sent, [place, "POST /x/a/cancel", place, place, "POST /x/b/cancel"]);
     }
 }
