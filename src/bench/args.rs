@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::runs::{BATCHED, UNITS};
 use crate::redis_connection::RedisTlsArgs;
@@ -45,6 +45,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..,
         default_values = DEFAULT_STRATEGIES)]
     pub only: Vec<String>,
+    /// Only this load, without the table of the strategies and their picture
+    #[arg(long, conflicts_with_all = ["only", "on_your_servers"])]
+    pub arm: Option<Arm>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]
     pub json: Option<PathBuf>,
@@ -57,6 +60,13 @@ pub struct BenchArgs {
     pub goals: bool,
     #[command(flatten)]
     pub servers: ServerArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arm {
+    /// The mixed load over one to three replicas: beside the orders of one item under batched, 12 %
+    /// by other strategies, 6 % of two items, and 10 % cancels
+    Mixed,
 }
 
 /// Not the variables alone: a shell may have them by chance.

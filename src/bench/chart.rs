@@ -48,7 +48,7 @@ pub(super) fn draw(results: &Results) -> String {
     );
 
     text(&mut svg, 24.0, 36.0, "title", TITLE);
-    text(&mut svg, 24.0, 60.0, "small", &describe_method(&results.method));
+    text(&mut svg, 24.0, 60.0, "small", &describe_method(&results.method, "two replicas"));
     for (decade, x) in axis.decades() {
         let _ = writeln!(
             svg,

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::runs::{
-    BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Round, Spread, Task, UNITS,
+    self, BASELINE, BATCHED, BenchRun, MANY_CLIENTS, Measurements, ROW_LOCK, Round, Spread, Task,
+    UNITS,
 };
 
 #[derive(Debug, Serialize)]
@@ -81,7 +82,18 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
         figure("fair", "batched: Jain over clients", [0.95, 0.95], jain_clients),
         figure("fair", "batched: Jain over replicas", [0.95, 0.95], jain_replicas),
     ]);
+    goals.extend(mixed(data, clients));
     goals
+}
+
+/// Returns the goals of the mixed load.
+pub(super) fn mixed(data: &Measurements, clients: usize) -> Vec<Goal> {
+    let divided = runs::mixed(clients).into_iter().filter(|run| run.replicas > 1);
+    let goals = divided.map(|run| {
+        let what = format!("mixed load, {}: came back", run.division());
+        figure("P20", &what, [0.2, 0.1], data.each(run, Round::returned))
+    });
+    goals.collect()
 }
 
 fn ratio(id: &'static str, what: &str, bounds: [f64; 2], value: Option<Spread>) -> Goal {

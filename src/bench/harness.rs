@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::database::{OWN_CONNECTIONS, check_own};
 use super::floor;
+use super::requests::{self, MIX, lock, order};
 use super::results::{Machine, SharedServers};
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, Costs, CpuMicros, MANY_CLIENTS, NO_STRATEGY, REPLICAS, Round,
@@ -36,6 +37,8 @@ const ROUND_TRIPS: usize = 30;
 const SETTLEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two looks at them: each reads the item's latest entries.
 const SETTLEMENT_PAUSE: Duration = Duration::from_millis(50);
+/// The counter of forwarded commands at `/metrics`, up to the value of its label.
+const FORWARDED: &str = "holdfast_forwarded_commands_total{result=\"";
 
 pub(super) fn warm_up(length: Duration) -> Duration {
     length.mul_f64(0.3).min(Duration::from_secs(3))
@@ -184,9 +187,10 @@ impl Harness {
 
     async fn plan(
         &mut self,
-        BenchRun { strategy, task, clients: n, replicas }: BenchRun,
+        run: BenchRun,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<Sku>)> {
+        let BenchRun { strategy, task, clients: n, replicas } = run;
         let in_units = Strategy::named(strategy).is_some_and(Strategy::has_own_items);
         let (items, stock) = match task {
             Task::Hot if in_units => (1, MAX_UNITS),
@@ -194,6 +198,7 @@ impl Harness {
             Task::SoldOut => (1, 0),
             Task::Spread => (SPREAD_ITEMS, MAX_AMOUNT),
             Task::Payments => (n, MAX_AMOUNT),
+            Task::Mixed | Task::MixedUneven => (2, MAX_AMOUNT),
         };
         let skus = self.items(items, stock, in_units).await?;
 
@@ -201,9 +206,11 @@ impl Harness {
         let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
         let clients = if task == Task::Payments {
             self.payers(&skus, n, &headers, length).await?
+        } else if task.is_mixed() {
+            self.mixed_clients([&skus[0], &skus[1]], run)
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
-            let bodies: Vec<String> = skus.iter().map(order).collect();
+            let bodies: Vec<String> = skus.iter().map(|sku| order(&[sku])).collect();
             let mut clients = Vec::with_capacity(n);
             for (i, (_, token)) in self.users.iter().take(n).enumerate() {
                 // Spread over the items: all would else begin at the same one.
@@ -222,6 +229,23 @@ impl Harness {
         Ok((LoadPlan { clients, warm_up, window, expected, observe: false, live: None }, skus))
     }
 
+    fn mixed_clients(
+        &self,
+        skus: [&Sku; 2],
+        BenchRun { task, clients, replicas, .. }: BenchRun,
+    ) -> Vec<LoadClient> {
+        let users = self.users.iter().take(clients).enumerate();
+        let all = users.map(|(i, (_, token))| {
+            // Spread over the mix, so that at any time there is some of everything.
+            let script = requests::mixed(token, skus, i * MIX / clients);
+            match task {
+                Task::MixedUneven if i % 2 == 0 => self.client(0, script),
+                _ => self.client(i % replicas, script),
+            }
+        });
+        all.collect()
+    }
+
     /// Prepares users with money and unpaid orders; returns the clients that pay for them.
     async fn payers(
         &self,
@@ -237,7 +261,7 @@ impl Harness {
         let mut order_clients = Vec::new();
         for (i, (user, token)) in self.users.iter().take(users).enumerate() {
             open_lab_account(&self.pool, *user, money).await?;
-            let bodies = [order(&skus[i % skus.len()])];
+            let bodies = [order(&[&skus[i % skus.len()]])];
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
             order_clients.push(self.client(i % REPLICAS, order));
         }
@@ -325,8 +349,30 @@ impl Harness {
             let count = info_field(&stats, "total_reads_processed:");
             reads += count.context("Redis does not count its reads")?.parse::<f64>()?;
         }
+        let (forwarded, returned) = self.forwarded().await?;
         let cpu = self.up.and_then(CpuTime::below).map(CpuMicros::from);
-        Ok(Some(Costs { redis_reads: reads, writes: next as f64, cpu }))
+        Ok(Some(Costs { redis_reads: reads, writes: next as f64, forwarded, returned, cpu }))
+    }
+
+    /// Returns how many forwarded commands the replicas have counted, and how many of them came
+    /// back unexecuted.
+    async fn forwarded(&self) -> anyhow::Result<(f64, f64)> {
+        let (mut forwarded, mut returned) = (0.0, 0.0);
+        for replica in &self.replicas {
+            let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let (_, body) = load::send(*replica, request).await?;
+            let body = String::from_utf8(body)?;
+
+            for line in body.lines().filter_map(|line| line.strip_prefix(FORWARDED)) {
+                let (result, count) = line.split_once("\"} ").context("the counter's value")?;
+                let count: f64 = count.parse()?;
+                forwarded += count;
+                if result == "returned" {
+                    returned += count;
+                }
+            }
+        }
+        Ok((forwarded, returned))
     }
 }
 
@@ -394,12 +440,4 @@ async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<
         made.push((record.client, value.to_owned()));
     }
     Ok(made)
-}
-
-fn order(sku: &Sku) -> String {
-    format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}")
-}
-
-fn lock(strategy: &str) -> String {
-    format!("Holdfast-Lock: {strategy}")
 }

@@ -16,6 +16,7 @@ mod database;
 mod floor;
 mod goals;
 mod harness;
+mod requests;
 mod results;
 mod runs;
 mod servers;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 
+use args::Arm;
 pub use args::BenchArgs;
 use harness::Harness;
 use holdfast_base::output::{self, ResultFile};
@@ -40,7 +42,9 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let mut strategies = strategies(&options.only)?;
     let json = options.json.as_deref().map(ResultFile::open).transpose()?;
-    let svg = options.svg.as_deref().map(ResultFile::open).transpose()?;
+    // Of the strategies, which another arm does not measure.
+    let svg = options.svg.as_deref().filter(|_| options.arm.is_none());
+    let svg = svg.map(ResultFile::open).transpose()?;
     let mut signals = signals::listen()?;
     let mut servers = tokio::select! {
         opened = Servers::open(&options.servers) => opened?,
@@ -109,7 +113,10 @@ async fn measure(
     let mut harness = Harness::open(site, connections).await?;
     let machine = harness.describe_machine().await?;
 
-    let schedule = runs::schedule(strategies, connections, for_goals);
+    let schedule = match options.arm {
+        Some(Arm::Mixed) => runs::mixed(connections),
+        None => runs::schedule(strategies, connections, for_goals),
+    };
     let mut data = Measurements::default();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * schedule.len() as u32;
@@ -129,12 +136,17 @@ async fn measure(
         }
     }
 
+    let figures = match options.arm {
+        Some(Arm::Mixed) => goals::mixed(&data, connections),
+        None if for_goals => goals::all(&data, connections),
+        None => Vec::new(),
+    };
     let BenchArgs { rounds, seconds, .. } = *options;
     Ok(Results {
         machine,
         method: Method { rounds, seconds, connections },
         runs: data.results(strategies),
-        figures: if for_goals { goals::all(&data, connections) } else { Vec::new() },
+        figures,
         left_out: Vec::new(),
     })
 }

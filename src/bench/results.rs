@@ -59,6 +59,11 @@ impl Results {
         self.of_task(Task::NoOp).next()?.per_second
     }
 
+    /// Returns the runs of the mixed load, beginning with that of one replica.
+    pub(super) fn mixed(&self) -> impl Iterator<Item = &RunResult> {
+        self.runs.iter().filter(|result| result.run.task.is_mixed())
+    }
+
     fn of_task(&self, task: Task) -> impl Iterator<Item = &RunResult> {
         let clients = self.method.connections;
         self.runs.iter().filter(move |result| {

@@ -36,6 +36,8 @@ pub(super) const MANY_CLIENTS: usize = 256;
 pub(super) const REPLICAS: usize = 2;
 pub(super) const OTHER_REPLICAS: [usize; 2] = [1, 4];
 pub(super) const MOST_REPLICAS: u16 = 4;
+/// Of the mixed load, at most.
+const MIXED_REPLICAS: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -51,6 +53,10 @@ pub(super) enum Task {
     SoldOut,
     /// Each client pays for a fixed number of orders, placed beforehand.
     Payments,
+    /// The hot item, among commands that need its lease on each replica.
+    Mixed,
+    /// The same, two in three clients on the first replica.
+    MixedUneven,
 }
 
 impl BenchRun {
@@ -73,14 +79,29 @@ impl BenchRun {
     pub(super) fn over(self, replicas: usize) -> Self {
         Self { replicas, ..self }
     }
+
+    /// Describes how the clients are divided among replicas.
+    pub(super) fn division(self) -> String {
+        let how = match self.task {
+            Task::MixedUneven => ", unevenly",
+            _ => "",
+        };
+        let replicas = if self.replicas == 1 { "replica" } else { "replicas" };
+        format!("{} {replicas}{how}", self.replicas)
+    }
 }
 
 impl Task {
     pub(super) fn expected(self) -> fn(u16) -> bool {
         match self {
             Task::SoldOut => |status| status == 409,
+            _ if self.is_mixed() => |status| status == 201,
             _ => is_success,
         }
+    }
+
+    pub(super) fn is_mixed(self) -> bool {
+        matches!(self, Task::Mixed | Task::MixedUneven)
     }
 }
 
@@ -117,6 +138,7 @@ pub(super) fn schedule(
             all.push(BenchRun::hot(strategy, MANY_CLIENTS));
             all.push(usual.with(Task::SoldOut));
             all.extend([BenchRun::no_op(MANY_CLIENTS), BenchRun::floor()]);
+            all.extend(mixed(clients));
             for replicas in OTHER_REPLICAS {
                 all.extend(
                     [clients, MANY_CLIENTS].map(|n| BenchRun::hot(strategy, n).over(replicas)),
@@ -128,6 +150,14 @@ pub(super) fn schedule(
     // The number of the usual clients may be one of the others.
     all.sort_unstable();
     all.dedup();
+    all
+}
+
+/// Returns the runs of the mixed load.
+pub(super) fn mixed(clients: usize) -> Vec<BenchRun> {
+    let usual = BenchRun::hot(BATCHED, clients).with(Task::Mixed);
+    let mut all: Vec<BenchRun> = (1..=MIXED_REPLICAS).map(|n| usual.over(n)).collect();
+    all.push(usual.with(Task::MixedUneven).over(MIXED_REPLICAS));
     all
 }
 
@@ -153,6 +183,9 @@ pub(super) struct Costs {
     pub(super) redis_reads: f64,
     /// Postgres transactions that wrote.
     pub(super) writes: f64,
+    /// Commands that a replica forwarded to another one, and those that came back unexecuted.
+    pub(super) forwarded: f64,
+    pub(super) returned: f64,
     /// Processor time; `None` where the system does not tell.
     pub(super) cpu: Option<CpuMicros>,
 }
@@ -192,6 +225,8 @@ impl Costs {
         Self {
             redis_reads: (self.redis_reads - earlier.redis_reads) / responses,
             writes: (self.writes - earlier.writes) / responses,
+            forwarded: (self.forwarded - earlier.forwarded) / responses,
+            returned: (self.returned - earlier.returned) / responses,
             cpu: cpu.map(|(now, earlier)| now.since(earlier, responses)),
         }
     }
@@ -224,7 +259,9 @@ impl Round {
     ) -> Self {
         let expected = task.expected();
         let mut refused = report.statuses.clone();
-        refused.retain(|status, _| !expected(*status));
+        // A cancel of the mixed load is neither an order nor refused.
+        let is_cancel = |status: u16| task.is_mixed() && status == 200;
+        refused.retain(|status, _| !expected(*status) && !is_cancel(*status));
         if report.lost > 0 {
             refused.insert(0, report.lost);
         }
@@ -245,6 +282,12 @@ impl Round {
     pub(super) fn cpu_us(&self) -> Option<f64> {
         let CpuMicros { postgres, replicas, redis } = self.costs?.cpu?;
         Some(postgres + replicas + redis)
+    }
+
+    /// Returns the share of the forwarded commands that came back unexecuted.
+    pub(super) fn returned(&self) -> Option<f64> {
+        let Costs { forwarded, returned, .. } = self.costs?;
+        (forwarded > 0.0).then_some(returned / forwarded)
     }
 }
 
@@ -346,6 +389,10 @@ pub(super) struct RunResult {
     pub(super) cpu_us: Option<Spread>,
     /// Ratio of the throughput to that of `owner` at the same task.
     pub(super) ratio_to_owner: Option<Spread>,
+    /// The same, to that over one replica.
+    pub(super) ratio_to_one_replica: Option<Spread>,
+    /// Share of the forwarded commands that came back unexecuted.
+    pub(super) returned: Option<Spread>,
     rounds: Option<Vec<Round>>,
 }
 
@@ -354,6 +401,7 @@ impl RunResult {
         let audits = rounds.iter().map(|round| &round.audit);
         let worst = audits.max_by_key(|audit| (!audit.ok, audit.oversold, audit.forks));
         let baseline = BenchRun { strategy: BASELINE, ..run };
+        let alone = if run.task.is_mixed() { run.with(Task::Mixed) } else { run };
 
         Self {
             run,
@@ -366,6 +414,8 @@ impl RunResult {
             redis_reads: data.each(run, |round| Some(round.costs?.redis_reads)),
             cpu_us: data.each(run, Round::cpu_us),
             ratio_to_owner: data.rate(run, baseline),
+            ratio_to_one_replica: data.rate(run, alone.over(1)),
+            returned: data.each(run, Round::returned),
             rounds: data.sound(run).map(<[Round]>::to_vec),
         }
     }

@@ -12,6 +12,11 @@ const NOTES: &str = "
 fair: Jain's index over the clients. reads: reads of Redis per order. Ratios are medians
 of the rounds' ratios. The clients ran on the same cores: only ratios carry over.
 ";
+const NOTES_ON_MIXED_LOAD: &str = "\
+Of the requests 10 % are cancels, which are not in orders/s, 12 % orders by other strategies, 6 % of
+two items. Each client keeps to one replica; unevenly: two in three to the first.
+returned: share of the forwarded commands that came back unexecuted.
+";
 const NOTES_ON_SHARED_SERVERS: &str = "
 fair: Jain's index over the clients. Ratios are medians of the rounds' ratios. Clients and replicas
 ran on this machine; at the no-op's rate its cores are the limit, not your servers. Reads of Redis
@@ -21,8 +26,26 @@ others: with a (min–max) that is wide, run more --rounds, or longer --seconds.
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.
 pub(super) fn table(results: &Results, goals: bool) -> String {
+    let has_strategies = results.hot().next().is_some();
+    let replicas = if has_strategies { "two replicas" } else { "one to three replicas" };
     let machine = describe_machine(&results.machine);
-    let mut text = format!("\n{machine}\n{}\n\n", describe_method(&results.method));
+    let method = describe_method(&results.method, replicas);
+    let mut text = format!("\n{machine}\n{method}\n");
+
+    if has_strategies {
+        text += &strategies(results);
+    }
+    if results.mixed().next().is_some() {
+        text += &mixed_load(results);
+    }
+    if goals {
+        text += &goals_table(&results.figures);
+    }
+    text
+}
+
+fn strategies(results: &Results) -> String {
+    let mut text = String::from("\n");
     let _ = writeln!(
         text,
         "{:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  audit",
@@ -49,10 +72,30 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
         None => NOTES,
         Some(_) => NOTES_ON_SHARED_SERVERS,
     };
-    if goals {
-        text += &goals_table(&results.figures);
-    }
     text
+}
+
+fn mixed_load(results: &Results) -> String {
+    let mut text = format!(
+        "\n{:<22}{:>10}{:>17}{:>10}{:>9}{:>10}  audit\n",
+        "mixed load", "orders/s", "(min–max)", "p99 ms", "/ one", "returned"
+    );
+
+    for result in results.mixed() {
+        let _ = writeln!(
+            text,
+            "{:<22}{:>10}{:>17}{:>10}{:>9}{:>10}  {}{}",
+            result.run.division(),
+            result.per_second.map_or("–".to_owned(), |orders| count(orders.median)),
+            result.per_second.map_or(String::new(), range),
+            median(result.p99_ms, ""),
+            median(result.ratio_to_one_replica, "×"),
+            median(result.returned, ""),
+            result.audit,
+            refused(result),
+        );
+    }
+    text + "\n" + NOTES_ON_MIXED_LOAD
 }
 
 fn line(result: &RunResult) -> String {
@@ -61,12 +104,8 @@ fn line(result: &RunResult) -> String {
         return format!("{name:<10}{:>10}  {}", "–", result.audit);
     };
 
-    let refused = match result.refused {
-        0 => String::new(),
-        number => format!(", refused: {}", grouped(number)),
-    };
     format!(
-        "{name:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  {}{refused}",
+        "{name:<10}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  {}{}",
         count(orders.median),
         range(orders),
         median(result.p50_ms, ""),
@@ -75,7 +114,15 @@ fn line(result: &RunResult) -> String {
         median(result.jain_clients, ""),
         median(result.redis_reads, ""),
         result.audit,
+        refused(result),
     )
+}
+
+fn refused(result: &RunResult) -> String {
+    match result.refused {
+        0 => String::new(),
+        number => format!(", refused: {}", grouped(number)),
+    }
 }
 
 fn goals_table(goals: &[Goal]) -> String {
@@ -128,10 +175,10 @@ fn describe_servers(yours: &SharedServers, postgres: &str, redis: &str) -> Strin
     )
 }
 
-pub(super) fn describe_method(method: &Method) -> String {
+pub(super) fn describe_method(method: &Method, replicas: &str) -> String {
     let Method { rounds, seconds, connections } = method;
     format!(
-        "{connections} clients, two replicas, rounds: {rounds}, of {seconds} s, in \
+        "{connections} clients, {replicas}, rounds: {rounds}, of {seconds} s, in \
          alternating order; audited after every run."
     )
 }

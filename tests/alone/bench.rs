@@ -74,7 +74,7 @@ fn only_sound_arms_have_measurements() {
 
     let ids = names(&results["figures"], "id");
     // P9 to P11 are of the lock alone; P15 is of a replica that stops.
-    let all = (1..=19).filter(|number| !(9..=11).contains(number) && *number != 15);
+    let all = (1..=20).filter(|number| !(9..=11).contains(number) && *number != 15);
     let mut all = all.map(|number| format!("P{number}"));
     assert!(all.all(|id| ids.contains(&id)), "{ids:?}");
 
@@ -84,6 +84,35 @@ fn only_sound_arms_have_measurements() {
     assert!(line("row-lock").ends_with("sound"), "{table}");
     let picture = std::fs::read_to_string(&svg).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("oversold by"), "{picture}");
+}
+
+#[test]
+fn mixed_load_is_measured_alone() {
+    let _machine = share_machine();
+    let files = tempfile::tempdir().unwrap();
+    let json = files.path().join("b.json");
+    let output = bench(&["--arm", "mixed", "--rounds", "1", "--seconds", "1", "--goals", "--json"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+
+    let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let runs = results["runs"].as_array().unwrap();
+    let divided: Vec<_> = runs.iter().map(|run| (&run["task"], &run["replicas"])).collect();
+    assert_eq!(divided.len(), 4, "{divided:?}");
+    for run in runs {
+        assert_eq!(run["audit"]["ok"], true, "{run:#}");
+        assert!(is_a_spread(&run["ratio_to_one_replica"]), "{run:#}");
+        assert_eq!(is_a_spread(&run["returned"]), run["replicas"] != 1, "{run:#}");
+    }
+
+    let table = String::from_utf8(output.stdout).unwrap();
+    for line in ["1 replica ", "3 replicas ", "3 replicas, unevenly", "P20 "] {
+        assert!(table.lines().any(|it| it.starts_with(line)), "{line}: {table}");
+    }
+    assert!(!table.contains("/ owner"), "{table}");
 }
 
 #[test]
