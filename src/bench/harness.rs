@@ -198,7 +198,7 @@ impl Harness {
             Task::SoldOut => (1, 0),
             Task::Spread => (SPREAD_ITEMS, MAX_AMOUNT),
             Task::Payments => (n, MAX_AMOUNT),
-            Task::Mixed | Task::MixedUneven => (2, MAX_AMOUNT),
+            Task::Mixed | Task::MixedRoundRobin | Task::MixedUneven => (2, MAX_AMOUNT),
         };
         let skus = self.items(items, stock, in_units).await?;
 
@@ -239,6 +239,11 @@ impl Harness {
             // Spread over the mix, so that at any time there is some of everything.
             let script = requests::mixed(token, skus, i * MIX / clients);
             match task {
+                Task::MixedRoundRobin => {
+                    let mut targets = self.replicas[..replicas].to_vec();
+                    targets.rotate_left(i % replicas);
+                    LoadClient { targets, script }
+                }
                 Task::MixedUneven if i % 2 == 0 => self.client(0, script),
                 _ => self.client(i % replicas, script),
             }
@@ -277,7 +282,7 @@ impl Harness {
     }
 
     fn client(&self, replica: usize, script: Posts) -> LoadClient {
-        LoadClient { target: self.replicas[replica], script }
+        LoadClient { targets: vec![self.replicas[replica]], script }
     }
 
     async fn items(&self, count: usize, stock: i64, in_units: bool) -> anyhow::Result<Vec<Sku>> {

@@ -55,6 +55,8 @@ pub(super) enum Task {
     Payments,
     /// The hot item, among commands that need its lease on each replica.
     Mixed,
+    /// The same, each client by turns on all replicas.
+    MixedRoundRobin,
     /// The same, two in three clients on the first replica.
     MixedUneven,
 }
@@ -83,6 +85,7 @@ impl BenchRun {
     /// Describes how the clients are divided among replicas.
     pub(super) fn division(self) -> String {
         let how = match self.task {
+            Task::MixedRoundRobin => ", by turns",
             Task::MixedUneven => ", unevenly",
             _ => "",
         };
@@ -101,7 +104,7 @@ impl Task {
     }
 
     pub(super) fn is_mixed(self) -> bool {
-        matches!(self, Task::Mixed | Task::MixedUneven)
+        matches!(self, Task::Mixed | Task::MixedRoundRobin | Task::MixedUneven)
     }
 }
 
@@ -157,7 +160,8 @@ pub(super) fn schedule(
 pub(super) fn mixed(clients: usize) -> Vec<BenchRun> {
     let usual = BenchRun::hot(BATCHED, clients).with(Task::Mixed);
     let mut all: Vec<BenchRun> = (1..=MIXED_REPLICAS).map(|n| usual.over(n)).collect();
-    all.push(usual.with(Task::MixedUneven).over(MIXED_REPLICAS));
+    let divided = [Task::MixedRoundRobin, Task::MixedUneven];
+    all.extend(divided.map(|task| usual.with(task).over(MIXED_REPLICAS)));
     all
 }
 

@@ -14,7 +14,7 @@ of the rounds' ratios. The clients ran on the same cores: only ratios carry over
 ";
 const NOTES_ON_MIXED_LOAD: &str = "\
 Of the requests 10 % are cancels, which are not in orders/s, 12 % orders by other strategies, 6 % of
-two items. Each client keeps to one replica; unevenly: two in three to the first.
+two items. Each client keeps to one replica, unless by turns; unevenly: two in three to the first.
 returned: share of the forwarded commands that came back unexecuted.
 ";
 const NOTES_ON_SHARED_SERVERS: &str = "

@@ -101,7 +101,7 @@ fn mixed_load_is_measured_alone() {
     let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let runs = results["runs"].as_array().unwrap();
     let divided: Vec<_> = runs.iter().map(|run| (&run["task"], &run["replicas"])).collect();
-    assert_eq!(divided.len(), 4, "{divided:?}");
+    assert_eq!(divided.len(), 5, "{divided:?}");
     for run in runs {
         assert_eq!(run["audit"]["ok"], true, "{run:#}");
         assert!(is_a_spread(&run["ratio_to_one_replica"]), "{run:#}");
@@ -109,7 +109,7 @@ fn mixed_load_is_measured_alone() {
     }
 
     let table = String::from_utf8(output.stdout).unwrap();
-    for line in ["1 replica ", "3 replicas ", "3 replicas, unevenly", "P20 "] {
+    for line in ["1 replica ", "3 replicas ", "3 replicas, by turns", "P20 "] {
         assert!(table.lines().any(|it| it.starts_with(line)), "{line}: {table}");
     }
     assert!(!table.contains("/ owner"), "{table}");

@@ -137,7 +137,7 @@ async fn batched_order_costs_fraction_of_a_write() {
             Posts::new("/api/orders", &alice.token, &[], body, 0).limit(each)
         };
         let target = |n: usize| shop.replicas[n % 2].base_url[7..].parse().unwrap();
-        let client = |n| LoadClient { target: target(n), script: posts() };
+        let client = |n| LoadClient { targets: vec![target(n)], script: posts() };
         let clients = (0..CONNECTIONS).map(client).collect();
         let plan = LoadPlan::new(clients, |status| status == 201);
         let report = load::run(plan).await.unwrap();

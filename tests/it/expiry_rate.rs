@@ -18,7 +18,7 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
     let each = (orders / CONNECTIONS) as u64;
     let headers = ["Holdfast-Pay-Within-Ms: 1".to_owned()];
     let client = |n: usize| LoadClient {
-        target: shop.replicas[0].base_url[7..].parse().unwrap(),
+        targets: vec![shop.replicas[0].base_url[7..].parse().unwrap()],
         script: Posts::new("/api/orders", &alice.token, &headers, &bodies, n).limit(each),
     };
     let clients = (0..CONNECTIONS).map(client).collect();

@@ -210,7 +210,8 @@ fn client(lab: &Scenario, spec: &ArmSpec, buyer: usize, script: Posts) -> LoadCl
     let replicas = &lab.cluster.replicas[..spec.replicas];
     let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
     let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
-    LoadClient { target, script: script.with_think_time(rng, MAX_THINK_TIME).with_request_id() }
+    let script = script.with_think_time(rng, MAX_THINK_TIME).with_request_id();
+    LoadClient { targets: vec![target], script }
 }
 
 /// Samples the arm until the future is dropped; less often as it grows longer.

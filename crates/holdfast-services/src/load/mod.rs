@@ -1,5 +1,5 @@
-//! Closed-loop HTTP load: each client has a connection of its own and sends its next request after
-//! the response to the last one.
+//! Closed-loop HTTP load: each client has connections of its own, mostly one, and sends its next
+//! request after the response to the last one.
 //!
 //! The load runs on the cores of the server under test, so it does little per request: a request is
 //! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
@@ -32,7 +32,8 @@ const MAX_LATENCY_US: u64 = 60_000_000;
 
 #[derive(Debug)]
 pub struct LoadClient {
-    pub target: SocketAddr,
+    /// It sends each request to the next of them, over a connection of its own.
+    pub targets: Vec<SocketAddr>,
     pub script: Posts,
 }
 
@@ -150,12 +151,17 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let LoadPlan { clients, warm_up, window, expected, observe, live } = plan;
     let report = live.unwrap_or_default();
     report.lock().by_client = vec![0; clients.len()];
-    report.lock().by_target = clients.iter().map(|client| (client.target, 0)).collect();
+    let targets = clients.iter().flat_map(|client| &client.targets);
+    report.lock().by_target = targets.map(|target| (*target, 0)).collect();
 
     // All are connected before the first request: connecting is no part of the load.
     let mut connected = Vec::with_capacity(clients.len());
-    for client in clients {
-        connected.push((HttpConnection::open(client.target).await?, client));
+    for LoadClient { targets, script } in clients {
+        let mut connections = Vec::with_capacity(targets.len());
+        for target in targets {
+            connections.push((target, HttpConnection::open(target).await?));
+        }
+        connected.push((connections, script));
     }
 
     let begin_us = monotonic_us() + micros(warm_up);
@@ -163,8 +169,8 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let recording = Recording { begin_us, end_us, expected, observe, report };
 
     let mut running = JoinSet::new();
-    for (number, (connection, client)) in connected.into_iter().enumerate() {
-        running.spawn(run_client(number, connection, client, recording.clone()));
+    for (number, (connections, script)) in connected.into_iter().enumerate() {
+        running.spawn(run_client(number, connections, script, recording.clone()));
     }
     while let Some(joined) = running.join_next().await {
         joined.map_err(io::Error::other)?;
@@ -184,12 +190,14 @@ pub async fn send(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8
 
 async fn run_client(
     client: usize,
-    mut connection: HttpConnection,
-    LoadClient { target, mut script }: LoadClient,
+    mut connections: Vec<(SocketAddr, HttpConnection)>,
+    mut script: Posts,
     recording: Recording,
 ) {
     let mut request = Vec::with_capacity(1 << 10);
     while monotonic_us() < recording.end_us {
+        let Some((target, connection)) = connections.first_mut() else { return };
+        let target = *target;
         let Some(key) = script.next(&mut request) else { return };
         let think_time = script.think_time();
         if !think_time.is_zero() {
@@ -220,12 +228,13 @@ async fn run_client(
         while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {
                 Ok(opened) => {
-                    connection = opened;
+                    *connection = opened;
                     break;
                 }
                 Err(_) => sleep(RECONNECT_DELAY).await,
             }
         }
+        connections.rotate_left(1);
     }
 }
 
