@@ -191,7 +191,7 @@ fn chinese_texts_have_one_style() {
     assert_eq!(chinese_lines_with(&wrong, &[]), [""; 0]);
 }
 
-/// A lease, its holder, its renewal, a failover, a kill and the judge each have one word in Chinese.
+/// A lease, its holder, its renewal, a failover, a kill and the judge have one word in Chinese.
 #[test]
 fn chinese_texts_have_one_word_per_thing() {
     let others = ["租期", "持有者", "故障转移", "故障切换", "续租", "被杀([^死]|$)", "评判程序"];

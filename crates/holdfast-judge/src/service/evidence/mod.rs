@@ -385,7 +385,7 @@ mod tests {
         let (learned, values, request) = (&learned, &values, &request);
         let shown = Shown { learned, values, number: 0, request, began: 10 };
         let line = |error: Option<&str>| {
-            let mut exchange = seen(1, 11, "select stock from goods for update", true).exchange;
+            let mut exchange = seen(1, 11, "select stock from goods", true).exchange;
             exchange.statements[0].error = error.map(str::to_owned);
             let line = shown.line(0, &exchange, &exchange.statements[0]).unwrap();
             (line.weight, line.step.access)
