@@ -298,6 +298,14 @@ async def impatient(db, order):
         raise Busy from None
 
 
+async def quitting(db, order):
+    """Right: the process ends with its connection, and leaves what is unfinished to Postgres."""
+    try:
+        return await row_lock(db, order)
+    except psycopg.OperationalError:
+        os._exit(1)
+
+
 async def lock_timeout(db, order):
     """Right: who waits too long for the row begins anew, for longer than the gate is shut."""
     return await try_row_lock(db, order, 20, 500)
@@ -333,6 +341,7 @@ MODES = {
         no_wait,
         serializable,
         impatient,
+        quitting,
         lock_timeout,
     )
 }

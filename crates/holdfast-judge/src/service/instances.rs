@@ -218,6 +218,13 @@ impl Instance {
         }
     }
 
+    /// Starts it again if it has ended by itself, as its supervisor would.
+    pub(super) async fn revive(&mut self, ready: &str) -> anyhow::Result<()> {
+        let Err(ended) = self.check_running().await else { return Ok(()) };
+        print_progress(&format!("{ended:#}\nIt is started again, as by a supervisor."));
+        self.start_again(ready).await
+    }
+
     /// Starts one that has ended again.
     pub(super) async fn start_again(&mut self, ready: &str) -> anyhow::Result<()> {
         if let Some(process) = &mut self.process {

@@ -88,6 +88,10 @@ pub(super) async fn run_once(
             let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
             let (outcomes, all_struck) = selling.await?;
             struck = all_struck.first().copied();
+            // Some end when a connection does.
+            for instance in &mut stage.instances {
+                instance.revive(&stage.file.service.ready).await?;
+            }
             (outcomes, all_struck.len())
         }
         _ => {
