@@ -363,6 +363,9 @@ function settle(target) {
   if (target === on && !isOn) pause.checked = fence.checked = false;
   if (target.name === "lock" && target.value !== "owner") pause.checked = fence.checked = false;
   if (target.name === "buyers" && isCrowd()) pause.checked = false;
+  // A crowd takes turns at the lock that has a queue: the other one is polled, and most would give up.
+  const isForCrowd = isCrowd() && on.checked && form.elements.lock.value === "owner";
+  if (isForCrowd && (target === on || target.name === "buyers")) fence.checked = true;
   // Recorded is only what the story has: the fence with a pause.
   if (recorded && target === fence && isOn) pause.checked = true;
   if (recorded && !pause.checked) fence.checked = false;

@@ -231,6 +231,9 @@ async fn slider_sets_the_number_of_buyers() {
     let wrong: Vec<_> = seen.iter().filter(|(sold, is_loss)| *is_loss != (*sold > 100)).collect();
     assert!(wrong.is_empty() && seen.iter().any(|(sold, _)| *sold < 100), "{wrong:?} of {seen:?}");
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
+    browser.click("#race-on").await;
+    browser.until_text("#race-verdict", "100 sold · 100 existed").await;
+    browser.until_text("#race-proof-text", "(fenced)").await;
     browser.resize(360, 740).await;
     let size = "const root = document.documentElement;
         const cells = [...document.querySelectorAll('#race-crowd i')].map((i) => i.offsetHeight);
