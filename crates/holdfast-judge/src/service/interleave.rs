@@ -235,7 +235,7 @@ async fn run_scheduled(
     let outcomes = outcomes.concat();
     let is_finished = followed?;
 
-    let figures = balance(stage, &item, PAIR, &outcomes, QUIET).await?;
+    let figures = balance(stage, Pass::Interleavings, &item, PAIR, &outcomes, QUIET).await?;
     let seen = stage.watch.seen();
     let run = Run { figures, item, outcomes, seen, struck: None, hits: 1, over_after: None };
     Ok(Tried { schedule, run, passed, is_finished })

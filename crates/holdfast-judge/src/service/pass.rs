@@ -120,6 +120,11 @@ impl Pass {
         self.variants().iter().any(|variant| matches!(variant, Variant::Aimed(_)))
     }
 
+    /// Returns whether it cuts connections of instances that go on.
+    pub(super) fn cuts_connections(self) -> bool {
+        self == Self::DatabaseCut || self.strikes_redis()
+    }
+
     pub(super) fn strikes_redis(self) -> bool {
         matches!(self, Self::RedisFlush | Self::RedisRestart | Self::RedisAway)
     }

@@ -88,10 +88,6 @@ pub(super) async fn run_once(
             let selling = sell_and_strike(stage, pass, aim, (attempts, load), &item);
             let (outcomes, all_struck) = selling.await?;
             struck = all_struck.first().copied();
-            // Some end when a connection does.
-            for instance in &mut stage.instances {
-                instance.revive(&stage.file.service.ready).await?;
-            }
             (outcomes, all_struck.len())
         }
         _ => {
@@ -104,7 +100,14 @@ pub(super) async fn run_once(
             (outcomes, hits)
         }
     };
-    let figures = balance(stage, &item, load, &outcomes, QUIET).await?;
+    let figures = balance(stage, pass, &item, load, &outcomes, QUIET).await?;
+    if pass.cuts_connections() {
+        // Some services never work again, and some end later: the next run has others.
+        for instance in &mut stage.instances {
+            instance.kill().await;
+            instance.start_again(&stage.file.service.ready).await?;
+        }
+    }
     let hits = u32::try_from(hits)?;
     let seen = stage.watch.seen();
     Ok(Run { figures, item, outcomes, seen, struck, hits, over_after })
@@ -135,13 +138,14 @@ pub(super) async fn prepare(
 /// for so long.
 pub(super) async fn balance(
     stage: &mut Stage<'_>,
+    pass: Pass,
     item: &Item,
     load: Load,
     outcomes: &[Outcome],
     quiet: Duration,
 ) -> anyhow::Result<Figures> {
     stage.wait_quiet(quiet).await;
-    let figures = compare(stage, item, load, outcomes).await?;
+    let figures = compare(stage, pass, item, load, outcomes).await?;
     if figures.found().is_empty() {
         return Ok(figures);
     }
@@ -152,17 +156,22 @@ pub(super) async fn balance(
         sleep(ABANDONED).await;
     }
     stage.wait_quiet(QUIET).await;
-    compare(stage, item, load, outcomes).await
+    compare(stage, pass, item, load, outcomes).await
 }
 
 async fn compare(
     stage: &mut Stage<'_>,
+    pass: Pass,
     item: &Item,
     load: Load,
     outcomes: &[Outcome],
 ) -> anyhow::Result<Figures> {
     for instance in &mut stage.instances {
-        instance.check_running().await?;
+        // Some end when they are struck.
+        match pass.is_aimed() {
+            true => instance.revive(&stage.file.service.ready).await?,
+            false => instance.check_running().await?,
+        }
     }
     // Otherwise orders that nobody has placed would be sound.
     if let Some(program) = &stage.buyers.program {
