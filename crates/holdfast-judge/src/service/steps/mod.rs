@@ -32,8 +32,8 @@ const FIRST_SILENCE: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(3);
 /// A request that sends one statement so often while the other does nothing waits for it in a loop.
 const SPINS: usize = 3;
-/// A patient schedule keeps the other one back for so long in all, and for so many tries: a timeout,
-/// or the last try, may end the wait. No loop is to outlast the lease of a lock in Redis.
+/// A patient schedule keeps the other one back for so long in all, and for so many tries: a
+/// timeout, or the last try, may end the wait. No loop is to outlast the lease of a lock in Redis.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENT_SPINS: usize = 10;
 
