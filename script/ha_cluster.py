@@ -33,7 +33,7 @@ STATE = "holdfast-ha.json"
 VERSION = 1
 SERVICES_USER = "postgres"
 START_TIMEOUT_S = 120
-# The ports of a node, in this order; then that of Redis.
+# The ports of a node, in this order; then that of Redis, and a spare one.
 PORTS = ("etcd", "peer", "patroni", "postgres", "haproxy", "shop")
 
 
@@ -104,7 +104,7 @@ class Folder:
                          "with --data") from None
         self.is_new = not state_file.exists()
         if self.is_new:
-            count = len(PORTS) * len(NODES) + 1
+            count = len(PORTS) * len(NODES) + 2
             self.state = {"version": VERSION, "first_port": free_ports(count),
                           "passwords": {name: secrets.token_hex(16) for name in
                                         ("superuser", "replication", "shop", "redis")}}
@@ -242,6 +242,7 @@ class Cluster:
         self.shop_env = shop_env or {}
         self.passwords = folder.state["passwords"]
         self.redis_port = folder.state["first_port"] + len(PORTS) * len(NODES)
+        self.spare_port = self.redis_port + 1
         self.redis_url = f"redis://:{self.passwords['redis']}@127.0.0.1:{self.redis_port}"
         self.nodes = [Node(self, name) for name in NODES]
         self.extra = []
