@@ -34,7 +34,10 @@ VERSION = 1
 SERVICES_USER = "postgres"
 START_TIMEOUT_S = 120
 # The ports of a node, in this order; then that of Redis, and a spare one.
-PORTS = ("etcd", "peer", "patroni", "postgres", "haproxy", "shop")
+PORTS = ("etcd", "peer", "patroni", "postgres", "haproxy", "shop", "pgbouncer")
+# The first Patroni that asks etcd's newer API whether the primary's key is still its own. An earlier
+# one that was paused takes the key from the node that has taken over, and orders are lost.
+SAFE_WITH_ETCD3 = (3, 0, 3)
 
 
 # ---------------------------------------------------------------- what is needed
@@ -55,6 +58,7 @@ def find_programs(binary):
         raise Failed(f"{', '.join(missing)} missing: install the packages with "
                      "`script/bootstrap --only ha` (Debian: patroni, etcd-server, haproxy, "
                      "postgresql, redis-server)")
+    found["pgbouncer"] = find_program("pgbouncer")
     # A link, perhaps, from a folder without its other programs.
     found["postgres"] = os.path.realpath(found["postgres"])
     found["holdfast"] = binary or str(REPOSITORY / "target/debug/holdfast")
@@ -140,6 +144,12 @@ class Folder:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
+def uses_etcd3(patroni):
+    """Whether this Patroni may use etcd's newer API."""
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", run([patroni, "--version"]).stdout)
+    return found is not None and tuple(map(int, found.groups())) >= SAFE_WITH_ETCD3
+
+
 def check_ports(ports):
     for port in ports:
         with socket.socket() as listener:
@@ -181,14 +191,33 @@ class Node:
         # It stops its Postgres first.
         self.patroni = program("patroni", [programs["patroni"], "patroni.yml"], "TERM")
         self.haproxy = program("haproxy", [programs["haproxy"], "-f", "haproxy.cfg"])
+        if cluster.pooler:
+            self.prepare_pooler(folder)
+            self.pgbouncer = program("pgbouncer", [programs["pgbouncer"], "pgbouncer.ini"])
         self.shop = self.replica(self.name, self.ports["shop"], cluster.database_url(self))
+
+    def prepare_pooler(self, folder):
+        target = self.ports["haproxy" if self.cluster.pooler == "before" else "postgres"]
+        settings = (DEPLOY / "pgbouncer.ini").read_text()
+        settings = settings.replace("port=5000", f"port={target}")
+        settings = settings.replace("= 6432", f"= {self.ports['pgbouncer']}")
+        # Also the database and the superuser with whom script/ha makes it.
+        settings = settings.replace("\n[pgbouncer]", f"* = host=127.0.0.1 port={target}\n\n[pgbouncer]")
+        passwords = self.cluster.passwords
+        users = f'"holdfast" "{passwords["shop"]}"\n"postgres" "{passwords["superuser"]}"\n'
+        for name, text in (("pgbouncer.ini", settings), ("userlist.txt", users)):
+            path = folder / name
+            path.touch(0o600)
+            path.write_text(text)
+            if os.geteuid() == 0:
+                shutil.chown(path, SERVICES_USER, SERVICES_USER)
 
     def replica(self, name, port, database_url):
         """A replica of the shop, as the caller."""
         env = {"DATABASE_URL": database_url, "REDIS_URL": self.cluster.redis_url,
                "HOLDFAST_LISTEN": f"127.0.0.1:{port}", "HOLDFAST_REPLICA": name,
                "HOLDFAST_REPLICAS": ",".join(node.url for node in self.cluster.nodes),
-               "HOLDFAST_LAB": "on", "HOLDFAST_DRAIN_S": "0", **self.cluster.shop_env}
+               "HOLDFAST_LAB": "on", "HOLDFAST_DRAIN_S": "0"}
         folder = self.cluster.folder.path / f"shop-{name}"
         folder.mkdir(exist_ok=True)
         return Program(f"shop-{name}", folder, [self.cluster.programs["holdfast"], "serve"], env)
@@ -237,9 +266,14 @@ def read_json(url, timeout_s=2):
 
 
 class Cluster:
-    def __init__(self, folder, programs, failsafe=True, shop_env=None):
-        self.folder, self.programs, self.failsafe = folder, programs, failsafe
-        self.shop_env = shop_env or {}
+    """`pooler` is `before` for a PgBouncer between each replica and its HAProxy, `behind` for one
+    between HAProxy and each Postgres."""
+
+    def __init__(self, folder, programs, pooler=None, etcd3=None):
+        self.folder, self.programs, self.pooler = folder, programs, pooler
+        self.etcd3 = uses_etcd3(programs["patroni"]) if etcd3 is None else etcd3
+        if pooler and not programs["pgbouncer"]:
+            raise Failed("pgbouncer is missing: install the package pgbouncer")
         self.passwords = folder.state["passwords"]
         self.redis_port = folder.state["first_port"] + len(PORTS) * len(NODES)
         self.spare_port = self.redis_port + 1
@@ -273,10 +307,12 @@ class Cluster:
             "ETCD_LISTEN_PEER_URLS": f"http://{address(ports['peer'])}",
             "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{address(ports['peer'])}",
             "ETCD_INITIAL_CLUSTER": members, "ETCD_INITIAL_CLUSTER_TOKEN": "holdfast",
+            "ETCD_ENABLE_V2": str(not self.etcd3).lower(),
             # Three members on one disk: the defaults take a slow write for a lost leader.
             "ETCD_HEARTBEAT_INTERVAL": "250", "ETCD_ELECTION_TIMEOUT": "2500",
             "PATRONI_NAME": node.name,
-            "PATRONI_ETCD3_HOSTS": ",".join(address(other.ports["etcd"]) for other in self.nodes),
+            "PATRONI_ETCD3_HOSTS" if self.etcd3 else "PATRONI_ETCD_HOSTS":
+                ",".join(address(other.ports["etcd"]) for other in self.nodes),
             "PATRONI_RESTAPI_LISTEN": address(ports["patroni"]),
             "PATRONI_RESTAPI_CONNECT_ADDRESS": address(ports["patroni"]),
             "PATRONI_POSTGRESQL_LISTEN": address(ports["postgres"]),
@@ -291,13 +327,15 @@ class Cluster:
             "HA_POSTGRES": address(ports["haproxy"]),
         }
         for other in self.nodes:
-            env[f"HA_{other.name.upper()}_POSTGRES"] = address(other.ports["postgres"])
+            place = "pgbouncer" if self.pooler == "behind" else "postgres"
+            env[f"HA_{other.name.upper()}_POSTGRES"] = address(other.ports[place])
             env[f"HA_{other.name.upper()}_PATRONI"] = str(other.ports["patroni"])
         return env
 
     def database_url(self, node, port=None):
         password = self.passwords["shop"]
-        return f"postgres://holdfast:{password}@127.0.0.1:{port or node.ports['haproxy']}/holdfast"
+        place = "pgbouncer" if self.pooler == "before" else "haproxy"
+        return f"postgres://holdfast:{password}@127.0.0.1:{port or node.ports[place]}/holdfast"
 
     # ---- start and end
 
@@ -321,6 +359,8 @@ class Cluster:
         for node in self.nodes:
             node.patroni.start()
             node.haproxy.start()
+            if self.pooler:
+                node.pgbouncer.start()
         self.wait_until_whole(START_TIMEOUT_S)
         self.make_database()
         for node in self.nodes:
@@ -351,7 +391,7 @@ class Cluster:
     def stop(self):
         """Ends everything, the replicas first, and removes a temporary folder."""
         groups = [[*self.extra, *self.programs_of_nodes("shop")], self.programs_of_nodes("haproxy"),
-                  self.programs_of_nodes("patroni"), self.programs_of_nodes("etcd"),
+                  self.programs_of_nodes("pgbouncer"), self.programs_of_nodes("patroni"), self.programs_of_nodes("etcd"),
                   [self.redis] if hasattr(self, "redis") else []]
         for node in self.nodes:
             if hasattr(node, "patroni"):
@@ -406,8 +446,10 @@ class Cluster:
                     node.patroni.check_runs()
             return self.is_whole()
 
-        until(f"a primary and two standbys, one synchronous (found: {self.members()})", is_whole,
-              timeout_s)
+        try:
+            until("a primary and two standbys, one synchronous", is_whole, timeout_s)
+        except shop.ScriptError as error:
+            raise Failed(f"{error}; Patroni has {self.members()}") from None
 
     # ---- statements
 

@@ -69,15 +69,21 @@ def kill_descendants():
             return
         send_to(left, signal.SIGKILL)
         time.sleep(0.05)
-        reap_orphans(())
+        reap_orphans()
 
 
-def reap_orphans(known):
-    """Postgres looks for the process of an earlier one: a zombie would be taken for it."""
+def reap_orphans(name=None):
+    """Reaps children that are zombies; with a name, those alone."""
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) not in known and stat_of(entry) == ("Z", os.getpid()):
+        if entry.isdigit() and stat_of(entry) == ("Z", os.getpid()) \
+                and name in (None, name_of(entry)):
             with suppress(ChildProcessError):
                 os.waitpid(int(entry), os.WNOHANG)
+
+
+def name_of(pid):
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def guarded(main):
@@ -117,8 +123,6 @@ def as_user(user):
 class Program:
     """A command in a folder of its own, where its log is."""
 
-    running = set()
-
     def __init__(self, name, folder, command, env=None, user=None, death_signal="KILL"):
         self.name, self.folder, self.popen = name, folder, None
         words = as_user(user) if user else ["setpriv", "--pdeathsig", "KILL"]
@@ -134,7 +138,6 @@ class Program:
             self.popen = subprocess.Popen(self.command, cwd=self.folder, env=self.env, stdout=log,
                                           stderr=log, stdin=subprocess.DEVNULL,
                                           start_new_session=True)
-        Program.running.add(self.popen.pid)
 
     @property
     def pid(self):
@@ -156,7 +159,6 @@ class Program:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
-        Program.running.discard(self.popen.pid)
 
     def end(self, number=signal.SIGTERM):
         self.send(signal.SIGCONT)
@@ -204,18 +206,23 @@ class Postgres:
 
     def senders(self):
         """The processes that send the log to standbys."""
-        return [pid for pid in self.processes()
-                if b"walsender" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        found = []
+        for pid in self.processes():
+            with suppress(OSError):
+                if b"walsender" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
 
 
 @contextmanager
 def reaper():
-    """Reaps processes whose parent has ended, during the block."""
+    """Reaps each Postgres whose Patroni has started it as a daemon, during the block: Patroni would
+    take the zombie for one that runs. No other children, whose exit codes somebody waits for."""
     ended = threading.Event()
 
     def reap():
         while not ended.wait(0.1):
-            reap_orphans(Program.running)
+            reap_orphans("postgres")
 
     thread = threading.Thread(target=reap, daemon=True)
     thread.start()
