@@ -49,6 +49,9 @@ impl Default for Readiness {
 pub enum PostgresState {
     #[serde(rename = "ok")]
     Writable,
+    /// It accepts writes, and does not end them: a synchronous standby is away. The replica stays
+    /// ready, since reads work.
+    Waiting,
     /// It is a standby, or read-only by configuration.
     ReadOnly,
     Away,
@@ -140,6 +143,7 @@ fn note(before: &mut RedisState, now: &RedisState) {
 async fn check_components(shop: &Shop) -> ComponentCheck {
     let postgres = async {
         match shop.pool.is_writable().await {
+            Ok(true) if shop.pool.do_commits_wait() => PostgresState::Waiting,
             // An exhausted pool does not mean that Postgres is unavailable.
             Ok(true) | Err((ErrorClass::NoConnection | ErrorClass::Cancelled, _)) => {
                 PostgresState::Writable

@@ -42,7 +42,7 @@ pub async fn ready(state: State) -> HttpResult {
     }
 
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
-    let is_ready = postgres == PostgresState::Writable;
+    let is_ready = matches!(postgres, PostgresState::Writable | PostgresState::Waiting);
     let body = json!({
         "ok": is_ready,
         "postgres": postgres,

@@ -38,6 +38,8 @@ const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 /// Timeout of that ping; a connection without a response is replaced.
 const PING_TIMEOUT: Duration = Duration::from_millis(300);
+/// A transaction that commits something and changes nothing. Every user may execute it.
+const COMMIT_PROBE: &str = "select pg_logical_emit_message(true, 'holdfast', '')";
 /// Idle time after which a connection is closed: shorter than common timeouts of firewalls.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -117,6 +119,44 @@ impl Pool {
         let query = "select current_setting('transaction_read_only') = 'off'";
         let read = self.read(move |db| sqlx::query_scalar(query).fetch_one(db).boxed());
         Ok(read.await?.0)
+    }
+
+    /// Returns whether commits wait, as for a synchronous standby that is away.
+    pub fn do_commits_wait(&self) -> bool {
+        self.state.commits_wait.load(Ordering::Relaxed)
+    }
+
+    /// Records that a write does not end, though Postgres responds to others. Until a commit ends
+    /// again, [`Self::do_commits_wait`]: nothing ends a session that waits for a standby, so each
+    /// further write would keep another one, until Postgres has none left for reads either.
+    pub fn record_stuck_write(&self) {
+        if !self.state.commits_wait.swap(true, Ordering::Relaxed) {
+            tracing::warn!("Postgres responds, and a write does not end: is its standby away?");
+            tokio::spawn(self.clone().wait_for_commit());
+        }
+    }
+
+    /// Commits until that succeeds, or this is the last clone.
+    async fn wait_for_commit(self) {
+        while self.has_other_users() && !self.does_commit().await {
+            sleep(FAILURE_CACHE_TIME).await;
+        }
+        self.state.commits_wait.store(false, Ordering::Relaxed);
+        tracing::info!("commits end again");
+    }
+
+    /// Waits for one commit for as long as Postgres responds. Returns whether it ended.
+    async fn does_commit(&self) -> bool {
+        let Ok(mut connection) = self.acquire().await else { return false };
+        // A statement may be in flight on it.
+        connection.close_on_drop(true);
+
+        let committed = tokio::select! {
+            committed = sqlx::raw_sql(COMMIT_PROBE).execute(&mut *connection) => committed.is_ok(),
+            () = self.silence() => false,
+        };
+        connection.close_on_drop(!committed);
+        committed
     }
 
     /// Returns the error of a call that failed within the last [`FAILURE_CACHE_TIME`], if Postgres

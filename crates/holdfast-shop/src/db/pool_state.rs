@@ -1,7 +1,7 @@
 //! Results of the last calls of a pool: they distinguish a Postgres that is unavailable from one
 //! that is busy.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +12,8 @@ use tokio::time::Instant;
 pub(super) struct PoolState {
     /// Number of connections that callers have.
     pub(super) in_use: AtomicU32,
+    /// True while a commit does not end, though Postgres responds.
+    pub(super) commits_wait: AtomicBool,
     last_results: Mutex<LastResults>,
     failure: Notify,
 }

@@ -145,16 +145,25 @@ pub async fn write_batches(
 }
 
 /// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.
+/// While commits wait, nothing is sent.
 pub async fn send(
     pool: &Pool,
     session: &mut DatabaseSession,
     data_path: Option<&dyn DataPath>,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
+    if pool.do_commits_wait() {
+        let cause = "an earlier commit has not ended".to_owned();
+        return Err(Error::Postgres(ErrorClass::CannotWrite, cause).into());
+    }
+
     let writing = write_batches(session.connection(), data_path, batches);
     let written = timeout(WRITE_TIMEOUT, writing);
     tokio::select! {
-        written = written => written.unwrap_or_else(|_| Err(Error::postgres_timeout().into())),
+        written = written => written.unwrap_or_else(|_| {
+            pool.record_stuck_write();
+            Err(Error::postgres_timeout().into())
+        }),
         // Sooner than the timeout, if the others notice that Postgres does not respond.
         () = pool.silence() => Err(Error::postgres_timeout().into()),
     }
