@@ -112,10 +112,7 @@ class Folder:
             self.state = {"version": VERSION, "first_port": free_ports(count),
                           "passwords": {name: secrets.token_hex(16) for name in
                                         ("superuser", "replication", "shop", "redis")}}
-            new = state_file.with_suffix(".new")
-            new.touch(0o600)
-            new.write_text(json.dumps(self.state))
-            new.rename(state_file)
+            self.write()
         else:
             self.read(state_file)
 
@@ -129,6 +126,21 @@ class Folder:
             raise Failed(f"{self.path} is of another build (version {version}, not {VERSION}): name "
                          "a new folder with --data, and remove this one when its data is no longer "
                          "needed")
+
+        if not self.state.get("is_complete"):
+            raise Failed(f"the first start in {self.path} was ended before it had made the database: "
+                         "remove this folder, or name a new one with --data")
+
+    def complete(self):
+        """Notes that the database is made."""
+        self.state["is_complete"] = True
+        self.write()
+
+    def write(self):
+        new = self.path / f"{STATE}.new"
+        new.touch(0o600)
+        new.write_text(json.dumps(self.state))
+        new.rename(self.path / STATE)
 
     def make(self, name):
         folder = self.path / name
@@ -369,7 +381,6 @@ class Cluster:
             self.wait_until_ready(node)
 
     def make_database(self):
-        """Also in a folder whose first start was ended in the middle."""
         until("HAProxy leads to the primary", lambda: self.superuser("select 1")[0] == 0, 30)
         if "holdfast" not in self.superuser("select rolname from pg_roles")[1].split():
             self.superuser(f"create role holdfast login password '{self.passwords['shop']}'", True)
@@ -377,6 +388,7 @@ class Cluster:
             self.superuser("create database holdfast owner holdfast", True)
         env = {**os.environ, "DATABASE_URL": self.database_url(self.nodes[0])}
         run([self.programs["holdfast"], "migrate", "--seed", "--demo-users"], env=env)
+        self.folder.complete()
 
     def wait_until_ready(self, node):
         def is_ready():
