@@ -436,13 +436,15 @@ class Cluster:
         return [node for node in self.nodes if node.name in found]
 
     def primary(self):
-        found = self.by_role("leader")
-        check(found, "Patroni names no primary")
-        return found[0]
+        return self.wait_for_role("leader")
 
     def synchronous(self):
-        found = self.by_role("sync_standby")
-        check(found, "Patroni names no synchronous standby")
+        return self.wait_for_role("sync_standby")
+
+    def wait_for_role(self, role):
+        """On a busy machine Patroni may not say it in time."""
+        found = []
+        until(f"Patroni names a {role}", lambda: found.extend(self.by_role(role)) or found, 30)
         return found[0]
 
     def is_whole(self):
