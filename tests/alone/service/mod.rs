@@ -292,7 +292,7 @@ fn lock_of_the_row_is_sound_under_every_pass() {
 fn service_that_ends_when_it_is_struck_is_started_again() {
     let run = judge(SHOP, "quitting", "database-cut");
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
-    let told = "instance 1 of the service ended while it was judged: exit status: 1";
+    let told = "of the service ended while it was judged: exit status: 1";
     assert!(run.stderr.contains(told), "{}", run.stderr);
     assert!(run.stderr.contains("It is started again, as by a supervisor."), "{}", run.stderr);
     assert_found_nothing(pass(&run.judgement(), "database-cut"));

@@ -7,6 +7,7 @@ mod class;
 mod hang_up;
 mod identity;
 mod owners;
+mod standby;
 mod umask;
 
 use std::collections::HashMap;

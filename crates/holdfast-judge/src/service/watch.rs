@@ -122,8 +122,8 @@ impl Watch {
         self.last_us.store(monotonic_us(), Ordering::Relaxed);
     }
 
-    /// Notes the time of what is sent or answered, unless it is of nobody. What is sent in an order's
-    /// transaction is not: its `COMMIT` has the name of a job's.
+    /// Notes the time of what is sent or answered, unless it is of nobody. What is sent in the
+    /// transaction of an order is not: its `COMMIT` has the name of a job's.
     fn note(&self, instance: usize, exchanges: &[Exchange]) {
         let connection = exchanges.last().map(|last| (instance, last.connection));
         let is_of_nobody = self.steps.are_of_nobody(exchanges);

@@ -1,10 +1,10 @@
 //! The commands on a connection to Redis, as a proxy sees them pass, with their answers. The bytes
 //! are forwarded as they are.
 //!
-//! An exchange is what a client sends at once. A subscription is none: it has no answer but notices,
-//! which come at any time. Nothing more is read of a client that sends a command without lengths,
-//! or one that is longer than [`MAX_KEPT`], or that is answered so, or by more than one answer; that
-//! is told.
+//! An exchange is what a client sends at once. A subscription is none: it has no answer but
+//! notices, which come at any time. Nothing more is read of a client that sends a command without
+//! lengths, or one that is longer than [`MAX_KEPT`], or that is answered so, or by more than one
+//! answer; that is told.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

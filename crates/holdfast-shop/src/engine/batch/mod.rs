@@ -368,7 +368,7 @@ async fn write_and_commit(
     if let Err(failure) = batch.in_time(committing).await? {
         return Err(ended(session, failure).await);
     }
-    match session.commit().await {
+    match session.commit(&batch.shop.pool).await {
         Ok(()) => {}
         // Postgres answered: the transaction is rolled back.
         Err(error @ (Error::Conflict(_) | Error::Postgres(..))) => {

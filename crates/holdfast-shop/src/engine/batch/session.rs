@@ -186,11 +186,19 @@ impl DatabaseSession {
         Ok(())
     }
 
-    pub async fn commit(self) -> Result<(), Error> {
+    /// Commits an explicit transaction; rolls it back while other commits wait.
+    pub async fn commit(self, pool: &Pool) -> Result<(), Error> {
+        if let Err(refused) = refuse_while_commits_wait(pool) {
+            self.end().await;
+            return Err(refused);
+        }
         let DatabaseSession::Explicit(tx) = self else { return Ok(()) };
         match timeout(COMMIT_TIMEOUT, tx.commit()).await {
             Ok(committed) => Ok(committed?),
-            Err(_) => Err(Error::postgres_timeout()),
+            Err(_) => {
+                pool.record_stuck_write();
+                Err(Error::postgres_timeout())
+            }
         }
     }
 
@@ -212,6 +220,15 @@ impl DatabaseSession {
             let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
         }
     }
+}
+
+/// Fails while commits wait, as for a standby: each further one would keep its session.
+pub fn refuse_while_commits_wait(pool: &Pool) -> Result<(), Error> {
+    if pool.do_commits_wait() {
+        let cause = "an earlier commit has not ended".to_owned();
+        return Err(Error::Postgres(ErrorClass::CannotWrite, cause));
+    }
+    Ok(())
 }
 
 /// Returns what the commands of a batch read together, each row and buyer once.

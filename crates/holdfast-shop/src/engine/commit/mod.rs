@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::db::{ErrorClass, Pool};
-use crate::engine::batch::session::DatabaseSession;
+use crate::engine::batch::session::{DatabaseSession, refuse_while_commits_wait};
 use crate::engine::queue::limit::MAX_BATCH_SIZE;
 use crate::failure::{Error, Failure};
 use crate::store::edit::edit;
@@ -152,11 +152,7 @@ pub async fn send(
     data_path: Option<&dyn DataPath>,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    if pool.do_commits_wait() {
-        let cause = "an earlier commit has not ended".to_owned();
-        return Err(Error::Postgres(ErrorClass::CannotWrite, cause).into());
-    }
-
+    refuse_while_commits_wait(pool)?;
     let writing = write_batches(session.connection(), data_path, batches);
     let written = timeout(WRITE_TIMEOUT, writing);
     tokio::select! {
