@@ -79,7 +79,7 @@ service-happens-redis-away = When an order has just read the stock or taken a un
 
 ## The two requests of a finding
 service-requests-title = The two requests
-service-requests-lead = Two requests alone show each mistake again. Time goes from top to bottom, in milliseconds since the first request. Below each statement: how long it took, and what Postgres answered. A dashed line is a statement that waits.
+service-requests-lead = Two requests alone show each mistake again. Time goes from top to bottom, in milliseconds since the first request. Below each statement: how long it took, and what Postgres answered, or Redis. A dashed line is a statement that waits.
 service-not-shown = { $passes }: two requests alone did not show what was found.
 service-under = These two requests were sent under { $pass }, which shows the same mistake more clearly.
 service-held = The judge held the item’s row meanwhile.
@@ -125,6 +125,7 @@ service-cure-released-before-commit = Release the lock after the commit: outside
 service-cure-lease-outlived = Let the database refuse the late write: the row keeps the highest fence and a version, and each write demands both. A longer lease makes it rarer, and does not prevent it.
 service-cure-key-not-unique = Give the key a unique index, and write it in the transaction of the order: `insert … on conflict do nothing`. If it inserts no row, answer what the first request was answered. Or lock the row of the cart or of the customer first: then the second request waits, and finds the order.
 service-cure-unknown = Find the statement or the call that decides that a unit is left, and see whether two requests can both pass it. A check in the write itself can’t be passed twice: `update … where id = $1 and stock >= 1`.
+service-cure-redis-lock = The two held a lock in Redis, or looked for one: take it in one command, `set … nx px …`, and keep it until after the commit.
 
 ## Where other pages lead to the judge of services, and the list of judged ones
 service-own-title = Does your own shop oversell?

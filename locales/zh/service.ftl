@@ -73,7 +73,7 @@ service-happens-redis-away = 一个订单刚读了库存或取走一件时，Red
 
 ## 发现问题时的两个请求
 service-requests-title = 两个请求
-service-requests-lead = 每个错误都由单独的两个请求再次显示。时间从上到下，单位是毫秒，从第一个请求算起。每条语句下面是它用了多久，以及 Postgres 的应答。虚线表示语句在等待。
+service-requests-lead = 每个错误都由单独的两个请求再次显示。时间从上到下，单位是毫秒，从第一个请求算起。每条语句下面是它用了多久，以及 Postgres 或 Redis 的应答。虚线表示语句在等待。
 service-not-shown = { $passes }：单独的两个请求没有再次显示所发现的问题。
 service-under = 这两个请求是在“{ $pass }”下发送的，它更清楚地显示同一个错误。
 service-held = 判定程序期间锁住了商品所在的行。
@@ -119,6 +119,7 @@ service-cure-released-before-commit = 提交之后再释放锁：在事务之外
 service-cure-lease-outlived = 让数据库拒绝迟到的写入：行里保存最大的栅栏令牌和版本，每次写入都核对两者。租约再长，也只是更少发生，不能避免。
 service-cure-key-not-unique = 给键加上唯一索引，并在订单的事务里写入它：`insert … on conflict do nothing`。没有插入任何行，就返回第一个请求得到的应答。或者先锁住购物车或顾客所在的行：第二个请求会等待，然后看到已有的订单。
 service-cure-unknown = 找出判断“还有库存”的语句或调用，看两个请求能不能都通过它。写入语句本身的检查不会被两个请求同时通过：`update … where id = $1 and stock >= 1`。
+service-cure-redis-lock = 两个请求在 Redis 里都持有过锁，或查看过锁：用一条命令获取它（`set … nx px …`），并一直持有到提交之后。
 
 ## 其他页面通向服务评测的链接，以及已评测服务的列表
 service-own-title = 你自己的商店会超卖吗？

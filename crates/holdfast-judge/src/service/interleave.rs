@@ -237,6 +237,8 @@ async fn run_scheduled(
 
     let figures = balance(stage, Pass::Interleavings, &item, PAIR, &outcomes, QUIET).await?;
     let seen = stage.watch.seen();
-    let run = Run { figures, item, outcomes, seen, struck: None, hits: 1, over_after: None };
+    let commands = stage.watch.commands();
+    let (struck, over_after) = (None, None);
+    let run = Run { figures, item, outcomes, seen, commands, struck, hits: 1, over_after };
     Ok(Tried { schedule, run, passed, is_finished })
 }

@@ -1,6 +1,6 @@
 //! What the judge says of a service: what `holdfast judge service --json` prints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use holdfast_base::messages::{Language, Message};
@@ -16,6 +16,8 @@ const WAITED_MS: f64 = 20.0;
 const SENT_AGAIN: [&str; 2] = ["retry", "lost-answer"];
 /// The result of a statement that was not answered.
 pub(super) const NO_ANSWER: &str = "no answer";
+/// What a command to Redis begins with, beside statements.
+pub(super) const REDIS: &str = "redis ";
 
 /// The judgement of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -283,7 +285,7 @@ pub struct StatementReport {
     /// Milliseconds since the first order was sent.
     pub sent_ms: f64,
     pub answered_ms: f64,
-    /// Empty where something was struck.
+    /// Empty where something was struck. A command to Redis begins with `redis`.
     pub sql: String,
     /// What the server answered: its command tag, or its error, and of a row the columns of the
     /// stock. Or what was struck.
@@ -318,6 +320,44 @@ impl Evidence {
         Some(language.text_with("service-left-out", &[("names", names.into())]))
     }
 
+    /// Returns what to do about it, also about a lock in Redis that did not help.
+    pub fn cure_in(&self, language: Language) -> String {
+        let cure = self.pattern.cure(language);
+        if !self.has_redis_lock() {
+            return cure;
+        }
+        let of_lock = language.text("service-cure-redis-lock");
+        format!("{cure}{}{of_lock}", language.space())
+    }
+
+    /// Returns whether both requests have set one key in Redis before they read the stock, and the
+    /// judge has not taken it from them.
+    fn has_redis_lock(&self) -> bool {
+        let is_lost = self.under.parse::<Pass>().is_ok_and(Pass::strikes_redis);
+        let is_race = matches!(
+            self.pattern,
+            Pattern::ReadThenWrite
+                | Pattern::CheckThenDecrement
+                | Pattern::CheckThenInsert
+                | Pattern::CheckElsewhere
+        );
+        if is_lost || !is_race {
+            return false;
+        }
+
+        let mut requests_of: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for statement in &self.statements {
+            let request = statement.request();
+            let read = self.statements.iter().find(|it| it.decisive && it.request() == request);
+            if let Some(key) = statement.lock_key()
+                && read.is_some_and(|read| statement.sent_ms < read.sent_ms)
+            {
+                requests_of.entry(key).or_default().insert(request);
+            }
+        }
+        requests_of.values().any(|requests| requests.len() > 1)
+    }
+
     /// Returns how long a statement has waited for its answer: if that took long, or if another
     /// one was sent meanwhile, as then it matters which came first.
     pub fn waited_ms(&self, statement: &StatementReport) -> Option<f64> {
@@ -332,6 +372,24 @@ impl Evidence {
 }
 
 impl StatementReport {
+    fn request(&self) -> (u64, usize) {
+        (self.buyer, self.instance)
+    }
+
+    /// Returns the key of a command to Redis that may take a lock, if all of it is shown.
+    fn lock_key(&self) -> Option<&str> {
+        let mut words = self.sql.strip_prefix(REDIS)?.split(' ');
+        let key = match words.next()? {
+            "SET" | "SETNX" => words.next(),
+            // Behind the script, which may do anything, and the number of its keys.
+            name if name.starts_with("EVAL") => {
+                words.nth(2).filter(|key| key.to_lowercase().contains("lock"))
+            }
+            _ => None,
+        };
+        key.filter(|key| !key.contains('…'))
+    }
+
     /// Returns the result; that of the server as it stands.
     pub fn result_in(&self, language: Language) -> String {
         let is_mark =

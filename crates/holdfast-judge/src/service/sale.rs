@@ -37,6 +37,8 @@ pub(super) struct Run {
     pub(super) item: Item,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) seen: Vec<Seen>,
+    /// To Redis.
+    pub(super) commands: Vec<Seen>,
     /// The first time that it struck at a statement.
     pub(super) struck: Option<Struck>,
     /// How often its fault struck.
@@ -110,7 +112,8 @@ pub(super) async fn run_once(
     }
     let hits = u32::try_from(hits)?;
     let seen = stage.watch.seen();
-    Ok(Run { figures, item, outcomes, seen, struck, hits, over_after })
+    let commands = stage.watch.commands();
+    Ok(Run { figures, item, outcomes, seen, commands, struck, hits, over_after })
 }
 
 /// Makes a new item, and the attempts to buy it, up to their orders.
@@ -257,6 +260,7 @@ mod tests {
                 item: Item { id: "tea".into(), values: Values::default() },
                 outcomes: Vec::new(),
                 seen: Vec::new(),
+                commands: Vec::new(),
                 struck: None,
                 hits: 1,
                 over_after,

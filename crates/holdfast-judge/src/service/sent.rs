@@ -9,7 +9,7 @@ use super::sql::{fingerprint, is_scheduled};
 
 /// Commands that are only about their connection or the server, or have their effect only at an
 /// `EXEC`. Of a `WATCH` it matters whether the other order has written before it.
-const WITHOUT_EFFECT: [&str; 21] = [
+pub(super) const WITHOUT_EFFECT: [&str; 21] = [
     "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DISCARD", "ECHO", "FUNCTION",
     "HELLO", "INFO", "MULTI", "PING", "QUIT", "READONLY", "RESET", "ROLE", "SCRIPT", "SELECT",
     "TIME", "UNWATCH",
@@ -102,13 +102,17 @@ fn may_wait(command: &Statement) -> bool {
 
 /// Returns the first key of a command.
 fn key(command: &Statement) -> Option<&str> {
-    let place = match &*command.text {
-        "BLMPOP" | "BZMPOP" => 2,
-        "XREAD" | "XREADGROUP" => place_of(command, "STREAMS")? + 1,
-        name if is_script(name) => 2,
-        _ => 0,
-    };
-    command.values.get(place)?.as_deref()
+    command.values.get(key_place(command)?)?.as_deref()
+}
+
+/// Returns which argument of a command is its first key, if it has any.
+pub(super) fn key_place(command: &Statement) -> Option<usize> {
+    match &*command.text {
+        "BLMPOP" | "BZMPOP" => Some(2),
+        "XREAD" | "XREADGROUP" => Some(place_of(command, "STREAMS")? + 1),
+        name if is_script(name) => Some(2),
+        _ => Some(0),
+    }
 }
 
 /// Returns the arguments of a command, but not what a lock is set to: that may be another token
@@ -123,7 +127,7 @@ fn without_token(command: &Statement) -> &[Option<String>] {
     command.values.get(..kept).unwrap_or(&command.values)
 }
 
-fn is_script(name: &str) -> bool {
+pub(super) fn is_script(name: &str) -> bool {
     name.starts_with("EVAL") || name.starts_with("FCALL")
 }
 

@@ -133,7 +133,7 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     for note in evidence.notes_in(Language::English) {
         text += &format!("  {note}\n");
     }
-    text + &format!("Cure: {}\n", evidence.pattern.cure(Language::English))
+    text + &format!("Cure: {}\n", evidence.cure_in(Language::English))
 }
 
 /// Formats a statement: when it was sent, whose it is, and what came of it.
@@ -192,6 +192,30 @@ mod tests {
         let text = format_service(&judgement);
         let under = "These two requests were sent under gate, which shows the same mistake";
         assert!(text.contains(&format!("\n{under} more clearly.\n{HELD}")), "{text}");
+    }
+
+    #[test]
+    fn cure_names_the_lock_in_redis_that_both_have_set() {
+        let mut judgement: ServiceJudgement = serde_json::from_str(FIXTURE).expect("a judgement");
+        let evidence = &mut judgement.passes[2].evidence[0];
+        for request in [(1, 2), (2, 1)] {
+            assert!(!evidence.cure_in(Language::English).contains("a lock in Redis"));
+            let (buyer, instance) = request;
+            let lock = StatementReport {
+                buyer,
+                instance,
+                sent_ms: 0.5,
+                answered_ms: 0.6,
+                sql: "redis SET lock:tea … NX PX …".to_owned(),
+                result: "OK".to_owned(),
+                decisive: false,
+            };
+            evidence.statements.insert(0, lock);
+        }
+        assert!(evidence.cure_in(Language::English).contains(". The two held a lock in Redis, or"));
+        // The judge has taken it from them.
+        evidence.under = "redis-flush".to_owned();
+        assert!(!evidence.cure_in(Language::English).contains("a lock in Redis"));
     }
 
     #[test]

@@ -29,6 +29,8 @@ const LATE_COMMIT_MS: std::ops::RangeInclusive<u64> = 50..=200;
 pub(super) struct Watch {
     learned: Mutex<Learned>,
     seen: Mutex<Vec<Seen>>,
+    /// What was seen of Redis.
+    commands: Mutex<Vec<Seen>>,
     last_us: AtomicU64,
     /// Connections with a statement, or a transaction, that is not of nobody and has not ended.
     busy: Mutex<HashSet<(usize, u64)>>,
@@ -139,6 +141,7 @@ impl Watch {
     /// Begins a run: forgets what was seen.
     pub(super) fn begin(&self, delays: Option<Delays>) {
         self.seen.lock().clear();
+        self.commands.lock().clear();
         self.writing.lock().clear();
         *self.delays.lock() = delays;
     }
@@ -167,6 +170,11 @@ impl Watch {
     /// Returns what was seen since the run began, by the time of the answers.
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
+    }
+
+    /// Returns the commands to Redis since the run began, by the time of the answers.
+    pub(super) fn commands(&self) -> Vec<Seen> {
+        self.commands.lock().clone()
     }
 
     /// Returns whether anything was seen since the run began that writes the stock.
@@ -295,8 +303,8 @@ impl Watcher for LinkWatch {
     }
 }
 
-/// The link of an instance to Redis. Its commands are scheduled, and nothing else is done with
-/// them.
+/// The link of an instance to Redis. Its commands are scheduled and noted, and nothing else is done
+/// with them.
 #[derive(Debug)]
 pub(super) struct RedisWatch {
     pub(super) watch: Arc<Watch>,
@@ -317,6 +325,7 @@ impl Watcher for RedisWatch {
 
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool> {
         self.watch.steps.answered(self.instance, &exchange);
+        self.watch.commands.lock().push(Seen { instance: self.instance, exchange });
         Box::pin(ready(true))
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::shortening::name_of;
 use crate::service::pattern::Step;
 use crate::service::report::{Pattern, StatementReport};
+use crate::service::sent::{WITHOUT_EFFECT, is_script};
 use crate::service::sql::Access;
 
 /// Statements that are shown. If these are all, so is what begins the two transactions.
@@ -87,6 +88,18 @@ pub(super) fn weigh_for(pattern: Pattern, decisive: &BTreeSet<usize>, lines: &mu
         } else if pattern == Pattern::CheckElsewhere && step.begins() && *weight > 0 {
             *weight = 4;
         }
+    }
+}
+
+/// Returns how important a command to Redis is: one that takes a lock, or looks for it, is as what
+/// it guards. `None` if it has nothing to do with an order.
+pub(super) fn weight_of_command(name: &str) -> Option<u8> {
+    match name {
+        "EXISTS" | "GET" | "GETSET" | "SET" | "SETNX" => Some(5),
+        "DEL" | "UNLINK" => Some(4),
+        _ if is_script(name) => Some(5),
+        _ if WITHOUT_EFFECT.contains(&name) => None,
+        _ => Some(2),
     }
 }
 

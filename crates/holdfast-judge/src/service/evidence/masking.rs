@@ -2,14 +2,21 @@
 //! is read by others, too.
 
 use std::collections::BTreeSet;
+use std::iter::once;
 
 use holdfast_services::Statement;
 
+use crate::service::report::NO_ANSWER;
 use crate::service::sale::Run;
+use crate::service::sent::key_place;
 use crate::service::sql::{Token, is_word, tokens};
 
 /// Numbers of so many digits are shown, as no secret fits into them.
 const SHOWN_DIGITS: usize = 2;
+/// Letters of a word in a key of Redis that is shown: it is as the name of a table.
+const SHOWN_LETTERS: usize = 20;
+/// Arguments of commands that are no values.
+const OPTIONS: [&str; 8] = ["EX", "EXAT", "GET", "KEEPTTL", "NX", "PX", "PXAT", "XX"];
 
 /// The values that are shown, besides short numbers.
 pub(super) struct ShownValues {
@@ -59,6 +66,60 @@ impl ShownValues {
             Some(value) if !self.contains(value) => None,
             Some(value) if value.parse::<i64>().is_ok() => Some(value.clone()),
             Some(value) => Some(format!("'{value}'")),
+        }
+    }
+
+    /// Returns a command to Redis with the names in its first key, and its options. Several values
+    /// that are not shown are as one.
+    pub(super) fn of_command(&self, command: &Statement) -> String {
+        let key = key_place(command);
+        let values = command.values.iter().enumerate().map(|(place, value)| {
+            let value = value.as_deref().unwrap_or_default();
+            let is_option = OPTIONS.iter().any(|option| value.eq_ignore_ascii_case(option));
+            if Some(place) == key {
+                self.of_key(value)
+            } else if is_option || self.contains(value) {
+                value.to_owned()
+            } else {
+                "…".to_owned()
+            }
+        });
+        let mut words: Vec<String> = once(command.text.to_string()).chain(values).collect();
+        words.dedup_by(|later, earlier| later == "…" && earlier == "…");
+        words.join(" ")
+    }
+
+    fn of_key(&self, key: &str) -> String {
+        let is_between = |letter: char| matches!(letter, ':' | '/' | '{' | '}');
+        let parts = key.split_inclusive(is_between).map(|part| {
+            let word = part.trim_end_matches(is_between);
+            match self.is_name(word) {
+                true => part.to_owned(),
+                false => part.replacen(word, "…", 1),
+            }
+        });
+        parts.collect()
+    }
+
+    /// Returns whether a word of a key has no more than letters besides what is shown.
+    fn is_name(&self, word: &str) -> bool {
+        let shown = once(&self.item).chain(&self.keys);
+        let rest = shown.fold(word.to_owned(), |rest, value| rest.replace(value.as_str(), ""));
+        let is_letter = |letter: char| letter.is_alphabetic() || matches!(letter, '_' | '-' | '.');
+        let has_letters = rest.chars().all(is_letter) && rest.chars().count() <= SHOWN_LETTERS;
+        has_letters || self.contains(word)
+    }
+
+    /// Returns what Redis answered a command. A value of a key may be a secret.
+    pub(super) fn of_answer(&self, command: &Statement) -> String {
+        if let Some(error) = &command.error {
+            return format!("error: {}", self.of_error(error, command));
+        }
+        match command.tag.as_deref() {
+            None => NO_ANSWER.to_owned(),
+            Some("$-1" | "*-1" | "_") => "nil".to_owned(),
+            Some(tag) if matches!(tag, "OK" | "QUEUED") || self.contains(tag) => tag.to_owned(),
+            Some(_) => "…".to_owned(),
         }
     }
 
@@ -121,6 +182,27 @@ mod tests {
             ("-- name: secret\nselect \"a\"/* secret */from b -- secret", "select \"a\" from b"),
         ] {
             assert_eq!(shown().of_statement(&statement(text, &values)), expected);
+        }
+    }
+
+    #[test]
+    fn command_shows_the_names_in_its_key() {
+        for (name, values, expected) in [
+            ("SET", "lock:item-1 secret nx PX 30000", "SET lock:item-1 … nx PX …"),
+            ("SET", "lock_item-1 secret EX 10", "SET lock_item-1 … EX 10"),
+            ("EVALSHA", "1f2e 1 {shop}:lock secret 7", "EVALSHA … 1 {shop}:lock … 7"),
+            ("GET", "session:a1b2:x@y.example", "GET session:…:…"),
+            ("DEL", "cart:key-1 other", "DEL cart:key-1 …"),
+        ] {
+            let values: Vec<_> = values.split(' ').map(Some).collect();
+            assert_eq!(shown().of_command(&statement(name, &values)), expected);
+        }
+        for (tag, expected) in
+            [(Some("OK"), "OK"), (Some("$-1"), "nil"), (Some("1"), "1"), (Some("secret"), "…")]
+        {
+            let mut command = statement("GET", &[]);
+            command.tag = tag.map(Into::into);
+            assert_eq!(shown().of_answer(&command), expected);
         }
     }
 

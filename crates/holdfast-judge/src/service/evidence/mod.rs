@@ -11,15 +11,16 @@ use std::num::NonZeroUsize;
 use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
-use self::choice::{Line, leave_out, weigh_failures, weigh_for, weigh_reads};
+use self::choice::{Line, leave_out, weigh_failures, weigh_for, weigh_reads, weight_of_command};
 use self::masking::ShownValues;
 use self::shortening::without_columns;
 use super::buyers::{Answer, Attempt};
 use super::learned::Learned;
 use super::pass::{Load, Pass};
 use super::pattern::Step;
-use super::report::{Evidence, Imbalance, NO_ANSWER, Pattern, StatementReport};
+use super::report::{Evidence, Imbalance, NO_ANSWER, Pattern, REDIS, StatementReport};
 use super::sale::Run;
+use super::sent::Sent;
 use super::sql::Access;
 use super::stage::Stage;
 use super::strike::Struck;
@@ -76,13 +77,13 @@ pub(super) fn of(
         let request = &requests[number];
         let shown = Shown { learned: &stage.learned, values: &values, number, request, began };
         for statement in &seen.exchange.statements {
-            lines.extend(shown.line(seen.instance, &seen.exchange, statement));
+            lines.extend(shown.line(&seen.exchange, statement));
         }
     }
     if lines.is_empty() {
         return None;
     }
-    lines.sort_by(|one, other| one.report.sent_ms.total_cmp(&other.report.sent_ms));
+    sort(&mut lines);
 
     // By all of them, also those that are not shown.
     let lease_ms = stage.file.service.lease_ms;
@@ -104,6 +105,9 @@ pub(super) fn of(
     weigh_failures(&mut lines);
     weigh_reads(&mut lines);
     weigh_for(pattern, &decisive, &mut lines);
+    // The mistake is one in the statements.
+    lines.extend(commands(stage, pass, &requests, run, &values));
+    sort(&mut lines);
     let left_out_names = leave_out(&mut lines);
     let mut statements: Vec<_> = lines.into_iter().map(|line| line.report).collect();
     if let Some(Struck { instance, at_us }) = run.struck {
@@ -121,6 +125,54 @@ pub(super) fn of(
         left_out: NonZeroUsize::new(left_out_names.len()),
         left_out_names,
     })
+}
+
+fn sort(lines: &mut [Line]) {
+    lines.sort_by(|one, other| one.report.sent_ms.total_cmp(&other.report.sent_ms));
+}
+
+/// Returns the commands of the requests to Redis, if each request has an instance for itself: those
+/// that name the order. Only in schedules it is known that others are not a job's.
+fn commands(
+    stage: &Stage<'_>,
+    pass: Pass,
+    requests: &[Request],
+    run: &Run,
+    values: &ShownValues,
+) -> Vec<Line> {
+    let instances: BTreeSet<usize> = requests.iter().map(|request| request.instance).collect();
+    if instances.len() < requests.len() {
+        return Vec::new();
+    }
+
+    let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
+    let mut lines = Vec::new();
+    for (number, request) in requests.iter().enumerate() {
+        let shown = Shown { learned: &stage.learned, values, number, request, began };
+        let times = request.sent_us..request.until_us;
+        let is_own = |seen: &&Seen| {
+            let Seen { instance, exchange } = seen;
+            let is_named = exchange.statements.iter().any(|it| shown.is_of_order(it));
+            let is_known =
+                pass == Pass::Interleavings && !stage.watch.steps.are_of_nobody([exchange]);
+            *instance == request.instance
+                && times.contains(&exchange.sent_us)
+                && (is_named || is_known)
+        };
+        let own: Vec<&Exchange> =
+            run.commands.iter().filter(is_own).map(|seen| &seen.exchange).collect();
+        for (place, exchange) in own.iter().enumerate() {
+            // Of what is asked again and again, the last time says what came of it.
+            let is_asked_again = own
+                .get(place + 1)
+                .is_some_and(|next| Sent::of([*next]).repeats(&Sent::of([*exchange])));
+            if !is_asked_again {
+                let commands = exchange.statements.iter();
+                lines.extend(commands.filter_map(|command| shown.command(exchange, command)));
+            }
+        }
+    }
+    lines
 }
 
 /// Returns whether one request read the stock for its write only when the lease of the other was
@@ -261,7 +313,7 @@ struct Shown<'a> {
 impl Shown<'_> {
     /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of
     /// the order.
-    fn line(&self, instance: usize, exchange: &Exchange, statement: &Statement) -> Option<Line> {
+    fn line(&self, exchange: &Exchange, statement: &Statement) -> Option<Line> {
         let access = self.learned.access(&statement.text);
         let has_key = names(statement, &self.request.key);
         let sql = without_columns(&self.values.of_statement(statement), MAX_COLUMNS);
@@ -280,16 +332,7 @@ impl Shown<'_> {
         let has_failed = statement.error.is_some();
         let weight = if has_failed { weight.min(1) } else { weight };
 
-        let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
-        let report = StatementReport {
-            buyer: self.request.buyer,
-            instance: instance + 1,
-            sent_ms: ms(exchange.sent_us),
-            answered_ms: ms(exchange.answered_us),
-            sql: shortened(&sql, MAX_CHARS),
-            result: self.result(statement, access),
-            decisive: false,
-        };
+        let report = self.report(exchange, &sql, self.result(statement, access));
         let step = Step {
             request: self.number,
             connection: exchange.connection,
@@ -300,6 +343,38 @@ impl Shown<'_> {
             has_changed: statement.tag.as_deref().is_some_and(|tag| !tag.ends_with(" 0")),
         };
         Some(Line { weight, step, report, has_failed })
+    }
+
+    /// Returns a command to Redis as it is shown; `None` if it has nothing to do with the order.
+    fn command(&self, exchange: &Exchange, command: &Statement) -> Option<Line> {
+        let weight = weight_of_command(&command.text)?;
+        let has_failed = command.error.is_some();
+        let sql = format!("{REDIS}{}", self.values.of_command(command));
+        let report = self.report(exchange, &sql, self.values.of_answer(command));
+        let step = Step {
+            request: self.number,
+            connection: exchange.connection,
+            access: None,
+            has_key: names(command, &self.request.key),
+            sql,
+            in_transaction: false,
+            has_changed: false,
+        };
+        let weight = if has_failed { weight.min(1) } else { weight };
+        Some(Line { weight, step, report, has_failed })
+    }
+
+    fn report(&self, exchange: &Exchange, sql: &str, result: String) -> StatementReport {
+        let ms = |us: u64| us.saturating_sub(self.began) as f64 / 1_000.0;
+        StatementReport {
+            buyer: self.request.buyer,
+            instance: self.request.instance + 1,
+            sent_ms: ms(exchange.sent_us),
+            answered_ms: ms(exchange.answered_us),
+            sql: shortened(sql, MAX_CHARS),
+            result,
+            decisive: false,
+        }
     }
 
     fn is_of_order(&self, statement: &Statement) -> bool {

@@ -1,5 +1,7 @@
 //! Long statements, made short so that their tables and their condition stay.
 
+use crate::service::report::REDIS;
+
 const SELECT: &str = "select ";
 
 /// Leaves out the columns of a `select`, if they have more characters: an ORM names dozens, and
@@ -11,8 +13,12 @@ pub(super) fn without_columns(sql: &str, chars: usize) -> String {
     }
 }
 
-/// Names a statement in two words: what it does, and its table.
+/// Names a statement in two words: what it does, and its table; of a command to Redis, its name.
 pub(super) fn name_of(sql: &str) -> String {
+    if let Some(command) = sql.strip_prefix(REDIS) {
+        let name = command.split(' ').next().unwrap_or_default();
+        return format!("{REDIS}{name}");
+    }
     // The first `from` is then its own.
     let sql = without_columns(sql, 0).replace('"', "");
     let words = || sql.split([' ', '(', ',', ';']).filter(|word| !word.is_empty());
@@ -95,6 +101,7 @@ mod tests {
             ("insert into sales(id) select 1 from a", "INSERT sales"),
             ("update goods set stock = 1", "UPDATE goods"),
             ("commit;", "COMMIT"),
+            ("redis SET lock:tea … NX", "redis SET"),
         ] {
             assert_eq!(name_of(sql), name);
         }

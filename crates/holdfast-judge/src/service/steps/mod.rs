@@ -157,7 +157,11 @@ impl Steps {
         if state.of_nobody.is_empty() {
             return false;
         }
-        let mut sent = exchanges.into_iter().filter_map(|exchange| Sent::of([exchange]).name());
+        let mut sent = exchanges.into_iter().filter_map(|exchange| {
+            let sent = Sent::of([exchange]);
+            let name = sent.name()?;
+            Some(sent.name_with_keys(&name))
+        });
         sent.all(|it| ends_transaction(&it) || state.of_nobody.contains(&it))
     }
 
