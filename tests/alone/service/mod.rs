@@ -168,6 +168,15 @@ fn count_before_an_insert_is_found_by_its_schedule() {
     assert_shown(&judgement, "check-then-insert");
 }
 
+/// The orders are right; what counts them is not.
+#[test]
+fn stock_that_no_order_changes_is_no_drift() {
+    let run = judge(SHOP, "counted", "none");
+    assert_eq!((run.code, &*run.stdout), (Some(2), ""), "{}", run.stderr);
+    let said = "[books] stock found 5 units before the first order, and 5 after 5 were sold";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+}
+
 /// The unit is taken in one transaction, and the order written in the next.
 #[test]
 fn unit_without_an_order_is_found_by_what_comes_between() {

@@ -1,7 +1,9 @@
-//! The four balances: what the buyers were told against what the books say.
+//! The four balances: what the buyers were told against what the books say, and whether the books
+//! can be right.
 
 use std::collections::{HashMap, HashSet};
 
+use anyhow::ensure;
 use serde::Deserialize;
 
 use super::buyers::{Answer, Answered, Outcome};
@@ -67,6 +69,43 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
         gap_ms: gap_us(opening, outcomes) / 1_000,
         p99_ms: p99_us(outcomes) / 1_000,
     }
+}
+
+/// Fails if the books of one buyer after the other, to whom units were sold, show that a query is
+/// wrong.
+pub(super) fn check_books(figures: &Figures) -> anyhow::Result<()> {
+    let Figures { sold, books_sold, opening, stock, .. } = figures;
+    let Figures { oversold, drift, lost, doubled, by_count, .. } = figures;
+    ensure!(
+        *books_sold > 0,
+        "[books] sold found none of the {sold} units that were answered *sold*, one after the \
+         other: does its query count the orders of `{{item}}`?"
+    );
+    ensure!(
+        *lost < sold.cast_signed(),
+        "[books] by_key returned none of the {sold} keys that were answered *sold*: its first \
+         column must be the {{key}} of the order, as it was sent"
+    );
+    // The books are right: what was answered is not.
+    ensure!(
+        *lost == 0 || lost != oversold || *drift != 0,
+        "{lost} of the {sold} orders that were answered *sold* are not in the books, and took no \
+         stock: is a refusal (a redirect?) taken for *sold*? If both have one status, a program \
+         has to buy: [order] command"
+    );
+    ensure!(
+        *by_count || *lost > 0 || *books_sold >= sold.cast_signed(),
+        "[books] by_key and [books] sold disagree: by_key found each of the {sold} keys that were \
+         answered *sold*, one after the other, and sold only {books_sold} units: does its query \
+         count all orders of `{{item}}`?"
+    );
+    // Who sells no more than there is knows what is left.
+    ensure!(
+        stock != opening || *oversold > 0 || *lost > 0 || *doubled > 0,
+        "[books] stock found {stock} units before the first order, and {stock} after {books_sold} \
+         were sold, one after the other: does its query count what is left? No order changed it"
+    );
+    Ok(())
 }
 
 /// Counts the keys with such an answer, whatever their other answers are.
@@ -145,6 +184,30 @@ mod tests {
         assert_eq!(found(2, books(0, &[(1, 1)])), [Imbalance::Drift]);
         assert_eq!(found(2, books(1, &[(2, 1)])), [Imbalance::Lost]);
         assert_eq!(found(3, books(0, &[(1, 2), (2, 1)])), [Imbalance::Doubled]);
+    }
+
+    #[test]
+    fn wrong_queries_are_named() {
+        let sold = |number| outcome(number, &[(Answer::Sold, 10)]);
+        let sold = [sold(1), sold(2)];
+        let both = [(1, 1), (2, 1)];
+        let check = |opening, books: &Books| {
+            let checked = check_books(&figures(opening, &sold, books));
+            checked.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(check(2, &books(0, &both)), "");
+        for (opening, books, expected) in [
+            (2, Books { sold: 0, ..books(2, &both) }, "sold found none of the 2 units"),
+            (2, books(1, &[(3, 1)]), "by_key returned none of the 2 keys"),
+            (2, Books { sold: 1, ..books(0, &both) }, "by_key and [books] sold disagree: by_key"),
+            (2, books(2, &both), "[books] stock found 2 units before the first order, and 2 after"),
+        ] {
+            let said = check(opening, &books);
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+        // The service may be wrong itself: it takes nothing, or too much.
+        assert_eq!(check(1, &books(1, &both)), "");
+        assert_eq!(check(3, &books(0, &both)), "");
     }
 
     /// The one that was not answered may have an order.

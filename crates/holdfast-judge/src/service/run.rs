@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_base::output::print_progress;
 use holdfast_services::TempFolder;
 use tokio::sync::mpsc;
 
+use super::balances::check_books;
 use super::buyers::NotPrepared;
 use super::database::Database;
 use super::evidence;
@@ -290,9 +291,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Fails if nothing was sold to one buyer after the other, or nothing of it is in the books.
+    /// Fails if nothing was sold to one buyer after the other, or the books can't be right.
     fn check_control(&self, figures: &Figures) -> anyhow::Result<()> {
-        let Figures { sold, lost, books_sold, oversold, drift, error, .. } = figures;
+        let Figures { sold, error, .. } = figures;
         if *sold == 0 {
             let error = error.as_deref().unwrap_or("each answer was *sold out*");
             let Order { sold, sold_out, command, .. } = &self.stage.file.order;
@@ -308,24 +309,7 @@ impl Judge<'_> {
                 said.unwrap_or_default()
             );
         }
-        ensure!(
-            *books_sold > 0,
-            "[books] sold found none of the {sold} units that were answered *sold*, one after the \
-             other: does its query count the orders of `{{item}}`?"
-        );
-        ensure!(
-            *lost < sold.cast_signed(),
-            "[books] by_key returned none of the {sold} keys that were answered *sold*: its first \
-             column must be the {{key}} of the order, as it was sent"
-        );
-        // The books are right: what was answered is not.
-        ensure!(
-            *lost == 0 || lost != oversold || *drift != 0,
-            "{lost} of the {sold} orders that were answered *sold* are not in the books, and took no \
-             stock: is a refusal (a redirect?) taken for *sold*? If both have one status, a program \
-             has to buy: [order] command"
-        );
-        Ok(())
+        check_books(figures)
     }
 
     /// Shows with two requests what a pass has found, unless another one has shown it.
