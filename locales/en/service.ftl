@@ -11,6 +11,7 @@ service-no-proof = The judge finds races that happen. That it found none does no
 service-neither = { $pass }: an answer that is neither sold nor sold out:
 service-unanswered = { $pass }: an order without an answer:
 service-by-count = Doubled orders were looked for only by their number: there is no `[books] by_key`.
+service-found-by-schedule = { $pass }: found by schedule { $number }.
 service-untried = { $pass }: { $count ->
     [one] 1 schedule of at most two switches was
    *[other] { $count } schedules of at most two switches were
@@ -41,7 +42,7 @@ service-about-unknown = Orders that were not answered.
 service-about-errors = Orders with an answer that is neither sold nor sold out, even if another answer was sold.
 service-about-p99 = 99 of 100 answers came sooner.
 service-about-gap = The longest time without a sale while units were left.
-service-about-runs = 3/10: three of ten runs found something. The other figures are those of the first of them.
+service-about-runs = 3/10: three of ten runs found something. The other figures are those of the first of them. Of interleavings each run is a schedule, and the last one found it.
 
 ## Passes: their names, and what happens in them
 service-pass-control = control

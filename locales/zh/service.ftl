@@ -8,6 +8,7 @@ service-no-proof = 判定程序只能找到实际发生的竞态。没有找到�
 service-neither = { $pass }：有一个应答既不是售出，也不是售罄：
 service-unanswered = { $pass }：有一个订单没有得到应答：
 service-by-count = 重复的订单只按订单总数查找：没有 `[books] by_key`。
+service-found-by-schedule = { $pass }：由第 { $number } 种顺序发现。
 service-untried = { $pass }：至多切换两次的顺序还有 { $count } 种没有尝试：用 `--budget` 给更多时间。
 service-passes-title = 各项测试
 service-column-pass = 测试
@@ -35,7 +36,7 @@ service-about-unknown = 没有得到应答的订单。
 service-about-errors = 有一个应答既不是“售出”也不是“售罄”的订单，即使另一个应答是“售出”。
 service-about-p99 = 100 个应答中有 99 个，用时不超过此值。
 service-about-gap = 还有库存时，没有售出的最长时间。
-service-about-runs = 3/10：10 次运行中有 3 次发现问题。其他数字属于其中的第一次。
+service-about-runs = 3/10：10 次运行中有 3 次发现问题。其他数字属于其中的第一次。语句交错的每次运行是一种顺序，由最后一种发现。
 
 ## 各项测试：名称，以及发生了什么
 service-pass-control = 对照

@@ -170,7 +170,7 @@ impl PassReport {
     }
 
     /// Returns whether each of its runs is a schedule of two orders.
-    pub(super) fn has_schedules(&self) -> bool {
+    pub fn has_schedules(&self) -> bool {
         self.name == Pass::Interleavings.name()
     }
 

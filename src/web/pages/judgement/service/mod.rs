@@ -195,6 +195,14 @@ impl ServiceView<'_> {
         said.collect()
     }
 
+    /// Returns the sentence of the schedule that found something: a search ends with it.
+    fn found_by_schedule(&self) -> Option<String> {
+        let mut passes = self.judgement.passes.iter();
+        let pass = passes.find(|pass| pass.has_schedules() && !pass.replay && pass.lost_in > 0)?;
+        let variables = [("pass", self.title(pass).into()), ("number", pass.runs.into())];
+        Some(self.language.text_with("service-found-by-schedule", &variables))
+    }
+
     /// Returns the sentence of the schedules for which there was no time.
     fn untried(&self) -> Option<String> {
         let mut passes = self.judgement.passes.iter();
@@ -225,7 +233,11 @@ impl ServiceView<'_> {
         };
         let begin = format!("{}{}", evidence.pattern.title(language), language.colon());
         let rest = sentence.strip_prefix(&begin).unwrap_or(&sentence);
-        (rest.to_owned(), language.tag())
+        let full_stop = match language {
+            Language::English => ".",
+            Language::Chinese => "。",
+        };
+        (format!("{rest}{full_stop}"), language.tag())
     }
 
     /// Returns what has to be known of the two requests.

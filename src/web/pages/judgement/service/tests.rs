@@ -96,6 +96,11 @@ fn schedules_have_no_figures_of_chance_and_a_replay_says_so() {
     assert!(row(&page, "interleavings").contains(&dashes), "{page}");
     assert!(!page.contains("A recorded schedule again"), "{page}");
 
+    assert!(!page.contains("found by schedule"), "{page}");
+    (judgement.passes[0].lost_in, judgement.passes[0].runs) = (1, 3);
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("<p class=\"hint\">interleavings: found by schedule 3.</p>"), "{page}");
+
     judgement.passes[0].untried = std::num::NonZeroUsize::new(8);
     let page = render(&judgement, Language::English);
     let untried = "interleavings: 8 schedules of at most two switches were not tried: \
@@ -106,6 +111,7 @@ fn schedules_have_no_figures_of_chance_and_a_replay_says_so() {
     let page = render(&judgement, Language::English);
     assert!(row(&page, "replay").contains("title=\"interleavings\""), "{page}");
     assert!(page.contains("<dd>A recorded schedule again"), "{page}");
+    assert!(!page.contains("found by schedule"), "{page}");
 }
 
 #[test]
@@ -175,6 +181,12 @@ fn page_is_in_each_language() {
     }
     assert!(row(&chinese, "应答丢失").contains("买家是一个程序"), "{chinese}");
     assert!(!chinese.contains("both requests"), "{chinese}");
+
+    for (language, full_stop) in [(Language::English, "."), (Language::Chinese, "。")] {
+        let view = ServiceView { judgement: &judgement, language };
+        let (sentence, _) = view.sentence(&judgement.passes[2].evidence[0]);
+        assert!(sentence.ends_with(full_stop), "{sentence}");
+    }
 
     // Of an earlier or a later version.
     let evidence = &mut judgement.passes[2].evidence[0];
