@@ -462,7 +462,7 @@ mod tests {
         let line = |error: Option<&str>| {
             let mut exchange = seen(1, 11, "select stock from goods", true).exchange;
             exchange.statements[0].error = error.map(str::to_owned);
-            let line = shown.line(0, &exchange, &exchange.statements[0]).unwrap();
+            let line = shown.line(&exchange, &exchange.statements[0]).unwrap();
             (line.weight, line.step.access)
         };
         assert_eq!(line(None), (5, Some(Access::Read)));
