@@ -48,8 +48,7 @@ async fn writes_are_refused_while_commits_wait() {
     })
     .await;
     let orders = "select count(*) from orders where token = $1";
-    let orders: i64 =
-        sqlx::query_scalar(orders).bind(&key).fetch_one(&mut postgres).await.unwrap();
+    let orders: i64 = sqlx::query_scalar(orders).bind(&key).fetch_one(&mut postgres).await.unwrap();
     assert_eq!(orders, 1);
     up.stop().await;
 }
