@@ -22,7 +22,21 @@ MAX_ORDER_S = 150
 WATCH_S = 0.25
 
 
-class Orders:
+class Threads:
+    """Threads that run during the block, and end when `ended` is set."""
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()
+
+
+class Orders(Threads):
     """Orders of several clients during the block. A client repeats an order with its key, at one
     replica after the other, until it is accepted, and writes down what it was told."""
 
@@ -41,14 +55,7 @@ class Orders:
         self.began = time.monotonic()
         self.threads = [threading.Thread(target=self.place_orders, args=(number,))
                         for number in range(CLIENTS)]
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        for thread in self.threads:
-            thread.join()
+        return super().__enter__()
 
     def place_orders(self, number):
         connections = [shop.Connection(url, self.buyer) for url in self.urls]
@@ -141,23 +148,13 @@ class Orders:
             check(audit.ok, f"the ledger is not sound: {audit}")
 
 
-class Watch:
+class Watch(Threads):
     """What each replica says of itself during the block: /readyz, and the shop's page."""
 
     def __init__(self, urls):
         self.urls, self.seen, self.pages = urls, Counter(), Counter()
         self.ended = threading.Event()
         self.threads = [threading.Thread(target=self.look, args=(url,)) for url in urls]
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        for thread in self.threads:
-            thread.join()
 
     def look(self, url):
         while not self.ended.wait(WATCH_S):
