@@ -20,6 +20,7 @@ use crate::redis_connection::{self, RedisTlsArgs};
 use crate::settings::{ServeArgs, Switch, WebSettings, parse_settings, race_hosts};
 use crate::web::border::Border;
 use crate::web::demo_user::DemoUser;
+use crate::web::last_catalog::LastCatalog;
 use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::rate_limits::RateLimits;
 use crate::web::middleware::sessions::SessionCache;
@@ -50,8 +51,8 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted: a client whose SYN is dropped waits a second or more.
 const BACKLOG: u32 = 4_096;
-/// Interval at which buffered metric samples are merged and the components are checked, for when
-/// nothing asks: several within the interval of a scrape.
+/// Interval at which buffered metric samples are merged, the components are checked and the
+/// catalogue is read, for when nothing asks: several within the interval of a scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -112,6 +113,10 @@ impl Replica {
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let rate_limits = RateLimits::new(limiter, rates, proxies.clone());
 
+        // Before anybody asks: an outage may begin with the first request.
+        let last_catalog = LastCatalog::default();
+        last_catalog.refresh(&shop).await;
+
         let state = AppState {
             shop,
             order_expiry,
@@ -131,6 +136,7 @@ impl Replica {
             games,
             races,
             demo_user: DemoUser::default(),
+            last_catalog,
             stop,
             sessions: SessionCache::default(),
             min_password_length: options.min_password_length,
@@ -168,6 +174,7 @@ impl Replica {
                     ticks.tick().await;
                     replica.metrics.run_upkeep();
                     replica.readiness.check(&replica.shop).await;
+                    replica.last_catalog.refresh(&replica.shop).await;
                 }
             };
             let _ = replica.stop.run_until_cancelled(upkeep).await;

@@ -35,6 +35,8 @@ async function refresh() {
     const replacement = fresh.getElementById(element.id);
     if (!replacement) continue;
     element.className = replacement.className;
+    // While selling is paused, the buttons that buy are disabled.
+    if ("disabled" in replacement) element.disabled = replacement.disabled;
     const status = element.querySelector("[role=status]");
     if (status) replaceContent(status, replacement.querySelector("[role=status]"));
     else replaceContent(element, replacement);

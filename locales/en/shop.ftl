@@ -46,6 +46,11 @@ shop-ledger-tab = Ledger
 shop-ledger-of = Ledger of { $name }
 shop-go-to-shop = Go to the shop
 
+# While nothing can be ordered.
+shop-paused = Selling is paused.
+shop-paused-why = The database records no orders now. Your basket is kept, and you can order again as soon as it does.
+shop-paused-as-of = This page is as of
+
 # The basket.
 shop-basket-empty = Your basket is empty.
 shop-each = { $price } each

@@ -40,6 +40,11 @@ shop-ledger-tab = 账本
 shop-ledger-of = { $name } 的账本
 shop-go-to-shop = 去商店
 
+# 无法下单时。
+shop-paused = 暂停销售。
+shop-paused-why = 数据库目前无法记录订单。购物车会保留，恢复后就能下单。
+shop-paused-as-of = 页面内容的读取时间：
+
 # 购物车。
 shop-basket-empty = 购物车是空的。
 shop-each = 单价 { $price }

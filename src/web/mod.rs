@@ -4,6 +4,7 @@
 //! result. No code in this module decides about stock or money.
 
 pub mod demo_user;
+pub mod last_catalog;
 pub mod problems;
 pub mod state;
 

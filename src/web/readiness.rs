@@ -34,13 +34,20 @@ pub struct Readiness {
     check: Cache<(), ComponentCheck>,
     /// The state of Redis that the log says.
     redis: Mutex<RedisState>,
+    /// Whether the last check found a Postgres that is read-only.
+    read_only: AtomicBool,
     shutting_down: AtomicBool,
 }
 
 impl Default for Readiness {
     fn default() -> Self {
         let check = Cache::builder().time_to_live(RESULT_TTL).build();
-        Self { check, redis: Mutex::new(RedisState::Ok), shutting_down: AtomicBool::default() }
+        Self {
+            check,
+            redis: Mutex::new(RedisState::Ok),
+            read_only: AtomicBool::default(),
+            shutting_down: AtomicBool::default(),
+        }
     }
 }
 
@@ -85,12 +92,20 @@ impl Readiness {
         self.shutting_down.load(Ordering::Relaxed)
     }
 
+    /// Returns whether Postgres was read-only at the last check. Does not check, so that a page does
+    /// not wait for Redis.
+    pub fn was_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
     /// Returns a recent result: of the last check, of the check in progress, or of a new one. Takes
     /// at most [`CHECK_TIMEOUT`].
     pub async fn check(&self, shop: &Shop) -> ComponentCheck {
         let check = async {
             let check = check_components(shop).await;
             note(&mut self.redis.lock(), &check.redis);
+            let is_read_only = check.postgres == PostgresState::ReadOnly;
+            self.read_only.store(is_read_only, Ordering::Relaxed);
             check
         };
         self.check.get_with((), check).await

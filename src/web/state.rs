@@ -5,6 +5,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::demo_user::DemoUser;
+use super::last_catalog::LastCatalog;
 use super::middleware::public_hosts::PublicHosts;
 use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
@@ -42,6 +43,7 @@ pub struct AppState {
     pub games: Games,
     pub races: RaceRunner,
     pub demo_user: DemoUser,
+    pub last_catalog: LastCatalog,
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,

@@ -8,6 +8,8 @@ use sqlx::{AssertSqlSafe, Executor as _};
 /// Error codes of a server that cannot write, or of a session that must be replaced.
 const CODES: [&str; 5] = ["25006", "53100", "53200", "58030", "0A000"];
 const BATCH: usize = 40;
+/// What customers buy from.
+const PAGES: [&str; 3] = ["/shop", "/items/deadbolt", "/basket"];
 
 /// One batch costs two transactions at most: it is not retried in halves.
 #[tokio::test(flavor = "multi_thread")]
@@ -77,8 +79,19 @@ async fn read_only_server_is_not_ready() {
         assert_eq!(body["outcome"], Value::Null, "{strategy}");
     }
     assert_eq!(shop.anonymous().get("/api/items").await.status, 200);
+    let is_paused = async |path: &str| {
+        let page = alice.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        page.text().contains("Selling is paused.")
+    };
+    for path in PAGES {
+        assert!(is_paused(path).await, "{path}");
+    }
     set_read_only("off").await;
     until("the replica is ready", async || ready().await == (200, "ok".into())).await;
+    for path in PAGES {
+        assert!(!is_paused(path).await, "{path}");
+    }
     assert_eq!(alice.orders("deadbolt", 1).await.status, 201);
     shop.assert_sound().await;
 }

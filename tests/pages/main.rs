@@ -25,6 +25,7 @@ mod lab;
 mod lab_access;
 mod lab_run;
 mod left_students;
+mod paused;
 mod price;
 mod print;
 mod prove;

@@ -8,7 +8,7 @@ use actix_web::web::Form;
 use askama::Template;
 use serde_json::Value;
 
-use super::format::format_time_left;
+use super::format::{FormatTime as _, format_time_left};
 use super::item;
 use super::kept_basket::{self, Basket, QuantityError};
 use super::layout::{Layout, language_of};

@@ -8,6 +8,7 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
+use super::format::FormatTime as _;
 use super::kept_basket::QuantityError;
 use super::layout::Layout;
 use super::rejection::FormErrors;
@@ -45,11 +46,13 @@ pub struct ShopQuery {
 }
 
 pub async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
-    let shop = &app_state(&request)?.shop;
+    let state = app_state(&request)?;
+    let shop = &state.shop;
     let after = query.read()?.after.and_then(|sku| Sku::try_from(sku).ok());
-    let mut items = catalog::items(shop, after.as_ref(), PAGE_LENGTH + 1).await?;
+    let reading = state.last_catalog.items(shop, after.as_ref(), PAGE_LENGTH + 1);
+    let (mut items, as_of) = reading.await?;
     let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
-    let layout = Layout { path: "/shop".to_owned(), ..Layout::of(&request).await? };
+    let layout = Layout { path: "/shop".to_owned(), as_of, ..Layout::of(&request).await? };
     let purchased = purchased(shop, &layout, &items).await?;
     let items = items.into_iter().map(|item| layout.named(item)).collect();
     html(StatusCode::OK, &ShopPage { layout, items, more, purchased })
@@ -79,19 +82,27 @@ pub(super) async fn page(
     sku: &Sku,
     wrong: Option<QuantityError>,
 ) -> HttpResult {
-    let shop = &app_state(request)?.shop;
-    let item = catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
-    if catalog::first_shop_item(shop, std::slice::from_ref(sku)).await?.is_none() {
+    let state = app_state(request)?;
+    let shop = &state.shop;
+    let (item, as_of) = state.last_catalog.item(shop, sku).await?;
+    let item = item.ok_or_else(|| body::unknown_item(sku))?;
+
+    // The last catalogue has items of the shop only.
+    let is_of_shop = as_of.is_some()
+        || catalog::first_shop_item(shop, std::slice::from_ref(sku)).await?.is_some();
+    if !is_of_shop {
         return Ok(see_other(&format!("/items/{sku}/ledger")));
     }
 
     let wrong = wrong.map(QuantityError::into_form);
     let (quantity, errors) = wrong.unwrap_or_else(|| ("1".to_owned(), FormErrors::default()));
 
-    let sold_out: Vec<Sku> = (item.stock == 0).then(|| sku.clone()).into_iter().collect();
+    // While Postgres is away, it is not asked for this.
+    let is_sold_out = item.stock == 0 && as_of.is_none();
+    let sold_out: Vec<Sku> = is_sold_out.then(|| sku.clone()).into_iter().collect();
     let next_return = next_return::next_returns(shop, &sold_out).await.remove(sku);
 
-    let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
+    let layout = Layout { path: format!("/items/{sku}"), as_of, ..Layout::of(request).await? };
     let item = layout.named(item);
     let purchased = purchased(shop, &layout, std::slice::from_ref(&item)).await?;
     let all_purchased = all_purchased(&purchased, &item);
@@ -99,14 +110,17 @@ pub(super) async fn page(
     html(status, &ItemPage { layout, item, quantity, errors, next_return, all_purchased })
 }
 
-/// Returns the units of limited items that the customer has, if somebody is signed in.
+/// Returns the units of limited items that the customer has, if somebody is signed in. While
+/// Postgres is away it is not asked again, and nothing can be ordered.
 async fn purchased(
     shop: &Shop,
     layout: &Layout,
     items: &[Item],
 ) -> Result<HashMap<Sku, i64>, Error> {
     match &layout.caller {
-        Some(caller) => catalog::purchased_by(shop, caller.id, items).await,
-        None => Ok(HashMap::new()),
+        Some(caller) if layout.as_of.is_none() => {
+            catalog::purchased_by(shop, caller.id, items).await
+        }
+        _ => Ok(HashMap::new()),
     }
 }

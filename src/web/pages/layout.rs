@@ -60,6 +60,10 @@ pub struct Layout {
     /// True in the shop of a class.
     pub class: bool,
     pub basket_units: i64,
+    /// True while Postgres responds, and accepts or ends no write.
+    pub is_read_only: bool,
+    /// While Postgres is away: when the items of the page were read.
+    pub as_of: Option<OffsetDateTime>,
     /// The address of the page, for the way back after signing in.
     pub path: String,
     /// True for a page of the lab on a projector (`?present`): large text, only the content.
@@ -164,6 +168,8 @@ impl Layout {
             lab: state.lab,
             class: state.class,
             basket_units: Basket::of_cookie(request).units(),
+            is_read_only: state.readiness.was_read_only() || state.shop.pool.do_commits_wait(),
+            as_of: None,
             path: shown_path(request),
             is_presented: request.query_string().split('&').any(|name| name == "present"),
             may_present: !state.class,
@@ -186,6 +192,8 @@ impl Layout {
             lab: true,
             class: false,
             basket_units: 0,
+            is_read_only: false,
+            as_of: None,
             path: path.to_owned(),
             is_presented: false,
             may_present: false,
@@ -269,6 +277,11 @@ impl Layout {
 
     pub fn about(&self, strategy: &Strategy) -> String {
         source::about_strategy(strategy, self.language)
+    }
+
+    /// Returns whether an order has a chance now, as far as the replica knows.
+    pub fn sells(&self) -> bool {
+        !self.is_read_only && self.as_of.is_none()
     }
 
     pub fn csrf(&self) -> &str {

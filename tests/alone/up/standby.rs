@@ -36,13 +36,15 @@ async fn writes_are_refused_while_commits_wait() {
     for _ in 0..20 {
         alice.orders("brass-padlock", 1).await.fails(503, "unavailable");
     }
-    assert!(shop.get("/shop").await.status == 200, "reads go on");
+    let page = shop.get("/shop").await;
+    assert!(page.status == 200 && page.text().contains("Selling is paused."), "{page}");
     let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
     let waiting: i64 = sqlx::query_scalar(waiting).fetch_one(&mut postgres).await.unwrap();
     assert!((1..=MAX_WAITING_SESSIONS).contains(&waiting), "{waiting} sessions wait");
 
     set_standby(&mut postgres, "").await;
     wait_until("it is over", async || state().await == (200, "ok".to_owned())).await;
+    assert!(!shop.get("/shop").await.text().contains("Selling is paused."));
     wait_until("it sells again", async || {
         alice.orders("deadbolt", 1).key(&key).await.status / 100 == 2
     })
