@@ -90,6 +90,7 @@ pub(crate) struct PollingRequest<'a> {
     pub wait: Wait,
     pub until: Instant,
     pub interval: Duration,
+    pub takes_mail: bool,
 }
 
 impl PollingRequest<'_> {

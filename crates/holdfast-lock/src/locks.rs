@@ -70,13 +70,18 @@ pub struct AcquireRequest<'a> {
     pub deadline: Option<Instant>,
     /// The keys, in any order; duplicates are allowed.
     pub keys: &'a [LockKey],
+    /// Whether the holder does what others send to it ([`Locks::send_to_holder`]): the id of a
+    /// fenced lock's lease says so ([`crate::LeaseId::takes_mail`]).
+    #[doc(hidden)]
+    pub takes_mail: bool,
 }
 
 impl<'a> AcquireRequest<'a> {
     /// Creates a request that waits as is usual for the kind: in a queue, or polling.
     #[must_use]
     pub fn new(kind: LockKind, keys: &'a [LockKey]) -> Self {
-        Self { kind, wait: kind.wait_modes()[0], ttl: None, deadline: None, keys }
+        let wait = kind.wait_modes()[0];
+        Self { kind, wait, ttl: None, deadline: None, keys, takes_mail: false }
     }
 
     /// Replaces [`AcquireRequest::wait`].
@@ -215,7 +220,7 @@ impl Locks {
         let redis_key = self.redis_key(key);
         let ttl = self.settings.fenced.ttl;
         let max_hold = self.settings.max_hold;
-        let acquiring = self.fenced.acquire(&redis_key, ttl, max_hold, wait, until);
+        let acquiring = self.fenced.acquire(&redis_key, ttl, max_hold, wait, until, false);
         self.leases.unless_closed(acquiring).await
     }
 
@@ -336,6 +341,7 @@ impl Locks {
             wait: request.wait,
             until,
             interval: self.settings.retry_interval,
+            takes_mail: request.takes_mail,
         };
 
         let waits = request.wait != Wait::Try;
@@ -374,8 +380,10 @@ impl Locks {
                 }
             }
             LockKind::Fenced => {
-                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
-                acquired.map(GuardInner::Fenced)
+                let takes_mail = request.takes_mail;
+                let acquiring =
+                    self.fenced.acquire(redis_key, ttl, max_hold, wait, until, takes_mail);
+                acquiring.await?.map(GuardInner::Fenced)
             }
         })
     }

@@ -23,6 +23,9 @@ use crate::{Error, LockKey, Locks, Redis};
 static SEND_TO_HOLDER: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("send_to_holder.lua")));
 
+/// Ends the id of a lease for which only callers have asked that take mail.
+pub(crate) const TAKES_MAIL: &str = ".mail";
+
 /// Pause before an inbox subscribes again; it doubles with each failure.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause before an inbox subscribes again.
@@ -52,6 +55,13 @@ impl LeaseId {
     #[must_use]
     pub fn process_id(&self) -> &str {
         self.0.split_once('.').map_or(&self.0, |(process, _)| process)
+    }
+
+    /// Returns whether all callers that had asked for the lease when Redis was asked take mail
+    /// ([`crate::AcquireRequest::takes_mail`]). A caller that joined later may hold it.
+    #[must_use]
+    pub fn takes_mail(&self) -> bool {
+        self.0.ends_with(TAKES_MAIL)
     }
 
     /// Returns the name of the process ([`crate::Settings::name`]).
@@ -285,5 +295,10 @@ mod tests {
         let lease = LeaseId::new("8081~0123.4567");
         assert_eq!((lease.process_id(), lease.process_name()), ("8081~0123", "8081"));
         assert_eq!(LeaseId::new("").process_name(), "");
+        assert!(!lease.takes_mail());
+
+        let marked = LeaseId::new("8081~0123.4567.mail");
+        assert_eq!((marked.process_id(), marked.process_name()), ("8081~0123", "8081"));
+        assert!(marked.takes_mail());
     }
 }

@@ -17,6 +17,7 @@ use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
 use crate::clock::{lease_deadline_us, monotonic_us, random, renewals_end_us, us};
+use crate::mail::TAKES_MAIL;
 use crate::observer::{Event, Source};
 #[cfg(test)]
 use crate::seeded::{Bug, is_seeded};
@@ -150,8 +151,11 @@ impl KeyActor {
         is_its_own.then_some(held)
     }
 
+    /// Returns a new id, which says whether all who wait here take mail.
     pub(super) fn new_id(&self) -> String {
-        format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
+        let take_mail = self.waiters.iter().all(|waiter| waiter.takes_mail);
+        let mark = if take_mail { TAKES_MAIL } else { "" };
+        format!("{}.{}{mark}", self.shared.process, Uuid::new_v4().simple())
     }
 
     pub(super) fn ttl(&self) -> Duration {

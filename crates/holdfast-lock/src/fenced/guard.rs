@@ -19,7 +19,7 @@ const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// The lease of one acquisition in Redis, renewed by its actor and observed by its guards.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// Names the acquisition in Redis: `<process>.<uuid>`.
+    /// Names the acquisition in Redis: `<process>.<uuid>`, perhaps with a mark ([`LeaseId`]).
     pub(super) id: String,
     /// On the machine's monotonic clock, which counts suspended time.
     pub(super) deadline_us: AtomicU64,
@@ -188,6 +188,7 @@ pub(super) struct Waiter {
     pub only_try: bool,
     pub ttl: Duration,
     pub max_hold: Option<Duration>,
+    pub takes_mail: bool,
 }
 
 /// The place that a message of Redis has in an inbox, until its actor has handled it.

@@ -129,6 +129,7 @@ impl FencedLocks {
         max_hold: Option<Duration>,
         wait: Wait,
         until: Instant,
+        takes_mail: bool,
     ) -> Result<Result<FencedGuard, Holder>, Error> {
         let now = Instant::now();
         let only_try = wait == Wait::Try || until <= now;
@@ -136,7 +137,7 @@ impl FencedLocks {
 
         let (responder, response) = oneshot::channel();
         let joined_us = clock::monotonic_us();
-        let waiter = Waiter { responder, joined_us, only_try, ttl, max_hold };
+        let waiter = Waiter { responder, joined_us, only_try, ttl, max_hold, takes_mail };
         self.send(redis_key, Message::Join(waiter));
 
         // Dropping the receiver leaves the queue; the place then wakes the actor.
@@ -186,6 +187,30 @@ impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if !self.has_guard {
             self.shared.notify(self.redis_key, Message::WaiterLeft);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LeaseId;
+
+    #[tokio::test]
+    async fn id_says_whether_all_who_wait_take_mail() {
+        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
+        let locks =
+            FencedLocks::new(redis, &Settings::default(), &Process::new(None), Leases::new(None));
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let mut actor = KeyActor::new(locks.0.clone(), "key".to_owned(), sender, inbox);
+
+        for (takes_mail, all_take_mail) in [(true, true), (true, true), (false, false)] {
+            let (responder, _) = oneshot::channel();
+            let (ttl, max_hold) = (Duration::from_secs(1), None);
+            let waiter =
+                Waiter { responder, joined_us: 0, only_try: false, ttl, max_hold, takes_mail };
+            actor.waiters.push_back(waiter);
+            assert_eq!(LeaseId::new(actor.new_id()).takes_mail(), all_take_mail);
         }
     }
 }

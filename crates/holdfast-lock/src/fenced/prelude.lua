@@ -6,8 +6,8 @@
 --   KEYS[3]  last seen       the same ids by the time of their last poll, in milliseconds; an id
 --                            that is missing was last seen when it received its ticket
 --   KEYS[4]  fence counter   the last fence issued
--- An id, "<process>.<uuid>", is that of one acquisition: in the queue that of a waiter, in the lock
--- that of the holder. Each process subscribes to a channel of its own.
+-- An id, "<process>.<uuid>" or "<process>.<uuid>.mail", is that of one acquisition: in the queue
+-- that of a waiter, in the lock that of the holder. Each process subscribes to a channel of its own.
 --
 -- A waiter that has not polled for the waiter timeout counts as dead, and is skipped.
 -- All times are the server's. Numbers stay below 2^53, where a double is exact.
