@@ -222,6 +222,69 @@ async fn commands_are_forwarded_in_cluster_and_behind_sentinels() {
     }
 }
 
+/// Waits until a process waits for the lock of the item that another one has.
+async fn until_item_is_awaited(shop: &Shop, admin: &User, sku: &str) {
+    let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+    until("the item's lock is awaited", async || {
+        let locks = admin.reads("/api/locks").await;
+        let held = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key);
+        held.is_some_and(|held| held["waiting"] == 1)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn command_without_a_leader_gets_no_orders() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.lab_item(STOCK).await;
+    let single = alice.at(0).orders(&sku, 1).lock("fenced");
+    let holder = shop.pause(&admin, single, "read").await;
+
+    let order = alice.at(1).orders(&sku, 1).send();
+    until_item_is_awaited(&shop, &admin, &sku).await;
+    shop.resume(&admin, holder).await.succeeds(201);
+    let reply = order.await;
+    assert_eq!(reply.header("holdfast-replica"), shop.replicas[1].name());
+    reply.succeeds(201);
+    assert_eq!(forwarded(&shop, 1, "returned").await, 0.0);
+    shop.assert_sound().await;
+}
+
+/// An order is forwarded; then a command of its replica needs the lease, and the next order waits
+/// behind that. A leader that has held the lease for a second executes nothing more.
+#[tokio::test]
+async fn accepted_order_is_executed_before_others_get_the_lease() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let waiting = "holdfast_lock_waiting_requests{strategy=\"batched\"}";
+    until("nothing comes back", async || {
+        let returned = forwarded(&shop, 1, "returned").await;
+        let sku = shop.lab_item(STOCK).await;
+        let holder = shop.pause(&admin, alice.at(0).orders(&sku, 1), "read").await;
+        let first = alice.at(1).orders(&sku, 1).send();
+        until("it is forwarded", async || unanswered(&shop, 1).await >= 1.0).await;
+
+        let single = alice.at(1).orders(&sku, 1).lock("fenced").send();
+        until_item_is_awaited(&shop, &admin, &sku).await;
+        let second = alice.at(1).orders(&sku, 1).send();
+        until("it waits for the lease itself", async || {
+            value(&metrics(&shop, 1).await, waiting) == Some(1.0)
+        })
+        .await;
+
+        shop.resume(&admin, holder).await.succeeds(201);
+        for order in [first, single, second] {
+            order.succeeds(201).await;
+        }
+        forwarded(&shop, 1, "returned").await == returned
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn message_that_arrives_twice_is_accepted_once() {
     let (shop, server) = Shop::with_own_redis().await;

@@ -103,9 +103,19 @@ async fn acquire(locks: &ShopLocks, kind: Lock) -> Guards {
     let (keys, deadline) = ([key()], tokio::time::Instant::now() + MAX_RELEASE_TIME * 2);
     let (wait, ttl, keys) = (kind.wait_modes()[0], Some(LEASE), &keys);
     let (queue, probe) = (QueueOptions::default(), &Probe::Off);
-    let (retry, max_hold) = (None, None);
-    let request =
-        LockRequest { lock: kind, wait, retry, ttl, max_hold, deadline, keys, queue, probe };
+    let (retry, max_hold, takes_mail) = (None, None, false);
+    let request = LockRequest {
+        lock: kind,
+        wait,
+        retry,
+        ttl,
+        max_hold,
+        deadline,
+        keys,
+        queue,
+        probe,
+        takes_mail,
+    };
     match locks.acquire(request).await.unwrap() {
         AcquireOutcome::Acquired(guards) => guards,
         other => panic!("{kind:?}: {other:?}"),

@@ -31,6 +31,9 @@ pub struct LockRequest<'a> {
     pub queue: QueueOptions,
     /// Probe whose points a teaching lock passes, on acquire and on release.
     pub probe: &'a Probe,
+    /// Whether the holder executes commands of other replicas: see
+    /// [`AcquireRequest::takes_mail`].
+    pub takes_mail: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -94,7 +97,8 @@ impl ShopLocks {
     /// for lack of time; nor is the queue, whose bound is [`Error::QueueFull`] with
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, Error> {
-        let LockRequest { lock, wait, retry, ttl, max_hold, deadline, keys, .. } = request;
+        let LockRequest { lock, wait, retry, ttl, max_hold, deadline, keys, takes_mail, .. } =
+            request;
         let leases = match (retry, max_hold) {
             (None, None) => &self.leases,
             _ => &self.leases_with(retry, max_hold),
@@ -105,6 +109,7 @@ impl ShopLocks {
             let mut request =
                 AcquireRequest::new(kind, keys).with_wait(wait).with_deadline(deadline);
             request.ttl = ttl;
+            request.takes_mail = takes_mail;
             return leases.acquire(request).await;
         }
 

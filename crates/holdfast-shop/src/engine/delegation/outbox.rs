@@ -143,13 +143,14 @@ impl Delegation {
         self.0.holders.invalidate(key).await;
     }
 
-    /// Returns whether the lease is another process's, which is not known to be silent, and answers
-    /// can arrive.
+    /// Returns whether the lease is that of a leader of another process, which is not known to be
+    /// silent, and answers can arrive.
     pub fn may_forward_to(&self, lease: &LeaseId) -> bool {
         let Some(running) = self.0.running.get() else { return false };
         let process = lease.process_id();
         let silent = self.0.silent.lock();
         process != running.process
+            && lease.takes_mail()
             && running.inbox.subscribed_since().is_some()
             && silent.get(process).is_none_or(|silence| silence.until < Instant::now())
     }

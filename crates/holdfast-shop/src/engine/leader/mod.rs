@@ -188,11 +188,18 @@ impl Leader {
     }
 
     /// Returns whether the next batch may follow at once. While others wait for the lease, only a
-    /// full batch may: a smaller one can grow while they hold it.
+    /// full batch may: a smaller one can grow while they hold it. So may one with commands of other
+    /// replicas, which would have come in vain.
     fn may_continue(&self, locks: &AcquiredLocks, waiting: usize) -> bool {
         let Some(guard) = locks.lease().filter(|guard| guard.is_held()) else { return false };
-        locks.held_for() < MAX_LOCK_TIME
-            && (!guard.is_wanted() || may_keep_others_waiting(self.batches, waiting))
+        if locks.held_for() >= MAX_LOCK_TIME {
+            return false;
+        }
+        if !guard.is_wanted() {
+            return true;
+        }
+        let of_replicas = self.queue.has_entries_of_replicas();
+        may_keep_others_waiting(self.batches, waiting, of_replicas)
     }
 
     /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
@@ -244,10 +251,10 @@ impl Leader {
     }
 }
 
-/// Returns whether the next batch may follow `batches` others while another process wants the
-/// lease: a full one may, up to a bound.
-fn may_keep_others_waiting(batches: u32, waiting: usize) -> bool {
-    waiting >= MAX_BATCH_SIZE && batches < MAX_BATCHES_PER_LEASE
+/// Returns whether the next batch may follow `batches` others while someone else wants the lease: a
+/// full one may, or one with commands of other replicas, up to a bound.
+fn may_keep_others_waiting(batches: u32, waiting: usize, of_replicas: bool) -> bool {
+    (waiting >= MAX_BATCH_SIZE || of_replicas) && batches < MAX_BATCHES_PER_LEASE
 }
 
 #[cfg(test)]
@@ -256,9 +263,10 @@ mod tests {
 
     #[test]
     fn others_wait_for_some_full_batches_only() {
-        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
-        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
+        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE, false));
+        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1, false));
+        assert!(may_keep_others_waiting(1, 1, true), "another replica waits for its answer");
+        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE, false));
+        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE, true));
     }
 }

@@ -50,7 +50,7 @@ pub enum ForwardEnd {
     Idle,
     /// The lease is another's by now, or free.
     LeaseMoved,
-    /// The holder can't execute all of the commands, or does not answer.
+    /// The holder can't execute all of the commands, or does not answer; or the lease comes here.
     LeaseNeeded,
 }
 
@@ -143,7 +143,9 @@ impl Forwarder {
 
             let has_due = waiting > 0 && held.is_none();
             if has_due || queue.has_entries_that_stay() {
-                if !delegation.may_forward_to(&lease.id) {
+                // A command without a leader waits for it: the lease comes here soon.
+                let is_in_use_here = self.shop.locks.leases().is_in_use_here(&queue.key);
+                if is_in_use_here || !delegation.may_forward_to(&lease.id) {
                     return ForwardEnd::LeaseNeeded;
                 }
                 let TakenEntries { batch, dead } = queue.take_forwardable();

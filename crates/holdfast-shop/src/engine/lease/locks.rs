@@ -89,8 +89,20 @@ impl AcquiredLocks {
         let priority = queue.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..queue };
         let keys = &locks.keys;
-        let request =
-            LockRequest { lock, wait, retry, ttl, max_hold, deadline, keys, queue, probe };
+        // It executes nothing but its own command.
+        let takes_mail = false;
+        let request = LockRequest {
+            lock,
+            wait,
+            retry,
+            ttl,
+            max_hold,
+            deadline,
+            keys,
+            queue,
+            probe,
+            takes_mail,
+        };
         locks.guards = acquire_guards(&shop.locks, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
 
@@ -117,6 +129,7 @@ impl AcquiredLocks {
             queue: QueueOptions::default(),
             // Nobody's request: the commands pass their points themselves, once they are taken.
             probe: &Probe::Off,
+            takes_mail: true,
         };
 
         locks.guards = acquire_guards(shop_locks, &batched::STRATEGY, request).await?;

@@ -49,8 +49,7 @@ impl Leader {
         let delegation = self.shop.engine.delegation.clone();
         let locks = self.shop.locks.clone();
         let key = self.queue.key.clone();
-        // Its holder in this process has no leader; behind it, the queue is this process's.
-        if !delegation.is_running() || locks.leases().is_in_use_here(&key) {
+        if !delegation.is_running() {
             return self.acquire();
         }
 
@@ -78,8 +77,10 @@ impl Leader {
     /// were executed elsewhere, or rejected.
     pub async fn obtain_lease(&mut self) -> Option<AcquiredLocks> {
         let delegation = self.shop.engine.delegation.clone();
-        if !self.has_forwarded() && !self.queue.has_forwardable_entries() {
-            // Nobody asks who has the lease.
+        let asks_for_holder = self.has_forwarded() || self.queue.has_forwardable_entries();
+        // A command without a leader has the lease here, or waits for it: this leader is next.
+        let is_in_use_here = self.shop.locks.leases().is_in_use_here(&self.queue.key);
+        if !asks_for_holder || is_in_use_here {
             let acquiring = self.acquire();
             return self.wait_for_own(acquiring).await;
         }

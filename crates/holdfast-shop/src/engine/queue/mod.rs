@@ -233,6 +233,11 @@ impl LeaderQueue {
         self.with(|queue| queue.entries.iter().any(QueueEntry::is_forwardable)).unwrap_or(false)
     }
 
+    pub fn has_entries_of_replicas(&self) -> bool {
+        self.with(|queue| queue.entries.iter().any(|entry| entry.reply.is_to_replica()))
+            .unwrap_or(false)
+    }
+
     /// Sets the number of entries that another replica executes.
     pub fn set_forwarded(&self, count: usize) {
         self.with(|queue| queue.forwarded = count);
