@@ -92,8 +92,8 @@ impl Readiness {
         self.shutting_down.load(Ordering::Relaxed)
     }
 
-    /// Returns whether Postgres was read-only at the last check. Does not check, so that a page does
-    /// not wait for Redis.
+    /// Returns whether Postgres was read-only at the last check. Does not check, so that a page
+    /// does not wait for Redis.
     pub fn was_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
