@@ -55,9 +55,7 @@ pub async fn create(
     let (admin, id) = (admin.0.caller.id, context.request_id);
 
     let created = items::create(&state.shop, admin, item, key, id).await;
-    creation_response(created, context.probe(), |item| {
-        Some(format!("/api/items/{}", item["sku"].as_str()?))
-    })
+    creation_response(created, context.probe(), |item: Item| format!("/api/items/{}", item.sku))
 }
 
 /// A new item.

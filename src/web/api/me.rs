@@ -88,7 +88,7 @@ pub async fn top_up(
     let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
     let entry = engine::top_up(&state.shop, &context, user.caller.id, key, cents).await;
-    creation_response(entry, context.probe(), |entry| {
-        Some(format!("/api/me/ledger?after={}&limit=1", entry["seq"].as_i64()? - 1))
+    creation_response(entry, context.probe(), |entry: LedgerEntry| {
+        format!("/api/me/ledger?after={}&limit=1", entry.seq - 1)
     })
 }

@@ -88,9 +88,15 @@ pub async fn place(
     let (shop, user) = (&state.shop, user.caller.id);
 
     let placed = engine::place_order(shop, &context, user, key, &lines, expected_total_cents).await;
-    creation_response(placed, context.probe(), |order| {
-        Some(format!("/api/orders/{}", order["id"].as_str()?))
+    creation_response(placed, context.probe(), |order: PlacedOrder| {
+        format!("/api/orders/{}", order.id)
     })
+}
+
+/// What the address of an order needs of it: to read the rest would cost each order more.
+#[derive(Debug, Deserialize)]
+struct PlacedOrder {
+    id: OrderId,
 }
 
 /// Lists the caller's orders, newest first.

@@ -4,6 +4,7 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, LOCATION};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::web::{HttpResult, Problem};
@@ -41,15 +42,15 @@ pub(super) fn command_response(result: Result<Execution, Failure>, probe: &Probe
 
 /// Builds the response of a command that creates something, with its address. A replay has it too:
 /// `address` computes it from the stored body.
-pub(super) fn creation_response(
+pub(super) fn creation_response<T: DeserializeOwned>(
     result: Result<Execution, Failure>,
     probe: &Probe,
-    address: impl Fn(&Value) -> Option<String>,
+    address: impl FnOnce(T) -> String,
 ) -> HttpResult {
-    let created: Option<Value> = result.as_ref().ok().and_then(|it| it.response.read().ok());
+    let created: Option<T> = result.as_ref().ok().and_then(|it| it.response.read().ok());
     let response = command_response(result, probe)?;
-    Ok(match created.as_ref().and_then(address) {
-        Some(address) => with_location(response, address),
+    Ok(match created {
+        Some(created) => with_location(response, address(created)),
         None => response,
     })
 }
