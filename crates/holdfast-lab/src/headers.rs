@@ -82,12 +82,22 @@ impl LabHeaders {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
-    pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
-        let mut present = Vec::new();
-        for header in LAB_HEADERS {
-            present.extend(text(header.name)?.map(|value| (header.name, value)));
+    /// Reads them from the headers of a request, most of which have none: one pass costs less than
+    /// to look up each of the table. Of several lines with one name, the first counts.
+    pub fn read<'n, V, E>(
+        headers: impl IntoIterator<Item = (&'n str, V)>,
+        text: impl Fn(&'static str, V) -> Result<String, E>,
+    ) -> Result<Self, E> {
+        let mut present = Self::default();
+        for (name, value) in headers {
+            let known = LAB_HEADERS.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            if let Some(header) = known
+                && present.value(*header).is_none()
+            {
+                present.0.push((header.name, text(header.name, value)?));
+            }
         }
-        Ok(Self(present))
+        Ok(present)
     }
 
     pub fn is_empty(&self) -> bool {

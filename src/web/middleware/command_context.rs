@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::HeaderValue;
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
@@ -15,6 +15,8 @@ use crate::web::{Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
 use holdfast_lab::{LabHeaderError, LabHeaders};
 use holdfast_shop::{IdempotencyKey, RequestContext};
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Extracts the context with the replica's own settings, whatever the request's lab headers.
 #[derive(Debug)]
@@ -43,9 +45,8 @@ impl FromRequest for DefaultContext {
 /// than an extractor: the user must be known.
 pub fn lab_context(request: &HttpRequest) -> Result<RequestContext, Problem> {
     let state = app_state(request)?;
-    let lab_headers = LabHeaders::read(|header| {
-        request.headers().get(header).map(|value| visible_text(header, value)).transpose()
-    })?;
+    let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value));
+    let lab_headers = LabHeaders::read(headers, visible_text)?;
 
     let id = begin_command(request);
     if lab_headers.is_empty() {
@@ -102,7 +103,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
     };
 
     let mut keys = Vec::new();
-    for value in request.headers().get_all("Idempotency-Key") {
+    for value in request.headers().get_all(KEY) {
         keys.push(parse("Idempotency-Key", visible_text("Idempotency-Key", value)?)?);
     }
     for (name, text) in form_urlencoded::parse(request.query_string().as_bytes()) {
