@@ -102,10 +102,11 @@ impl IdempotencyLocks {
         self.release_in_background();
 
         let until = Instant::now() + MAX_RENEWAL;
+        // One of the whole call: it tells the locks of two calls apart, and the keys those of one.
+        let owner = self.process.new_owner();
         // Noted before they are sent: if this future is dropped, they are released.
         self.requested.extend(requests.iter().map(|(name, fingerprint)| {
-            let value = format!("{fingerprint}/{}", self.process.new_owner());
-            (format!("{}{name}", self.prefix), value)
+            (format!("{}{name}", self.prefix), format!("{fingerprint}/{owner}"))
         }));
         let results = self.request().await;
 
