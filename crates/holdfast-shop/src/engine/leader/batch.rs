@@ -26,7 +26,7 @@ impl Leader {
     pub async fn run_batch(
         &mut self,
         locks: &mut AcquiredLocks,
-        queued: Vec<QueueEntry>,
+        mut queued: Vec<QueueEntry>,
     ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
         let shop = self.shop.clone();
         let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
@@ -43,6 +43,9 @@ impl Leader {
         let (admitted, executed) = join(self.acquire_key_locks(&queued), executing).await;
         drop(entries);
         if let Some((results, state)) = executed {
+            for entry in &mut queued {
+                entry.key_lock_requested = true;
+            }
             return (queued.into_iter().zip(results).collect(), state);
         }
 

@@ -42,7 +42,10 @@ impl Responses {
         // At once: nothing of theirs is to be released.
         let mut answers = Vec::new();
         for (entry, result) in kept {
-            self.key_locks.leave_to_expire(entry.command.idempotency());
+            // A command that was forwarded at once has its lock at the other replica.
+            if entry.key_lock_requested {
+                self.key_locks.leave_to_expire(entry.command.idempotency());
+            }
             answers.extend(entry.respond(result));
         }
         self.shop.engine.delegation.answer(answers);
