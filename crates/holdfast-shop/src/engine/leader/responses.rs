@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::task::yield_now;
 
 use crate::Shop;
 use crate::engine::batch::entry::EntryResult;
@@ -48,7 +49,7 @@ impl Responses {
             }
             answers.extend(entry.respond(result));
         }
-        self.shop.engine.delegation.answer(answers);
+        self.answer(answers).await;
         if open.is_empty() {
             return;
         }
@@ -62,8 +63,19 @@ impl Responses {
                 result => answers.extend(entry.respond(result)),
             }
         }
-        self.shop.engine.delegation.answer(answers);
         self.replay_or_reject(unread);
+        self.answer(answers).await;
+    }
+
+    /// Sends answers to other replicas, ahead of the leader's next batch: they would wait behind
+    /// its decisions, since the process may have one thread for both.
+    async fn answer(&self, answers: Vec<AddressedAnswer>) {
+        if answers.is_empty() {
+            return;
+        }
+        self.shop.engine.delegation.answer(answers);
+        // The tasks that send them are next.
+        yield_now().await;
     }
 
     pub async fn reject(
