@@ -6,6 +6,7 @@
 //! resolved.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -57,25 +58,8 @@ pub enum ForwardEnd {
 /// A command that was forwarded and has no answer yet.
 struct ForwardedEntry {
     entry: QueueEntry,
-    lease: RemoteLease,
+    lease: Arc<RemoteLease>,
     sent_at: Instant,
-    _waiting: WaitingCommand,
-}
-
-/// A command that [`FORWARDED_WAITING`] counts, until its drop.
-struct WaitingCommand;
-
-impl WaitingCommand {
-    fn new() -> Self {
-        metrics::gauge!(FORWARDED_WAITING).increment(1.0);
-        Self
-    }
-}
-
-impl Drop for WaitingCommand {
-    fn drop(&mut self) {
-        metrics::gauge!(FORWARDED_WAITING).decrement(1.0);
-    }
 }
 
 /// The commands of one leader that another replica executes.
@@ -83,6 +67,8 @@ pub struct Forwarder {
     shop: Shop,
     /// In the order in which they were sent.
     forwarded: BTreeMap<u64, ForwardedEntry>,
+    /// How many of them [`FORWARDED_WAITING`] counts.
+    counted: usize,
     /// Where their answers arrive.
     mailbox: Mailbox,
     /// When the next of them are sent.
@@ -97,6 +83,7 @@ impl Forwarder {
         Self {
             shop: shop.clone(),
             forwarded: BTreeMap::new(),
+            counted: 0,
             mailbox: shop.engine.delegation.mailboxes().open(key.clone()),
             pace: Pace::new(),
             refused_by: None,
@@ -185,14 +172,14 @@ impl Forwarder {
         }
 
         let sent_at = Instant::now();
+        let lease = Arc::new(lease.clone());
         let numbers: Vec<u64> = entries.iter().map(|_| delegation.next_number()).collect();
         for (number, entry) in numbers.iter().zip(entries) {
             // Before they are sent: the answer may come first.
-            let lease = lease.clone();
-            let forwarded =
-                ForwardedEntry { entry, lease, sent_at, _waiting: WaitingCommand::new() };
+            let forwarded = ForwardedEntry { entry, lease: Arc::clone(&lease), sent_at };
             self.forwarded.insert(*number, forwarded);
         }
+        self.note_forwarded(queue);
         self.pace.note_sent(sent_at);
 
         let orders = numbers.iter().filter_map(|number| {
@@ -244,7 +231,7 @@ impl Forwarder {
 
         for (number, answer) in answers {
             let Some(forwarded) = self.forwarded.remove(&number) else { continue };
-            let ForwardedEntry { mut entry, lease, sent_at, .. } = forwarded;
+            let ForwardedEntry { mut entry, lease, sent_at } = forwarded;
             oldest = Some(oldest.map_or(sent_at, |oldest| oldest.min(sent_at)));
             self.shop.engine.delegation.note_answer(&lease.id);
             let replica = lease.id.process_name();
@@ -412,9 +399,18 @@ impl Forwarder {
         report_unknown(open, &Error::task_ended(Component::LeaseHolder), responses).await;
     }
 
-    /// Counts the commands without an answer against the limit of the queue.
-    fn note_forwarded(&self, queue: &LeaderQueue) {
-        queue.set_forwarded(self.forwarded.len());
+    /// Counts the commands without an answer: against the limit of the queue, and in the metric.
+    fn note_forwarded(&mut self, queue: &LeaderQueue) {
+        let count = self.forwarded.len();
+        queue.set_forwarded(count);
+        metrics::gauge!(FORWARDED_WAITING).increment(count as f64 - self.counted as f64);
+        self.counted = count;
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        metrics::gauge!(FORWARDED_WAITING).decrement(self.counted as f64);
     }
 }
 
