@@ -139,9 +139,12 @@ fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
     let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
 
     for entry in entries {
-        span.follows_from(&entry.request);
         entry.stage = debug_span!(parent: &entry.request, "held");
-        entry.stage.follows_from(&span);
+        // Only an exporter keeps links, and it enables these spans.
+        if !entry.stage.is_disabled() {
+            span.follows_from(&entry.request);
+            entry.stage.follows_from(&span);
+        }
     }
     span
 }
