@@ -22,6 +22,8 @@ const CSRF_HEADER: &str = "X-CSRF-Token";
 pub struct SignedInUser {
     pub caller: Arc<Caller>,
     pub token: String,
+    /// As [`Credential::by_cookie`].
+    by_cookie: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -55,40 +57,43 @@ impl Credential {
 #[derive(Debug, Clone)]
 pub struct SessionLookup(Result<Option<Arc<Caller>>, Error>);
 
+fn known_session(request: &HttpRequest) -> Option<SessionLookup> {
+    request.extensions().get::<SessionLookup>().cloned()
+}
+
 pub(super) fn known_caller(request: &HttpRequest) -> Option<Arc<Caller>> {
-    request.extensions().get::<SessionLookup>().and_then(|lookup| lookup.0.clone().ok().flatten())
+    known_session(request)?.0.ok().flatten()
 }
 
 /// Returns the user of the request's session, if any, and stores the result for later calls.
 pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
-    let known = request.extensions().get::<SessionLookup>().cloned();
-    let lookup = match (known, Credential::of(request)) {
-        (Some(known), _) => known,
-        (None, None) => return Ok(None),
-        (None, Some(credential)) => {
-            let state = app_state(request)?;
-            let lookup = SessionLookup(state.sessions.find(&state.shop, &credential.token).await);
-            request.extensions_mut().insert(lookup.clone());
-            lookup
-        }
-    };
-    Ok(lookup.0?)
+    match known_session(request) {
+        Some(lookup) => Ok(lookup.0?),
+        None => Ok(find_signed_in(request).await?.map(|signed_in| signed_in.caller)),
+    }
 }
 
 /// Makes a new session that of the request: for the response to a sign-in.
 pub async fn enter_session(request: &HttpRequest, token: &str) -> Result<(), Problem> {
+    look_up(request, token).await.map(drop)
+}
+
+async fn look_up(request: &HttpRequest, token: &str) -> Result<SessionLookup, Problem> {
     let state = app_state(request)?;
     let lookup = SessionLookup(state.sessions.find(&state.shop, token).await);
-    request.extensions_mut().insert(lookup);
-    Ok(())
+    request.extensions_mut().insert(lookup.clone());
+    Ok(lookup)
 }
 
 /// Returns the signed-in user without requiring a CSRF token: for pages that only show something,
 /// and for forms, which check their own field.
 pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
-    let Some(credential) = Credential::of(request) else { return Ok(None) };
-    let caller = find_caller(request).await?;
-    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token }))
+    let Some(Credential { token, by_cookie }) = Credential::of(request) else { return Ok(None) };
+    let lookup = match known_session(request) {
+        Some(lookup) => lookup,
+        None => look_up(request, &token).await?,
+    };
+    Ok(lookup.0?.map(|caller| SignedInUser { caller, token, by_cookie }))
 }
 
 impl FromRequest for SignedInUser {
@@ -100,14 +105,21 @@ impl FromRequest for SignedInUser {
         Box::pin(async move {
             let signed_in = find_signed_in(&request).await?;
             let signed_in = signed_in.ok_or_else(|| unauthenticated(&request))?;
-            let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-            let by_cookie = Credential::of(&request).is_some_and(|credential| credential.by_cookie);
-            if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
-                let detail = message!("problem-csrf-header", header = CSRF_HEADER);
-                return Err(Problem::new(ProblemType::Forbidden, detail));
+            if signed_in.by_cookie && !request.method().is_safe() {
+                check_csrf_header(&request, &signed_in.caller)?;
             }
             Ok(signed_in)
         })
+    }
+}
+
+fn check_csrf_header(request: &HttpRequest, caller: &Caller) -> Result<(), Problem> {
+    let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+    if csrf_matches(caller, given) {
+        Ok(())
+    } else {
+        let detail = message!("problem-csrf-header", header = CSRF_HEADER);
+        Err(Problem::new(ProblemType::Forbidden, detail))
     }
 }
 
