@@ -82,7 +82,8 @@ pub async fn request_notes(
 
     let mut response = response?;
     let status = response.status();
-    let route = response.request().match_pattern();
+    // A command's was looked up when it began.
+    let route = notes.command_route.take().or_else(|| response.request().match_pattern());
     notes.add_headers(response.headers_mut());
     notes.record(method, route, status, started);
     Ok(response)
