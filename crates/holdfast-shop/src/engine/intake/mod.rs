@@ -9,6 +9,7 @@ pub mod sold_out;
 pub mod unpaid;
 
 use std::collections::BTreeSet;
+use std::iter::once_with;
 use std::sync::Arc;
 
 use holdfast_lock::LockKey;
@@ -275,7 +276,7 @@ async fn wait_for_batch(
         Ok(in_flight) => in_flight,
         Err(rejection) => return duplicates.replay_or(request, rejection.into()).await,
     };
-    context.probe().at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+    context.probe().at(Point::Wait, once_with(|| ProbedValue::key(key.as_str()))).await;
 
     let (reply, response) = oneshot::channel();
     let entry = QueueEntry {
