@@ -20,12 +20,16 @@ updated_items as (
                   as r (sku, fence, stock, increment, sold)
      where guard.holds and i.sku = r.sku and r.stock is not null),
 
+-- For each array that it expands, `unnest` keeps all values once more; the value at a place costs a
+-- third of it. Not so that of text: its values differ in length, and are counted from the first on.
 new_orders as (
-    select o.* from guard,
-           unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::bigint[], $12::text[],
-                  $13::timestamptz[], $14::timestamptz[], $15::bytea[], $16::bytea[])
-           as o (id, record_id, user_id, total_cents, token, created_at, expires_at,
-                 fingerprint, body)
+    select ($8::uuid[])[place] as id, ($9::uuid[])[place] as record_id,
+           ($10::uuid[])[place] as user_id, ($11::bigint[])[place] as total_cents, token,
+           ($13::timestamptz[])[place] as created_at,
+           ($14::timestamptz[])[place] as expires_at, fingerprint, body
+      from guard,
+           unnest($12::text[], $15::bytea[], $16::bytea[]) with ordinality
+           as o (token, fingerprint, body, place)
      where guard.holds),
 inserted_orders as (
     insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
@@ -33,13 +37,14 @@ inserted_orders as (
       from new_orders),
 
 new_lines as materialized (
-    select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
-           unnest($17::uuid[], $18::uuid[], $19::text[], $20::bigint[], $21::bigint[],
-                  $22::bigint[], $23::text[], $24::text[], $25::bigint[], $26::bigint[],
-                  $27::bigint[], $28::uuid[])
-           with ordinality
-           as l (order_id, user_id, sku, quantity, price, max_per_user, name, name_zh,
-                 before, version, fence, request_id, place)
+    select nextval('stock_ledger_seq_seq') as seq, ($17::uuid[])[place] as order_id,
+           ($18::uuid[])[place] as user_id, sku, ($20::bigint[])[place] as quantity,
+           ($21::bigint[])[place] as price, ($22::bigint[])[place] as max_per_user, name,
+           name_zh, ($25::bigint[])[place] as before, ($26::bigint[])[place] as version,
+           ($27::bigint[])[place] as fence, ($28::uuid[])[place] as request_id
+      from guard,
+           unnest($19::text[], $23::text[], $24::text[]) with ordinality
+           as l (sku, name, name_zh, place)
      where guard.holds order by place),
 inserted_lines as (
     insert into order_lines (order_id, sku, quantity, unit_price_cents, name, name_zh,
