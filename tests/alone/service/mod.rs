@@ -2,13 +2,14 @@
 //! Needs Postgres, Redis, and what `script/test-services --install` installs.
 
 mod holdfast;
+mod ledger;
 mod misfits;
 mod schedules;
 mod servers;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -21,6 +22,15 @@ const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/service/ser
 const SHOP_JS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/service/service-js.toml");
 const BALANCES: [&str; 4] = ["oversold", "drift", "lost", "doubled"];
 
+/// The folders of Python's programs and of the modules of Node.js that the shops need.
+fn installed() -> (PathBuf, PathBuf) {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let (python, modules) = (target.join("services/bin"), target.join("services-js/node_modules"));
+    let is_installed = python.join("uvicorn").exists() && modules.exists();
+    assert!(is_installed, "script/test-services --install was not run");
+    (python, modules)
+}
+
 /// Starts a judgement of the service of a file; `mode` is that of the shops.
 fn start(file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
     start_in(None, file, mode, options)
@@ -28,10 +38,7 @@ fn start(file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
 
 fn start_in(folder: Option<&Path>, file: &Path, mode: &str, options: &[&str]) -> JudgeRun {
     let machine = share_machine();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let (python, modules) = (target.join("services/bin"), target.join("services-js/node_modules"));
-    let is_installed = python.join("uvicorn").exists() && modules.exists();
-    assert!(is_installed, "script/test-services --install was not run");
+    let (python, modules) = installed();
     let holdfast = Path::new(env!("CARGO_BIN_EXE_holdfast"));
     let programs = [&python, holdfast.parent().unwrap()].map(|it| it.display().to_string());
     let path = format!("{}:{}", programs.join(":"), std::env::var("PATH").unwrap());
