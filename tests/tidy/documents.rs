@@ -59,7 +59,7 @@ fn anchors_in_documents_exist() {
     }
 }
 
-/// A stranger's first two commands stand in the README, before what needs a release.
+/// The commands of the README run in a clone as they stand there.
 #[test]
 fn readme_begins_with_the_two_commands() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
@@ -73,10 +73,7 @@ fn readme_begins_with_the_two_commands() {
         let mode = fs::metadata(root().join(command)).unwrap().permissions().mode();
         assert_eq!(mode & 0o111, 0o111, "{command} can not be executed");
     }
-    let place = |words: &str| readme.find(words).unwrap_or_else(|| panic!("no {words:?}"));
-    assert!(place("```sh\nscript/server") < place("pip install"));
-    assert!(place("After a release") < place("pip install"));
-    assert!(place("script/wheel") < place("pip install"), "how to make the wheel here");
+    assert!(!readme.contains("OWNER"), "a command has a placeholder");
 
     let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
     assert!(ci.lines().any(|line| line.starts_with("script/test ")), "CI runs the same command");
