@@ -45,8 +45,8 @@ impl Steps {
         assert_eq!(self.names(), expected, "{steps:?}");
 
         let text = std::fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
-        let text = text.split(&format!("\n## {section}\n")).nth(1).unwrap();
-        let text = text.split("\n## ").next().unwrap();
+        let text = text.split(&format!("\n### {section}\n")).nth(1).unwrap();
+        let text = text.split("\n##").next().unwrap();
         let file = Regex::new("`(engine/[a-z_/]+\\.rs)`").unwrap();
         let rows = text.lines().filter(|line| line.starts_with('|'));
         let documented: Vec<&str> = rows
