@@ -26,15 +26,15 @@ choose-one-statement = If one statement does it (`update items set stock = stock
 choose-local = A mutex in the process.
 choose-local-price = It protects nothing once a second process runs. For several on one machine, lock a file (`flock`).
 choose-owner = The textbook lock in Redis: a key with an owner and an expiry, deleted only by its owner.
-choose-owner-price = If the work outlives the lease, or Redis fails over, two hold it, and an update is lost.
+choose-owner-price = If the work outlives the lease, or Redis fails over, two clients hold it, and an update is lost.
 choose-batched = A lock with fencing tokens, under which all requests that wait share one read and one write.
 choose-batched-price = The most code: for each value a queue, and a task that executes it in batches. Redis is one more server to run.
-choose-fenced = A lock with fencing tokens, tried once: who does not get it is rejected at once.
-choose-fenced-price = Under load most requests are rejected and come again. Redis is one more server to run.
+choose-fenced = A lock with fencing tokens, tried once: a request that does not get it is rejected at once.
+choose-fenced-price = Under load most requests are rejected and sent again. Redis is one more server to run.
 choose-row-lock = A row lock in the database: `select … for update`.
 choose-row-lock-price = Each waiter keeps a connection, and a paused holder blocks the row until the database ends its session.
 choose-version = No lock: write only if the version is still the one that was read; else read again.
-choose-version-price = When two meet, one has worked in vain; if that happens too often, requests give up.
+choose-version-price = When two requests meet, one starts again; if that happens too often, requests give up.
 choose-needed = Still needed
 choose-local-needed = Idempotent requests: a client that repeats a request is served twice by any lock.
 choose-owner-needed = Nothing, as long as a lost update costs little. Idempotent requests, if a repeated one costs more.
@@ -43,7 +43,7 @@ choose-advisory-price = Each waiter keeps a connection. If the session is cut, o
 choose-advisory-needed = A client that stops when its session ends, before it writes; idempotent requests. And a store that checks a number, as soon as there is one: no lock makes up for it.
 choose-batched-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
 choose-fenced-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
-choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (In the judgement the lock is beside the write, which goes on.) Idempotent requests: an answer to a commit can be lost.
+choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (The judge writes in another session, so there the write goes on.) Idempotent requests: an answer to a commit can be lost.
 choose-version-needed = Retries with a bound. Idempotent requests: an answer to a commit can be lost.
 
 ## The room of this page, of what was judged and of the course

@@ -1,6 +1,6 @@
 //! *Which lock?*: five questions about a value that is read and then updated, and the answer with
 //! its price, what it still needs, and what its judgement found. `docs/WHICH-LOCK.md` has the same
-//! table.
+//! in tables.
 
 use std::collections::BTreeMap;
 
@@ -238,27 +238,38 @@ mod tests {
     }
 
     #[test]
-    fn document_has_the_same_table() {
-        let mut table = String::new();
+    fn document_has_the_same_tables() {
+        let language = Language::English;
+        let (mut locks, mut prices, mut verdicts) = (String::new(), String::new(), String::new());
         for choice in CHOICES {
+            let Choice { strategy, lesson, judged: name, .. } = choice;
             for (question, _) in QUESTIONS {
-                write!(table, "| {} ", choice.answer_to(question).unwrap_or("–")).unwrap();
+                write!(locks, "| {} ", choice.answer_to(question).unwrap_or("–")).unwrap();
             }
-            let language = Language::English;
-            let (strategy, text) = (choice.strategy, choice.part("", language));
-            let price = choice.part("-price", language);
-            let judged = match choice.judged {
-                "" => "–".to_owned(),
-                name => format!(
-                    "[{name}](judged/{name}.json): {}.",
-                    choice.evidence(language).join(". ")
-                ),
+            let judgement = judgement_of(name);
+            let link = match judgement {
+                Some(_) => format!("[{name}](judged/{name}.json)"),
+                None => "–".to_owned(),
             };
-            let needed = choice.part("-needed", language);
-            let take = format!("**`{strategy}`**: {text} | {price} | {needed}");
-            writeln!(table, "| {take} | `{}` | {judged} |", choice.lesson).unwrap();
+            writeln!(locks, "| `{strategy}` | `{lesson}` | {link} |").unwrap();
+
+            let [text, price, needed] =
+                ["", "-price", "-needed"].map(|part| choice.part(part, language));
+            writeln!(prices, "| `{strategy}`: {text} | {price} | {needed} |").unwrap();
+
+            let Some(judgement) = judgement else { continue };
+            let statements = judgement.statements(language).into_iter().map(|said| said.text);
+            let verdict: Vec<String> = statements.chain(judgement.lost_under(language)).collect();
+            let row = format!("| {link} | {}. |\n", verdict.join(". "));
+            // Some strategies have the same judgement.
+            if !verdicts.contains(&row) {
+                verdicts.push_str(&row);
+            }
         }
+
         let document = std::fs::read_to_string(Path::new(ROOT).join("docs/WHICH-LOCK.md")).unwrap();
-        assert!(document.contains(&table), "docs/WHICH-LOCK.md lacks the table:\n{table}");
+        for table in [locks, prices, verdicts] {
+            assert!(document.contains(&table), "docs/WHICH-LOCK.md lacks the table:\n{table}");
+        }
     }
 }
