@@ -292,10 +292,10 @@ mod tests {
     const GUIDE: &str = include_str!("../../../../docs/SERVICE.md");
 
     #[test]
-    fn guide_has_the_cures_of_the_page() {
+    fn guide_names_each_pattern() {
         for pattern in Pattern::VARIANTS {
-            let row = format!("| `{}` | {}", pattern.name(), pattern.cure(Language::English));
-            assert!(GUIDE.contains(&row), "{row}");
+            let name = format!("`{}`", pattern.name());
+            assert!(GUIDE.contains(&name), "{name} is not in the guide");
         }
     }
 
