@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use thirtyfour::ChromeCapabilities;
 use thirtyfour::prelude::*;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// One browser at a time: two of them on two cores are slower than one after the other. That of
-/// `axe` runs beside them.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+/// Two browsers at a time: each waits for half of its time, and more of them on two cores would be
+/// no faster. That of `axe` runs beside them.
+static AT_A_TIME: Semaphore = Semaphore::const_new(2);
 
 /// Chromium without windows, a package of its own: it starts in half the time. It ignores the
 /// preference that turns scripts off.
@@ -42,7 +42,7 @@ pub struct Browser {
     pub driver: WebDriver,
     base: String,
     processes: Processes,
-    _permit: Option<MutexGuard<'static, ()>>,
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 /// The driver and its browser, which end with this value or with this process, and the profile,
@@ -59,7 +59,7 @@ impl Browser {
 
     /// Opens a browser with capabilities of the test's own.
     pub async fn open_with(base: &str, javascript: bool, capabilities: ChromeCapabilities) -> Self {
-        let permit = ONE_AT_A_TIME.lock().await;
+        let permit = AT_A_TIME.acquire().await.unwrap();
         Self::launch(base, javascript, capabilities, Some(permit)).await
     }
 
@@ -78,7 +78,7 @@ impl Browser {
         base: &str,
         javascript: bool,
         mut capabilities: ChromeCapabilities,
-        permit: Option<MutexGuard<'static, ()>>,
+        permit: Option<SemaphorePermit<'static>>,
     ) -> Self {
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (processes, profile) = Processes::start(profile);
