@@ -22,6 +22,9 @@ pub const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judg
 const CLIENTS: &str = "3";
 /// Turns without a fault: few, as most tests ask for what is wrong with each.
 const TURNS: &str = "50";
+/// Pause of a client between two turns. Those that wait ask for the lock again and again, which
+/// would keep a core busy; with this pause mostly one or two wait, which is enough for a fault.
+const THINK_MS: &str = "100";
 /// Reading the state of every process of the machine takes milliseconds.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -75,7 +78,7 @@ impl JudgeRun {
     pub fn start_command(options: &[&str], command: &[&str]) -> Self {
         let machine = share_machine();
         let folder = tempfile::tempdir().unwrap();
-        let defaults = [["--clients", CLIENTS], ["--turns", TURNS]];
+        let defaults = [["--clients", CLIENTS], ["--turns", TURNS], ["--think-ms", THINK_MS]];
         let defaults = defaults.iter().filter(|[name, _]| !options.contains(name)).flatten();
         let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         judge

@@ -142,7 +142,9 @@ fn connections_scripts_and_requests_are_struck() {
         ("cancel-deletes", "cancel", 1),
     ];
     for (mode, faults, code) in cases {
-        let run = JudgeRun::start(mode, &["--faults", faults, "--seconds", "1"]).finish();
+        // Many commands: one has to be under way when it is struck.
+        let options = ["--faults", faults, "--seconds", "1", "--think-ms", "1"];
+        let run = JudgeRun::start(mode, &options).finish();
         assert_eq!(run.code, Some(code), "{mode}: {}{}", run.stdout, run.stderr);
         let judgement = run.judgement();
         for name in faults.split(',') {
@@ -277,7 +279,7 @@ fn table_names_faults_and_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("judgement.json");
     let json = ["--json", file.to_str().unwrap(), "--env", "ASKS=1"];
-    let options = ["--faults", "clock-jump", "--seconds", "0.3"];
+    let options = ["--faults", "clock-jump", "--seconds", "0.3", "--think-ms", "1"];
     let clean = ["env", "-u", "LD_PRELOAD"];
     let run = JudgeRun::start_behind(&clean, "flock", &[&options[..], &json].concat()).finish();
     assert_eq!(run.code, Some(0), "{}", run.stderr);

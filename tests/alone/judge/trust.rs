@@ -1,6 +1,7 @@
 //! Locks that were called safe, and are not: each was found by a rule of its own.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -21,15 +22,16 @@ fn lock_that_nobody_gets_is_given_up() {
 /// It would have been called safe: under the faults that it kept from running it lost nothing.
 #[test]
 fn lock_that_stops_is_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("judgement.json");
     let options = ["--faults", "pause", "--seconds", "1", "--wait-ms", "300", "--turns", "0"];
-    let run = JudgeRun::start("renews-blindly", &options).finish();
+    let json = ["--json", file.to_str().unwrap()];
+    let run = JudgeRun::start_with("renews-blindly", &options, &json).finish();
     assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
     assert!(run.stderr.contains("it can't be judged: no client"), "{}", run.stderr);
-    let judgement = run.judgement();
+    let judgement: Json = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(fault(&judgement, "pause")["prevented"], true, "{judgement:#}");
     assert_eq!(judgement["safe"], false, "{judgement:#}");
-
-    let run = JudgeRun::start_with("renews-blindly", &options, &[]).finish();
     let verdict = run.stdout.lines().find(|line| line.starts_with("NOT judged: "));
     assert!(
         verdict.unwrap().contains("no client of the process to be struck got the lock, so "),
@@ -40,7 +42,7 @@ fn lock_that_stops_is_not_judged() {
 
 #[test]
 fn rare_second_grant_is_found_in_many_turns() {
-    let options = ["--faults", "none", "--seconds", "1", "--turns", "5000"];
+    let options = ["--faults", "none", "--seconds", "1", "--turns", "1500", "--think-ms", "1"];
     let run = JudgeRun::start("often-right", &options).finish();
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     let judgement = run.judgement();
@@ -48,7 +50,8 @@ fn rare_second_grant_is_found_in_many_turns() {
     assert!(number(none, "lost_updates") > 0.0 && number(none, "turns") > 600.0, "{none:#}");
 
     // What was not lost was not lost in so many turns.
-    let run = JudgeRun::start_with("owner", &["--faults", "none", "--turns", "300"], &[]).finish();
+    let options = ["--faults", "none", "--turns", "300", "--think-ms", "1"];
+    let run = JudgeRun::start_with("owner", &options, &[]).finish();
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
     assert!(run.stdout.contains("with 95 % confidence"), "{}", run.stdout);
 }
@@ -73,7 +76,8 @@ fn fence_of_a_clients_clock_goes_back() {
 #[test]
 fn late_grant_is_found() {
     // The more wait, the surer is it that one of them is granted it.
-    let options = ["--faults", "late-grant", "--ttl-ms", "500", "--clients", "8"];
+    let waiting = ["--clients", "8", "--think-ms", "1"];
+    let options = [&["--faults", "late-grant", "--ttl-ms", "500"], &waiting[..]].concat();
     let run = JudgeRun::start("pooled", &options).finish();
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     let judgement = run.judgement();
