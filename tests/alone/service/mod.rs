@@ -62,7 +62,9 @@ fn changed_shop(text: &str, other: &str) -> TempDir {
     let file = fs::read_to_string(SHOP).unwrap();
     assert!(file.contains(text), "{file}");
     fs::write(folder.path().join("service.toml"), file.replace(text, other)).unwrap();
-    fs::copy(Path::new(SHOP).with_file_name("shop.py"), folder.path().join("shop.py")).unwrap();
+    for name in ["schema.py", "shop.py"] {
+        fs::copy(Path::new(SHOP).with_file_name(name), folder.path().join(name)).unwrap();
+    }
     folder
 }
 

@@ -3,13 +3,12 @@
 The last seven ways are right, each of the others is wrong in one thing. All but `key-before` keep
 the idempotency key right: it has a unique index, and who finds its key taken gives back the units.
 
-    python shop.py schema    creates the tables
-    uvicorn shop:app         serves
+    python schema.py     creates the tables
+    uvicorn shop:app     serves
 """
 
 import asyncio
 import os
-import sys
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
@@ -30,28 +29,6 @@ COUNT = (
     " from products where id = %s"
 )
 TAKE = "update products set stock = stock - %(n)s where id = %(id)s"
-# What the modes `trigger` and `function` leave to the database.
-TRIGGER = """
-create function take_unit() returns trigger language plpgsql as $$
-begin
-    update products set stock = stock - new.quantity where id = new.product_id;
-    return new;
-end $$;
-create trigger take_unit after insert on orders for each row execute function take_unit()"""
-FUNCTION = """
-create function place_order(product text, n int, key text, buyer int) returns bigint
-language plpgsql as $$
-declare
-    placed bigint;
-begin
-    if (select stock from products where id = product) < n then
-        return null;
-    end if;
-    update products set stock = stock - n where id = product;
-    insert into orders (product_id, quantity, idempotency_key, buyer)
-    values (product, n, key, place_order.buyer) returning id into placed;
-    return placed;
-end $$"""
 
 # Statements outside of `transaction()` are transactions of their own. Every buyer may have a
 # connection: the judge's gate needs all of them to wait in the database.
@@ -378,26 +355,3 @@ async def post_order(order: Order, idempotency_key: Annotated[str, Header()]):
     if sold is None:
         return JSONResponse({"error": "sold out"}, 409)
     return JSONResponse({"id": sold}, 201)
-
-
-def create_schema():
-    """Creates the tables. Only `key-before` has no unique index."""
-    unique = "" if sell is key_before else "unique"
-    with psycopg.connect(DATABASE_URL) as db:
-        db.execute("create table products (id text primary key, stock int not null)")
-        db.execute(
-            "create table orders (id bigserial primary key,"
-            " product_id text not null references products, quantity int not null,"
-            " idempotency_key text not null, buyer int not null)"
-        )
-        db.execute(f"create {unique} index on orders (idempotency_key)")
-        if sell is trigger:
-            db.execute(TRIGGER)
-        if sell is function:
-            db.execute(FUNCTION)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["schema"]:
-        sys.exit("usage: python shop.py schema")
-    create_schema()
