@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use holdfast_testkit::{Shop, id_of, until};
-use serde_json::{Value, json};
+use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::axe_core::{self, axe};
@@ -14,9 +14,9 @@ use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
 const WIDTHS: [u32; 3] = [320, 768, 1920];
-/// Of the dark scheme: what is shown between these widths is shown at one of them, and no color
-/// depends on the width.
-const DARK_WIDTHS: [u32; 2] = [320, 1920];
+/// Of the colors: what is shown between these widths is shown at one of them, and no color depends
+/// on the width.
+const COLOR_WIDTHS: [u32; 2] = [320, 1920];
 
 /// Opens the file of a judgement.
 const OPEN_JUDGEMENT: &str = concat!(
@@ -261,16 +261,19 @@ fn states_of_keeper(orders: &Orders) -> Vec<PageState> {
 /// depends on it, in the dark one. Contrast takes most of the time, and no color depends on the
 /// language.
 pub async fn violations(browser: &Browser, name: &str, language: &str) -> Vec<String> {
+    let light = WIDTHS.map(|width| match COLOR_WIDTHS.contains(&width) {
+        true => ("light", width, json!({})),
+        false => ("light", width, json!({ "without": "color-contrast" })),
+    });
+    let dark = COLOR_WIDTHS.map(|width| ("dark", width, json!({ "only": "color-contrast" })));
+    let dark = dark.into_iter().filter(|_| language == "en");
+
     let mut found = Vec::new();
-    let dark: &[u32] = if language == "en" { &DARK_WIDTHS } else { &[] };
-    let schemes = [("light", Value::Null, &WIDTHS[..]), ("dark", json!("color-contrast"), dark)];
-    for (scheme, rule, widths) in schemes {
+    for (scheme, width, rules) in light.into_iter().chain(dark) {
         browser.prefer("prefers-color-scheme", scheme).await;
-        for width in widths {
-            browser.resize(*width, 900).await;
-            let rules = axe_core::violations(browser, rule.clone()).await;
-            found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
-        }
+        browser.resize(width, 900).await;
+        let rules = axe_core::violations(browser, rules).await;
+        found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
     }
     found
 }

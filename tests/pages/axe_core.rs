@@ -6,9 +6,11 @@ use serde_json::Value;
 
 use crate::browser::Browser;
 
-/// Runs axe-core with every rule; `only` restricts it to one.
-const RUN: &str = "const [only, done] = arguments;
-    const options = only ? { runOnly: [only] } : { rules: { 'target-size': { enabled: true } } };
+/// Runs axe-core with every rule, `only` with one, or `without` one.
+const RUN: &str = "const [{ only, without }, done] = arguments;
+    const rules = { 'target-size': { enabled: true } };
+    if (without) rules[without] = { enabled: false };
+    const options = only ? { runOnly: [only] } : { rules };
     axe.run(document, { ...options, resultTypes: ['violations'] }).then((found) => done(
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
     ));";
@@ -21,8 +23,9 @@ pub fn axe() -> String {
     std::fs::read_to_string(path.trim()).unwrap()
 }
 
-/// Returns the violations of one rule, or with null of all, on a page that has run [`axe`].
-pub async fn violations(browser: &Browser, only: Value) -> Vec<String> {
-    let found = browser.driver.execute_async(RUN, vec![only]).await.unwrap();
+/// Returns the violations on a page that has run [`axe`]: of all rules with `{}`, of one with
+/// `{ "only": rule }`, of the others with `{ "without": rule }`.
+pub async fn violations(browser: &Browser, which: Value) -> Vec<String> {
+    let found = browser.driver.execute_async(RUN, vec![which]).await.unwrap();
     found.convert().unwrap()
 }

@@ -136,7 +136,7 @@ impl Visit {
         let fits = self.run(fits, &[json!(width)]).await;
         assert_eq!(fits, true, "{path} is wider than {width} px");
         self.run(&AXE, &[]).await;
-        let found = violations(&self.browser, Value::Null).await;
+        let found = violations(&self.browser, json!({})).await;
         assert!(found.is_empty(), "{path}, {width} px:\n{}", found.join("\n"));
     }
 
