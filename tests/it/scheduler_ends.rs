@@ -23,7 +23,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-const RANDOM_GAMES: u64 = 500;
+const RANDOM_GAMES: u64 = 200;
 const MAX_STEPS: usize = 14;
 /// Games that are played at a time: they mostly wait.
 const PLAYERS: u64 = 16;
