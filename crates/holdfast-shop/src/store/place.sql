@@ -20,8 +20,6 @@ updated_items as (
                   as r (sku, fence, stock, increment, sold)
      where guard.holds and i.sku = r.sku and r.stock is not null),
 
--- For each array that it expands, `unnest` keeps all values once more; the value at a place costs a
--- third of it. Not so that of text: its values differ in length, and are counted from the first on.
 new_orders as (
     select ($8::uuid[])[place] as id, ($9::uuid[])[place] as record_id,
            ($10::uuid[])[place] as user_id, ($11::bigint[])[place] as total_cents, token,
