@@ -51,8 +51,8 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may wait to be accepted: a client whose SYN is dropped waits a second or more.
 const BACKLOG: u32 = 4_096;
-/// Interval at which buffered metric samples are merged, the components are checked and the
-/// catalogue is read, for when nothing asks: several within the interval of a scrape.
+/// Interval at which buffered metric samples are merged and the components are checked, for when
+/// nothing asks: several within the interval of a scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -114,8 +114,7 @@ impl Replica {
         let rate_limits = RateLimits::new(limiter, rates, proxies.clone());
 
         // Before anybody asks: an outage may begin with the first request.
-        let last_catalog = LastCatalog::default();
-        last_catalog.refresh(&shop).await;
+        let last_catalog = LastCatalog::read(&shop).await;
 
         let state = AppState {
             shop,
@@ -174,7 +173,6 @@ impl Replica {
                     ticks.tick().await;
                     replica.metrics.run_upkeep();
                     replica.readiness.check(&replica.shop).await;
-                    replica.last_catalog.refresh(&replica.shop).await;
                 }
             };
             let _ = replica.stop.run_until_cancelled(upkeep).await;

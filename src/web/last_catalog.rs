@@ -1,12 +1,13 @@
 //! The catalogue as this replica last read it, which the pages show while Postgres is away.
 //!
-//! The replica reads it at its start, and with each check of the components. No order is decided by
-//! it: the engine reads its items from Postgres. Tests: `tests/pages/paused.rs`.
+//! The replica reads it at its start, and again when somebody looks at the shop and it is old. No
+//! order is decided by it: the engine reads its items from Postgres. Tests: `tests/pages/paused.rs`.
 
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
 use holdfast_shop::model::Item;
 use holdfast_shop::query::catalog;
@@ -14,11 +15,17 @@ use holdfast_shop::{Error, Shop, Sku, with_timeout};
 
 /// Upper bound of the items that are kept, the first ones by sku.
 const MAX_ITEMS: i64 = 600;
-/// Timeout of a read, so that one that hangs does not keep the components from being checked.
+/// Timeout of a read: a page waits for it.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// Age at which the next page reads the catalogue again.
+const MAX_AGE: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
-pub struct LastCatalog(RwLock<Option<Catalog>>);
+#[derive(Debug)]
+pub struct LastCatalog {
+    catalog: RwLock<Option<Catalog>>,
+    /// When it was last asked for, or is to be.
+    next_read: Mutex<Instant>,
+}
 
 /// The items that the shop lists: without hidden and lab items.
 #[derive(Debug)]
@@ -31,13 +38,30 @@ struct Catalog {
 type ReadOrLast<T> = Result<(T, Option<OffsetDateTime>), Error>;
 
 impl LastCatalog {
-    /// Reads the catalogue; if that fails, the last one stays.
-    pub async fn refresh(&self, shop: &Shop) {
+    /// Reads the first one. If that fails, there is none yet.
+    pub async fn read(shop: &Shop) -> Self {
+        let new = Self { catalog: RwLock::new(None), next_read: Mutex::new(Instant::now()) };
+        new.refresh(shop).await;
+        new
+    }
+
+    /// Reads the catalogue if it is old; if that fails, the last one stays.
+    async fn refresh(&self, shop: &Shop) {
+        let now = Instant::now();
+        {
+            // Of several pages at a time, one reads it.
+            let mut next_read = self.next_read.lock();
+            if now < *next_read {
+                return;
+            }
+            *next_read = now + MAX_AGE;
+        }
+
         // Before the read: what is shown is never older than its time says.
         let read_at = OffsetDateTime::now_utc();
         let reading = catalog::items(shop, None, MAX_ITEMS);
         if let Ok(items) = with_timeout(READ_TIMEOUT, reading).await {
-            *self.0.write() = Some(Catalog { items, read_at });
+            *self.catalog.write() = Some(Catalog { items, read_at });
         }
     }
 
@@ -49,7 +73,10 @@ impl LastCatalog {
         limit: i64,
     ) -> ReadOrLast<Vec<Item>> {
         match catalog::items(shop, after, limit).await {
-            Ok(items) => Ok((items, None)),
+            Ok(items) => {
+                self.refresh(shop).await;
+                Ok((items, None))
+            }
             Err(error) => self.find(error, |items| page_after(items, after, limit)),
         }
     }
@@ -59,7 +86,10 @@ impl LastCatalog {
     pub async fn item(&self, shop: &Shop, sku: &Sku) -> ReadOrLast<Option<Item>> {
         let kept = |items: &[Item]| items.iter().find(|item| item.sku == *sku).cloned().map(Some);
         match catalog::item(shop, sku).await {
-            Ok(item) => Ok((item, None)),
+            Ok(item) => {
+                self.refresh(shop).await;
+                Ok((item, None))
+            }
             Err(error) => self.find(error, kept),
         }
     }
@@ -67,7 +97,7 @@ impl LastCatalog {
     /// Returns what is found in the last catalogue; the error of the read, if nothing is, or if
     /// Postgres is not away.
     fn find<T>(&self, error: Error, find: impl FnOnce(&[Item]) -> Option<T>) -> ReadOrLast<T> {
-        let last = self.0.read();
+        let last = self.catalog.read();
         let last = last.as_ref().filter(|_| matches!(error, Error::Unavailable { .. }));
         let found = last.and_then(|last| Some((find(&last.items)?, Some(last.read_at))));
         found.ok_or(error)
