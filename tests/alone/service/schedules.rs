@@ -100,7 +100,7 @@ fn sound_orders_pass_all_schedules_of_two_switches() {
     let modes = ["row-lock", "conditional", "advisory", "no-wait", "serializable", "redis-lock"];
     for mode in modes {
         // They are at most 90, of the seven statements of redis-lock: a busy machine has the time.
-        let (folder, run) = search(mode, "12");
+        let (folder, run) = search(mode, "20");
         assert_eq!(run.code, Some(0), "{mode}: {}{}", run.stdout, run.stderr);
         let judgement = run.judgement();
         let pass = pass(&judgement, "interleavings");
