@@ -84,7 +84,7 @@ impl Servers {
     async fn create_shop(&self, mode: &str) -> PgConnection {
         self.postgres.create_database(&mode.replace('-', "_")).await.unwrap();
         let mut schema = self.program("python", mode);
-        let made = schema.args(["shop.py", "schema"]).status().await.unwrap();
+        let made = schema.args(["schema.py"]).status().await.unwrap();
         assert!(made.success(), "{mode}: {made}");
 
         let mut session = PgConnection::connect(&self.url(mode)).await.unwrap();
