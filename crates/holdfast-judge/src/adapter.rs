@@ -1,7 +1,7 @@
 //! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
 //! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]), and say
-//! that a lease was lost ([`Leases`]). One that exits, prints anything else, answers an id twice or
-//! not in time is reported with the end of its stderr; calls then never return.
+//! that a lease was lost ([`Leases`]). One that exits, prints anything else, answers an id
+//! twice or not in time is reported with the end of its stderr; calls then never return.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -229,7 +229,7 @@ impl AdapterProcess {
                 self.failure.report(JudgeFailure::new(kind, why)).await;
             }
         }
-        // Whatever was returned here would be judged.
+        // A returned value would be judged.
         pending().await
     }
 }
@@ -264,7 +264,7 @@ async fn read_line_in_time(
     Some((line, true))
 }
 
-/// What is done with the lines of an adapter.
+/// Reads the lines of an adapter.
 struct AnswerReader {
     pending: PendingAnswers,
     leases: Leases,

@@ -73,7 +73,7 @@ fn read_header(line: &str) -> anyhow::Result<Header> {
     Ok(header)
 }
 
-/// What was read so far.
+/// The part of a history that was read so far.
 #[derive(Debug, Default)]
 struct Reading {
     run: Option<RunInProgress>,

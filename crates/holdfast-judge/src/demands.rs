@@ -33,17 +33,17 @@ pub struct Found {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
-    /// What `--may-lose` allows, in words.
+    /// A loss that `--may-lose` can allow, in words.
     Lost(&'static str),
     LostWithFence,
-    /// What `--fail-on` asks for.
+    /// A finding that `--fail-on` asks for.
     Of(Demand),
 }
 
 /// Violations that are no lost updates, and that a caller may not want either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Demand {
-    /// The lock was free, and nobody got it for too long.
+    /// The lock was free, and no client got it for too long.
     Blocked,
     /// A client never got the lock.
     Starved,
@@ -73,7 +73,7 @@ pub struct Demands {
     baseline: Option<Baseline>,
 }
 
-/// What an earlier judgement has found.
+/// The findings of an earlier judgement.
 #[derive(Debug)]
 struct Baseline {
     name: String,

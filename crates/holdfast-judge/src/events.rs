@@ -18,7 +18,7 @@ pub(super) struct Recording {
     /// End of the work, before the last turns were finished.
     pub(super) ended_us: u64,
     pub(super) turns: Vec<Turn>,
-    /// What happened to a server while this client held the lock; else to the client's worker.
+    /// Events of a server while this client held the lock; else of the client's worker.
     pub(super) marks: Vec<Event<Actor>>,
     /// Time in which the messages of a worker were late: it was stopped, or cut off.
     pub(super) stall: Option<Stall>,
@@ -105,8 +105,8 @@ pub(super) fn events_between(
 }
 
 /// Returns the events of these turns, each given by its client and the time of its grant, with the
-/// end of each lease that they outlived, and what happened meanwhile to their workers and to
-/// servers.
+/// end of each lease that they outlived, and the events of their workers and of servers during
+/// that time.
 pub(super) fn story(
     recording: &Recording,
     turns: &[(ClientId, u64)],

@@ -61,7 +61,7 @@ impl Fault {
             | Self::ClientKill
             | Self::ScriptFlush
             | Self::Evict => true,
-            // Those of the network strike the connections that the lock has, to whatever server.
+            // Those of the network strike the connections that the lock has, to any server.
             Self::Undisturbed
             | Self::Pause
             | Self::LongWork

@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// Blows of a fault that also strikes requests under way, before the one that strikes a holder.
 const BLOWS: u32 = 20;
 const BLOW_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a grant is to be withheld: its clients may all have asked before the release.
+/// Number of grants to withhold: their clients may all have asked before the release.
 const MAX_WITHHELD: u32 = 5;
 const SLOWNESS: Duration = Duration::from_millis(200);
 
@@ -95,7 +95,7 @@ pub(super) async fn place(
 
     let Some(holder) = stage.hold(worker).await? else {
         let why = message!("judge-why-no-holder", worker);
-        // Libfaketime may be why, if nobody gets the lock at all.
+        // Libfaketime may be why, if no client gets the lock at all.
         let is_prevented = stage.fault != Fault::ClockJump || stage.recording.has_grant();
         return Ok(Err(NotRun { why, is_prevented }));
     };
@@ -149,7 +149,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
             stage.work_for(plan.ttl(2.5)).await?;
             if plan.args.second_holder {
                 let other = (worker + 1) % plan.args.workers;
-                // None, if the lock was renewed, so that nobody else got it.
+                // None, if the lock was renewed, so that no other client got it.
                 second = stage.hold_within(other, plan.ttl(0.5)).await?;
                 if second.is_some() {
                     // So long that the order of the two grants is certain.
@@ -209,7 +209,7 @@ async fn grant_late(stage: &mut Stage<'_>, worker: u32) -> anyhow::Result<()> {
 
     let until_us = monotonic_us();
     stage.recording.stall = Some(Stall { worker, from_us, until_us });
-    // The lock is not free meanwhile, although no client knows that it has it.
+    // The lock is not free in this time, although no client knows that it has it.
     stage.recording.struck = Some((from_us, until_us));
     Ok(())
 }

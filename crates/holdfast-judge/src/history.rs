@@ -81,7 +81,7 @@ pub(super) struct RunStart {
 /// Value of the line that ends it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunEnd {
-    /// What the rows have at the end; the second one without fences is absent.
+    /// The stock of the rows at the end; the second one is absent without fences.
     pub(super) stock: i64,
     #[serde(default)]
     pub(super) fenced_stock: Option<i64>,
@@ -268,7 +268,7 @@ impl From<LedgerRow> for Change {
 /// Numbers of the clients' processes.
 struct Numbers<'a> {
     plan: &'a JudgePlan,
-    /// How many processes of a client were killed.
+    /// Number of processes of a client that were killed.
     killed: HashMap<ClientId, u32>,
     /// Time of the latest line of a process.
     latest: HashMap<u32, u64>,

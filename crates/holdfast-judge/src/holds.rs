@@ -53,7 +53,7 @@ pub(super) fn early_losses(holds: &[Turn], lease_us: u64) -> Vec<Turn> {
 }
 
 /// Returns the grants less than half a lease after an earlier one, whose client still held the
-/// lock: its lease cannot have ended, so that somebody took the lock from it.
+/// lock: its lease cannot have ended, so another client took the lock from it.
 pub(super) fn early_grants(holds: &[Turn], lease_us: u64, recording: &Recording) -> Vec<HoldPair> {
     let pairs = overlaps(holds).into_iter().filter(|(hold, later)| {
         later.answered_us < hold.answered_us + lease_us / 2
@@ -178,7 +178,7 @@ pub(super) fn longest_block(
         let waiters =
             recording.turns.iter().filter(|turn| turn.asked_us < until && turn.answered_us > from);
         let Some(asked_us) = waiters.map(|turn| turn.asked_us).min() else { continue };
-        // Until the first one asked, nobody missed the lock.
+        // Until the first request, no client missed the lock.
         let from = asked_us.max(from);
         if longest.is_none_or(|(_, length)| length < until - from) {
             longest = Some((from, until - from));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn block_begins_with_first_waiter() {
-        // Held until 300. Asked for at 700, while nobody had waited since 300.
+        // Held until 300. Asked for at 700, while no client had waited since 300.
         let mut waited = recording(&[(100, 110), (700, 950)]);
         assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((700, 250)));
         // The last waiter gave up before the gap.

@@ -91,7 +91,7 @@ pub async fn judge(args: &JudgeArgs, demands: &Demands) -> anyhow::Result<Judgem
     judgement
 }
 
-/// Says which of so many faults or passes, of this name, is running.
+/// Formats the progress: the number of the running fault or pass among all, and its name.
 fn describe_progress(kind: &str, number: usize, all: usize, name: &str) -> String {
     let done = "█".repeat(number) + &"░".repeat(all - number);
     format!("{done} {kind} {} of {all}: {name}", number + 1)

@@ -43,7 +43,7 @@ impl WorkerLinks {
         Ok(links)
     }
 
-    /// Returns what a worker is told of a pass in which nothing is cancelled; its adapter reaches
+    /// Returns the setup of a worker for a pass in which nothing is cancelled; its adapter reaches
     /// `database` behind the link.
     pub(super) fn setup(
         &self,

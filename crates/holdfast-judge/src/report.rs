@@ -7,7 +7,7 @@ use holdfast_story::{Event, Timeline};
 use serde::{Deserialize, Serialize};
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
-/// What a judgement found about one adapter.
+/// The findings of a judgement about one adapter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Judgement {
     pub adapter: Adapter,
@@ -46,7 +46,7 @@ pub struct Adapter {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FaultReport {
     pub name: String,
-    /// Whether it ran; if not, all figures are zero.
+    /// True if it ran; if not, all figures are zero.
     pub ran: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
@@ -89,7 +89,7 @@ pub struct FaultReport {
     pub early_grants: u64,
     /// Grants whose fence was not above all earlier ones of the key.
     pub fence_regressions: u64,
-    /// Answers *busy* or *timeout* while the backend was away and nobody held the key.
+    /// Answers *busy* or *timeout* while the backend was away and no client held the key.
     pub misreported_busy: u64,
     #[serde(default)]
     pub errors: u64,
@@ -99,7 +99,7 @@ pub struct FaultReport {
     /// The same work with reads that register the fence and writes that demand it; absent without
     /// fences.
     pub with_fence: Option<WithFence>,
-    /// Longest time in which no client got a key that nobody worked on, in milliseconds.
+    /// Longest time in which no client got a key that none worked on, in milliseconds.
     pub blocked_ms_max: u64,
     pub waiters_starved: u64,
     /// Keys left in Redis 2 × TTL after the work.
@@ -146,8 +146,8 @@ impl FaultReport {
     }
 }
 
-/// How often a fault ran, each time with another seed (`--repeat`). The other figures of its report
-/// are those of one run: of the first one that lost an update with the fence, else of the first one
+/// The runs of a fault, each with another seed (`--repeat`). The other figures of its report are
+/// those of one run: of the first one that lost an update with the fence, else of the first one
 /// that lost an update, else of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeats {
@@ -239,7 +239,7 @@ impl From<ViolationKind> for String {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Violation {
     pub kind: ViolationKind,
-    /// What happened, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
+    /// The course of events, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
     pub text: String,
     /// The same with its values, to be said in another language; absent in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Returns itself as a lane of a drawing: a server has one, whoever held the lock.
+    /// Returns itself as a lane of a drawing: a server has one lane, for all holders of the lock.
     fn lane(self) -> Self {
         if self.server.is_some() { Self { id: ClientId::default(), ..self } } else { self }
     }

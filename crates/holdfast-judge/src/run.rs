@@ -136,7 +136,7 @@ struct Judge<'a> {
     seed: u64,
 }
 
-/// What is read from the servers of a pass before they end.
+/// The figures that are read from the servers of a pass before they end.
 struct ServerFigures {
     commands: u64,
     leftover_keys: u64,
@@ -321,7 +321,7 @@ impl Judge<'_> {
         Ok(Ok(ServerFigures { commands, leftover_keys, unusual_keys }))
     }
 
-    /// Lets the clients work on until there are enough turns to compare, or nobody gets the lock.
+    /// Lets the clients work on until there are enough turns to compare, or none gets the lock.
     async fn work_on(&self, stage: &mut Stage<'_>, since: Instant) -> anyhow::Result<()> {
         let enough = self.plan.args.turns as usize;
         // Few turns say little of a lock that grants it to two clients once in a while.
@@ -448,8 +448,8 @@ fn rate(report: &FaultReport, recording: &Recording) -> f64 {
     report.turns as f64 / recording.work_us().max(1) as f64
 }
 
-/// Returns whether libfaketime, not the jump, keeps the adapter from its work, which has so many
-/// times the usual turns.
+/// Returns whether libfaketime, not the jump, keeps the adapter from its work. `relative_rate`:
+/// turns per second, relative to those without a fault.
 fn is_crippled(clock_jump: &FaultReport, relative_rate: f64) -> bool {
     let with_fence = clock_jump.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
     let found = clock_jump.lost_updates + with_fence + clock_jump.fence_regressions;

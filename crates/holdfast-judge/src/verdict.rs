@@ -16,7 +16,7 @@ const MIN_COMMANDS: f64 = 0.05;
 /// of three, of `(1 - 3 / n)^n`.
 const RULE_OF_THREE: f64 = 3.0;
 
-/// What a lock leaves to its user, by the faults under which it lost updates for want of it.
+/// The duties that a lock leaves to its user, each with the faults under which it loses updates.
 const LEFT: [(&str, &[Fault]); 4] = [
     ("judge-leaves-late", &[Fault::Pause, Fault::Partition, Fault::LateGrant]),
     ("judge-leaves-lease", &[Fault::LongWork, Fault::SlowCommit]),
@@ -35,20 +35,20 @@ pub enum Row {
     WithFence,
 }
 
-/// What became of the updates of a row under a fault.
+/// The result of a row's updates under a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     NotRun,
     /// None was lost, and the fault does not strike the servers that the lock uses.
     Elsewhere,
-    /// None was lost, but so many fences went back although nothing disturbed the lock.
+    /// None was lost, but this many fences went back although nothing disturbed the lock.
     FencesBack(u64),
-    /// So many updates were lost in so many turns; 0 is safe.
+    /// Number of updates that were lost, and of all turns; 0 lost is safe.
     Updates {
         lost: u64,
         turns: u64,
     },
-    /// So many runs of a fault that ran several times lost updates; the turns are those of all.
+    /// Of a fault that ran several times: the runs that lost updates, all runs, and their turns.
     Runs {
         lost: u32,
         runs: u32,
@@ -66,14 +66,14 @@ impl Cell {
     }
 }
 
-/// What a sentence of a verdict says.
+/// The meaning of a sentence of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumIs)]
 pub enum Outcome {
     Safe,
     Loss,
     /// Nothing was lost, but fences went back although nothing disturbed the lock.
     FencesBack,
-    /// The lock kept a fault from running, or nobody got it any more: it is not known what it does.
+    /// The lock kept a fault from running, or no client got it any more: its safety is not known.
     NotJudged,
 }
 
@@ -116,7 +116,7 @@ impl FaultReport {
         self.fault() == Some(Fault::Undisturbed) && self.fence_regressions > 0
     }
 
-    /// Returns whether nobody got the lock any more, although it was free.
+    /// Returns whether no client got the lock any more, although it was free.
     pub fn has_stopped(&self) -> bool {
         let mut found = self.violations.iter().filter_map(|it| it.message.as_ref());
         found.any(|message| message.id() == BLOCKED_TO_END)
@@ -159,7 +159,7 @@ impl Judgement {
         self.faults.iter().find(|report| report.name == fault)
     }
 
-    /// Returns the faults of which the judgement has no report, as nobody asked for them.
+    /// Returns the faults that were not asked for, of which the judgement has no report.
     pub fn unasked(&self) -> impl Iterator<Item = Fault> {
         Fault::ALL.iter().copied().filter(|fault| self.report(fault.name()).is_none())
     }
@@ -205,7 +205,7 @@ impl Judgement {
         self.faults.iter().filter(|report| report.prevented)
     }
 
-    /// Returns the faults after which nobody got the lock any more.
+    /// Returns the faults after which no client got the lock any more.
     pub fn stopped(&self) -> impl Iterator<Item = &FaultReport> {
         self.faults.iter().filter(|report| report.has_stopped())
     }
@@ -321,7 +321,7 @@ impl Judgement {
     }
 
     /// Returns the sentence that says why the lock is not judged: it kept faults from running, or
-    /// nobody got it any more after some. `None` if neither is so.
+    /// no client got it any more after some. `None` if neither is so.
     fn not_judged(&self) -> Option<Message> {
         let faults = self.faults.len().saturating_sub(1);
         match (self.prevented().count(), self.stopped().count()) {
@@ -333,7 +333,7 @@ impl Judgement {
 
     /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock
     /// with fences both halves, what it does with a store that checks them, and without. The first
-    /// one that says safe names the faults that nobody asked for.
+    /// one that says safe names the faults that were not asked for.
     pub fn statements(&self, language: Language) -> Vec<Statement> {
         let mut statements = Vec::new();
         if let Some(why) = self.not_judged() {

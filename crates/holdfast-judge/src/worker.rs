@@ -278,7 +278,7 @@ async fn take_turn(
 
     turn.stopped = state.adapter.has_lost(&lease);
     if turn.stopped {
-        // As an application does that is told, and a look at what its write would have done.
+        // As an application that learns of the loss; then it reads what its write would have lost.
         turn.saved = ledger.read(None).await?.stock != row.stock;
     } else {
         turn.wrote_us = monotonic_us();

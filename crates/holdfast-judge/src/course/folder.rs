@@ -71,7 +71,7 @@ impl Language {
     }
 }
 
-/// What a learner did, in `.course.json`: no name, no password, no code.
+/// The progress of a learner, in `.course.json`: no name, no password, no code.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Progress {
     version: u32,
@@ -162,7 +162,7 @@ impl CourseFolder {
         Ok(progress)
     }
 
-    /// Replaces the progress as a whole: whoever reads it never sees a part.
+    /// Replaces the progress as a whole: a reader never sees a part of it.
     pub(super) fn store(&self, progress: &Progress) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(progress)? + "\n";
         write_whole(&self.path.join(PROGRESS), &json)

@@ -92,9 +92,9 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
         think_ms: 1,
         wait_ms: 5_000,
         answer_timeout_s: 5,
-        // Longer than between two commands of whatever runs in the background: each meets it.
+        // Longer than the pause between two commands of a background task: each task meets it.
         outage_ms: if level >= EVERYTHING { TTL_MS } else { 0 },
-        // Later, the lease is renewed, and nobody else gets the lock.
+        // At later levels the lease is renewed, and no other client gets the lock.
         second_holder: level == 3,
         is_store_checked: true,
         // With fewer, a turn more or less would make an even share look uneven.
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn wrong_locks_break_the_rule_that_is_about_them() {
         let rule = |id: &str, level: u32| vec![(id.to_owned(), level)];
-        // Deletes the key of whoever has it, and says `lost`.
+        // Deletes the key of any holder, and answers `lost`.
         let denies = |fault: &mut FaultReport| fault.early_losses = 9;
         assert!(broken(2, Fault::Undisturbed, denies).is_empty());
         assert_eq!(broken(3, Fault::Undisturbed, denies), rule("course-rule-true", 3));
@@ -363,7 +363,7 @@ mod tests {
         };
         assert!(broken(1, Fault::Undisturbed, is_slow).is_empty());
         assert_eq!(broken(7, Fault::Undisturbed, burns), rule("course-rule-commands", 7));
-        // Asks in the background, also while nobody wants the lock.
+        // Asks in the background, also while no client wants the lock.
         let polls = |per_s: f64| move |fault: &mut FaultReport| fault.idle_commands = per_s;
         assert!(broken(7, Fault::Undisturbed, polls(16.0)).is_empty());
         assert_eq!(broken(7, Fault::Undisturbed, polls(400.0)), rule("course-rule-commands", 7));

@@ -46,7 +46,7 @@ pub enum CourseCommand {
     },
 }
 
-/// What a command of the course says, and whether its answer is yes.
+/// The text that a command of the course prints, and whether its answer is yes.
 #[derive(Debug)]
 pub struct CourseAnswer {
     pub text: String,

@@ -17,7 +17,7 @@ pub(super) const HINTS: usize = 2;
 /// Above this number of rules, those that hold are only counted.
 const MAX_RULES: usize = 24;
 
-/// What the page of a check begins with.
+/// The beginning of the page of a check.
 #[derive(Debug)]
 pub struct CheckHead<'a> {
     pub title: String,
@@ -209,7 +209,7 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
     };
 
     let mut text = format!("\n{}\n", describe_violation(violation, finding, language));
-    // Nobody gets a lock whose key nobody deletes.
+    // A lock whose key is never deleted is never free.
     if finding.rule.id() == "course-rule-blocked"
         && let Some(left) = levels::violation(&check.judgement, finding, &LeftoverKey)
     {
