@@ -1,5 +1,5 @@
-//! The four balances: what the buyers were told against what the books say, and whether the books
-//! can be right.
+//! The four balances: the answers to the buyers against the books, and whether the books can be
+//! right.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::buyers::{Answer, Answered, Outcome};
 use super::report::Figures;
 
-/// What the service's own books say after a run.
+/// The service's own books after a run.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Books {
     pub(super) stock: i64,
@@ -108,7 +108,7 @@ pub(super) fn check_books(figures: &Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counts the keys with such an answer, whatever their other answers are.
+/// Counts the keys with such an answer among their answers.
 fn count_any(outcomes: &[Outcome], is: fn(&Answer) -> bool) -> u64 {
     let has = |outcome: &&Outcome| outcome.answers.iter().any(|it| is(&it.answer));
     outcomes.iter().filter(has).count() as u64
@@ -125,7 +125,7 @@ fn gap_us(opening: i64, outcomes: &[Outcome]) -> u64 {
     let mut times: Vec<u64> = sales.collect();
     times.sort_unstable();
 
-    // After the last unit nobody can buy one.
+    // After the last unit no buyer can buy one.
     let units = usize::try_from(opening).unwrap_or_default();
     if times.len() < units {
         times.push(ended);
@@ -254,7 +254,7 @@ mod tests {
         let figures =
             figures(5, &[sent, outcome(2, &[(Answer::Sold, 9_000)])], &books(3, &[(1, 1), (2, 1)]));
         assert_eq!((figures.sold, figures.sold_out, figures.found().len()), (2, 0, 0));
-        // Units were left, and nobody bought one after that.
+        // Units were left, and no buyer bought one after that.
         assert_eq!((figures.gap_ms, figures.p99_ms), (8, 9));
     }
 }

@@ -28,7 +28,7 @@ const MAX_CUT_MS: u64 = 20;
 
 /// Pause of a buyer after an error while Redis is away: the orders must last for longer.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
-/// After so many orders without an answer, one after the other, the service is given up.
+/// Number of consecutive orders without an answer after which the run is given up.
 const SILENT_ORDERS: usize = 3;
 
 /// How orders are placed.
@@ -46,7 +46,7 @@ pub(super) struct Buyers {
     pub(super) cuts: AtomicUsize,
 }
 
-/// One unit that somebody wants, ordered at an instance.
+/// An order of one unit by one buyer, at an instance.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     pub(super) buyer: u64,
@@ -54,7 +54,7 @@ pub(super) struct Attempt {
     pub(super) instance: usize,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) attempt: Attempt,
@@ -91,7 +91,7 @@ impl Display for NotPrepared {
 }
 
 impl Outcome {
-    /// Returns what counts of its answers: a sale, whatever the others were.
+    /// Returns the answer that counts: a sale if there is one among them.
     pub(super) fn answer(&self) -> &Answer {
         let answers = || self.answers.iter().map(|answered| &answered.answer);
         let sold = answers().find(|answer| **answer == Answer::Sold);
@@ -129,7 +129,7 @@ impl Buyers {
         Ok(())
     }
 
-    /// Places the orders, so many at once.
+    /// Places the orders, a number of them at a time.
     pub(super) async fn order(
         &self,
         pass: Pass,
@@ -216,8 +216,8 @@ impl Buyers {
         }
     }
 
-    /// Sends a request to an instance; to another one, which then is `instance`, if nobody listens
-    /// there.
+    /// Sends a request to an instance; to another one, which then is `instance`, if no process
+    /// listens there.
     async fn send_by_http(&self, instance: &mut usize, values: &Values) -> Answer {
         let Order { sold, sold_out, .. } = &self.order;
         let is_expected = |status: u16| sold.contains(&status) || sold_out.contains(&status);

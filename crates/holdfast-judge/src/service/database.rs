@@ -246,7 +246,7 @@ impl Database {
     }
 
     /// Returns whether the open transaction of one of the server's processes has written one of the
-    /// tables, whatever its statements say: it has a lock then that no read needs.
+    /// tables. Its statements need not say so: it has a lock then that no read needs.
     pub(super) async fn has_written(
         &mut self,
         backend: i32,

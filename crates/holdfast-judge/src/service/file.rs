@@ -59,7 +59,7 @@ pub(super) struct Service {
     pub(super) ready: String,
     #[serde(default)]
     pub(super) env: BTreeMap<String, String>,
-    /// How long the lock of the service lasts.
+    /// Lease of the service's lock.
     pub(super) lease_ms: Option<u64>,
     /// A server of the user's own.
     pub(super) database: Option<String>,
@@ -79,7 +79,7 @@ pub(super) struct Setup {
     pub(super) item: ItemKind,
 }
 
-/// What an item's id looks like.
+/// The form of an item's id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ItemKind {

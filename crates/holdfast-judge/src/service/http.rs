@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::file::{Order, Values};
 
-/// The head of an answer may have so many headers, and bytes.
+/// Limits of the head of an answer: number of headers, and bytes.
 const MAX_HEADERS: usize = 128;
 const MAX_HEAD: usize = 64 << 10;
 /// Otherwise it would be read in parts of 64 bytes.
@@ -44,7 +44,7 @@ impl HttpAnswer {
     }
 }
 
-/// What is sent to an instance.
+/// A request to an instance.
 #[derive(Debug, Clone)]
 pub(super) struct HttpRequest {
     /// Host and port.

@@ -35,7 +35,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 const PORT_TRIES: usize = 200;
 
-/// What an instance is started with; the first line to its keeper.
+/// The setup of an instance: the first line to the process that keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct InstanceSetup {
     pub(super) command: Vec<String>,
@@ -234,7 +234,7 @@ impl Instance {
     }
 }
 
-/// Returns a port on which nobody listens.
+/// Returns a port on which no process listens.
 pub(super) fn free_port() -> anyhow::Result<u16> {
     let mut ports = std::iter::repeat_with(|| rand::random_range(PORTS)).take(PORT_TRIES);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

@@ -26,14 +26,14 @@ use super::watch::Watch;
 
 /// Both requests were answered, and no statement came for so long: the books can be read.
 const QUIET: Duration = Duration::from_millis(20);
-/// What the service sends by itself is watched for so long.
+/// Time for which the judge watches what the service sends by itself.
 const IDLE: Duration = Duration::from_secs(1);
 /// So often a replay may meet other statements.
 const REPLAY_ATTEMPTS: u32 = 3;
 /// Time to make a schedule shorter.
 const SHORTENING: Duration = Duration::from_secs(10);
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub(super) struct Search {
     /// Schedules that were tried, and those of them that found something, or came to their end and

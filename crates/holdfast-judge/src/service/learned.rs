@@ -5,7 +5,7 @@ use super::sql::{Access, access, fingerprint};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Learned {
-    /// What the query of the stock reads, in lower case.
+    /// The tables that the query of the stock reads, in lower case.
     pub(super) tables: Vec<String>,
     /// Names of columns of its results, and of what they are computed from.
     pub(super) columns: Vec<String>,

@@ -3,7 +3,7 @@
 //!
 //! The judge starts the instances of a service that a file describes, with a proxy before its
 //! Postgres and its Redis, lets buyers order one item under one disturbance after the other, and
-//! balances what they were told against the service's own books. It finds races that happen; it
+//! balances their answers against the service's own books. It finds races that happen; it
 //! proves no absence.
 //!
 //! Reading order: `file`, `pass`, `run`, `sale`, `strike`, `stage`, `instances`, `buyers`, `watch`,

@@ -35,7 +35,7 @@ pub enum Pass {
 pub(super) struct Load {
     pub(super) units: i64,
     pub(super) attempts: usize,
-    /// So many attempts at once.
+    /// Number of attempts at once.
     pub(super) buyers: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     pub(super) started_at: String,
 }
 
-/// What is special about a run. The runs of one repetition differ in it.
+/// A variant of a run. The runs of one repetition differ in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
     Plain,
@@ -101,7 +101,7 @@ impl Pass {
             Self::Control => Load { units: 5, attempts: 8, buyers: 1 },
             // Few units, so that more orders than there are units wait at the gate.
             Self::Gate => Load { units: 5, attempts: 16, buyers: 16 },
-            // So many that some are left for the orders at the last instance.
+            // Enough that some are left for the orders at the last instance.
             Self::Restart => {
                 let last = 80_usize.div_ceil(instances);
                 Load { units: 80 - last.div_ceil(2) as i64, attempts: 80, buyers: 16 }

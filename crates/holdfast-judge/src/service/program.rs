@@ -24,7 +24,7 @@ use crate::adapter::{LAST_WORDS_TIMEOUT, LastLines, joined, keep_last_lines};
 /// Time for the steps before an order.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is answered to an order; else it is an error.
+/// The answers to an order; any other one is an error.
 const ANSWERS: [&str; 4] = ["sold", "sold-out", "busy", "unknown"];
 
 /// The requests without an answer; `None` after the program's end.
@@ -37,7 +37,7 @@ pub(super) struct BuyerProgram {
     pending: Pending,
     next_id: AtomicU64,
     last_words: LastLines,
-    /// What is wrong with its last line.
+    /// The error in its last line.
     wrong: Arc<OnceLock<String>>,
 }
 
@@ -121,7 +121,7 @@ impl BuyerProgram {
         let (sender, answer) = oneshot::channel();
         match self.pending.lock().as_mut() {
             Some(pending) => drop(pending.insert(id, sender)),
-            // It has ended: nobody will answer.
+            // It has ended: there will be no answer.
             None => drop(sender),
         }
         let _ = self.lines.send(format!("{request}\n"));

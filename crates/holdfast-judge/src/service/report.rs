@@ -10,13 +10,13 @@ use strum::{IntoStaticStr, VariantArray};
 use super::pass::Pass;
 use crate::demands::{Finding, Found, Judged};
 
-/// A statement that took so many milliseconds has waited.
+/// Milliseconds after which a statement counts as one that has waited.
 const WAITED_MS: f64 = 20.0;
 /// Passes in which an order is sent more than once.
 const SENT_AGAIN: [&str; 2] = ["retry", "lost-answer"];
 /// The result of a statement that was not answered.
 pub(super) const NO_ANSWER: &str = "no answer";
-/// What a command to Redis begins with, beside statements.
+/// Prefix of a command to Redis among statements.
 pub(super) const REDIS: &str = "redis ";
 
 /// The judgement of a service.
@@ -51,7 +51,7 @@ pub struct PassReport {
     /// The same with its values, to be said in another language.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not_message: Option<Message>,
-    /// How often its fault struck, in all runs.
+    /// Number of times that its fault struck, in all runs.
     pub hits: u32,
     pub runs: u32,
     /// Runs that have found something.
@@ -77,7 +77,7 @@ pub struct Figures {
     pub sold_out: u64,
     /// Keys without an answer.
     pub unknown: u64,
-    /// Keys with an answer that is neither *sold* nor *sold out*, whatever their others are.
+    /// Keys with an answer that is neither *sold* nor *sold out*, perhaps among others.
     pub errors: u64,
     /// One of these answers; without errors, why an order has no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ pub struct Figures {
     pub p99_ms: u64,
 }
 
-/// What must not be.
+/// A balance that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum Imbalance {
@@ -269,7 +269,7 @@ pub struct Evidence {
     pub message: Option<Message>,
     /// By the time at which they were sent.
     pub statements: Vec<StatementReport>,
-    /// How many more there were, and a short name of each.
+    /// Number of further ones, and a short name of each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<NonZeroUsize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -287,8 +287,8 @@ pub struct StatementReport {
     pub answered_ms: f64,
     /// Empty where something was struck. A command to Redis begins with `redis`.
     pub sql: String,
-    /// What the server answered: its command tag, or its error, and of a row the columns of the
-    /// stock. Or what was struck.
+    /// The answer of the server: its command tag, or its error, and of a row the columns of the
+    /// stock. Or the struck process.
     pub result: String,
     /// It decides: an order has acted on what it read here, or here it wrote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -359,7 +359,7 @@ impl Evidence {
     }
 
     /// Returns how long a statement has waited for its answer: if that took long, or if another
-    /// one was sent meanwhile, as then it matters which came first.
+    /// one was sent before the answer, as then it matters which came first.
     pub fn waited_ms(&self, statement: &StatementReport) -> Option<f64> {
         let StatementReport { sent_ms, answered_ms, .. } = *statement;
         let is_meanwhile = |other: &StatementReport| {

@@ -43,7 +43,7 @@ pub(super) async fn run(
     adopt_orphans();
     let mut judge =
         Judge { stage: Stage::new(file), plan, shown: BTreeSet::new(), is_unchecked: false };
-    // A signal waits for it: of a database that is half made nobody would know.
+    // A signal waits for it: a half-made database would be forgotten.
     let passes = match judge.stage.make_database().await {
         Ok(()) => tokio::select! {
             passes = judge.run_all(folder, progress) => passes,

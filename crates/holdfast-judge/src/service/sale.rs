@@ -26,8 +26,8 @@ const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 const GATE_INTERVAL: Duration = Duration::from_millis(10);
 /// At least so long, if orders are to give up waiting.
 pub(super) const GATE_HELD: Duration = Duration::from_secs(2);
-/// A request whose answer nobody waits for may be at work without a statement: what was found must
-/// be there after this time, too.
+/// A request whose answer is not awaited any more may be at work without a statement: a finding
+/// must hold after this time, too.
 const ABANDONED: Duration = Duration::from_secs(3);
 
 /// One run of a pass.
@@ -41,7 +41,7 @@ pub(super) struct Run {
     pub(super) commands: Vec<Seen>,
     /// The first time that it struck at a statement.
     pub(super) struck: Option<Struck>,
-    /// How often its fault struck.
+    /// Number of times that its fault struck.
     pub(super) hits: u32,
     /// The gate was held for so long, and each order was over by then.
     pub(super) over_after: Option<Duration>,
@@ -137,8 +137,8 @@ pub(super) async fn prepare(
     Ok((item, attempts))
 }
 
-/// Balances the books of an item against what its buyers were told, when the service has been quiet
-/// for so long.
+/// Balances the books of an item against the answers to its buyers, once the service has been
+/// quiet for a while.
 pub(super) async fn balance(
     stage: &mut Stage<'_>,
     pass: Pass,
@@ -176,7 +176,7 @@ async fn compare(
             false => instance.check_running().await?,
         }
     }
-    // Otherwise orders that nobody has placed would be sound.
+    // Otherwise orders that no buyer has placed would be sound.
     if let Some(program) = &stage.buyers.program {
         program.check_running()?;
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Switches of a random schedule: all with fewer are tried before.
 const RANDOM_SWITCHES: std::ops::RangeInclusive<usize> = 3..=5;
-/// So many reads, the last ones, are tried with patience, which may take a second each time. What
-/// an order reads last before it writes, it reads under its lock, if it takes one.
+/// Number of reads, the last ones, that are tried with patience, which may take a second each time.
+/// What an order reads last before it writes, it reads under its lock, if it takes one.
 const PATIENT_READS: usize = 2;
 
 /// The order in which the statements of two requests pass. A request that waits for the other does
@@ -19,8 +19,8 @@ const PATIENT_READS: usize = 2;
 pub(super) struct Schedule {
     /// The request that begins: 0 or 1.
     pub(super) first: usize,
-    /// After so many statements of the one whose turn it is, it is the other's turn; after the last
-    /// of them to the end.
+    /// Number of statements after which the turn goes to the other request; after the last switch,
+    /// to the end.
     pub(super) switches: Vec<usize>,
     /// A request that waits may give that up, and do something else, before the other one goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -28,11 +28,11 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the schedules with at most two switches of requests with so many statements. Those
-    /// come first that find the most: one request after the other, each statement by turns, and a
-    /// switch after one of the `reads`, which are numbers of statements; after the last of these
-    /// also with patience. Those with two switches have no order, so that none is left out for want
-    /// of time only because of its place.
+    /// Returns the schedules with at most two switches, of requests with `statements` statements.
+    /// Those come first that find the most: one request after the other, each statement by turns,
+    /// and a switch after one of the `reads`, which are numbers of statements; after the last of
+    /// these also with patience. Those with two switches have no order, so that none is left out
+    /// for want of time only because of its place.
     pub(super) fn systematic(statements: usize, reads: &[usize], random: &mut StdRng) -> Vec<Self> {
         let both = |switches: Vec<usize>| {
             [0, 1].map(|first| Self { first, switches: switches.clone(), patient: false })
@@ -58,7 +58,7 @@ impl Schedule {
         all.filter(|schedule| known.insert(schedule.clone())).collect()
     }
 
-    /// Returns a schedule with more switches, after so many statements each at most.
+    /// Returns a schedule with more switches, each after at most `statements` statements.
     pub(super) fn random(statements: usize, random: &mut StdRng) -> Self {
         let switches = random.random_range(RANDOM_SWITCHES);
         Self {

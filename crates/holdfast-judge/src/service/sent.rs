@@ -15,7 +15,7 @@ pub(super) const WITHOUT_EFFECT: [&str; 21] = [
     "TIME", "UNWATCH",
 ];
 
-/// What is sent at once.
+/// The statements or commands that are sent at once.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) server: Server,

@@ -1,7 +1,7 @@
 //! What is read from the text of a statement. Its words are looked at, not its grammar: a crate
 //! that parses SQL would make the first build longer, and knows no statement that it can't parse.
 
-/// What a statement does with a table; the stronger one last.
+/// The access of a statement to a table; the stronger one last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     Read,
@@ -73,7 +73,7 @@ fn first_token(sql: &str, first: char) -> (Token<'_>, usize) {
     }
 }
 
-/// Returns the text that begins after so many bytes, and where the rest begins. A doubled quote
+/// Returns the text that begins after `begin` bytes, and where the rest begins. A doubled quote
 /// does not end it, nor one after a backslash, if it has escapes.
 fn first_text(sql: &str, begin: usize, has_escapes: bool) -> (Token<'_>, usize) {
     let text = &sql[begin..];

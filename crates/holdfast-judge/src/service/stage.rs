@@ -66,7 +66,7 @@ pub(super) struct Stage<'a> {
     own_links: Vec<Proxy>,
     /// Part of the ids of the items: those of another judge may be in the same database.
     id: u32,
-    /// So many were made.
+    /// Number of items that were made.
     pub(super) items: u32,
     /// It was said that the service is never quiet.
     is_restless: bool,
@@ -308,7 +308,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Makes a new item with so many units.
+    /// Makes a new item with `units` units.
     pub(super) async fn make_item(&mut self, units: i64) -> anyhow::Result<Item> {
         self.items += 1;
         let setup = &self.file.setup;
@@ -395,7 +395,7 @@ impl<'a> Stage<'a> {
         };
 
         let database = self.database("[books] stock")?;
-        // A service that is never quiet must not change them meanwhile.
+        // A service that is never quiet must not change them between the queries.
         database.run("[books]", "begin isolation level repeatable read, read only").await?;
         let reading = async {
             let stock = database.number("[books] stock", &fill(stock)).await?;
@@ -407,7 +407,7 @@ impl<'a> Stage<'a> {
             anyhow::Ok(BookEntries { stock, sold, by_key })
         };
         let entries = reading.await;
-        // Also after a query that has failed, of which is told first.
+        // Also after a query that has failed, whose error is returned first.
         let ended = database.run("[books]", "rollback").await;
         entries.and_then(|entries| ended.map(|()| entries))
     }

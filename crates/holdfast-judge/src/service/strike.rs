@@ -34,7 +34,7 @@ fn part_length(pass: Pass, attempts: usize, instances: usize) -> usize {
     if pass == Pass::Restart { attempts.div_ceil(instances) } else { attempts }
 }
 
-/// Gives each instance that is ended one of the orders that are sold meanwhile.
+/// Gives each instance that is ended one of the orders that are sold during the pass.
 pub(super) fn serve_each(pass: Pass, attempts: &mut [Attempt], instances: usize) {
     if pass == Pass::Restart {
         let parts = attempts.chunks_mut(part_length(pass, attempts.len(), instances));

@@ -136,7 +136,7 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
     text + &format!("Cure: {}\n", evidence.cure_in(Language::English))
 }
 
-/// Formats a statement: when it was sent, whose it is, and what came of it.
+/// Formats a statement: when it was sent, whose it is, and its result.
 fn line(evidence: &Evidence, statement: &StatementReport) -> String {
     let StatementReport { buyer, instance, sent_ms, sql, result, .. } = statement;
     let waited = evidence.waited_ms(statement).map(|ms| {
@@ -230,7 +230,7 @@ mod tests {
         has(&judgement, "\nretry: an answer that is neither *sold* nor *sold out*: 500 Internal");
         has(&judgement, "\nCure: Give the key a unique index");
         has(&judgement, "where id = '<b>tea' -- UPDATE 1, after 1512 ms\n");
-        // Another one was sent meanwhile, or none.
+        // Another one was sent before its answer, or none.
         has(&judgement, "-- SELECT 0, after 0.3 ms\n");
         has(&judgement, "-- SELECT 0\n");
         has(&judgement, "\n▶     6.8 ms  buyer 2, instance 1: update products");

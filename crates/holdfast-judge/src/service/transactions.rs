@@ -116,7 +116,7 @@ mod tests {
         assert!(!are_one_by_one(&open));
         let closed = [seen(0, 1, (10, 20), false), seen(0, 2, (25, 30), false), commit];
         assert!(are_one_by_one(&closed));
-        // One connection meets nobody.
+        // One connection does not overlap with any other.
         let pipelined = [seen(0, 1, (10, 20), false), seen(0, 1, (11, 21), false)];
         assert!(are_one_by_one(&pipelined));
     }

@@ -29,10 +29,10 @@ const LATE_COMMIT_MS: std::ops::RangeInclusive<u64> = 50..=200;
 pub(super) struct Watch {
     learned: Mutex<Learned>,
     seen: Mutex<Vec<Seen>>,
-    /// What was seen of Redis.
+    /// The commands to Redis that were seen.
     commands: Mutex<Vec<Seen>>,
     last_us: AtomicU64,
-    /// Connections with a statement, or a transaction, that is not of nobody and has not ended.
+    /// Connections with an unfinished statement or transaction of a request.
     busy: Mutex<HashSet<(usize, u64)>>,
     /// Of what comes late, if anything does.
     delays: Mutex<Option<Delays>>,
@@ -51,7 +51,7 @@ pub(super) struct Seen {
     pub(super) exchange: Exchange,
 }
 
-/// What comes late.
+/// The part of the traffic that comes late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
     Answers,
@@ -67,7 +67,7 @@ pub(super) struct Delays {
     random: StdRng,
     /// Of the first one.
     first: Option<Duration>,
-    /// So many came late.
+    /// Number of those that came late.
     count: usize,
 }
 
@@ -90,7 +90,7 @@ impl Delays {
 /// The statement of an order at which something is struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// It was answered, whatever it is.
+    /// Any statement, once it was answered.
     Answer,
     Read,
     Write,
@@ -124,8 +124,8 @@ impl Watch {
         self.last_us.store(monotonic_us(), Ordering::Relaxed);
     }
 
-    /// Notes the time of what is sent or answered, unless it is of nobody. What is sent in the
-    /// transaction of an order is not: its `COMMIT` has the name of a job's.
+    /// Notes the time of what is sent or answered, unless it is of no request. What is sent in the
+    /// transaction of an order is of one: its `COMMIT` has the name of a job's.
     fn note(&self, instance: usize, exchanges: &[Exchange]) {
         let connection = exchanges.last().map(|last| (instance, last.connection));
         let is_of_nobody = self.steps.are_of_nobody(exchanges);
@@ -146,7 +146,7 @@ impl Watch {
         *self.delays.lock() = delays;
     }
 
-    /// Strikes at the next such statement, of one instance or of any; that is told to the receiver.
+    /// Strikes at the next such statement, of one instance or of any; the receiver learns of it.
     pub(super) fn arm(&self, aim: Aim, instance: Option<usize>) -> oneshot::Receiver<Strike> {
         let (strike, struck) = oneshot::channel();
         *self.armed.lock() = Some(Armed { aim, instance, strike });

@@ -11,7 +11,7 @@ use crate::service::sale::Run;
 use crate::service::sent::key_place;
 use crate::service::sql::{Token, is_word, tokens};
 
-/// Numbers of so many digits are shown, as no secret fits into them.
+/// Digits of the longest number that is shown: no secret fits into it.
 const SHOWN_DIGITS: usize = 2;
 /// Letters of a word in a key of Redis that is shown: it is as the name of a table.
 const SHOWN_LETTERS: usize = 20;

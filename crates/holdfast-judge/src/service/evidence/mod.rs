@@ -162,7 +162,7 @@ fn commands(
         let own: Vec<&Exchange> =
             run.commands.iter().filter(is_own).map(|seen| &seen.exchange).collect();
         for (place, exchange) in own.iter().enumerate() {
-            // Of what is asked again and again, the last time says what came of it.
+            // Of a command that is repeated, the last time shows the result.
             let is_asked_again = own
                 .get(place + 1)
                 .is_some_and(|next| Sent::of([*next]).repeats(&Sent::of([*exchange])));
@@ -225,7 +225,7 @@ struct Request {
     sent_us: u64,
     /// Never, if there was no answer: it may be at work for longer.
     answered_us: u64,
-    /// What is sent from then on belongs to another request.
+    /// Statements sent from then on belong to another request.
     until_us: u64,
 }
 

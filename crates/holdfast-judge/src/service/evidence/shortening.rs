@@ -44,7 +44,7 @@ fn from_of(sql: &str) -> Option<usize> {
     lower.match_indices(" from ").map(|(at, _)| at).find(is_outside)
 }
 
-/// Shortens a statement to about so many characters: leaves out the columns of a `select`, and if
+/// Shortens a statement to about `chars` characters: leaves out the columns of a `select`, and if
 /// that is not enough, words in the middle. Its table is at the begin, its condition at the end.
 pub(in crate::service) fn shortened(sql: &str, chars: usize) -> String {
     if sql.chars().count() <= chars {
@@ -61,7 +61,7 @@ pub(in crate::service) fn shortened(sql: &str, chars: usize) -> String {
     [&words[..head], &["…"], &words[words.len() - tail..]].concat().join(" ")
 }
 
-/// Returns how many of the words fit into so many characters.
+/// Returns how many of the words fit into `chars` characters.
 fn fitting<'a>(words: impl Iterator<Item = &'a str>, chars: usize) -> usize {
     let mut used = 0;
     let is_fitting = |word: &&str| {

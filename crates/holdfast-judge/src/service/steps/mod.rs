@@ -2,8 +2,8 @@
 //! schedule says. Each request has an instance for itself; what that sends also while it has no
 //! request is not scheduled.
 //!
-//! Neither is what happens between two statements. That a request waits for the other one is told
-//! by Postgres. One that waits for Redis, as in a `BLPOP` or asleep until it asks for a lock again,
+//! Neither is what happens between two statements. Postgres says whether a request waits for the
+//! other one. One that waits for Redis, as in a `BLPOP` or asleep until it asks for a lock again,
 //! or for something in its own process, is silent, and the other one goes on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -22,7 +22,7 @@ use super::sql::ends_transaction;
 /// A statement without an answer for so long may wait for a lock; then it is asked so often.
 const SOON: Duration = Duration::from_millis(5);
 const INTERVAL: Duration = Duration::from_millis(10);
-/// A request that does nothing for so long, and for so many times its longest pause alone, waits
+/// A request that does nothing for this time, and for a multiple of its longest pause alone, waits
 /// for something that is not seen.
 const SILENCE: Duration = Duration::from_millis(50);
 const SILENCE_OF_PAUSES: u32 = 4;
@@ -32,8 +32,8 @@ const FIRST_SILENCE: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(3);
 /// A request that sends one statement so often while the other does nothing waits for it in a loop.
 const SPINS: usize = 3;
-/// A patient schedule keeps the other one back for so long in all, and for so many tries: a
-/// timeout, or the last try, may end the wait. No loop is to outlast the lease of a lock in Redis.
+/// A patient schedule keeps the other one back for this time in all, and for this number of tries:
+/// a timeout, or the last try, may end the wait. No loop may outlast the lease of a lock in Redis.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENT_SPINS: usize = 10;
 
@@ -68,7 +68,7 @@ enum Mode {
 /// A connection of an instance. Those to each server are counted for themselves.
 type Connection = (Server, u64);
 
-/// What a request has sent at once, without its values.
+/// The statements that a request has sent at once, without their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Passed {
     /// 0 or 1.
@@ -79,7 +79,7 @@ pub(super) struct Passed {
 #[derive(Debug, Default)]
 struct RequestState {
     held: VecDeque<Held>,
-    /// What has no answer, of each connection.
+    /// The statements without an answer, of each connection.
     running: HashMap<Connection, Running>,
     /// Connections with a transaction in which something was scheduled.
     open: HashSet<Connection>,
@@ -88,7 +88,7 @@ struct RequestState {
     thinks_since: Option<Instant>,
     /// It has done nothing for long, and nothing since.
     is_silent: bool,
-    /// What has passed since the other one last did what it may wait for.
+    /// The statements that have passed since the other one last did what it may wait for.
     alone: Vec<Sent>,
     /// The other one has just done that in Redis; nothing has passed since.
     is_freed: bool,
@@ -103,18 +103,18 @@ struct Held {
     go: oneshot::Sender<()>,
 }
 
-/// What passes at once.
+/// Statements that pass at once.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     /// The server's process that executes it.
     backend: i32,
     /// Number of the exchange whose answer is the last one.
     last: u64,
-    /// It may be a command that waits, and no server tells whether it does.
+    /// It may be a command that waits, and no server says whether it does.
     may_wait: bool,
 }
 
-/// What a request is found to do.
+/// The state in which a request is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settled {
     Held,
@@ -309,7 +309,7 @@ impl Steps {
         let (own, other) = if request == 0 { (first, second) } else { (second, first) };
         let Some(held) = own.held.pop_front() else { return false };
         let Held { connection, running, statement, sent, go } = held;
-        // Otherwise the instance has closed the connection meanwhile.
+        // Otherwise the instance has closed the connection since.
         if go.send(()).is_err() {
             return false;
         }
@@ -356,7 +356,7 @@ impl Steps {
                 };
                 let request = &mut state.requests[number];
                 let is_running = !request.running.is_empty();
-                // What it sends meanwhile, on another connection, may be what it waits for.
+                // What it sends on another connection may be what it waits for.
                 let waits = match request.held.is_empty() {
                     true => Settled::Waits,
                     false => Settled::Held,
