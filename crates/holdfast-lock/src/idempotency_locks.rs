@@ -201,7 +201,7 @@ async fn results_until(
 }
 
 /// Requests locks, and sends the results. Releases what is not known to be held: after an error,
-/// and if nobody waits any more.
+/// and if the caller does not wait any more.
 async fn acquire_group(redis: Redis, group: Vec<KeyValue>, results: oneshot::Sender<GroupResults>) {
     let set = set_all(&redis, &group).await;
     let unknown = set.as_ref().is_err_and(crate::redis::Error::was_sent);
@@ -279,7 +279,7 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
                 locks.push((key.clone(), value.clone()));
             }
         }
-        // Not kept during the call: the set may be dropped meanwhile, and ends this task then.
+        // Not kept during the call, so that the set can be dropped, which ends this task.
         drop(held);
 
         let chunks = locks.chunks(max_keys(&redis));

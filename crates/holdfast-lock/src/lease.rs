@@ -1,6 +1,6 @@
-//! What a process knows of the leases that it holds: until when each lasts, what an observer
-//! hears of it, and what is released when the locks are closed. The fenced lock's actors know
-//! their own.
+//! What a process knows of the leases that it holds: until when each lasts, which events an
+//! observer receives, and what is released when the locks are closed. The fenced lock's actors
+//! know their own.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -200,7 +200,7 @@ impl Locks {
         })
     }
 
-    /// Acquires the fenced lock on `key` if it is free and nobody waits for it. Returns `None` if
+    /// Acquires the fenced lock on `key` if it is free and has no waiters. Returns `None` if
     /// another owner has it, in this process or another; [`Locks::holder`] says which. Takes as
     /// long as one or two calls to Redis, 1.6 s at most. Cancel safe.
     ///

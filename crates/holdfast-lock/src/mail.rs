@@ -71,13 +71,13 @@ impl LeaseId {
     }
 }
 
-/// What became of a message to a holder.
+/// The result of sending a message to a holder.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    /// It was published; in a Cluster, perhaps to nobody.
+    /// It was published; in a Cluster, perhaps without a receiver.
     Published,
-    /// Nobody received it.
+    /// It had no receiver.
     NotReceived,
     /// It was not published: the lock is free, or held under this other lease.
     Moved(Option<LeaseId>),
@@ -142,7 +142,7 @@ impl Locks {
             return Ok(());
         }
 
-        // To one node. If nobody listens there, or there are no sharded channels, to all.
+        // To one node. If it has no subscriber there, or no sharded channels, to all.
         match self.redis().send(command("SPUBLISH", message)).await {
             Ok(0) => {}
             Err(error) if !error.is_unavailable() => {}

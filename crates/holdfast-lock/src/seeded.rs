@@ -5,12 +5,12 @@ use std::cell::Cell;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A lease that is granted when all waiters were cancelled counts as handed out: nobody
-    /// releases it.
+    /// A lease that is granted when all waiters were cancelled counts as handed out, and is not
+    /// released.
     CancelLeaksLease,
-    /// A release ends the current lease, whoever sends it.
+    /// A release ends the current lease, also that of another owner.
     HandoffToTwo,
-    /// The response of a renewal that comes too late makes the lost lease a held one.
+    /// The late response of a renewal makes the lost lease a held one.
     RenewalAfterLoss,
     /// A guard is still held while `close` releases its lease.
     HeldWhileClosed,

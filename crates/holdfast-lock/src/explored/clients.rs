@@ -1,5 +1,5 @@
 //! One exploration: processes with callers that acquire, hold, are cancelled and release at random,
-//! and the rules that hold whatever the order.
+//! and the rules that hold in any order.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -25,14 +25,14 @@ const ACQUISITIONS_PER_CALLER: usize = 4;
 /// Longer than any exploration that ends.
 const END: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is asked whether guards are still held, beside the callers' own questions.
+/// Interval at which guards are asked whether they are held, beside the callers' own questions.
 const CHECK_INTERVAL: Duration = Duration::from_millis(40);
 /// Two calls of Redis, a connection, and stops of the tasks involved.
 const LATENESS: Duration = Duration::from_secs(6);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Nothing fails, and all times are long: nobody may need a poll, or the end of a lease.
+    /// Nothing fails, and all times are long: no caller may need a poll, or the end of a lease.
     Calm,
     /// Responses are late, connections end, messages are lost, tasks are stopped for a while.
     Faulty,
@@ -67,7 +67,7 @@ impl Mode {
         Duration::from_millis(if self == Mode::Calm { 5 } else { 600 })
     }
 
-    /// Often nobody waits, and often somebody does.
+    /// Often no caller waits, and often one does.
     fn max_pause(self) -> Duration {
         Duration::from_millis(if self == Mode::Calm { 80 } else { 1_200 })
     }
@@ -78,7 +78,7 @@ impl Mode {
     }
 }
 
-/// What happened, by its name, and in order.
+/// The events of an exploration, counted by name, and in order.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub counts: BTreeMap<&'static str, usize>,
@@ -275,7 +275,7 @@ impl Caller {
     }
 }
 
-/// Who believes to hold the lock, and the rules.
+/// The callers that believe to hold the lock, and the rules.
 #[derive(Clone)]
 struct Board(Arc<Mutex<State>>);
 
@@ -343,7 +343,7 @@ impl Board {
         Place(self, number)
     }
 
-    /// Nobody holds a lock that another one holds, and who has lost it does not get it back.
+    /// Checks that no two callers hold the lock, and that a lost lock is not held again.
     fn check(&self) {
         let mut state = self.0.lock();
         let excludes = state.mode != Some(Mode::Losing);

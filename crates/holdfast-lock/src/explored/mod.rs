@@ -4,7 +4,7 @@
 //! A hand-made scheduler, and not `shuttle`: shuttle runs a program with its own tokio and
 //! `parking_lot`, but does not model time. Its timers need not fire, and do not fire in an order,
 //! while everything that a lease promises is about time: the deadline, the renewal in time, the
-//! response that comes too late. The driver of redis-rs could not run on it either. So
+//! late response. The driver of redis-rs could not run on it either. So
 //! `time::virtual_clock` lets tasks run in a random order, on a clock that moves only when none can
 //! run, and [`server`] delays commands, responses and messages against each other. What this does
 //! not reorder are two threads within one poll; the locks of the map of actors are for those.

@@ -26,7 +26,7 @@ struct Held {
     ends_us: u64,
 }
 
-/// What the scripts are told, and the time of the server.
+/// The arguments of a script, and the time of the server.
 pub(super) struct Call<'a> {
     pub now_us: u64,
     pub id: &'a str,

@@ -17,7 +17,7 @@ use crate::fenced::script_of;
 use crate::time::sleep;
 use crate::time::virtual_clock::{once_in, shuffled, up_to};
 
-/// What goes wrong, once in so many times; 0 for never.
+/// Failures, each once in this number of times; 0 for never.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     /// A response is late.
@@ -51,7 +51,7 @@ impl Server {
         self.0.lock().faults = faults;
     }
 
-    /// Returns whether nobody holds a lock or waits for one.
+    /// Returns whether no lock is held or waited for.
     pub(super) fn is_untouched(&self) -> bool {
         let now_us = monotonic_us();
         self.0.lock().locks.values_mut().all(|lock| lock.is_untouched(now_us))

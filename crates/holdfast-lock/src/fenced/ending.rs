@@ -64,7 +64,7 @@ impl KeyActor {
         }
     }
 
-    /// Observes the end of the last guard, unless nobody has had one.
+    /// Observes the end of the last guard, unless there was none.
     pub(super) fn observe_end(&self, held: &HeldLease, released: Released) {
         if !held.in_use && held.ended_after.is_none() {
             return;

@@ -89,7 +89,7 @@ impl FencedLocks {
         let id = format!("{}.probe", self.0.process);
         let results = join_all(keys.iter().map(|key| protocol.probe(key, &id))).await;
 
-        // That no lock can be acquired is worse than that nobody is notified.
+        // That no lock can be acquired is worse than a missing notification.
         let failures = results.into_iter().filter_map(Result::err);
         match failures.min_by_key(|failure| matches!(failure, ProbeFailure::Messages(_))) {
             Some(worst) => Err(worst),

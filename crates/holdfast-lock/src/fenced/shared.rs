@@ -38,7 +38,7 @@ impl Shared {
     pub(super) fn notify(&self, redis_key: &str, message: Message) {
         let actors = self.actors.lock();
         if let Some(actor) = actors.get(redis_key) {
-            // An actor that has ended had nobody to notify.
+            // An actor that has ended had no waiter to notify.
             let _ = actor.send(message);
         }
     }

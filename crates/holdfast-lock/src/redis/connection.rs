@@ -53,7 +53,7 @@ impl ConnectionLike for RedisConnection {
     }
 
     fn get_db(&self) -> i64 {
-        // Nobody asks: a connection selects the database of its address.
+        // Never asked for: a connection selects the database of its address.
         0
     }
 }

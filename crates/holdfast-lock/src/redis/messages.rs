@@ -1,6 +1,6 @@
 //! The queue between a subscription and the reader of its messages.
 //!
-//! Guarantees: it takes at most [`MAX_QUEUED_BYTES`], whatever is published. A message that finds
+//! Guarantees: it takes at most [`MAX_QUEUED_BYTES`] of any flood of messages. A message that finds
 //! no room is dropped and counted: every message is a hint, and may be lost in Redis, too. A reader
 //! that has caught up gets all later ones.
 
@@ -17,7 +17,7 @@ use crate::time::Instant;
 const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// Longest message: many times that of a full batch.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// What a message takes beside its text.
+/// Bytes that a message takes beside its text.
 const OVERHEAD_BYTES: usize = 128;
 /// Interval between two lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! A node of a Cluster: its connection, and the memory of an outage.
 //!
 //! Guarantees: after a call without a response, further ones fail at once until the node responds
-//! to a `PING`, which a task sends meanwhile.
+//! to the `PING` of a task.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Call<'_> {
         self.ended = true;
         match result {
             Err(error) if error.is_io_error() => {
-                // Nobody listens, although the time that this cost is short.
+                // No process listens there, although the time that this cost is short.
                 if error.is_connection_refusal() || self.sent.elapsed() >= MIN_COST {
                     self.node.record_silence(self.sent, error.clone());
                 }
@@ -101,7 +101,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// Ends the outage when the node responds, whatever it says; gives up once the node is forgotten.
+/// Ends the outage when the node responds, also with an error; gives up once the node is forgotten.
 async fn ping_until_it_responds(node: Weak<Internals>) {
     while let Some(node) = node.upgrade().map(ClusterNode) {
         let ping = redis::cmd("PING");

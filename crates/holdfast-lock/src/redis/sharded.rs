@@ -1,9 +1,9 @@
 //! Sharded channels of a Cluster: their messages go to the node that has the channel's slot, and
 //! not to all nodes.
 //!
-//! Guarantees nothing: a subscription ends with its connection, or when its slot moves, and nobody
-//! is told. Who publishes learns from the number of receivers that there is none, and publishes on
-//! a plain channel instead; whoever gets that message subscribes again.
+//! Guarantees nothing: a subscription ends with its connection, or when its slot moves, without
+//! notice. A publisher learns from the number of receivers that there is none, and publishes on a
+//! plain channel instead; a process that gets that message subscribes again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ struct Clock {
     /// That of the test itself.
     test: Option<Waker>,
     random: StdRng,
-    /// A task is stopped once in so many times that it could run; never with 0.
+    /// A task is stopped once in this number of times that it could run; never with 0.
     stall_every: u32,
     max_stall: Duration,
 }
@@ -206,7 +206,7 @@ pub(crate) async fn sleep_until(at: Instant) {
     poll_fn(|context| timer.poll(at, context)).await;
 }
 
-/// A timer that is set while somebody waits for it.
+/// A timer that is set while a task waits for it.
 struct Timer(Option<(u64, u64)>);
 
 impl Timer {

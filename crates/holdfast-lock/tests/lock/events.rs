@@ -1,5 +1,5 @@
-//! What an observer hears of each kind of lock, what a guard knows of its lease, and what is left
-//! after `close`.
+//! The events that an observer receives from each kind of lock, what a guard knows of its lease,
+//! and what is left after `close`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Recorder {
     }
 }
 
-/// The locks of a process, of which `observer` hears.
+/// The locks of a process, whose events `observer` receives.
 fn locks(server: &Server, ttl: Duration, observer: Recorder) -> Locks {
     let settings = Settings::default()
         .with_ttl(ttl)

@@ -73,7 +73,7 @@ async fn evicted_lock(server: &Server) {
     there.lock("{b}").await.release().await;
     let row_fence = fence(&held, "{a}") + 1_000;
 
-    // The memory is full: the next write evicts whatever there is, and is refused.
+    // The memory is full: the next write evicts all keys, and is refused.
     server.execute_on_all("CONFIG SET maxmemory-policy allkeys-random");
     server.execute_on_all("CONFIG SET maxmemory 1");
     until("everything is evicted", async || {
@@ -239,8 +239,8 @@ async fn outage_costs_one_timeout(server: &Server) {
     .await;
 }
 
-/// A process is stopped until after the timeout. Responses that arrived meanwhile do not count as
-/// an outage.
+/// A process is stopped until after the timeout. Responses that arrived in that time do not count
+/// as an outage.
 async fn stopped_process_reads_its_responses(server: &Server) {
     let url = server.url().to_owned();
     let process = move || {

@@ -181,7 +181,7 @@ fn prefix_is_not_a_pattern() {
     });
 }
 
-/// Whoever may publish in this Redis can send any number of messages.
+/// Any client that may publish in this Redis can send any number of messages.
 #[test]
 fn flooded_inbox_drops_and_works_again() {
     const MESSAGES: usize = 640;
@@ -209,7 +209,7 @@ fn flooded_inbox_drops_and_works_again() {
         };
         receive_next("subscribed").await;
 
-        // 40 MiB, of which nobody reads any.
+        // 40 MiB, which are not read.
         let flood = "x".repeat(64 << 10);
         for _ in 0..MESSAGES {
             send(&flood).await;

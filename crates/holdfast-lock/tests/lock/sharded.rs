@@ -1,5 +1,5 @@
-//! Messages in a Cluster: on sharded channels, of which only one node hears, and on plain ones
-//! where there are none.
+//! Messages in a Cluster: on sharded channels, which only one node has, and on plain ones where
+//! there are none.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn calls(server: &Server, command: &str) -> [u64; NODES] {
     })
 }
 
-/// The channels to which somebody has subscribed, on each node.
+/// The channels that have a subscriber, on each node.
 fn sharded_channels(server: &Server) -> [usize; NODES] {
     let channels = |node| server.query_node::<Vec<String>>(node, "PUBSUB SHARDCHANNELS").unwrap();
     std::array::from_fn(|node| channels(node).len())
