@@ -27,7 +27,7 @@ impl CpuTime {
 }
 
 fn sum(table: &[ProcessStat], root: i32) -> CpuTime {
-    // The replicas are the program that `up` is, whatever its file is called.
+    // The replicas are the program that `up` is; its file may have any name.
     let program = table.iter().find(|process| process.pid == root).map(|up| up.name.as_str());
     let mut total = CpuTime::default();
     let mut parents = vec![root];

@@ -42,7 +42,7 @@ impl DataDir {
         let path = create_data_folder(path)?;
         let lock_path = path.join("up.lock");
         let mut lock = lock_exclusively(&lock_path, &path).await?;
-        // In place: a file that is renamed into it would be another one, which nobody has locked.
+        // In place: a file that is renamed into it would be another one, which is not locked.
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}\n{}", process::id(), pid_namespace()))
             .map_err(file("cannot write", &lock_path))?;

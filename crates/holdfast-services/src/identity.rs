@@ -36,7 +36,7 @@ pub(super) struct Identity {
     pub(super) path: PathBuf,
 }
 
-/// What a record says about the folder in which it is found.
+/// The relation of a record to the folder in which it is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Same,

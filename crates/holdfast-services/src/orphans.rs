@@ -113,7 +113,7 @@ pub(super) async fn terminate_all(data: &Path, services: &mut ServicesDir) -> Re
     }
     if let Some(stale) = stale {
         print_progress(&format!("removing {}, left by a killed Postgres", stale.display()));
-        // It may have ended by itself meanwhile, in another container.
+        // It may have ended by itself, in another container.
         match fs::remove_file(&stale) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             outcome => outcome.map_err(file("cannot remove", &stale))?,

@@ -70,7 +70,7 @@ fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {
     Some(ps.output().ok()?.stdout)
 }
 
-/// What `/proc/<pid>/stat` says of a process.
+/// A process as `/proc/<pid>/stat` describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessStat {
     pub pid: i32,
@@ -95,7 +95,7 @@ impl ProcessStat {
         let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
         let stats = folders.filter_map(|folder| {
             folder.file_name().to_str()?.parse::<i32>().ok()?;
-            // Processes may end meanwhile.
+            // Processes may end before they are read.
             Self::parse(&fs::read_to_string(folder.path().join("stat")).ok()?)
         });
         stats.collect()

@@ -39,11 +39,11 @@ pub(super) fn create_with(mode: u32) -> Result<PathBuf> {
     }
 }
 
-/// Removes a folder that this process has created, and that has our prefix and mode: nobody else
+/// Removes a folder that this process has created, and that has our prefix and mode: no other user
 /// can read or write it.
 pub(super) fn remove(path: &Path) {
     let named = path.file_name().and_then(|name| name.to_str());
-    // The path may come from a file: whatever that says, nothing else is deleted.
+    // The path may come from a file: no other path is deleted.
     let ours = named.is_some_and(|name| name.starts_with(PREFIX))
         && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o66 == 0);
     if ours {

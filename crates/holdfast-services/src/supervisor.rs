@@ -178,7 +178,7 @@ impl ChildSupervisor {
         loop {
             *restarts += 1;
             let over = Instant::now() + RESTART_BACKOFF.after(*restarts);
-            // Requests are answered meanwhile, too: their senders wait for that.
+            // Requests are answered during the pause, too: their senders wait for that.
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,

@@ -99,7 +99,7 @@ impl TempPostgres {
         ready.await?;
         postgres::create_database(sockets).await?;
 
-        // In this order: without a password nobody could open a session under the new rule.
+        // In this order: without a password no session could be opened under the new rule.
         let password = format!("{:032x}", rand::random::<u128>());
         let mut connection = postgres::connect(&postgres::url(sockets, "postgres")).await?;
         let set = format!("alter role holdfast password '{password}'");
@@ -142,7 +142,7 @@ impl TempPostgres {
     }
 }
 
-/// Writes a file that the services can read, whatever the umask is.
+/// Writes a file that the services can read under any umask.
 fn write_readable(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o644)))
@@ -180,7 +180,7 @@ mod tests {
         let in_reach = own_files_in_reach_of_others(&folder.services_dir.path);
         assert_eq!(in_reach, Vec::<PathBuf>::new());
 
-        // Its rules are those that were written: without the password nobody gets in.
+        // Its rules are those that were written: no session without the password.
         let without = postgres.url().replace(&postgres.password, "wrong");
         postgres::connect(&without).await.expect_err("it is wrong");
         let connection = postgres::connect(&postgres.url()).await.expect("it is right");

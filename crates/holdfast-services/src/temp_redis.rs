@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::process::{Process, tied_command};
 use super::{programs, redis, sockets};
 
-/// What Redis and Valkey write before they end.
+/// The message of Redis and Valkey before they end.
 const PORT_TAKEN: &str = "Failed listening on port";
 
 #[derive(Debug)]

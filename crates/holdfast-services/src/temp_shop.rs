@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn shop_without_var_tmp_is_in_tmp() {
         let name = format!("holdfast-parents-{}", std::process::id());
-        // Nobody can make a folder in `/proc`, not even root.
+        // Not even root can make a folder in `/proc`.
         for unusable in ["/nonexistent", "/proc"] {
             let folder = create_in(&[unusable, "/tmp"], &name).expect("one of them permits it");
             assert_eq!(folder, Path::new("/tmp").join(&name));

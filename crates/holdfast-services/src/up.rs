@@ -227,7 +227,7 @@ impl ChildStack {
     }
 
     async fn stop(&self) {
-        // First: nobody is to find a shop that stops.
+        // First: a client must not find a shop that stops.
         self.data_dir.remove_env();
         let (services, replicas) = self.children.split_at(self.services.min(self.children.len()));
         // The replicas together, as each may take its grace period; the services in turn.

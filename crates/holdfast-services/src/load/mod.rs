@@ -134,8 +134,8 @@ impl LoadReport {
     }
 }
 
-/// What is counted and recorded, as in the plan. The window in which responses count is on the
-/// machine's monotonic clock.
+/// The responses that are counted and recorded, as in the plan. The window in which they count is
+/// on the machine's monotonic clock.
 #[derive(Debug, Clone)]
 struct Recording {
     begin_us: u64,

@@ -27,7 +27,7 @@ pub struct Posts {
 
 #[derive(Debug)]
 struct PreparedPost {
-    /// What precedes the id of an order, if the path names one.
+    /// The part before the id of an order, if the path names one.
     before_order: Option<Vec<u8>>,
     before_key: Vec<u8>,
     after_key: Vec<u8>,

@@ -4,7 +4,7 @@
 //! An exchange is what a client sends at once. A subscription is none: it has no answer but
 //! notices, which come at any time. Nothing more is read of a client that sends a command without
 //! lengths, or one that is longer than [`MAX_KEPT`], or that is answered so, or by more than one
-//! answer; that is told.
+//! answer; the watcher learns of that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::passing::{Exchange, Passing, Server, Statement, Watcher, tell};
 
 /// The longest command, and the longest answer, that is read.
 const MAX_KEPT: usize = 256 << 10;
-/// Characters of an answer that are told.
+/// Characters of an answer that the watcher gets.
 const MAX_TOLD: usize = 100;
 /// Why nothing more is read.
 const INLINE: &str = "a command without lengths";
@@ -43,7 +43,7 @@ impl CommandConnection {
         Self { watcher, connection, state: Mutex::default() }
     }
 
-    /// Reads what one side sends, and tells if nothing more can be read.
+    /// Reads what one side sends; the watcher learns if nothing more can be read.
     fn read<T>(&self, read: impl FnOnce(&mut ConnectionState) -> T) -> T {
         let mut state = self.state.lock();
         let was_over = state.over.is_some();
@@ -90,10 +90,10 @@ impl Passing for CommandConnection {
 
 #[derive(Debug, Default)]
 struct ConnectionState {
-    /// What both sides have sent, from the beginning of a frame that is not complete.
+    /// The bytes of both sides, from the beginning of a frame that is not complete.
     requests: BytesMut,
     answers: BytesMut,
-    /// So many exchanges were sent.
+    /// Number of exchanges that were sent.
     sent: u64,
     /// Those without all their answers, the oldest first.
     exchanges: VecDeque<Exchange>,
@@ -158,7 +158,7 @@ impl ConnectionState {
                 }
                 Ok(None) if self.answers.len() <= MAX_KEPT => return answered,
                 _ => {
-                    // Where the next answer begins is not known, and nobody waits for it.
+                    // Where the next answer begins is not known, and it is not awaited.
                     self.over = self.over.or(Some(LONG_ANSWER));
                     answered.extend(self.exchanges.drain(..));
                 }
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::{Proxy, Target, TempRedis};
 
-    /// What was sent, and what was answered.
+    /// The exchanges that were sent, and those that were answered.
     #[derive(Debug, Default)]
     struct Log {
         sent: Mutex<Vec<Exchange>>,
@@ -352,7 +352,7 @@ mod tests {
             assert!(state.take_answers(b"*1\r\n$9\r\nsub").is_empty());
         }
 
-        // Nobody waits for the end of an answer that is too long.
+        // The end of an answer that is too long is not awaited.
         let mut state = ConnectionState::default();
         let sent = state.take_requests(1, get);
         assert_eq!(state.take_answers(&long("$300000\r\n")), Vec::from_iter(sent));

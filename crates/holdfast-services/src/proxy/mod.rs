@@ -85,7 +85,7 @@ pub enum Traffic {
     Forwarded,
     /// Forwarded later, as by a network that drops packets. No connection is closed.
     Withheld,
-    /// What the server sends is withheld; what the clients send arrives.
+    /// The bytes of the server are withheld; those of the clients arrive.
     AnswersWithheld,
     /// Withheld on the connections that are older, as by a firewall that forgets them.
     WithheldOnOlder(Instant),
@@ -104,7 +104,7 @@ impl Traffic {
     }
 }
 
-/// Who sends in one direction of a connection.
+/// The sender in one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Client,
@@ -131,7 +131,7 @@ impl Proxy {
         Self::start_with(target, None).await
     }
 
-    /// Starts a proxy to Postgres whose exchanges are told to `watcher`.
+    /// Starts a proxy to Postgres whose exchanges `watcher` gets.
     pub async fn watched(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
         let new = move |number: u64| -> Box<dyn Passing> {
             Box::new(WatchedConnection::new(Arc::clone(&watcher), number))
@@ -139,8 +139,8 @@ impl Proxy {
         Self::start_with(target, Some(Box::new(new))).await
     }
 
-    /// Starts a proxy to Redis whose commands are told to `watcher`, those that are sent at once as
-    /// an exchange.
+    /// Starts a proxy to Redis whose commands `watcher` gets, those that are sent at once as an
+    /// exchange.
     pub async fn watched_redis(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
         let new = move |number: u64| -> Box<dyn Passing> {
             Box::new(CommandConnection::new(Arc::clone(&watcher), number))

@@ -1,4 +1,4 @@
-//! What is done with what passes through a proxy to Postgres, or to Redis, and what is told of it.
+//! The handling of what passes through a proxy to Postgres, or to Redis, and its watcher.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub enum Server {
     Redis,
 }
 
-/// What is done with a connection, chunk by chunk.
+/// Handles a connection, chunk by chunk.
 pub trait Passing: Send + Sync {
     fn server(&self) -> Server {
         Server::Postgres
@@ -32,7 +32,7 @@ pub trait Passing: Send + Sync {
     fn response<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool>;
 }
 
-/// What is told of the exchanges of a link, and may hold them up.
+/// Receives the exchanges of a link, and may hold them up.
 pub trait Watcher: fmt::Debug + Send + Sync {
     /// Something was read from the client, which ends these exchanges. It goes on to the server
     /// when the future ends; with `false` never, and its connection is closed.
@@ -42,7 +42,7 @@ pub trait Watcher: fmt::Debug + Send + Sync {
     /// `false` never, and its connection is closed.
     fn answered(&self, exchange: Exchange) -> BoxFuture<'_, bool>;
 
-    /// A connection was closed, by whichever side: nothing more comes of it.
+    /// A connection was closed, by either side: nothing more comes of it.
     fn closed(&self, _connection: u64) {}
 
     /// Nothing more is read on a connection, after this. It stays, and what its client sends passes
@@ -75,15 +75,15 @@ pub struct Statement {
     pub text: Arc<str>,
     /// The values of its parameters, `None` for null; or the arguments of a command.
     pub values: Vec<Option<String>>,
-    /// What the server says at its end: `UPDATE 1`; or what Redis answers, shortened. `None`
-    /// without an answer.
+    /// The command tag, such as `UPDATE 1`; or the answer of Redis, shortened. `None` without an
+    /// answer.
     pub tag: Option<String>,
     pub error: Option<String>,
     /// The columns of its first row, with their names.
     pub row: Vec<(String, Option<String>)>,
 }
 
-/// Tells of answers, one after the other. Returns whether they go on to the client.
+/// Passes answers to the watcher, one after the other. Returns whether they go on to the client.
 pub(super) async fn tell(watcher: &dyn Watcher, answered: Vec<Exchange>) -> bool {
     for exchange in answered {
         if !watcher.answered(exchange).await {

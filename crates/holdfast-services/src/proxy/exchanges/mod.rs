@@ -140,7 +140,7 @@ struct ConnectionState {
     exchanges: VecDeque<Exchange>,
     /// More of the last one is to come, before its Sync.
     is_open: bool,
-    /// So many were sent to their ends.
+    /// Number of exchanges that were sent to their ends.
     sent: u64,
     /// The first `ReadyForQuery`, which ends the sign-in, was received.
     is_ready: bool,

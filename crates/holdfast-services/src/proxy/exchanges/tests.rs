@@ -230,7 +230,7 @@ async fn statements_are_seen_with_values_and_answers() {
     watched.stop().await;
 }
 
-/// Whatever a client sends at once, each answer goes to its statement.
+/// Each answer goes to its statement, also of many that a client sends at once.
 #[tokio::test]
 async fn pipelines_and_copies_keep_their_order() {
     let watched = Watched::start().await;
