@@ -261,7 +261,7 @@ fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
 }
 
 /// Records the lanes of the first forks; without forks, of the requests that got on first, so that
-/// nobody else had the lock between two of them.
+/// no other request had the lock between two of them.
 fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[RequestRecord]) {
     let forked: Vec<Uuid> = arm
         .forked

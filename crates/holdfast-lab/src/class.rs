@@ -27,7 +27,7 @@ pub struct Student {
     pub id: UserId,
     pub nickname: String,
     pub joined_at: OffsetDateTime,
-    /// Whether a device has a session under this nickname.
+    /// True if a device has a session under this nickname.
     pub is_here: bool,
     pub done: usize,
     pub answered: usize,
@@ -36,7 +36,7 @@ pub struct Student {
     pub handed_in: usize,
 }
 
-/// What a student did in a lesson or level.
+/// The work of a student in a lesson or level.
 #[derive(Debug, Clone)]
 pub struct StudentActivity {
     pub student: UserId,
@@ -45,7 +45,7 @@ pub struct StudentActivity {
     /// The first answer, from 0.
     pub guess: Option<usize>,
     pub answered_at: Option<OffsetDateTime>,
-    /// Whether the class had seen the votes before the answer.
+    /// True if the class had seen the votes before the answer.
     pub is_late: bool,
     pub done_at: Option<OffsetDateTime>,
     pub stars: Option<i16>,
@@ -143,7 +143,7 @@ pub async fn votes_shown_at(pool: &Pool, lesson: &str) -> Result<Option<OffsetDa
 pub async fn join(pool: &Pool, code: &str, nickname: &str) -> Result<Option<JoinResult>, Error> {
     let mut tx = pool.begin().await?;
     students::lock(&mut tx).await?;
-    // Under the lock: the class may end meanwhile.
+    // Under the lock: the class may end at any time.
     let is_right = sqlx::query_scalar!(
         r#"select exists (select from lab_class where code = $1) as "is_right!""#,
         clean_code(code),
@@ -279,8 +279,8 @@ pub async fn remove(pool: &Pool, student: UserId) -> Result<Vec<UserId>, Error> 
 }
 
 /// Ends the class of that code: the students' nicknames, sessions and answers are deleted, and
-/// another code applies. Orders, accounts and ledgers stay. Returns who left; nobody if that class
-/// has ended already.
+/// another code applies. Orders, accounts and ledgers stay. Returns the students who left: none if
+/// that class has ended already.
 pub async fn end(pool: &Pool, code: &str) -> Result<Vec<UserId>, Error> {
     let mut tx = pool.begin().await?;
     students::lock(&mut tx).await?;

@@ -1,5 +1,5 @@
-//! When the lease of a lesson's request was renewed and when it ended, as Redis tells it: its time
-//! to live, asked again and again until the key is gone. So no lane claims an end that only the
+//! When the lease of a lesson's request was renewed and when it ended, as Redis reports it: its
+//! time to live, read again and again until the key is gone. So no lane claims an end that only the
 //! length of the lease suggests.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Adds to a recorded lane when its lease will expire, which nobody renews and no holder ends.
+    /// Adds to a recorded lane when its lease will expire, which is neither renewed nor released.
     pub async fn note_expiry(
         &self,
         request_id: Uuid,
@@ -64,7 +64,7 @@ impl Scenario {
     ) -> anyhow::Result<()> {
         let lease = self.lease(sku).await?;
         if lease.owner.is_none() {
-            // It is over already, and nobody knows since when.
+            // It is over already, since an unknown time.
             return Ok(());
         }
         let at_us = lease.due_us.saturating_sub(self.began_us);

@@ -24,7 +24,7 @@ pub struct LessonRequest<'a> {
     path: String,
     body: String,
     headers: LabHeaders,
-    /// Whose statements are shown beside its steps.
+    /// The strategy whose statements are shown beside its steps.
     strategy: Option<String>,
     lease_ms: Option<u64>,
     token: &'a str,

@@ -1,4 +1,4 @@
-//! When requests ask Redis for a lock again, as Redis tells it: its `MONITOR` repeats every
+//! When requests ask Redis for a lock again, as Redis reports it: its `MONITOR` repeats every
 //! command, and the value of a lock names the replica. A request that polls passes no probe point
 //! between two attempts.
 
@@ -58,7 +58,7 @@ impl LockAttempts {
     /// Returns the times of each replica's attempts.
     fn by_replica(&self) -> BTreeMap<String, Vec<u64>> {
         let heard = self.heard.lock();
-        // What was heard soonest tells best how the two clocks differ.
+        // The line with the least delay shows best how the two clocks differ.
         let lead_us = heard.iter().map(|it| it.heard_us.wrapping_sub(it.sent_us)).min();
 
         let mut times: BTreeMap<String, Vec<u64>> = BTreeMap::new();

@@ -24,7 +24,7 @@ pub struct Visitor {
     pub user: Option<UserId>,
 }
 
-/// What a visitor did in one activity.
+/// The work of a visitor in one activity.
 #[derive(Debug, Clone)]
 pub struct Activity {
     /// The name of a lesson, or that of a level as [`level_activity`] returns it.
@@ -40,7 +40,7 @@ pub fn level_activity(level: &str) -> String {
     format!("level-{level}")
 }
 
-/// What became of a run that was handed in.
+/// The result of handing in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandInResult {
     Stored,
@@ -99,7 +99,7 @@ pub async fn answer(
     Ok(true)
 }
 
-/// How many visitors gave an answer.
+/// Number of visitors who gave an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AnswerCount {
     pub all: i64,

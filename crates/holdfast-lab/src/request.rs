@@ -148,7 +148,7 @@ impl Lane {
         }
     }
 
-    /// Returns whether it is of somebody who sends no request.
+    /// Returns whether it is of an actor that sends no request.
     pub fn is_actor(&self) -> bool {
         self.request_id.is_nil()
     }

@@ -106,8 +106,8 @@ impl Scenario {
         self.outcome.lock().lanes.iter().filter(|lane| lane.scene == scene).count()
     }
 
-    /// Returns the lane of somebody in the scene who sends no request: a database session, a Redis,
-    /// a person.
+    /// Returns the lane of an actor of the scene that sends no request: a database session, a
+    /// Redis, a person.
     pub fn actor(&self, label: impl Into<Text>) -> Lane {
         let lane = Lane::new(Uuid::nil(), label, "", monotonic_us());
         Lane { scene: self.current_scene(), ..lane }

@@ -238,8 +238,8 @@ pub async fn newest_run_of_lesson(
     Ok(run.map(|run| (LessonRun { id: run.id, is_over: run.is_over }, run.lesson)))
 }
 
-/// Returns the runs older than `after`, of one lesson if given, newest first; none if that run was
-/// deleted meanwhile.
+/// Returns the runs older than `after`, of one lesson if given, newest first; none if that run is
+/// deleted.
 pub async fn newest(
     pool: &Pool,
     after: Option<Uuid>,

@@ -1,5 +1,5 @@
 //! A run with its JSON, apart from each other: a long one takes milliseconds to parse or to
-//! serialize, and whoever serves others meanwhile does that elsewhere.
+//! serialize, which a worker with other requests does elsewhere.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

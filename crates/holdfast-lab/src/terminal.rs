@@ -129,7 +129,7 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     }
 }
 
-/// Waits for the end of the run; prints its steps meanwhile, unless `quiet`.
+/// Waits for the end of the run, and prints its steps unless `quiet`.
 async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
     let mut shown = 0;

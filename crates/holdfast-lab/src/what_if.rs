@@ -10,15 +10,16 @@ use super::run::{LabRun, Lane};
 use holdfast_base::messages::{Message, message};
 use holdfast_story::{Event, EventKind, Handle};
 
-/// Upper bounds: a run may come from a file that somebody wrote.
+/// Upper bounds: a run may come from a file that a person wrote.
 const MAX_LANES: usize = 4;
 const MAX_STEPS: usize = 32;
 const MAX_DURATION_US: u64 = 60_000_000;
-/// How long a request waits for its lock, and how often it asks, unless the run says otherwise.
+/// Time for which a request waits for its lock, and interval of its attempts, unless the run says
+/// otherwise.
 const MAX_WAIT_US: u64 = 5_000_000;
 pub const RETRY_MS: u64 = 50;
 
-/// What a request does again; all other events follow from what it meets.
+/// The steps that a request repeats; all other events follow from the state that it meets.
 const STEPS: [EventKind; 11] = [
     EventKind::Wait,
     EventKind::Held,
@@ -163,13 +164,13 @@ fn pause_us(lane: &Lane) -> Option<u64> {
 /// A request that is executed again, in the picture.
 struct Client {
     lane: Lane,
-    /// What it does, each after a time.
+    /// Its steps, each after a time.
     steps: Vec<(u64, Event<()>)>,
     /// From its last step to its response.
     answer_us: u64,
     next: usize,
     asked_us: u64,
-    /// Whether it has found the lock taken.
+    /// True if it has found the lock taken.
     has_failed: bool,
     read: i64,
 }

@@ -77,7 +77,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::of_scenes(crashed && is_one && others, verdict))
 }
 
-/// How often an order's price was taken.
+/// Counts the payments of an order.
 const PAYMENTS: &str =
     "select count(*) from balance_ledger where order_id = $1 and reason = 'payment'";
 

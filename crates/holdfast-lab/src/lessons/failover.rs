@@ -42,7 +42,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let [mut a, mut b] = ["A", "B"].map(|name| lab.actor(name));
     let mut old = lab.actor(message!("run-label-redis-primary"));
     let mut new = lab.actor(message!("run-label-redis-replica"));
-    // Its primary is now a port at which nobody listens.
+    // Its primary is now a port at which no process listens.
     replica_of(&mut replica_there, "127.0.0.1", "1").await?;
     new.happens(EventKind::Cut);
 

@@ -15,7 +15,7 @@ use holdfast_story::Value;
 pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-/// How long B is sent after A, if the visitor chooses the gap.
+/// Time between the requests of A and B, if the visitor chooses the gap.
 const BEHIND_A: Duration = Duration::from_millis(5);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {

@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// In every language, length tells nothing: neither "always the longest" nor "never".
+    /// In every language, length is no hint: neither "always the longest" nor "never".
     #[test]
     fn right_answer_is_rarely_longest() {
         for language in Language::ALL {

@@ -12,7 +12,7 @@ use holdfast_story::Value;
 pub(crate) const LEASE_MS: u64 = 300;
 /// A's pause, if the visitor chooses only the lease.
 const PAUSE_MS: u64 = 400;
-/// How long B works, so that A's pause can end while B is a holder too.
+/// Work of B, so long that A's pause can end while B is a holder too.
 const WORK_OF_B: &str = "read:100";
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {

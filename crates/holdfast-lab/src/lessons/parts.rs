@@ -54,9 +54,9 @@ pub struct Lesson {
     pub right: usize,
     /// Id of the scene that the question asks about; it plays first. Empty if nothing is drawn.
     pub scene: &'static str,
-    /// Whether the question is about the load at the end, not about the scene that plays.
+    /// True if the question is about the load at the end, not about the scene that plays.
     pub asks_about_load: bool,
-    /// How long it takes to answer, watch and read it.
+    /// Minutes to answer, watch and read it.
     pub minutes: u32,
     /// Difficulty, from 1 to 3.
     pub level: usize,
@@ -118,7 +118,7 @@ impl Lesson {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LessonResult {
-    /// Whether the claim was shown; `None` without a claim.
+    /// True if the claim was shown; `None` without a claim.
     pub shown: Option<bool>,
     pub verdict: Message,
 }

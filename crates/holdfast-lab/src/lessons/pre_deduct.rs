@@ -24,7 +24,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::of_scenes(is_undersold && is_oversold, verdict))
 }
 
-/// Kills the replica of an order whose unit has left the counter. Returns whether nobody can buy
+/// Kills the replica of an order whose unit has left the counter. Returns whether no order can get
 /// it until the reconciliation brings it back, and how many units were sold before that.
 async fn kill_between(lab: &Scenario) -> anyhow::Result<(bool, i64)> {
     let sku = lab.scene_of_item("killed", STOCK).await?;

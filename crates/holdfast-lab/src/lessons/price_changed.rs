@@ -18,7 +18,7 @@ const NEW_PRICE: i64 = 200;
 struct Overtaken {
     /// The price on the page from which it was sent.
     shown: i64,
-    /// What it cost, or would have cost.
+    /// The price that was paid, or would have been.
     total: i64,
     response: LabResponse,
 }

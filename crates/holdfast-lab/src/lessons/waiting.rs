@@ -17,7 +17,7 @@ pub(super) const LOAD: DefaultLoad =
 /// The scene that is shown beside the one of the retries.
 pub(super) const BESIDE: &str = "queue";
 
-/// How long A works with the lock, for which a pause stands: two or three retries.
+/// Work of A under the lock, as a pause: two or three retries.
 const HELD_FOR: Duration = Duration::from_millis(120);
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -83,7 +83,7 @@ async fn retry_behind_a(lab: &Scenario) -> anyhow::Result<()> {
 
     let id_of_a = a.lane.request_id;
     placed([lab.finish(a).await?, lab.response(b).await?, lab.response(c).await?])?;
-    // An attempt tells its replica, not its request.
+    // An attempt names its replica, not its request.
     if !on_one_replica {
         attempts.mark().await?;
         wait_until("all attempts are heard", async || Ok(attempts.mark_is_heard())).await?;

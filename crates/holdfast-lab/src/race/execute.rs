@@ -111,7 +111,7 @@ struct RaceOrder {
     token: String,
     /// Its times are those of the monotonic clock.
     lane: Lane,
-    /// When its lease ends, which nobody renews.
+    /// End of its lease, which is not renewed.
     lease_end_us: Option<u64>,
     /// The response, and when it arrived.
     response: JoinHandle<Option<(LabResponse, u64)>>,

@@ -165,7 +165,7 @@ impl From<LabRun> for Race {
 }
 
 impl Race {
-    /// Returns whether the lock of its orders ends with its lease, whatever its holder does.
+    /// Returns whether the lock of its orders ends with its lease, also if the holder still works.
     pub fn has_lease(&self) -> bool {
         let strategy = Strategy::named(&self.lock);
         strategy.is_some_and(|strategy| strategy.lock_in_redis().is_some())

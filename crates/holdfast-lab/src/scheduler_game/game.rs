@@ -48,7 +48,7 @@ pub(super) type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>
 #[derive(Debug, Clone)]
 pub(super) struct GameStep {
     pub shown: StepState,
-    /// Orders that had the lock when its lease was ended. They are not told.
+    /// Orders that had the lock when its lease was ended. They do not learn of it.
     pub lost_by: Vec<char>,
     /// The points at which all orders were paused before the step, for the replay of an undo.
     pub before: Vec<Option<Point>>,

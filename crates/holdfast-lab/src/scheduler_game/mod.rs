@@ -139,7 +139,7 @@ impl Games {
             return Err(NoRoom::OfPlayer);
         }
 
-        // Whoever has no cookie is a new visitor each time.
+        // A browser without a cookie is a new visitor each time.
         let needed = usize::from(player.visitor.user.is_none());
         let of_address = |game: &Game| {
             let is_counted = game.player.visitor.user.is_none();
@@ -205,7 +205,7 @@ impl Games {
     }
 
     /// Returns the games of a visitor that can go on, the oldest first. Knowing the id of a game is
-    /// the permission to play it, so those of an address are nobody's to list.
+    /// the permission to play it, so the games of an address are never listed.
     pub fn of(&self, visitor: Visitor) -> Vec<Arc<Game>> {
         let goes_on = |game: &&Arc<Game>| {
             game.player.visitor == visitor && !game.is_over() && game.left() > Duration::ZERO
@@ -301,7 +301,7 @@ impl Games {
             Ok(replayed) => replayed?,
         };
 
-        // This game may have ended meanwhile; then the other one must not take a place either.
+        // This game may have ended since; then the other one must not take a place either.
         let mut games = self.games.lock();
         games.remove(&game.id).ok_or_else(game_has_ended)?;
         games.insert(again.id, Arc::clone(&again));

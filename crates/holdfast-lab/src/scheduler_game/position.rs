@@ -28,7 +28,7 @@ impl OrderPosition {
         latest.find(|event| event.event == point.name())
     }
 
-    /// Returns whether it has taken the lock and not released it, whatever Redis has done since.
+    /// Returns whether it has taken the lock and not released it; in Redis it may be gone.
     pub fn believes_it_has_lock(&self) -> bool {
         self.result.is_none()
             && self.event(Point::Held).is_some()

@@ -20,7 +20,7 @@ pub(super) const MAX_STEPS: usize = 100;
 const RENEWED_LEASE: Duration = Duration::from_secs(4);
 
 /// Strategies that can be played; each shows a different result. Each statement commits itself, so
-/// that a game needs no connection while nobody moves; only a row lock is a transaction's.
+/// that a game needs no connection between two moves; only a row lock is a transaction's.
 static PLAYABLE: LazyLock<Vec<Strategy>> = LazyLock::new(|| {
     let strategies =
         ["none", "version", "owner", "fenced", "row-lock"].into_iter().filter_map(Strategy::named);
@@ -62,7 +62,7 @@ pub enum Level {
     Fence,
 }
 
-/// What writes of a game Postgres has rejected.
+/// The writes of a game that Postgres has rejected.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RejectedWrites {
     pub any: bool,

@@ -14,7 +14,7 @@ use holdfast_shop::probe::Point;
 use holdfast_shop::strategy::WriteGuard;
 use holdfast_story::Detail;
 
-/// What a page needs to draw games, in one language.
+/// The data with which a page draws games, in one language.
 #[derive(Debug, Serialize)]
 pub struct GameCatalogue {
     language: &'static str,
@@ -28,7 +28,7 @@ pub struct GameCatalogue {
 
 #[derive(Debug, Serialize)]
 struct StrategyRules {
-    /// What a write compares with the row.
+    /// The comparison of a write with the row.
     guard: WriteGuard,
     has_lock: bool,
     stages: Vec<Stage>,
@@ -45,7 +45,7 @@ struct Stage {
     code: StageCode,
 }
 
-/// What an order does next at a point.
+/// The next action of an order at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NextAction {
@@ -79,7 +79,7 @@ enum StageKind {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum StageCode {
-    /// What is sent to Redis or Postgres: `$2` is the new stock, `$4` the fence.
+    /// A statement to Redis or Postgres: `$2` is the new stock, `$4` the fence.
     Statement(String),
     Comment(StageComment),
 }

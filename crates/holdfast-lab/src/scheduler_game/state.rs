@@ -36,7 +36,7 @@ pub struct OrderState {
     pub read: Option<i64>,
     pub fence: Option<i64>,
     pub lock: Option<LockBelief>,
-    /// What it does if it takes the next step.
+    /// Its action if it takes the next step.
     pub next: Option<NextAction>,
     pub waits_for: Option<Waits>,
     /// Its last write that Postgres rejected.
@@ -44,12 +44,12 @@ pub struct OrderState {
     pub result: Option<OrderResult>,
 }
 
-/// Whether an order that believes it has the lock is right.
+/// The truth of an order's belief that it has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockBelief {
     Held,
-    /// Its lease was ended. It is not told.
+    /// Its lease was ended. It does not learn of it.
     Lost,
 }
 

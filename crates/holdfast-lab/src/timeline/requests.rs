@@ -304,7 +304,7 @@ mod tests {
         assert!(told.contains(&"A has lost the lock: its key is gone".to_owned()), "{told:?}");
     }
 
-    /// Nobody deletes a lock that was in the memory of its process, and nobody finds it.
+    /// A lock in the memory of its process is neither deleted nor found by others.
     #[test]
     fn lock_in_memory_dies_with_its_process() {
         let a = lane(1, "A", None, &["10 held", "20 killed"]);
