@@ -109,7 +109,7 @@ where
         loop {
             let mut lookups = Vec::new();
             queue.recv_many(&mut lookups, MAX_PER_CALL).await;
-            // Nobody waits for the others any more.
+            // The callers of the others do not wait any more.
             lookups.retain(|(_, reply)| !reply.is_closed());
             let (queries, replies): (Vec<Q>, Vec<_>) = lookups.into_iter().unzip();
 
@@ -147,7 +147,7 @@ mod tests {
     type Doubling = Coalescer<&'static str, usize, usize>;
     type Lookup = JoinHandle<Result<usize, Error>>;
 
-    /// What a call does.
+    /// The behaviour of a call.
     #[derive(Clone, Copy)]
     enum Permit {
         Succeed,

@@ -168,7 +168,7 @@ impl Rejection {
     }
 }
 
-/// What did not respond: a server, another replica, or a task of this one.
+/// The component that did not respond: a server, another replica, or a task of this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Component {
     Postgres,

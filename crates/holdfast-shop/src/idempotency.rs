@@ -19,8 +19,9 @@ pub const RETENTION_HOURS: i64 = 24;
 /// As the key records of orders name [`Operation::PlaceOrder`].
 pub(super) const ORDERS_PATH: &str = "/api/orders";
 
-/// What a key is sent for. A key record names it by the method and the path of the API, and its id
-/// depends on them: a key that an earlier build stored is found only if they stay as they are.
+/// The operation for which a key is sent. A key record names it by the method and the path of the
+/// API, and its id depends on them: a key that an earlier build stored is found only if they stay
+/// as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     PlaceOrder,
@@ -90,7 +91,7 @@ pub struct IdempotencyRequest {
     /// duplicate, and needs no lock in Redis.
     pub is_generated: bool,
     /// The id of the order that this request places; a request for another change has none. It
-    /// tells the record that this request inserted from that of a duplicate.
+    /// distinguishes the record that this request inserted from that of a duplicate.
     pub new_order: Option<OrderId>,
 }
 

@@ -1,7 +1,7 @@
 //! Whether a replica may run beside the others: it must exclude them, and they it.
 //!
 //! The database records the family of strategies in use. A replica of another family is refused,
-//! unless it is the only one and told to change the record (`--change-lock`).
+//! unless it is the only one and may change the record (`--change-lock`).
 //!
 //! A family that excludes by Redis alone needs one Redis: the first replica sets a mark in it, and
 //! its random id is recorded; each further one must find that mark in its own. One that does not

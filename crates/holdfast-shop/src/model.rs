@@ -216,7 +216,8 @@ impl AdminAction {
     }
 }
 
-/// What the admin log says of a change. It must not contain a password or anything made of one.
+/// The description of a change in the admin log. It must not contain a password or anything made
+/// of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEntry {
     pub action: AdminAction,

@@ -28,13 +28,13 @@ pub struct RequestContext {
     pub lab: Option<Arc<LabOptions>>,
 }
 
-/// What the lab asks of one request.
+/// The settings of the lab for one request.
 #[derive(Debug, Default)]
 pub struct LabOptions {
     pub wait: Option<Wait>,
     /// Interval of [`Wait::Retry`], if not the server's.
     pub retry: Option<Duration>,
-    /// How long the lock is renewed, if not as the server says.
+    /// Time for which the lock is renewed, if not as the server says.
     pub max_hold: Option<Duration>,
     pub queue: QueueOptions,
     pub probe: Probe,

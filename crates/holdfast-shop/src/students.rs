@@ -128,7 +128,7 @@ pub async fn dismiss(
     connection: &mut PgConnection,
     student: Option<UserId>,
 ) -> Result<Vec<UserId>, Error> {
-    // Disabled: nobody signs in as a class's user.
+    // Disabled: a person cannot sign in as a class's user.
     let students = sqlx::query_scalar!(
         r#"update users set nickname = null, folded_nickname = null,
                 disabled_at = coalesce(disabled_at, now())

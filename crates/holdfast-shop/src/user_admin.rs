@@ -1,9 +1,9 @@
 //! What an admin changes of another user: disabled or not, the sessions, the password.
 //!
 //! Guarantees: each change is executed once per idempotency key, with its entry in the admin log;
-//! of two admins who disable each other at once one succeeds, and nobody changes oneself here, so
-//! an enabled admin always remains; a password leaves nothing in the database but its hash in
-//! `users`.
+//! of two admins who disable each other at once one succeeds, and an admin cannot change the own
+//! user here, so an enabled admin always remains; a password leaves nothing in the database but its
+//! hash in `users`.
 //! Tests: `tests/it/admin_users.rs`.
 
 use serde_json::json;
@@ -18,7 +18,7 @@ use super::store::admin;
 use super::{IdempotencyKey, Shop, UserId, sessions, users};
 use holdfast_base::messages::message;
 
-/// Who changes whom, and by which request.
+/// The admin, the user that is changed, and the request.
 #[derive(Debug, Clone)]
 pub struct UserCommand {
     pub admin: UserId,

@@ -182,7 +182,7 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<SignIn, Er
     let hash = user.as_ref().map(|user| user.password_hash.clone());
     let matches = passwords::verify(password, hash).await?;
     let Some(user) = user.filter(|_| matches) else { return Ok(SignIn::Wrong) };
-    // Only to who knows the password: it is nobody else's business.
+    // Only to a client that knows the password.
     if user.is_disabled {
         return Ok(SignIn::Disabled);
     }
@@ -208,7 +208,7 @@ pub async fn change_password(
         return Err(wrong_password().into());
     }
 
-    // Two slow hashes, and no transaction open meanwhile: the update compares the old one instead.
+    // Two slow hashes, and no transaction open for that time: the update compares the old one.
     let new_hash = passwords::hash(change.new).await?;
     let mut tx = shop.pool.begin().await?;
     let updated = sqlx::query!(
@@ -250,8 +250,8 @@ pub async fn set_password(
     Ok(is_disabled)
 }
 
-/// Returns the hash of a new password, given in that field. It takes long: nobody holds a
-/// transaction meanwhile.
+/// Returns the hash of a new password, given in that field. It takes long: callers have no
+/// transaction open.
 pub(super) async fn hash_new_password(
     field: &'static str,
     password: String,

@@ -1,6 +1,6 @@
 //! The audits of a replica: the books on every page, audits of items, and the whole audit.
 //!
-//! Guarantees: whatever the number of requests, a replica has one query of the books, one audit per
+//! Guarantees: for any number of requests, a replica has one query of the books, one audit per
 //! item, and one whole audit under way; orders never wait for their connections. Fails with
 //! `overloaded` if they are in use, or an item's ledger takes longer than [`ITEM_TIMEOUT`].
 //! Tests: `tests/it/reports.rs`.
@@ -28,7 +28,7 @@ const ITEM_CONNECTIONS: u32 = 2;
 /// Timeout of a statement that any visitor may cause: half of a request's time.
 const ITEM_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Time for which the result of an audit waits for the client that was told to ask again.
+/// Time for which the result of an audit waits for the client, which was asked to come back.
 const RESULT_LIFETIME: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone)]

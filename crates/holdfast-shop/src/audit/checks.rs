@@ -2,7 +2,7 @@
 //!
 //! A check is a query for violations, and holds if there are none. Those that look at the rows of a
 //! table one by one are executed in steps of [`BLOCKS_PER_STEP`], so that each statement ends long
-//! before its timeout, whatever the size of the table. The others pass once over the items, or over
+//! before its timeout, for tables of any size. The others pass once over the items, or over
 //! a ledger.
 //!
 //! `tests/it/forgeries.rs` forges every column of every table.

@@ -4,7 +4,7 @@
 //! figures are of one moment. A surplus of one item does not balance a shortage of another. The
 //! audit compares the running sums with ledgers and orders.
 //!
-//! Cost: one pass over the items, whatever the length of their history.
+//! Cost: one pass over the items, for a history of any length.
 
 use futures_util::FutureExt as _;
 

@@ -20,7 +20,7 @@ pub struct Changes {
     pub balance: Option<BalanceChange>,
     /// The item with its new settings, which is the response.
     pub edit: Option<Item>,
-    /// What the admin log says of an admin's command.
+    /// The entry of an admin's command in the admin log.
     pub entry: Option<AdminEntry>,
     pub top_up_cents: Option<i64>,
     pub response: CommandResponse,

@@ -163,8 +163,8 @@ pub struct EditItem {
     idempotency: IdempotencyRequest,
     sku: Sku,
     set: ItemFields,
-    /// What the admin saw: a field that has another value now, and is to be changed, was changed by
-    /// somebody else.
+    /// The fields as the admin saw them: one that has another value now, and is to be changed, was
+    /// changed by another admin.
     was: ItemFields,
 }
 

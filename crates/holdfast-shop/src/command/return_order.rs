@@ -17,7 +17,7 @@ use crate::{IdempotencyKey, UserId};
 
 pub const MAX_REASON_LENGTH: usize = 200;
 
-/// Who returns an order.
+/// The person who returns an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReturnedBy {
     Customer(UserId),
@@ -45,7 +45,7 @@ impl ReturnOrder {
     /// Cancels the order, or with `refund_to` refunds it.
     ///
     /// The key is the sender's: an admin's is neither that of the customer nor that of another
-    /// admin. Whoever comes second finds the order returned.
+    /// admin. The second one finds the order returned.
     pub fn new(
         by: ReturnedBy,
         order: Order,

@@ -39,7 +39,7 @@ fn refusal(error: &dyn DatabaseError) -> Error {
     Error::Refused { advice: advice(&code), cause }
 }
 
-/// What to do about a missing right.
+/// Advice about a missing right.
 pub(super) const GRANT: &str = "Grant it to the user in DATABASE_URL, or use a user who has it";
 
 fn advice(code: &str) -> &'static str {

@@ -84,7 +84,7 @@ impl Pool {
         }
         match timeout(MIN_ATTEMPT_TIMEOUT, self.pool.acquire()).await {
             Ok(Ok(live)) => Ok(Connection::new(live, false, &self.state)),
-            // It tells an outage from a busy pool.
+            // It distinguishes an outage from a busy pool.
             _ => self.acquire().await,
         }
     }
@@ -169,7 +169,7 @@ impl Pool {
 
     /// Waits until Postgres is silent: a call failed [`SILENCE`] or more after this one began, and
     /// no call has received a response since it began. A statement in flight gets none either. If
-    /// nobody else calls by then, a ping of its own does.
+    /// there is no other call by then, it sends a ping.
     pub async fn silence(&self) {
         let silent_from = Instant::now() + SILENCE;
         let ping = async {

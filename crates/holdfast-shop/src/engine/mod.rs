@@ -1,8 +1,8 @@
 //! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
 //!
-//! An order goes down from [`intake`] past its [`duplicates`] to the [`queue`] of its item, whose
-//! [`leader`] gets the [`lease`], decides a [`batch`] under it, has it written by [`commit`], and
-//! sends the [`reply`]. A single command is executed [`direct`]ly.
+//! An order goes down from [`intake`] past its [`duplicates`] to the [`queue`] of its item.
+//! Its [`leader`] gets the [`lease`], decides a [`batch`] under it, has it written by [`commit`],
+//! and sends the [`reply`]. A single command is executed [`direct`]ly.
 //!
 //! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
 //! waits for its locks, and before every rejection ([`duplicates`]).

@@ -40,7 +40,7 @@ impl Reply {
         }
     }
 
-    /// Returns whether nobody waits for the result.
+    /// Returns whether the result is not awaited any more.
     pub fn is_closed(&self) -> bool {
         match self {
             Reply::Caller(caller) => caller.is_closed(),
@@ -62,7 +62,7 @@ impl Reply {
     }
 }
 
-/// What became of a forwarded command. Nothing was or will be written for it, except by
+/// The result of a forwarded command. Nothing was or will be written for it, except by
 /// [`Answer::Executed`], and by [`Answer::Unavailable`] if it says so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {

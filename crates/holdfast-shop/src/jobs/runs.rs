@@ -14,8 +14,8 @@ use crate::Error;
 use crate::db::Pool;
 use holdfast_base::backoff::Backoff;
 
-/// How long a holder that died delays the next one. Longer than a few slow renewals, because the
-/// result is written without them.
+/// Lease: the time by which a dead holder delays the next one. Longer than a few slow renewals,
+/// because the result is written without them.
 const LEASE_S: f64 = 6.0;
 const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };

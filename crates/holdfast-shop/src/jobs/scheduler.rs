@@ -219,7 +219,7 @@ impl Scheduler {
         JobContext { shop: shop.clone(), due_at, attempt, replica: replica.clone(), probe }
     }
 
-    /// Runs the job in its own task, which isolates a panic, and renews the lease meanwhile.
+    /// Runs the job in its own task, which isolates a panic, and renews the lease until it ends.
     async fn execute(&self, job: &Job, attempt: Attempt, context: JobContext) -> RunOutcome {
         let mut task = self.0.shop.tasks.spawn((job.work)(context).in_current_span());
 
@@ -251,7 +251,7 @@ impl Scheduler {
         loop {
             sleep(RENEWAL_INTERVAL).await;
             let renewal = runs::renew(&self.0.shop.pool, attempt);
-            // An error says nothing about the lease: whoever takes over needs Postgres, too.
+            // An error says nothing about the lease: a replica that takes over needs Postgres, too.
             if let Ok(false) = with_timeout(RENEWAL_TIMEOUT, renewal).await {
                 return;
             }

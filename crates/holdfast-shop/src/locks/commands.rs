@@ -39,7 +39,7 @@ impl LockCommands {
         self.redis.query(command.clone()).await
     }
 
-    /// Deletes the key, whoever owns it. Returns whether it existed. `GETDEL` deletes as `DEL`, and
+    /// Deletes the key of any owner. Returns whether it existed. `GETDEL` deletes as `DEL`, and
     /// returns the value, so that a trace can tell that the lock was another holder's.
     pub(super) async fn delete(&self) -> Result<bool, RedisError> {
         let owner: Option<String> = self.send(cmd("GETDEL").arg(&self.key)).await?;

@@ -23,7 +23,7 @@ pub enum Lock {
     Queue,
 }
 
-/// What acquires a lock.
+/// The code that acquires a lock.
 pub(super) enum Provider {
     Library(LockKind),
     Teaching(TeachingLock),

@@ -1,6 +1,7 @@
 //! The locks of the shop, which [`ShopLocks`] acquires: those of the crate `holdfast-lock`, the
-//! teaching locks and the [`queue`]. Each has a file, whose header states the guarantee and when it
-//! breaks. Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`, `tests/it/strategies.rs`.
+//! teaching locks and the [`queue`]. Each has a file, whose header states the guarantee and
+//! when it breaks. Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`,
+//! `tests/it/strategies.rs`.
 
 mod check_then_del;
 mod commands;

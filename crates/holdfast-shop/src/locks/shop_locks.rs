@@ -22,7 +22,7 @@ pub struct LockRequest<'a> {
     /// Interval of [`Wait::Retry`]; defaults to the settings'.
     pub retry: Option<Duration>,
     pub ttl: Option<Duration>,
-    /// How long the lock is renewed; defaults to the settings'.
+    /// Time for which the lock is renewed; defaults to the settings'.
     pub max_hold: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
@@ -31,7 +31,7 @@ pub struct LockRequest<'a> {
     pub queue: QueueOptions,
     /// Probe whose points a teaching lock passes, on acquire and on release.
     pub probe: &'a Probe,
-    /// Whether the holder executes commands of other replicas: see
+    /// True if the holder executes commands of other replicas: see
     /// [`AcquireRequest::takes_mail`].
     pub takes_mail: bool,
 }

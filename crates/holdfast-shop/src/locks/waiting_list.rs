@@ -1,5 +1,5 @@
-//! The waiting requests of one key of the [`super::queue`]: those with a place, by priority, and
-//! those that wait for a place.
+//! The waiting requests of one key of the [`super::queue`]: those with a place, by priority,
+//! and those that wait for a place.
 //!
 //! Guarantees: the number of places per priority is bounded; a place is free as soon as its request
 //! is served or cancelled; no arrival is missed. In a channel a cancelled request would keep its

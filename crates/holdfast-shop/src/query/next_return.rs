@@ -74,8 +74,8 @@ pub async fn next_returns_in(
     // Through the pending orders, by the index on their due time, up to the first one of the item;
     // not through the lines of the item: a hot one has very many of paid orders. `limit 1` keeps
     // the planner from joining all, and `|| ''` from the index of the items, which looks as good as
-    // the key by statistics from when an item had one line. Most often a unit is found, and nobody
-    // counts the orders.
+    // the key by statistics from when an item had one line. Most often a unit is found, and the
+    // orders are not counted.
     let rows = sqlx::query!(
         r#"select asked.sku as "sku!: Sku", found.expires_at as "at?",
                   found.expires_at is null

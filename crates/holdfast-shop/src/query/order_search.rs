@@ -33,7 +33,7 @@ pub struct OrderSearch {
     pub with_lab: bool,
 }
 
-/// What an admin types into the fields of a search; a field without a text is left out.
+/// The texts in the fields of a search; a field without a text is left out.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFields<'a> {
     pub id: &'a str,

@@ -1,4 +1,4 @@
-//! What the searches of admins find: every text that contains what was typed, in whatever case and
+//! The searches of admins: they find every text that contains what was typed, in any case and
 //! normal form.
 
 use unicode_normalization::UnicodeNormalization as _;

@@ -1,4 +1,4 @@
-//! Queries of users, for admins. The users of the lab are left out: nobody signs in as one.
+//! Queries of users, for admins. The users of the lab are left out: a person cannot sign in as one.
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;

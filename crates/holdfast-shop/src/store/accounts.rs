@@ -53,12 +53,12 @@ pub async fn open_lab_account(pool: &Pool, owner: UserId, cents: i64) -> Result<
     let id = owner.lab_account();
     let mut tx = pool.begin().await?;
 
-    // No password has an empty hash, so nobody could sign in even if the user were enabled.
+    // No password has an empty hash: signing in would fail even if the user were enabled.
     let inserted = sqlx::query!(
         "insert into users (id, name, password_hash, disabled_at, lab_account_of)
          values ($1, $2, '', now(), $3) on conflict do nothing",
         id.0,
-        // A name that begins with `lab-` is reserved: nobody can sign up with it.
+        // A name that begins with `lab-` is reserved: signing up with it fails.
         format!("lab-account-{}", owner.0.simple()),
         owner.0,
     )

@@ -49,7 +49,7 @@ pub async fn change_once(
         return Err(failure);
     }
     tx.rollback().await?;
-    // The repetition of a change that was committed meanwhile fails: the item exists, for example.
+    // The repetition of a change that was committed since fails: the item exists, for example.
     match (replay(pool, request).await, failure) {
         (Some(replayed), _) => replayed,
         (None, Failure::Error(Error::Conflict(cause))) => {
@@ -61,7 +61,7 @@ pub async fn change_once(
 
 async fn replay(pool: &Pool, request: &IdempotencyRequest) -> Option<key_records::Replay> {
     if request.is_generated {
-        // Nobody else has the key.
+        // No other request has the key.
         return None;
     }
     match key_records::look_up_in(pool, vec![request.clone()]).await {

@@ -16,7 +16,7 @@ use crate::strategy::{Strategy, units};
 use crate::{IdempotencyKey, Shop, Sku, UserId};
 use holdfast_base::messages::message;
 
-/// What never changes of an item.
+/// The properties of an item that never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownItem {
     pub kind: ItemKind,

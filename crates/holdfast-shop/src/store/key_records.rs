@@ -93,8 +93,8 @@ pub async fn look_up(
                 let is_own = request.new_order.is_some_and(|id| row.order_id == Some(id.0));
                 Ok(Execution { response, replayed: !is_own, executed_by: None })
             }
-            // An old response counts as purged: what a client is told about its key must not depend
-            // on when the purge job came by.
+            // An old response counts as purged: the response about a key must not depend on when
+            // the purge job came by.
             _ => Err(Rejection::KeyUsed { order_id: row.order_id.map(OrderId) }.into()),
         };
         found.insert(place, replay);

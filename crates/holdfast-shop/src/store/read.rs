@@ -88,7 +88,7 @@ async fn orders(
 ) -> sqlx::Result<HashMap<OrderId, OrderSnapshot>> {
     let mut ids: Vec<OrderId> = request.reads.orders.clone();
     if request.reads.skip_locked_orders {
-        // Whoever has locked an order is about to settle it, and the others must not wait for that.
+        // A command that has locked an order is about to settle it, and the others must not wait.
         let free = sqlx::query_scalar!(
             r#"select id as "id: OrderId" from orders where id = any($1)
                 order by id for no key update skip locked"#,
@@ -248,8 +248,8 @@ pub async fn count_purchases(
     let (skus, users): (Vec<&str>, Vec<UserId>) =
         limited.iter().map(|(sku, user)| (sku.as_str(), *user)).unzip();
 
-    // Bounded: somebody who had 100,000 units before the item got its limit costs no more than
-    // this.
+    // Bounded: a customer who had 100,000 units before the item got its limit costs no more
+    // than this.
     let counts = sqlx::query_scalar!(
         r#"select (select coalesce(sum(quantity), 0)::bigint from (
                        select quantity from order_lines

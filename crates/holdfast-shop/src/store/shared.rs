@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::db;
 
-/// What a game without a server executes.
+/// The statements that a game without a server executes.
 #[derive(Debug, Serialize)]
 pub struct SharedSql {
     /// By the names of their files.

@@ -77,8 +77,8 @@ impl DataPaths {
     }
 }
 
-/// What a strategy does in its own way. The steps are in the order in which the engine asks; the
-/// default of each is what every other strategy does.
+/// The steps that a strategy executes in its own way, in the order in which the engine asks for
+/// them; the default of each is what every other strategy does.
 #[async_trait]
 pub trait DataPath: Debug + Send + Sync {
     /// Returns what it says of its items, if each is made for it and sold under no other strategy.
@@ -135,7 +135,8 @@ pub trait DataPath: Debug + Send + Sync {
     }
 }
 
-/// What left a data path's store for one command. On drop before the command begins, it returns.
+/// The units that left a data path's store for one command. On drop before the command begins,
+/// they return.
 #[async_trait]
 pub trait Taken: Debug + Send + Sync {
     /// Returns the value of `key` before, if something was taken of it.

@@ -20,9 +20,9 @@ pub struct Strategy {
     pub guard: WriteGuard,
     pub attempts: u32,
     pub batches: bool,
-    /// What it sells, if it has a data path of its own ([`super::data_path`]).
+    /// The items that it sells, if it has a data path of its own ([`super::data_path`]).
     pub data_path: Option<SoldItems>,
-    /// What its data path sends for an item at a probe point, as the lab shows it.
+    /// The statements of its data path for an item at a probe point, as the lab shows them.
     pub sends: &'static [(Point, &'static str)],
     pub guarantee: Guarantee,
     pub source: &'static str,

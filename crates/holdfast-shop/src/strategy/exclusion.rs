@@ -14,8 +14,8 @@ pub(super) enum Protection<'g> {
     Locks(&'g Guards),
     /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
     Database,
-    /// What the strategy's data path took or locked: no item's row is written,
-    /// and an account's is locked at the read.
+    /// By the strategy's data path, which took or locked the units: no item's row is written, and
+    /// an account's is locked at the read.
     DataPath,
     Nothing,
 }

@@ -15,7 +15,7 @@ const INSTALL: &str = include_str!("install.sql");
 const REMOVE: &str = include_str!("remove.sql");
 const CHECKS: &str = include_str!("checks.sql");
 
-/// What follows the name of a ledger in those of its functions and triggers.
+/// Suffixes of a ledger's name in the names of its functions and triggers.
 const PARTS: &str = "key value text_guard write keep close rows changes repeats";
 
 /// Bytes of a name in Postgres, which cuts off what is longer: of a ledger, with a part.

@@ -1,11 +1,11 @@
 //! What a leader knows of its item without a read: the row as its last batch under this lease
 //! wrote it. The next batch is decided on it, which saves a statement under the lease.
 //!
-//! It may be wrong: whoever needs no lease (another strategy, an admin with psql) may have changed
-//! the row since, and the lease may have ended. So nothing that was decided on it is answered
-//! before its write, whose guard requires this version. The records of its keys are found by the
-//! insert of its own: a duplicate violates the unique constraint. If the write is refused, the
-//! batch reads; so it does if a command is rejected, because that one inserts no record and its
+//! It may be wrong: a writer that needs no lease (another strategy, an admin with psql) may have
+//! changed the row since, and the lease may have ended. So nothing that was decided on it is
+//! answered before its write, whose guard requires this version. The records of its keys are found
+//! by the insert of its own: a duplicate violates the unique constraint. If the write is refused,
+//! the batch reads; so it does if a command is rejected, because that one inserts no record and its
 //! key may have one.
 //! Tests: `tests/it/kept_row.rs`, `tests/model/strategy.rs`.
 

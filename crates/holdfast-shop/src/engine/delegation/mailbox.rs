@@ -18,7 +18,7 @@ pub(in crate::engine) struct Mailboxes(Arc<Mutex<HashMap<LockKey, UnboundedSende
 
 impl Mailboxes {
     /// Opens the mailbox of a key. One that an earlier leader of the key has opened gets nothing
-    /// more: nobody waits for its answers.
+    /// more: its answers are not awaited.
     pub fn open(&self, key: LockKey) -> Mailbox {
         // Only replicas of this shop can fill it.
         let (sender, receiver) = unbounded_channel();
@@ -42,7 +42,7 @@ pub(in crate::engine) struct Mailbox {
     key: LockKey,
     sender: UnboundedSender<Answers>,
     receiver: UnboundedReceiver<Answers>,
-    /// What has arrived and is not taken yet.
+    /// The answers that have arrived and are not taken yet.
     arrived: Answers,
 }
 

@@ -78,7 +78,7 @@ async fn receive(shop: Shop, mut inbox: Inbox) {
                 delegation.mailboxes().deliver(&key, answers);
             }
             None => {
-                // Whoever may publish in this Redis can send any number of them.
+                // Any client that may publish in this Redis can send any number of them.
                 if let Some(left_out) = log_limit::admit("foreign message") {
                     tracing::warn!(left_out, "a message is not from a replica of this shop");
                 }

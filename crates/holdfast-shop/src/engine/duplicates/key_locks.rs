@@ -60,8 +60,8 @@ impl KeyLocks {
 }
 
 /// Returns whether the lock is left to expire, because its command was executed now or has an
-/// unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a place in a
-/// batch.
+/// unknown outcome. A duplicate that arrives before that is rejected or replayed without a place in
+/// a batch.
 pub fn keeps_lock(result: &EntryResult) -> bool {
     match result {
         Ok(executed) => !executed.replayed,

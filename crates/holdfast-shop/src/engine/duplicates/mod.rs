@@ -6,7 +6,7 @@
 //! 3. [`key_records`]: in Postgres, where the write of a command inserts the record of its key.
 //!    This one alone guarantees it; the other two answer sooner.
 //!
-//! The door is [`Duplicates::admit`]. Whoever rejects a request before its key was read asks
+//! [`Duplicates::admit`] is the entry. Code that rejects a request before its key was read calls
 //! [`Duplicates::replay_or`] first: an earlier request may have been executed.
 
 pub mod in_flight;
@@ -57,7 +57,7 @@ impl Duplicates {
     /// others, after that time, or while Postgres is unavailable, nothing is found.
     pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
         if request.is_generated {
-            // Nobody else has the key.
+            // No other request has the key.
             return None;
         }
         timeout(within, self.records.look_up((), request.clone())).await.ok()?.ok().flatten()

@@ -97,7 +97,7 @@ fn own_items<'a>(shop: &'a Shop, strategy: &Strategy) -> Option<&'a dyn OwnItems
 }
 
 /// [`context_for_items`] of a command that changes an item's own row. Rejects items that are made
-/// for one strategy, whose rows nobody locks.
+/// for one strategy, whose rows are not locked.
 pub async fn context_for_whole_item<'a>(
     shop: &Shop,
     context: &'a RequestContext,

@@ -1,5 +1,5 @@
 //! Rejects orders of unknown items before any lock: a lock on a sku that anyone may invent would
-//! leave a fence in Redis for a day. Tells the shop's own items from those of the lab.
+//! leave a fence in Redis for a day. Distinguishes the shop's own items from those of the lab.
 //!
 //! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`], with what never changes of
 //! them: only throw-away items of the lab are ever deleted. One query finds the others for all

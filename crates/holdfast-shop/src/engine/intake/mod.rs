@@ -250,7 +250,7 @@ async fn submit_by(
     command: Arc<dyn Command>,
     batch_key: Option<LockKey>,
 ) -> Result<Execution, Failure> {
-    // Before any lock: nobody waits for a request that is not executed.
+    // Before any lock: no request waits for one that is not executed.
     if context.probe().is_refused() {
         return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
     }

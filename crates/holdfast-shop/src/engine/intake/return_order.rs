@@ -1,5 +1,5 @@
 //! Cancels and refunds an order, on behalf of its customer or of an admin: the same command under
-//! the same locks, so that units and money return once, whoever comes first.
+//! the same locks, so that units and money return once.
 //! Tests: `tests/it/keeper_returns.rs`.
 
 use std::sync::Arc;

@@ -114,7 +114,7 @@ async fn lead(shop: Shop, key: LockKey) {
             }
             LockState::Held => lease = leader.yield_lease(locks, done).await,
             LockState::Lost => {
-                // Another's by now: nobody waits for its release.
+                // Another's by now: no request waits for its release.
                 drop(locks);
                 leader.responses.respond(done).await;
             }

@@ -54,7 +54,7 @@ pub struct AcquiredLocks {
     raises: u32,
     /// Of a leader's lease: ends with it.
     pub kept_row: KeptRow,
-    /// What the data path of its strategy took for the command.
+    /// The units that the data path of its strategy took for the command.
     pub taken: Option<Box<dyn Taken>>,
 }
 
@@ -127,7 +127,7 @@ impl AcquiredLocks {
             deadline: Instant::now() + shop_locks.leases().settings().acquire_timeout,
             keys: &locks.keys,
             queue: QueueOptions::default(),
-            // Nobody's request: the commands pass their points themselves, once they are taken.
+            // Of no request: the commands pass their points themselves, once they are taken.
             probe: &Probe::Off,
             takes_mail: true,
         };
@@ -191,7 +191,7 @@ impl AcquiredLocks {
     pub async fn release(self) {
         let AcquiredLocks { guards, holding, .. } = self;
         guards.release().await;
-        // Not sooner: until then, nobody else can have the lock.
+        // Not sooner: until then, no other process can have the lock.
         drop(holding);
     }
 
@@ -249,7 +249,7 @@ async fn acquire_guards(
         AcquireOutcome::TimedOut { waited, holder } => {
             Err(Rejection::LockTimeout { waited, holder }.into())
         }
-        // Whatever a later version of the locks adds: nothing is held.
+        // An outcome that a later version of the locks adds: nothing is held.
         _ => Err(Rejection::LockBusy(Holder::default()).into()),
     }
 }

@@ -23,7 +23,7 @@ use locks::AcquiredLocks;
 /// Interval at which a leader that waits for its lease looks after the entries that wait with it.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
+/// Timeout of the key lookup of waiting entries: an item lease that is granted before is idle.
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where the lease is that a leader needs.
@@ -178,7 +178,7 @@ impl Leader {
             Failure::Rejected(Rejection::LockTimeout { .. }) => began,
             _ => Instant::now(),
         };
-        // Nobody else resolves them: what their holder does with them is not known.
+        // No other task resolves them: what their holder does with them is not known.
         if let Some(forwarder) = &mut self.forwarder {
             forwarder.give_up(None, &self.queue, &mut self.responses).await;
         }

@@ -37,8 +37,8 @@ impl Pace {
         self.hold(MAX_BATCH_SIZE, now);
     }
 
-    /// Notes that so many orders have their answer, the oldest of them sent at `sent_at`, while
-    /// others waited.
+    /// Notes that `answers` orders have their answer, the oldest of them sent at `sent_at`, while
+    /// `waiting` others waited.
     pub fn note_answers(&mut self, answers: usize, waiting: usize, sent_at: Instant, now: Instant) {
         let awaited = now.saturating_duration_since(sent_at.max(self.answered_at));
         let before = self.answer_time.unwrap_or(awaited);

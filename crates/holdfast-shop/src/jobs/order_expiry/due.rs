@@ -78,7 +78,7 @@ pub(super) async fn read(
             None => due.push(DueOrder {
                 id: line.id,
                 expires_at: line.expires_at,
-                // Negative if Postgres's clock was set back meanwhile.
+                // Negative if Postgres's clock was set back.
                 due_at: now
                     .checked_sub(Duration::from_secs_f64(line.late_s.max(0.0)))
                     .unwrap_or(now),

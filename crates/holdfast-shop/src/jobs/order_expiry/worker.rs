@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before a read that continues behind a full one, while there is room for another group: an
 /// item that cannot be locked may have thousands of due orders, which must not hide the others.
 const NEXT_PAGE_DELAY: Duration = Duration::from_millis(200);
-/// Mean pause after an error: other workers take over meanwhile.
+/// Mean pause after an error, in which other workers take over.
 const RETRY_DELAY: Duration = Duration::from_millis(750);
 const REST_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a read: no query of the worker takes longer, unless the network drops it.

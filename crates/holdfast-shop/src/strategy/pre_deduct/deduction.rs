@@ -23,7 +23,7 @@ use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::idempotency::Operation;
 use crate::strategy::data_path::{ShopParts, Taken};
 
-/// How often a counter is loaded for one command: Redis may lose it each time.
+/// Number of times that a counter is loaded for one command: Redis may lose it each time.
 const MAX_LOADS: usize = 3;
 
 /// On drop before the command begins, the units return to their counters.
@@ -68,7 +68,7 @@ pub(super) fn places_order(command: &dyn Command) -> bool {
 
 impl Deduction {
     /// Takes the units that the command removes from stock, and announces those that it adds. Units
-    /// that an order gives back come to the row only: it may be one without any.
+    /// that an order returns come to the row only: it may be one without any.
     ///
     /// # Cancel safety
     /// Dropping the future returns what was taken.
@@ -145,7 +145,7 @@ impl Taken for Deduction {
 
     async fn end(mut self: Box<Self>, result: &Result<Execution, Failure>) {
         self.end_counted(result).await;
-        // Whatever the result: the write may be done.
+        // Also after an error: the write may be done.
         for sku in std::mem::take(&mut self.items) {
             self.settler.request(sku);
         }

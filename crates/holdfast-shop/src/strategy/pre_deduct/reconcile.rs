@@ -25,7 +25,7 @@ use crate::strategy::row_lock;
 use crate::{OrderId, RequestContext, Shop, Sku};
 use holdfast_base::messages::message;
 
-/// How often it begins again because orders changed the counter meanwhile.
+/// Maximum number of attempts, if orders change the counter each time.
 const MAX_ATTEMPTS: u32 = 5;
 /// Upper bound of the orders that one reconciliation cancels.
 const MAX_CANCELLED: usize = 1_000;
@@ -68,7 +68,7 @@ pub async fn reconcile(
     let mut cancelled = Vec::new();
 
     for _ in 0..MAX_ATTEMPTS {
-        // Before the row is read: whoever changes it from here on is seen below.
+        // Before the row is read: a change from here on is seen below.
         let before = counter.get().await.map_err(holdfast_lock::Error::from)?;
         let mut row = settled_row(shop, sku).await?;
         oversold += (-row.free()).max(0);
@@ -103,8 +103,7 @@ pub async fn reconcile(
     Err(Error::Conflicts { attempts: MAX_ATTEMPTS, cause }.into())
 }
 
-/// Cancels or refunds an order. Returns `false` if somebody else changed its status since it was
-/// read.
+/// Cancels or refunds an order. Returns `false` if its status was changed since it was read.
 async fn cancel(
     shop: &Shop,
     context: &RequestContext,

@@ -16,7 +16,7 @@ use crate::store::key_records::duplicate_key_conflict;
 use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku, UserId};
 
-/// What is sent for an item, at the points at which the lab shows it.
+/// The statements for an item, at the points at which the lab shows them.
 pub(super) const SENDS: &[(Point, &str)] = &[
     (Point::Deducted, "if GET counter >= quantity\nthen DECRBY counter quantity"),
     (Point::Read, "select price_cents from items\n where sku = $1"),
@@ -30,7 +30,7 @@ pub(super) const SENDS: &[(Point, &str)] = &[
 /// Lines that one transaction settles: it keeps the item's row locked.
 const MAX_SETTLED: i64 = 1_000;
 
-/// What of an item is in its row, and what of that is sold already.
+/// The units of an item in its row, and those of them that are sold already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowStock {
     pub stock: i64,
@@ -167,7 +167,7 @@ async fn settle_some(tx: &mut PgConnection, sku: &Sku) -> sqlx::Result<bool> {
 
     // Both parts of `oldest` end at their limit, however many lines there are: the first reads an
     // index of its own, the second the primary key. By `ctid`, because a join could read them all;
-    // whoever else would change a line waits for the item's row.
+    // any other change of a line waits for the item's row.
     let settled = sqlx::query!(
         r#"with oldest as (
              select *, row_number() over (order by place, order_id) as number

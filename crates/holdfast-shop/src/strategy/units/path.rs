@@ -30,7 +30,7 @@ impl DataPath for Units {
         Some(self)
     }
 
-    /// Nobody changes the row of an item in units: orders and the account are locked, and free
+    /// No command changes the row of an item in units: orders and the account are locked, and free
     /// units in place of the items.
     fn locks_items(&self) -> bool {
         false

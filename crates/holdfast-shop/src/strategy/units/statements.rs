@@ -2,9 +2,9 @@
 //! back. The item's own row is not locked and not changed.
 //!
 //! Guarantees: of the rows of units a statement locks those that it changes, before the decision,
-//! and compares the version of each again when it writes: a unit that was sold or given back
-//! meanwhile matches no row. A write is complete or not done at all: it is in the transaction of
-//! its read. Nobody waits for a free unit (`skip locked`), so no order of locking is needed.
+//! and compares the version of each again when it writes: a unit that was sold or returned since
+//! matches no row. A write is complete or not done at all: it is in the transaction of its read.
+//! A free unit is never waited for (`skip locked`), so no order of locking is needed.
 //! Tests: `tests/it/units.rs`.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::store::transition::transition;
 use crate::store::{BatchWrite, WriteResult, column};
 use crate::{OrderId, Sku};
 
-/// What is sent for an item, at the points at which the lab shows it.
+/// The statements for an item, at the points at which the lab shows them.
 pub(super) const SENDS: &[(Point, &str)] = &[
     (
         Point::Read,
@@ -71,7 +71,7 @@ pub(super) async fn insert(db: &mut PgConnection, sku: &Sku, count: i64) -> sqlx
 }
 
 /// Locks the units that a command may change, and adds them to `state`: of each item in `wanted` as
-/// many free ones, if there are as many that nobody else has locked, and those of the orders.
+/// many free ones, if there are as many that are not locked, and those of the orders.
 /// The stock of an item becomes the number of its locked free units.
 pub(super) async fn lock(
     db: &mut PgConnection,
@@ -108,8 +108,8 @@ pub(super) async fn lock(
 /// none passes all entries: 25 ms for the first one after 100,000 sales without vacuum, which marks
 /// them as dead, and 0.7 ms for each later one.
 ///
-/// Each part reads a range of the index of free units in its order, whatever the limit: no other
-/// index has that order, and a plan that sorts would have to read all units of the item.
+/// Each part reads a range of the index of free units in its order, for any limit: no other index
+/// has that order, and a plan that sorts would have to read all units of the item.
 async fn lock_free(
     db: &mut PgConnection,
     sku: &Sku,
@@ -142,7 +142,8 @@ async fn lock_free(
     Ok(units.collect())
 }
 
-/// Locks the units that orders have. Their rows are locked already, so nobody else gives them back.
+/// Locks the units that orders have. Their rows are locked already, so no other command returns
+/// them.
 async fn lock_sold(
     db: &mut PgConnection,
     orders: &[OrderId],
@@ -262,7 +263,7 @@ async fn sell(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, 
     Ok(WriteResult::from_guard(holds))
 }
 
-/// Writes units that orders give back, with their ledger entries.
+/// Writes units that orders return, with their ledger entries.
 async fn give_back(db: &mut PgConnection, batch: &BatchWrite) -> Result<WriteResult, Error> {
     let units: Vec<UnitChange<'_>> = unit_changes(batch).collect();
 
