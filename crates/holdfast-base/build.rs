@@ -1,4 +1,4 @@
-//! Tells the crate how far the compiler optimizes it.
+//! Passes the compiler's optimization level to the crate.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -11,5 +11,5 @@ pub mod output;
 pub mod signals;
 pub mod stats;
 
-/// Whether the compiler optimized for speed: in a release, not in the build of `script/server`.
+/// True if the compiler optimized for speed: in a release, not in the build of `script/server`.
 pub const IS_FULL_BUILD: bool = matches!(env!("HOLDFAST_OPT_LEVEL").as_bytes(), [b'2' | b'3']);

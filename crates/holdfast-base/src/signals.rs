@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 /// terminal ends its programs. Returns their names as they arrive.
 ///
 /// HUP only begins a stop: a closed terminal sends it twice, from its shell and from the kernel,
-/// and nobody asks with it to stop at once. Under `nohup` it stays ignored.
+/// and does not ask to stop at once. Under `nohup` it stays ignored.
 pub fn listen() -> io::Result<UnboundedReceiver<&'static str>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

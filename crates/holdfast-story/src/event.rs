@@ -20,7 +20,7 @@ pub struct Event<L = usize> {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// What was read, written or answered.
+    /// The value that was read, written or answered.
     pub value: Option<Value>,
     pub fence: Option<i64>,
     /// Name of what the event concerns, if the timeline concerns several things.

@@ -31,7 +31,7 @@ pub enum EventKind {
     Granted,
     /// Its units left the counter in Redis.
     Deducted,
-    /// Somebody or a page says what something costs.
+    /// A person or a page says what something costs.
     Price,
     Renewed,
     /// Its lease is over; Redis has deleted the key.
@@ -39,7 +39,7 @@ pub enum EventKind {
     /// Its lease is over by its length, unless it was renewed.
     #[strum(serialize = "lease-ends")]
     LeaseEnds,
-    /// Somebody or something else has deleted the key of its lock.
+    /// Another client has deleted the key of its lock.
     Gone,
     Read,
     Write,
@@ -142,7 +142,7 @@ impl EventKind {
         }
     }
 
-    /// Returns what an event of a trace means. `has_lock` tells whether the request asks for a
+    /// Returns what an event of a trace means. `has_lock` says whether the request asks for a
     /// lock, `is_autocommit` whether its write is one statement that commits itself.
     #[must_use]
     pub fn in_request(&self, has_lock: bool, is_autocommit: bool) -> Self {

@@ -37,7 +37,7 @@ impl TimelineLane {
         format!("{} · {}", self.replica, self.name)
     }
 
-    /// Returns its name without what is told of it: `B` of `B, after the flush`.
+    /// Returns its name without the addition: `B` of `B, after the flush`.
     pub fn short_name(&self) -> String {
         let end = self.name.find([',', '，', '(', '（']).unwrap_or(self.name.len());
         self.name[..end].trim().to_owned()

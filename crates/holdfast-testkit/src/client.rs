@@ -228,7 +228,7 @@ pub struct Call {
     key: Option<String>,
     /// The status of success.
     status: u16,
-    /// What is called, for messages: the method, the path and the headers of the lab.
+    /// The call in words, for messages: the method, the path and the headers of the lab.
     what: String,
 }
 

@@ -53,7 +53,7 @@ pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which the locks of a process that died are free: items', accounts' and keys'.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// What a busy machine may add to a time that the product promises. A bound of a test is the sum;
+/// Time that a busy machine may add to one that the product promises. A bound of a test is the sum;
 /// what the product would do without the promise takes longer (`tests/tidy/times.rs` lists them).
 pub const BUSY_MACHINE: Duration = Duration::from_secs(4);
 
@@ -291,7 +291,7 @@ impl Shop {
     }
 
     /// Waits until no process has the lock of an item. A leader keeps it for a moment after its
-    /// last order, and executes one that arrives meanwhile without Redis.
+    /// last order, and executes one that arrives in that time without Redis.
     pub async fn until_item_is_free(&self, sku: &str) {
         let admin = self.sign_in("admin").await;
         let lock = format!("lock:{{sku:{sku}}}");

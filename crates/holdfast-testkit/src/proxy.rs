@@ -77,7 +77,7 @@ impl Deref for StatementProxy {
     }
 }
 
-/// What is to happen to the next statement on any connection.
+/// The treatment of the next statement on any connection.
 #[derive(Default)]
 struct Statements {
     /// The response to the next statement is to be dropped.

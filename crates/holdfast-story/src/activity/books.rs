@@ -12,9 +12,9 @@ const MAX_BOOKS: usize = 3;
 pub struct Book {
     /// Its name, if the timeline concerns several.
     pub key: Option<String>,
-    /// Whether it is a counter, from which units are taken before they are sold.
+    /// True for a counter, from which units are taken before they are sold.
     pub is_counter: bool,
-    /// What was there at first, if a lane has seen it.
+    /// The first value, if a lane has seen it.
     pub opening: Option<Value>,
     /// By time.
     pub entries: Vec<Entry>,
@@ -28,7 +28,7 @@ pub struct Entry {
     pub after: Value,
     /// Units for which there is a receipt, one for a payment; below zero if units come back.
     pub sold: i64,
-    /// Whether a receipt has no unit: the update of this write, or of one before it, was lost.
+    /// True if a receipt has no unit: the update of this write, or of one before it, was lost.
     pub is_loss: bool,
 }
 
@@ -124,7 +124,7 @@ mod tests {
         timeline
     }
 
-    /// What each entry shows: before, after, sold, and whether a receipt has no unit.
+    /// Returns of each entry before, after, sold, and whether a receipt has no unit.
     fn shown(book: &Book) -> Vec<(Option<i64>, i64, i64, bool)> {
         let entry = |entry: &Entry| {
             let before = entry.before.map(Value::number);

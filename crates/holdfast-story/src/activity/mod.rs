@@ -15,7 +15,7 @@ use crate::kind::EventKind;
 pub use books::{Book, Entry};
 pub use overlaps::Overlap;
 
-/// What a lane does after an event; its text is its name in the style of a drawing.
+/// The activity of a lane after an event; its text is its name in the style of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Activity {
@@ -78,7 +78,7 @@ impl Activity {
     }
 }
 
-/// What a lane does, and whether it is paused meanwhile: a pause changes nothing in what it has.
+/// The activity of a lane, and whether it is paused: a pause changes nothing in what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneState {
     pub activity: Activity,
@@ -93,8 +93,8 @@ impl LaneState {
         self.is_paused || self.is_stopped
     }
 
-    /// `goes_on` tells whether something goes on after an event: a lane whose lock is over writes
-    /// later, the lock of a dead one is left, a write is followed by its commit. `is_other` tells
+    /// `goes_on` says whether something goes on after an event: a lane whose lock is over writes
+    /// later, the lock of a dead one is left, a write is followed by its commit. `is_other` says
     /// whether it concerns another lock than that of the last one which the lane got.
     fn pass(&mut self, kind: &EventKind, goes_on: bool, is_other: bool) {
         match kind {
@@ -215,7 +215,7 @@ impl Timeline {
             }
 
             goes_on[index] = match kind(index) {
-                // Its lock is known to outlive it: until it is gone, or to the end if nobody else
+                // Its lock is known to outlive it: until it is gone, or to the end if no other lane
                 // gets one.
                 EventKind::Killed => ends_later[index] || last_held.is_none_or(|held| held < index),
                 EventKind::Write => next[index].is_some(),

@@ -14,7 +14,7 @@ pub struct Overlap {
     pub to_us: u64,
     /// Index of the first read, or of what made a lane the second holder.
     pub read: usize,
-    /// What all of them read, if it is one value.
+    /// The value that all of them read, if it is one.
     pub value: Option<Value>,
     pub lanes: BTreeSet<usize>,
 }

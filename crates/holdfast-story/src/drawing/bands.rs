@@ -102,7 +102,7 @@ mod tests {
         Event { detail, ..Event::new(lane, 0, EventKind::Read) }
     }
 
-    /// Each band tells who read what, and no text covers another one in its row.
+    /// Each band says who read what, and no text covers another one in its row.
     #[test]
     fn every_band_has_words_of_its_own() {
         let lane = |name: &str| TimelineLane { name: name.to_owned(), ..TimelineLane::default() };

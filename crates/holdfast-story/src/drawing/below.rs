@@ -18,7 +18,7 @@ const BOX: usize = 16;
 #[derive(Debug)]
 pub struct Row {
     pub title: String,
-    /// What its labels are about, in the list of events; `None` if they are no text.
+    /// The subject of its labels, in the list of events; `None` if they are no text.
     pub noun: Option<String>,
     /// By event.
     pub signs: Vec<Sign>,
@@ -29,7 +29,7 @@ pub struct Sign {
     pub event: usize,
     /// Its name in styles, and of its shape.
     pub name: &'static str,
-    /// What may stand below it, the longest first.
+    /// The texts that may stand below it, the longest first.
     pub texts: Vec<String>,
     pub labels: Vec<Shown>,
 }

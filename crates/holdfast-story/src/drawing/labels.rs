@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    /// What a drawing is about is labelled first, whatever comes before it; a longer text is shown
-    /// where it takes nobody's place.
+    /// The subject of a drawing is labelled first, also after other events; a longer text is shown
+    /// where it takes the place of no other one.
     #[test]
     fn important_labels_come_first() {
         let event = |place, rank, texts: &[&str]| Wanted {
@@ -232,7 +232,7 @@ mod tests {
         );
     }
 
-    /// What a drawing is about is labelled on the smallest phone, among other events.
+    /// The subject of a drawing is labelled on the smallest phone, among other events.
     #[test]
     fn important_labels_have_room_on_a_phone() {
         let events = [

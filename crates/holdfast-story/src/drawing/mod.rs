@@ -37,7 +37,7 @@ const ALL_WIDTHS: &str = "narrow middle wide full";
 pub struct Handle {
     /// Field of a request for a run, in milliseconds.
     pub field: &'static str,
-    /// What it was in this run.
+    /// The value in this run.
     pub value: u64,
     pub range: RangeInclusive<u64>,
     /// The event of a lane that it moves.
@@ -75,7 +75,7 @@ impl Handle {
 pub struct Drawing {
     language: Language,
     pub timeline: Timeline,
-    /// What the lane of each event does until its next one.
+    /// The activity of each event's lane until its next event.
     states: Vec<LaneState>,
     next: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,

@@ -111,7 +111,7 @@ impl Drawing {
         self.timeline.events.iter().any(|event| event.detail.is_wrong)
     }
 
-    /// Returns the step that tells the most, from 1 on: the last loss, or the last refusal, or the
+    /// Returns the step that shows the most, from 1 on: the last loss, or the last refusal, or the
     /// end.
     pub fn telling(&self) -> usize {
         let events = &self.timeline.events;

@@ -30,7 +30,7 @@ pub struct Size {
     pub foot: i32,
     /// Height of a row below the lanes; 0 if it has none.
     pub below: i32,
-    /// Whether each lane has values of its own.
+    /// True if each lane has values of its own.
     pub are_values_of_lanes: bool,
     pub scale: Scale,
 }

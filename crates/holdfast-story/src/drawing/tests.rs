@@ -191,8 +191,8 @@ fn steps_of_a_slider_lead_to_its_value() {
     assert_eq!(Handle::new("retry_ms", 52, 5..=200, EventKind::Tries).least(), 7);
 }
 
-/// A pause of 300 ms is not drawn like one of 17 ms: its bar is cut, and that of who goes on
-/// meanwhile, but not of who is done.
+/// A pause of 300 ms is not drawn like one of 17 ms: its bar is cut, and that of a lane that goes
+/// on during the pause, but not of one that is done.
 #[test]
 fn bars_are_cut_where_time_is_shortened() {
     let cuts = |pause_us: u64| {

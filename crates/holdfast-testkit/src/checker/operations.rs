@@ -1,7 +1,7 @@
 //! Compares requests and responses with the orders and entries that they should have made.
 //!
-//! An [`Operation`] is executed at most once: placing the order of an idempotency key, paying it,
-//! refunding it. It has the entries that it wrote and the attempts that clients made at it.
+//! An [`Operation`] is executed at most once: placing the order of an idempotency key, paying
+//! it, refunding it. It has the entries that it wrote and the attempts that clients made at it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ impl Bounds {
     const NONE: Self = Self { from: 0, to: u64::MAX };
 }
 
-/// What the requests say about the entries.
+/// The entries as the requests describe them.
 pub(super) struct MatchedEntries {
     /// One per entry.
     pub bounds: Vec<Bounds>,

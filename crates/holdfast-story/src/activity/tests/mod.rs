@@ -230,7 +230,7 @@ fn write_after_unseen_commit_is_stale() {
 }
 
 /// The holder whose lease is over wrote what it should not have; the update of the rightful holder
-/// is the one without effect. Where nobody has a lock, the later write is to blame.
+/// is the one without effect. Where no lane has a lock, the later write is to blame.
 #[test]
 fn holder_without_lock_is_to_blame() {
     let events = |ends: &[EventKind]| {
@@ -324,7 +324,7 @@ fn writes_of_other_values_are_no_loss() {
     assert_eq!(stale(&timeline(events)), [0; 0]);
 }
 
-/// Somebody who sends no request shows no commit.
+/// An actor that sends no request shows no commit.
 #[test]
 fn last_write_ends_work() {
     let timeline = timeline(vec![
