@@ -197,8 +197,8 @@ impl Replica {
     }
 }
 
-/// Checks Postgres and Redis. Each failure names the setting to change; behind a port that is open,
-/// nobody would see it.
+/// Checks Postgres and Redis. Each failure names the setting to change; behind an open port it
+/// would go unnoticed.
 async fn check_servers(options: &ServeArgs, shop: &Shop) -> anyhow::Result<()> {
     db::check_reachable(&options.database_url).await?;
     db::check_server(&shop.pool).await?;

@@ -1,4 +1,4 @@
-//! The database of a benchmark on somebody's Postgres: created, marked as ours, and dropped.
+//! The database of a benchmark on the user's Postgres: created, marked as ours, and dropped.
 //!
 //! Guarantees: the database that the address names is only connected to; nothing is written where
 //! [`check_own`] fails.
@@ -30,7 +30,7 @@ pub(super) struct BenchDatabase {
     session: PgConnection,
 }
 
-/// What decides whether the benchmark can run.
+/// The properties of a server that decide whether the benchmark can run.
 #[derive(Debug, sqlx::FromRow)]
 struct Server {
     role: String,
@@ -55,7 +55,7 @@ impl BenchDatabase {
         with_database(&self.server, &self.name)
     }
 
-    /// Fails if the server or the rights of the user do not suffice for two replicas with pools of
+    /// Fails if the server or the rights of the user are not enough for two replicas with pools of
     /// that size, and for the benchmark's own.
     pub(super) async fn check(&mut self, pool_size: u32) -> anyhow::Result<()> {
         let server: Server = sqlx::query_as(

@@ -1,5 +1,5 @@
 //! The floor under the cost of an order: the shop's own write statement, prepared, for many orders
-//! of one item, sent by one connection in a loop. Nobody else waits for the row, nothing is read,
+//! of one item, sent by one connection in a loop. No other one waits for the row, nothing is read,
 //! received or answered, and no other process is asked. What a strategy sells, relative to it, is
 //! the share of the floor (P18).
 

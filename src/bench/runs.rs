@@ -180,7 +180,7 @@ pub(super) struct Round {
     pub(super) audit: AuditSummary,
 }
 
-/// What servers count that do nothing else.
+/// Counters of servers that do nothing else.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Costs {
     /// Reads from clients' sockets that Redis processed.

@@ -28,11 +28,11 @@ pub(super) enum Servers {
     Yours(Box<YourServers>),
 }
 
-/// What the harness measures.
+/// The servers that the harness measures.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) database_url: String,
-    /// Name of the database, if it is on somebody's Postgres.
+    /// Name of the database, if it is on the user's Postgres.
     pub(super) database: Option<String>,
     /// The shop's Redis, then the nodes of the quorum.
     pub(super) redis: Vec<Redis>,
@@ -44,7 +44,7 @@ pub(super) struct Site {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tenancy {
-    /// Nobody else uses the servers, and their settings may be changed.
+    /// No other program uses the servers, and their settings may be changed.
     Alone,
     /// Their counters are also others', and all that they allow is to use the benchmark's database.
     Shared { pool_size: u32 },

@@ -26,7 +26,7 @@ const OF_OTHERS: u32 = 20;
 /// An address of a network for documentation: a way to it is a way out of this machine.
 const ELSEWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 
-/// What the teacher is told when the class can join.
+/// The message to the teacher when the class can join.
 #[derive(Debug)]
 pub struct Invitation {
     code: String,

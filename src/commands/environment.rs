@@ -31,8 +31,8 @@ fn serve_command() -> clap::Command {
     ignore_empty_variables(ServeArgs::augment_args(clap::Command::new("serve")))
 }
 
-/// Treats a variable that is empty as one that is not set: Compose and env files set those that
-/// nobody has filled in.
+/// Treats a variable that is empty as one that is not set: Compose and env files also set those
+/// that are not filled in.
 pub fn ignore_empty_variables(command: clap::Command) -> clap::Command {
     let of_this = command.mut_args(|arg| {
         let value = arg.get_env().and_then(std::env::var_os);

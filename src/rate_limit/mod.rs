@@ -164,7 +164,7 @@ impl Limiter {
             Err(cause) => cause,
         };
 
-        // Said once, by whoever finds it out first.
+        // Said once, by the first task that finds it out.
         if self.retry_at_us.swap(monotonic_us() + RETRY_AFTER_US, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 cause,

@@ -99,7 +99,7 @@ fn parse_permits(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number))
 }
 
-/// What one replica knows of a bucket, and the permits that it leased from it.
+/// A bucket as one replica knows it, and the permits that it leased from it.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     leased: u64,

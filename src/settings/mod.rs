@@ -27,7 +27,7 @@ const JOIN_RATE: &str = "120/m:60";
 const LAB_FILE_RATE: &str = "60/m:60";
 const LAB_PAGE_RATE: &str = "600/m:300";
 
-/// Connections to Postgres that a replica has beside its pool: for audits, and one that tells the
+/// Connections to Postgres that a replica has beside its pool: for audits, and one that shows the
 /// others that it runs (`docs/CONFIGURATION.md`).
 pub const BESIDE_POOL: u32 = 4;
 
@@ -80,7 +80,7 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
     } = &options.limits;
 
     let defaults = Defaults { lab: options.lab.is_on() };
-    // The lab's loads do not sign in, and a class does so from devices that nobody vouches for.
+    // The lab's loads do not sign in, and a class does so from unknown devices.
     let is_class = options.lab.is_class();
     let of_people = Defaults { lab: options.lab.is_on() && !is_class };
     let [client, address, sign_in, name] = DEFAULT_RATES;

@@ -211,7 +211,7 @@ pub struct ConnectionPhase {
 pub struct RequestInProgress(Rc<ConnectionPhase>);
 
 /// The phase of a new connection. Clients keep some in reserve: one that never sends anything is
-/// closed silently, as an idle one is. A response that nobody asked for would be an error to them.
+/// closed silently, as an idle one is. A response without a request would be an error to them.
 impl Default for ConnectionPhase {
     fn default() -> Self {
         let since = Cell::new(Instant::now());

@@ -1,5 +1,5 @@
 //! Work above a millisecond, off the workers: to read and draw what a visitor's file or a stored
-//! run makes long. A worker serves many other connections meanwhile.
+//! run makes long. A worker serves many other connections.
 //!
 //! Guarantee: at most half the cores do it, in order of arrival. Tests: below.
 
@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// On a runtime with one thread, which goes on meanwhile: work elsewhere waits at its gate.
+    /// On a runtime with one thread, which goes on: work elsewhere waits at its gate.
     #[tokio::test]
     async fn few_works_run_and_none_on_the_worker() {
         let worker = thread::current().id();

@@ -39,8 +39,8 @@ const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// At which a longer text, such as a file, must be received.
 const MIN_BYTES_PER_MS: usize = 100;
-/// What a body hands over at a time. The connection buffers about as much, so a body lives almost
-/// until its last byte is sent.
+/// Bytes that a body hands over at a time. The connection buffers about as much, so a body lives
+/// almost until its last byte is sent.
 const SLICE_BYTES: usize = 16 * 1024;
 
 static PAGES: LazyLock<Budget<String>> =

@@ -34,7 +34,7 @@ pub struct Readiness {
     check: Cache<(), ComponentCheck>,
     /// The state of Redis that the log says.
     redis: Mutex<RedisState>,
-    /// Whether the last check found a Postgres that is read-only.
+    /// True if the last check found a Postgres that is read-only.
     read_only: AtomicBool,
     shutting_down: AtomicBool,
 }

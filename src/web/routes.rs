@@ -32,7 +32,7 @@ pub fn form_resource(path: &str, post: Route) -> Resource {
     get_post(path, back_up(), post)
 }
 
-/// What is only read, and long.
+/// Returns a resource that is only read, and compressed, as it is long.
 pub fn compressed_resource(path: &'static str, get: Route) -> impl HttpServiceFactory {
     resource(path, "GET").wrap(Compress::default()).route(get)
 }

@@ -71,7 +71,7 @@ impl AppState {
         if self.class { Ok(()) } else { Err(Problem::no_page(request.path())) }
     }
 
-    /// Requires that whoever wants may create a user: in a class, only its students join.
+    /// Requires that any visitor may create a user: in a class, only its students join.
     pub fn require_open_sign_up(&self) -> Result<(), Problem> {
         if !self.class {
             return Ok(());

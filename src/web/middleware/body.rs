@@ -54,7 +54,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     }
 }
 
-/// A JSON body that may be absent: a request without any content has none, whatever its media type.
+/// A JSON body that may be absent: a request without any content has none, with any media type.
 #[derive(Debug)]
 pub struct OptionalJson<T>(Result<Option<T>, Problem>);
 

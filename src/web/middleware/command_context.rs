@@ -18,7 +18,7 @@ use holdfast_shop::{IdempotencyKey, RequestContext};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Extracts the context with the replica's own settings, whatever the request's lab headers.
+/// Extracts the context with the replica's own settings, and ignores the lab headers.
 #[derive(Debug)]
 pub struct DefaultContext(RequestContext);
 

@@ -34,7 +34,7 @@ const PROXY_HEADERS: [&str; 10] = [
 /// Headers that a client may send itself.
 const CLIENT_HEADERS: [&str; 2] = ["x-csrf-token", "x-request-id"];
 
-/// What a visitor does in the lab.
+/// An action of a visitor in the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A lesson, or a game of the scheduler.
@@ -43,7 +43,7 @@ pub enum Action {
     Load,
 }
 
-/// Whether a visitor may run lessons and loads: always, after signing in, or only as an admin.
+/// The right to run lessons and loads: always, after signing in, or only as an admin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunAccess {
     Granted,
@@ -58,7 +58,7 @@ pub async fn run_access(request: &HttpRequest, action: Action) -> Result<RunAcce
     Ok(access(state, is_local(state, request), caller.as_deref(), action))
 }
 
-/// Returns whether nobody but an admin runs the lab from where the visitor is.
+/// Returns whether only an admin runs the lab from where the visitor is.
 pub fn is_admins_alone(request: &HttpRequest) -> bool {
     app_state(request).is_ok_and(|state| !state.public_lab && !is_local(state, request))
 }

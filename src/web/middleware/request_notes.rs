@@ -116,7 +116,7 @@ pub fn respond_without_request(
     response
 }
 
-/// What the responses and the log say about a request. The request's handler shares it.
+/// Notes about a request, for its response and the log. The request's handler shares them.
 #[derive(Debug)]
 pub(super) struct RequestNotes {
     /// The id in logs and ledgers.

@@ -51,14 +51,14 @@ struct BasketLine {
     purchased: i64,
     /// Of an item that is sold out.
     next_return: Option<NextReturn>,
-    /// What its form is filled in with.
+    /// The text in the field of its form.
     input: String,
     errors: FormErrors,
 }
 
 pub(super) struct BasketRejection {
     pub reason: RejectionReason,
-    /// What the rejected page showed.
+    /// The prices that the rejected page showed.
     pub shown: ShownPrices,
 }
 

@@ -51,7 +51,7 @@ struct ClassPage {
     qr: Option<QrPath>,
     students: Vec<Student>,
     handed_in: Vec<StudentActivity>,
-    /// What a form has just done.
+    /// The action that a form has just done.
     done: Option<&'static str>,
 }
 

@@ -18,7 +18,7 @@ const SEPARATORS: [char; 4] = [';', '\t', '\r', '\n'];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
-    /// What somebody may have typed.
+    /// A text that a person may have typed.
     Text(String),
     /// A number or a time, written by the program.
     Plain(String),

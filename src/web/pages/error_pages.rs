@@ -143,8 +143,8 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
     }
 
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
-    // seconds. Nor may a rate-limited client cause more work, and another host's page is not
-    // told who is signed in.
+    // seconds. Nor may a rate-limited client cause more work, and another host's page must not
+    // learn who is signed in.
     let layout = match problem.problem_type() {
         ProblemType::Unavailable
         | ProblemType::Overloaded

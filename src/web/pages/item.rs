@@ -110,7 +110,7 @@ pub(super) async fn page(
     html(status, &ItemPage { layout, item, quantity, errors, next_return, all_purchased })
 }
 
-/// Returns the units of limited items that the customer has, if somebody is signed in. While
+/// Returns the units of limited items that the customer has, if signed in. While
 /// Postgres is away it is not asked again, and nothing can be ordered.
 async fn purchased(
     shop: &Shop,

@@ -20,7 +20,7 @@ use holdfast_shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use holdfast_shop::model::RequestedLine;
 use holdfast_shop::{Error, IdempotencyKey, Shop, Sku, UserId, baskets};
 
-/// Attempts to change an account's basket that other requests change meanwhile.
+/// Attempts to change an account's basket that other requests change, too.
 const MAX_ATTEMPTS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

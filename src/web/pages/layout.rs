@@ -36,7 +36,7 @@ use holdfast_shop::{Error, Shop};
 const ADMIN_PAGES: [&str; 4] = ["/admin", "/audit", "/locks", "/jobs"];
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
-/// How long a projector offers the run of a class after its end.
+/// Time for which a projector offers the run of a class after its end.
 pub(super) const OFFERED_FOR: Duration = Duration::from_mins(5);
 
 /// A run of the class.
@@ -337,8 +337,8 @@ fn shown_path(request: &HttpRequest) -> String {
     shown.unwrap_or_else(|| of_votes.unwrap_or(path).to_owned())
 }
 
-/// Returns whether a person opens the page, as far as the browser tells: not what another site
-/// embeds, as an image or a frame, nor what is loaded before anybody wants it.
+/// Returns whether a person opens the page, as far as the browser says: not what another site
+/// embeds, as an image or a frame, nor what is loaded in advance.
 fn is_opened(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let is_page = headers.get(SEC_FETCH_DEST).is_none_or(|dest| dest == "document");
@@ -376,7 +376,7 @@ pub struct ReturnQuery {
     pub next: String,
 }
 
-/// What a form has just done, for the page to say it.
+/// The action that a form has just done, for the page to say it.
 #[derive(Debug, Deserialize)]
 pub struct DoneQuery {
     #[serde(default)]

@@ -38,7 +38,7 @@ const PAGE_LENGTH: i64 = 25;
 #[template(path = "order.html")]
 struct OrderPage {
     layout: Layout,
-    /// What the page has for an admin, who looks at an order of any user.
+    /// The part for an admin, who looks at an order of any user.
     keeper: Option<KeeperView>,
     /// True for a customer whose order an admin has cancelled or refunded.
     returned_by_shop: bool,
@@ -58,14 +58,14 @@ struct OrderPage {
     key: IdempotencyKey,
 }
 
-/// The part of an order's page that its keeper sees.
+/// The part of an order's page that only admins see.
 #[derive(Default)]
 pub(super) struct KeeperView {
     /// The name of the order's customer.
     pub customer: String,
     /// The form that cancels or refunds the order.
     pub form: SentForm,
-    /// What was done, and the text that says it; shown of an order of that status only.
+    /// The text that says what was done; shown of an order of that status only.
     pub done: Option<(OrderStatus, &'static str)>,
     pub log: Vec<LogRow>,
 }
@@ -123,14 +123,14 @@ impl OrderPage {
         }
     }
 
-    /// Returns the text that says what the keeper has just done, which an old address still names
+    /// Returns the text that says what the admin has just done, which an old address still names
     /// when it is no longer, or not yet, so.
     fn done_text(&self) -> Option<&'static str> {
         let (status, text) = self.keeper.as_ref()?.done?;
         (self.order.status == status).then_some(text)
     }
 
-    /// Returns what a keeper may do with the order, if anything.
+    /// Returns the action that an admin may take on the order, if any.
     fn keeper_action(&self) -> Option<&'static str> {
         match self.order.status {
             OrderStatus::Pending => Some("cancel"),
@@ -200,7 +200,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
         .map_err(|_| Problem::field("missing_cents", message!("problem-no-number")))?;
 
     let command = async |shop: &Shop, context: &RequestContext, user, id, key: IdempotencyKey| {
-        // Nobody tops up the lab account.
+        // The lab account is never topped up.
         if is_payable(shop, user, id).await? && !orders::is_of_lab_items(shop, id).await? {
             match engine::top_up(shop, context, user, key.clone(), cents).await {
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
@@ -263,7 +263,7 @@ async fn execute<K: From<IdempotencyKey>>(
     Ok(see_other(&format!("/orders/{id}")))
 }
 
-/// Shows an order of `user`; with the view of its keeper, to an admin.
+/// Shows an order of `user`; with the view of an admin, to an admin.
 pub(super) async fn page(
     request: &HttpRequest,
     user: UserId,

@@ -154,7 +154,7 @@ async fn rejected(
     let rejection = BasketRejection { reason, shown };
     let mut page = basket::page(request, basket, Some(rejection), None).await?;
     if !basket.lines().is_empty() {
-        // If the basket has changed meanwhile, the form of this page is answered like any old one.
+        // If the basket has changed since, the form of this page is answered like any old one.
         basket.keep(request, &mut page).await?;
     }
     Ok(page)

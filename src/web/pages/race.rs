@@ -23,14 +23,14 @@ use holdfast_base::messages::{Language, message};
 use holdfast_lab::race::model::{MAX_RACE_BUYERS, Race, RaceRequest, WITH_LOCK, WITHOUT_LOCK};
 use holdfast_lab::run::LabRunState;
 
-/// What the switch of the lock means, until another one is chosen; that of the fence adds one to
+/// The lock that its switch means, until another one is chosen; the switch of the fence adds one to
 /// it.
 const DEFAULT_LOCK: &str = "owner";
 const LOCKS: [&str; 3] = [DEFAULT_LOCK, "row-lock", "local"];
 /// On the site: the locks that can be chosen beside none, and the numbers of buyers.
 const RECORDED_LOCKS: [&str; 2] = [DEFAULT_LOCK, "local"];
 const RECORDED_BUYERS: [u16; 2] = [2, 40];
-/// What the site's first page leads to: address, title and sentence.
+/// The links of the site's first page: address, title and sentence.
 const WAYS: [(&str, &str, &str); 6] = [
     ("/lab/scheduler", "lab-scheduler-title", "site-scheduler-about"),
     ("/lab/judged", "judge-title", "site-judged-about"),
@@ -79,13 +79,12 @@ struct RaceWaitingPage {
     is_over: bool,
 }
 
-/// What a preview of a link to a race shows: one of two pictures, which `script/race-picture`
-/// draws.
+/// The preview of a link to a race: one of two pictures, which `script/race-picture` draws.
 #[derive(Debug)]
 struct RacePreview {
     /// The absolute address of the picture.
     image: String,
-    /// What stands in the picture.
+    /// The text in the picture.
     text: String,
 }
 
@@ -347,7 +346,7 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
     Ok(response)
 }
 
-/// What the script plays, once the race is done.
+/// Returns the film that the script plays, once the race is done.
 pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;

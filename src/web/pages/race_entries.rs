@@ -17,7 +17,7 @@ pub(super) struct RaceEntries {
     language: Language,
     /// At most two.
     pub entries: Vec<LedgerEntry>,
-    /// Whether both were computed from the same version.
+    /// True if both were computed from the same version.
     is_fork: bool,
 }
 

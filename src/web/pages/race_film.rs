@@ -59,7 +59,7 @@ pub(super) struct RaceCell {
     left: Option<i64>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub verdict: String,
-    /// Whether more is sold than existed by now.
+    /// True if more is sold than existed by now.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_oversold: bool,
 }

@@ -41,7 +41,7 @@ pub(super) fn draw(race: &Race, language: Language) -> Option<String> {
 
     if let Some(shown) = &mut drawing {
         shown.is_animated = true;
-        // An animation tells who was sold a unit at its end, in the verdict.
+        // An animation says who was sold a unit at its end, in the verdict.
         for (lane, order) in shown.drawing.timeline.lanes.iter_mut().zip(&view.result.lanes) {
             lane.replica = server(order, language);
         }

@@ -226,7 +226,7 @@ mod tests {
         let no_lease = "Only a lock in Redis has a lease that can run out. Both orders read 1";
         assert!(explain(&race, Language::English).starts_with(no_lease));
 
-        // Somebody else than the paused buyer wrote later.
+        // Another buyer than the paused one wrote later.
         race.lock = "owner".to_owned();
         assert!(explain(&race, Language::English).starts_with("Both orders read 1"));
 
@@ -244,7 +244,7 @@ mod tests {
         let missed = explain(&early, Language::English);
         assert!(missed.starts_with("This time the effect does not show"), "{missed}");
 
-        // Its write was rejected, and it was told so.
+        // Its write was rejected, and its response says so.
         let result = early.result.as_mut().unwrap();
         result.lanes[0].result = "lock-lost".to_owned();
         let refused = Event::new((), 9_000, EventKind::Refused);

@@ -83,7 +83,7 @@ impl RejectionNotice {
     }
 }
 
-/// What is wrong with a submitted form: errors beside its fields, or a rejection above the page.
+/// The errors of a submitted form: beside its fields, or as a rejection above the page.
 #[derive(Debug, Default)]
 pub struct FormErrors {
     fields: Vec<(FieldName, String)>,

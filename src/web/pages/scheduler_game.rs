@@ -89,7 +89,7 @@ struct GameStage {
     data: String,
 }
 
-/// What the shop's script gets with its page.
+/// The data that the shop's script gets with its page.
 #[derive(Debug, Serialize)]
 struct PageData<'a> {
     #[serde(flatten)]
@@ -136,7 +136,7 @@ pub struct FileSizes {
     pub recordings: u64,
 }
 
-/// What the site's script gets with its page.
+/// The data that the site's script gets with its page.
 #[derive(Debug, Serialize)]
 struct SitePageData<'a> {
     #[serde(flatten)]

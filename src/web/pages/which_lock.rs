@@ -126,7 +126,7 @@ impl Answers {
         questions.all(|question| !self.has(question))
     }
 
-    /// Returns whether the answers allow a choice, whatever the one to `besides` is.
+    /// Returns whether the answers allow a choice, with any answer to `besides`.
     fn allow(&self, choice: &Choice, besides: &str) -> bool {
         choice.needs.iter().all(|(name, answer)| {
             *name == besides || self.is_open(name) || self.is_given(name, answer)

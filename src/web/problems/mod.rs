@@ -76,7 +76,7 @@ impl Problem {
         problem
     }
 
-    /// Whether an admin, in a class the teacher, may do it.
+    /// Returns whether only an admin, in a class the teacher, may do it.
     pub fn is_admin_only(&self) -> bool {
         self.0.is_admin_only
     }

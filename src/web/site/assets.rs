@@ -24,7 +24,7 @@ const OF_SHOP: [&str; 12] = [
     "uplot.css",
     "uplot.js",
 ];
-/// What PGlite loads beside its scripts.
+/// The files that PGlite loads beside its scripts.
 pub(super) const PGLITE_FILES: [&str; 3] = ["pglite.wasm", "pglite.data", "initdb.wasm"];
 
 pub(super) fn write(folder: &Folder, sources: &Sources) -> anyhow::Result<()> {

@@ -128,7 +128,7 @@ fn give_anchors(events: &mut [Event<'_>]) -> String {
                 let Some(begin) = begin.take() else { continue };
                 let anchor = anchor(&words);
                 let count = times.entry(anchor.clone()).or_default();
-                // As GitHub tells headings of the same words apart.
+                // As GitHub distinguishes headings of the same words.
                 let unique = if *count > 0 { format!("{anchor}-{count}") } else { anchor };
                 *count += 1;
                 if let Event::Start(Tag::Heading { id, .. }) = &mut events[begin] {

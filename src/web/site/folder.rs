@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// What a site is made of beside its recordings.
+/// The parts of a site beside its recordings.
 #[derive(Debug)]
 pub struct Sources {
     /// The repository's folder, with `docs/`.

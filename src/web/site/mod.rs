@@ -38,10 +38,10 @@ pub use super::pages::race::recorded_races;
 
 /// Marks the pages of the site, and so a folder that a later site may replace.
 pub const GENERATOR: &str = "holdfast site";
-/// What a visitor types to have the whole product, as HTML.
+/// The command with which a visitor gets the whole product, as HTML.
 pub const RUN_COMMAND: &str = "<code>pip install holdfast-lab &amp;&amp; holdfast up</code>";
 
-/// What was recorded in a shop.
+/// The recordings of a shop.
 #[derive(Debug)]
 pub struct Recordings {
     pub races: Vec<Race>,
@@ -132,7 +132,7 @@ pub fn check_sources(sources: &Sources) -> anyhow::Result<()> {
     }
 }
 
-/// What a site has in its folder, and nothing else.
+/// All files and folders of a site.
 const TOP_LEVEL: [&str; 12] = [
     "assets",
     "course.html",

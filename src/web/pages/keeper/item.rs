@@ -1,4 +1,4 @@
-//! An item as its keeper sees it: its settings, its stock, and what was changed. Two keepers may
+//! An item as admins see it: its settings, its stock, and what was changed. Two admins may
 //! have it open at once: an edit changes only the settings that were edited, and is rejected if one
 //! of them has changed since.
 
@@ -37,7 +37,7 @@ struct ItemPage {
     /// The name in the language of the page.
     title: String,
     log: Vec<LogRow>,
-    /// Whether the log has more.
+    /// True if the log has more.
     has_older: bool,
     edit: SentForm,
     stock: SentForm,
@@ -49,7 +49,7 @@ impl ItemPage {
         self.edit.fields.text(&format!("{WAS}{input}"))
     }
 
-    /// Whether other pages in this language describe the item in another text than is stored.
+    /// Returns whether other pages in this language describe the item in a text that is not stored.
     fn is_translated(&self) -> bool {
         self.layout.named(self.item.clone()).description != self.item.description
     }

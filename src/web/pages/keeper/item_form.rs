@@ -32,7 +32,7 @@ pub(super) fn changes(
         return Err(errors);
     }
 
-    // Only what was edited: another keeper may have changed the rest since.
+    // Only what was edited: another admin may have changed the rest since.
     let edited = |input: &str| is_edited(form, input);
     let set = ItemFields {
         name: set.name.filter(|_| edited("name")),
@@ -120,7 +120,7 @@ fn shown(item: &Item, input: &str) -> String {
     }
 }
 
-/// Explains why an edit was rejected. If another keeper has changed settings since, the form takes
+/// Explains why an edit was rejected. If another admin has changed settings since, the form takes
 /// over what they are now: sending it again replaces that on purpose.
 pub(super) fn explain_rejection(
     form: &mut FormFields,

@@ -29,7 +29,7 @@ struct ItemsPage {
     layout: Layout,
     items: Vec<Item>,
     more: Option<Sku>,
-    /// What is looked for.
+    /// The text that is looked for.
     search: String,
     add: SentForm,
 }

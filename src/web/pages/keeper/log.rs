@@ -30,7 +30,7 @@ struct LogPage {
     older: Option<i64>,
 }
 
-/// Whose changes are shown: one item's, by its sku, or one user's, by name; without either, all.
+/// The changes to show: of one item, by its sku, or of one user, by name; without either, all.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct LogFilter {

@@ -1,4 +1,4 @@
-//! An order of any user as its keeper sees it: with what it changed, and a form that cancels or
+//! An order of any user as admins see it: with what it changed, and a form that cancels or
 //! refunds it, with a reason for the admin log.
 
 use actix_web::HttpRequest;

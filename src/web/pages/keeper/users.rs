@@ -66,11 +66,11 @@ struct UserPage {
     account: UserAccount,
     /// True for the admin who asks.
     is_self: bool,
-    /// What was done, by the name of its sentence.
+    /// The action that was done, by the name of its sentence.
     done: Option<&'static str>,
     ledger: LedgerTable,
     log: Vec<LogRow>,
-    /// Whether the log has more.
+    /// True if the log has more.
     has_older: bool,
     password_rule: String,
     form: SentForm,

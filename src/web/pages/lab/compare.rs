@@ -17,11 +17,11 @@ const MAX_TURNS: usize = 6;
 const MAX_ORDERS: i64 = 10_000;
 /// Turns may overlap where nothing makes them wait; then they take several lanes.
 const MAX_LANES: usize = 3;
-/// What is drawn of a turn, in the order of a trace.
+/// The events of a turn that are drawn, in the order of a trace.
 const DRAWN: [EventKind; 5] =
     [EventKind::Held, EventKind::Read, EventKind::Write, EventKind::Committed, EventKind::Release];
 
-/// What was done under one lock, with one commit.
+/// The steps under one lock, with one commit.
 struct Turn<'a> {
     lanes: Vec<&'a Lane>,
     events: Vec<Event<()>>,
@@ -102,7 +102,7 @@ impl Turn<'_> {
 
     fn into_lane(self, arm: &ArmResult, language: Language) -> Lane {
         Lane {
-            // Nobody in particular: no request is sent or answered.
+            // Of no request: none is sent or answered.
             request_id: uuid::Uuid::nil(),
             label: arm.name(language).into(),
             replica: String::new(),
@@ -143,7 +143,7 @@ impl Turn<'_> {
     }
 }
 
-/// What is drawn of an arm.
+/// The part of an arm that is drawn.
 #[derive(Default)]
 struct DrawnArm {
     lanes: Vec<Lane>,

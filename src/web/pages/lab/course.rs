@@ -26,7 +26,7 @@ static COLLISION: LazyLock<Option<Violation>> =
 #[template(path = "course.html")]
 pub(in crate::web) struct CoursePage {
     track: Option<TimelineView>,
-    /// What the two requests did.
+    /// A sentence about the two requests of the drawing.
     collision: String,
     /// The recording, as HTML.
     solved: String,

@@ -24,9 +24,9 @@ const EXERCISES: [&str; 6] =
 /// The form on the page of a run.
 #[derive(Debug)]
 pub struct HandIn {
-    /// What the student handed in about this lesson.
+    /// The note that the student handed in about this lesson.
     pub note: String,
-    /// Whether this run is the one that was handed in; `None` if none was.
+    /// True if this run is the one that was handed in; `None` if none was.
     pub is_this_run: Option<bool>,
     pub errors: FormErrors,
 }

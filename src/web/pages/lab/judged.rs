@@ -37,7 +37,7 @@ macro_rules! judged_files {
     };
 }
 
-/// What the locks of a group rest on, in the order of the list.
+/// The groups of locks, by what they rest on, in the order of the list.
 const GROUPS: [&str; 4] = ["lease", "session", "consensus", "file"];
 
 /// The judgements that come with the program, by the name of their file, with the words by which

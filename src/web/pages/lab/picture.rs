@@ -22,7 +22,7 @@ struct Picture {
     layout: Layout,
     track: TimelineView,
     open_steps: bool,
-    /// What became of its orders, with other causes.
+    /// The result of its orders, with other causes.
     outcome: String,
 }
 

@@ -120,7 +120,7 @@ pub struct Scene {
     /// Id within the lesson; empty for requests of an arm.
     pub id: String,
     pub title: String,
-    /// What it has shown, if the run says so.
+    /// Its result in a sentence, if the run has one.
     pub sentence: Option<String>,
     pub track: TimelineView,
 }
@@ -130,7 +130,7 @@ pub struct Scene {
 pub struct Player {
     /// Id of its scene; empty if a fork is drawn.
     pub scene: String,
-    /// What it shows, if that needs words.
+    /// Its subject in a sentence, if that needs words.
     pub sentence: Option<String>,
     pub track: TimelineView,
     /// The scene below, which goes another way, with its words.

@@ -11,7 +11,7 @@ use crate::web::{Problem, app_state};
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::store::{self, LessonRun};
 
-/// How long after its run an audience sees the right answer: the next class is asked anew.
+/// Time after its run for which an audience sees the right answer: the next class is asked anew.
 const REVEALED_FOR: Duration = Duration::from_hours(1);
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Votes {
     /// An audience does not see which answer is the presenter's.
     pub guesses: Guesses,
     pub is_presented: bool,
-    /// Whether the own answer was given after the class had seen the votes.
+    /// True if the own answer was given after the class had seen the votes.
     pub is_late: bool,
     /// One that goes on, or that has ended since the visitor answered; for an audience, a moment
     /// ago.
@@ -46,7 +46,7 @@ impl Votes {
         let answered_at = activity.and_then(|activity| activity.answered_at);
         let is_late = guesses.shown_at.is_some() && answered_at > guesses.shown_at;
         let since = match is_presented {
-            // Whoever of the class has started it.
+            // Any one of the class may have started it.
             true => Some(OffsetDateTime::now_utc() - OFFERED_FOR),
             false => answered_at,
         };

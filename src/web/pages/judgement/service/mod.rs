@@ -67,7 +67,7 @@ struct Cell {
     /// Name of the request, if it is its step.
     request: Option<String>,
     sql: Option<String>,
-    /// How long it took, or that it waits.
+    /// Its duration, or that it waits.
     note: String,
     result: Option<String>,
 }

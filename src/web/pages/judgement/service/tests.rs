@@ -136,7 +136,7 @@ fn statement_that_waits_is_answered_later() {
     assert_eq!((&answered.sql, answered.result.as_deref()), (&None, Some("UPDATE 1")));
     assert!(!steps[5].cells[1].waits && steps[5].cells[0].waits);
 
-    // Also a short time, if another statement was sent meanwhile.
+    // Also a short time, if another statement was sent before the answer.
     let steps = page.steps(&judgement.passes[3].evidence[0]);
     let times: Vec<&str> = steps.iter().map(|step| step.at.as_str()).collect();
     assert_eq!(times, ["1.1", "1.2", "1.4", "2.0", "2.2", "3.2", "4.0", "4.1", "4.9"]);
