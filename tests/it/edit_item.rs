@@ -286,7 +286,7 @@ async fn shop_item_has_no_lab_items_sku() {
     assert_eq!(shop.number("select count(*) from items where sku like 'lab-%'").await, 2);
 }
 
-/// A lesson changes the price of its item: the keeper's log has only what the shop sells.
+/// A lesson changes the price of its item: the admin log has only what the shop sells.
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_of_lab_item_is_not_logged() {
     let shop = Shop::start(1).await;

@@ -63,7 +63,7 @@ async fn admin_returns_the_orders_of_others() {
     let none = admin.refunds(nowhere);
     none.json(&because("lost")).fails(404, "not-found").await;
 
-    // An admin's own order needs no reason; with one it is the keeper's doing, and in the log.
+    // An admin's own order needs no reason; with one it is an act of the admin, and in the log.
     for (reason, entries) in [(json!({}), 2), (because("a test"), 3)] {
         let own = admin.orders("deadbolt", 1).ok().await;
         admin.cancels(&own).json(&reason).ok().await;

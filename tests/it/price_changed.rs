@@ -196,7 +196,7 @@ async fn expectation_holds_under_every_strategy() {
     }
 }
 
-/// The price rises and falls, by the keeper and by hand, while orders come to both replicas.
+/// The price rises and falls, by an admin and by hand, while orders come to both replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_order_costs_more_than_expected_while_prices_change() {
     let shop = Shop::start(2).await;
@@ -208,7 +208,7 @@ async fn no_order_costs_more_than_expected_while_prices_change() {
                 let cents = PRICE + round % 2;
                 if round % 4 < 2 {
                     // Under `version` it may find a newer row each time.
-                    until("the keeper sets the price", async || {
+                    until("the admin sets the price", async || {
                         let set = json!({ "price_cents": cents });
                         admin.at(1).edits(&sku, &set).await.status == 200
                     })

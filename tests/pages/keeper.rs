@@ -1,5 +1,5 @@
-//! The keeper's pages of items: they are added, edited, corrected and hidden by forms, once per
-//! form; two keepers do not overwrite each other.
+//! The admin pages of items: they are added, edited, corrected and hidden by forms, once per
+//! form; two admins do not overwrite each other.
 
 use holdfast_testkit::Shop;
 use serde_json::json;
@@ -197,7 +197,7 @@ async fn all_wrong_fields_are_told_at_once() {
         }
     }
 
-    // Two keepers: every setting that the other one has changed since.
+    // Two admins: every setting that the other one has changed since.
     let (first, second) = (admin.get(ITEM).await, admin.get(ITEM).await);
     let inputs = |price| [("name", "Bolt"), ("price", price), ("description", "New")];
     assert_eq!(
