@@ -56,7 +56,7 @@ const BACKLOG: u32 = 4_096;
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub struct Replica {
+pub struct ReplicaServer {
     listener: TcpListener,
     connections: ConnectionLimit,
     state: web::Data<AppState>,
@@ -64,7 +64,7 @@ pub struct Replica {
     drain: Duration,
 }
 
-impl Replica {
+impl ReplicaServer {
     /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
     pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
         // First: what is recorded earlier is lost.

@@ -3,7 +3,7 @@
 // as in the shop's levels. The lock in Redis is modelled.
 //
 // Each action returns the state that the shop's server returns after the same steps
-// (crates/holdfast-lab/src/scheduler_game/state.rs). Test: tests/it/scheduler_ends.rs.
+// (crates/holdfast-lab/src/scheduler_game/state.rs). Test: tests/it/scheduler_game_ends.rs.
 
 const USER = "00000000-0000-4000-8000-000000000001";
 const NAME = "The last units";

@@ -99,3 +99,139 @@ audit-check-key-records = each order has the record of its idempotency key
 audit-check-stored-responses = each key record has its own id, and is about its order or its top-up
 audit-check-nicknames = each nickname is stored in the form in which it is compared, and is one student's
 audit-check-sequences = the next number of each sequence is above those of its table
+
+# Items, orders, users and the admin log.
+admin-nav = Admin pages
+admin-items = Items
+admin-items-none = No item matches.
+admin-sku = Sku
+admin-name = Name
+admin-name-zh = Chinese name
+admin-name-zh-about = On Chinese pages. Without one, they show the name above.
+admin-price = Price
+admin-stock = Stock
+admin-limit = Limit
+admin-is-hidden = hidden
+admin-find = Find
+admin-find-item = Sku or name, or a part of it
+admin-more = More
+
+admin-add = Add an item
+admin-add-button = Add the item
+admin-opening = Opening stock
+admin-description = Description
+admin-settings = Settings
+admin-in-shop = In the shop
+admin-manage = Manage
+admin-hide = Hide from the shop
+admin-hide-about = It is not listed and takes no new orders. Orders that exist go on.
+admin-reason-about = For the ledger, which every customer can read. Such as restock, correction or damaged.
+admin-save = Save
+admin-done-edit = Saved. It applies to orders from now on.
+admin-done-create = The item was added.
+admin-done-stock = The stock was changed. It is in the ledger.
+admin-description-stored = The shop shows the description of this demo item in the visitor’s language. You edit the stored one; once changed, all visitors see it as it is.
+admin-sku-rule = 1 to 64 characters: a–z, 0–9 and dash
+admin-sku-taken = There already is an item with this sku.
+admin-sku-lab = “lab-” and 32 hexadecimal digits name items of the lab. Choose another sku.
+admin-name-rule = Enter 1 to 200 characters on one line.
+admin-price-rule = Enter an amount from 0 to 10,000,000.00 without commas, such as 14.50.
+admin-stock-rule = Enter a whole number from 0 to 1,000,000,000.
+admin-description-rule = At most 2,000 characters.
+admin-delta-below = Only { $stock } in stock: you can remove { $stock } at most.
+admin-delta-above = { $stock } in stock, and at most { $most } can be.
+admin-delta-range = Enter a whole number from −1,000,000,000 to 1,000,000,000, but not 0.
+admin-edit-changed = Somebody has changed this since you opened the page. It is now “{ $now }”. Save again to replace it.
+
+admin-log = Log
+admin-log-of = Log of { $name }
+admin-log-whole = Whole log
+admin-log-older = Older changes
+admin-log-about = What admins changed, newest first. Stock and money are in their own ledgers.
+admin-colon = {": "}
+admin-log-none = Nothing was changed yet.
+admin-log-when = When
+admin-log-who = Who
+admin-log-what = What
+admin-log-changes = Changes
+admin-action-create-item = item added
+admin-action-edit-item = item changed
+admin-action-cancel-order = order cancelled
+admin-action-refund-order = order refunded
+admin-action-disable-user = user disabled
+admin-action-enable-user = user enabled
+admin-action-end-sessions = sessions ended
+admin-action-set-password = password reset
+admin-field-name = name
+admin-field-name-zh = Chinese name
+admin-field-price-cents = price
+admin-field-description = description
+admin-field-hidden = hidden
+admin-field-limit-per-user = limit
+admin-field-stock = stock
+admin-field-disabled = disabled
+admin-field-status = status
+admin-field-reason = reason
+admin-value-yes = yes
+admin-value-no = no
+admin-value-none = none
+
+# Orders of all users.
+admin-orders = Orders
+admin-order = Order
+admin-order-id = Order, or a part of its number
+admin-user = User
+admin-status = Status
+admin-time-placed = Placed
+admin-time-due = To be paid by
+admin-time-paid = Paid
+admin-time-cancelled = Cancelled
+admin-time-expired = Expired
+admin-time-refunded = Refunded
+admin-any-status = any status
+admin-with-lab = with orders of lab items
+admin-orders-none = No order matches.
+admin-orders-looked = The newest { $orders } were looked through.
+admin-orders-further = Look further back
+admin-no-such-order = there is no order { $order }
+admin-of-user = Order of { $name }
+admin-ordered = Ordered items
+admin-money-changes = Changes of the balance
+admin-no-money-changes = None.
+admin-cancel-question = Cancel the whole order? { $units ->
+    [one] One unit goes
+   *[other] { $units } units go
+} back to stock. This cannot be undone.
+admin-refund-question = Refund the whole order? { $total } goes back to the account of { $name }, and { $units ->
+    [one] one unit
+   *[other] { $units } units
+} to stock. This cannot be undone. Units that do not come back: change the item’s stock by −n afterwards.
+admin-return-reason = Reason, for the log
+admin-return-rule = Enter 1 to { $max } characters on one line.
+admin-done-cancel = The order is cancelled, and its units are back in stock.
+admin-done-refund = { $total } is back on the account of { $name }, and the units are back in stock.
+admin-csv = Download as CSV
+
+# Users.
+admin-users = Users
+admin-users-none = No user matches.
+admin-user-part = User name, or a part of it
+admin-user-since = Signed up
+admin-user-orders = Orders of this user
+admin-user-ledger = Ledger of the account
+admin-user-admin = admin
+admin-user-active = can sign in
+admin-user-disabled = disabled { $when }
+admin-balance = Balance
+admin-user-change = Change this user
+admin-user-self = This is you. You change your own password and sessions on your own page.
+admin-user-disable = Disable
+admin-user-disable-about = A disabled user is signed out and cannot sign in. Orders, account and ledgers stay.
+admin-user-enable = Enable
+admin-user-end = End all sessions
+admin-user-sessions = Sessions now: { $count }
+admin-user-reset = Reset the password
+admin-done-disable = { $name } is disabled. All sessions have ended; other servers notice within five seconds.
+admin-done-enable = { $name } can sign in again.
+admin-done-sessions = All sessions of { $name } have ended; other servers notice within five seconds.
+admin-done-password = The password of { $name } was reset. All sessions have ended; other servers notice within five seconds.

@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 
 use super::results::{Machine, Results, SharedServers};
-use super::runs::{BATCHED, RunResult};
-use super::table::{count, describe_method, short};
+use super::results_table::{count, describe_method, short};
+use super::runs::{BATCHED, BenchRunResult};
 
 const TITLE: &str = "One hot item: orders per second, by strategy";
 const WIDTH: f64 = 860.0;
@@ -37,7 +37,7 @@ pub(super) fn draw(results: &Results) -> String {
     let height = bottom + FOOT;
 
     let rates = results.hot().filter_map(|result| result.per_second);
-    let axis = Axis::over(rates.chain(no_op).map(|spread| spread.median));
+    let axis = ValueAxis::over(rates.chain(no_op).map(|spread| spread.median));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<title>{TITLE}</title>\n\
@@ -94,7 +94,7 @@ fn describe_machine(machine: &Machine) -> String {
     }
 }
 
-fn row(svg: &mut String, axis: &Axis, y: f64, result: &RunResult) {
+fn row(svg: &mut String, axis: &ValueAxis, y: f64, result: &BenchRunResult) {
     let name = result.run.strategy;
     let Some(orders) = result.per_second else {
         text(svg, LEFT - 12.0, y + 21.0, "end", name);
@@ -124,12 +124,12 @@ fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{words}</text>");
 }
 
-struct Axis {
+struct ValueAxis {
     from: f64,
     to: f64,
 }
 
-impl Axis {
+impl ValueAxis {
     fn over(rates: impl Iterator<Item = f64>) -> Self {
         let mut least = 1e6_f64;
         let mut most = 1.0_f64;

@@ -32,7 +32,7 @@ pub(super) struct BenchDatabase {
 
 /// The properties of a server that decide whether the benchmark can run.
 #[derive(Debug, sqlx::FromRow)]
-struct Server {
+struct ServerProperties {
     role: String,
     may_create: bool,
     is_standby: bool,
@@ -58,7 +58,7 @@ impl BenchDatabase {
     /// Fails if the server or the rights of the user are not enough for two replicas with pools of
     /// that size, and for the benchmark's own.
     pub(super) async fn check(&mut self, pool_size: u32) -> anyhow::Result<()> {
-        let server: Server = sqlx::query_as(
+        let server: ServerProperties = sqlx::query_as(
             "select quote_ident(rolname) as role, rolcreatedb or rolsuper as may_create,
                     pg_is_in_recovery() as is_standby,
                     current_setting('transaction_read_only')::boolean as is_read_only,
@@ -80,8 +80,14 @@ impl BenchDatabase {
         .fetch_one(&mut self.session)
         .await?;
 
-        let Server { role, may_create, is_standby, is_read_only, synchronous_commit, free } =
-            server;
+        let ServerProperties {
+            role,
+            may_create,
+            is_standby,
+            is_read_only,
+            synchronous_commit,
+            free,
+        } = server;
         ensure!(
             !is_standby,
             "this Postgres is a standby, which accepts no writes: name the primary in DATABASE_URL"

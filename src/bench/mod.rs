@@ -18,9 +18,9 @@ mod goals;
 mod harness;
 mod requests;
 mod results;
+mod results_table;
 mod runs;
 mod servers;
-mod table;
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
 
     let results = Results { left_out, ..measured? };
     // Printed first, because writing a file may fail.
-    output::print(&table::table(&results, options.goals))?;
+    output::print(&results_table::table(&results, options.goals))?;
     if let Some(file) = json {
         file.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
     }

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::goals::Goal;
-use super::runs::{REPLICAS, RunResult, Spread, Task};
+use super::runs::{BenchRunResult, REPLICAS, Spread, Task};
 
 /// The source of table and picture.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     pub(super) machine: Machine,
     pub(super) method: Method,
-    pub(super) runs: Vec<RunResult>,
+    pub(super) runs: Vec<BenchRunResult>,
     pub(super) figures: Vec<Goal>,
     /// Strategies that were not measured, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +50,7 @@ pub(super) struct Method {
 }
 
 impl Results {
-    pub(super) fn hot(&self) -> impl Iterator<Item = &RunResult> {
+    pub(super) fn hot(&self) -> impl Iterator<Item = &BenchRunResult> {
         self.of_task(Task::Hot)
     }
 
@@ -60,11 +60,11 @@ impl Results {
     }
 
     /// Returns the runs of the mixed load, beginning with that of one replica.
-    pub(super) fn mixed(&self) -> impl Iterator<Item = &RunResult> {
+    pub(super) fn mixed(&self) -> impl Iterator<Item = &BenchRunResult> {
         self.runs.iter().filter(|result| result.run.task.is_mixed())
     }
 
-    fn of_task(&self, task: Task) -> impl Iterator<Item = &RunResult> {
+    fn of_task(&self, task: Task) -> impl Iterator<Item = &BenchRunResult> {
         let clients = self.method.connections;
         self.runs.iter().filter(move |result| {
             let run = result.run;

@@ -364,9 +364,9 @@ impl Measurements {
     }
 
     /// Returns the figures of all runs: of the strategies in their order, of the no-op last.
-    pub(super) fn results(&self, strategies: &[&'static str]) -> Vec<RunResult> {
-        let mut results: Vec<RunResult> =
-            self.0.iter().map(|(run, rounds)| RunResult::new(self, *run, rounds)).collect();
+    pub(super) fn results(&self, strategies: &[&'static str]) -> Vec<BenchRunResult> {
+        let mut results: Vec<BenchRunResult> =
+            self.0.iter().map(|(run, rounds)| BenchRunResult::new(self, *run, rounds)).collect();
         results.sort_by_key(|result| {
             let place = strategies.iter().position(|name| *name == result.run.strategy);
             place.unwrap_or(usize::MAX)
@@ -377,7 +377,7 @@ impl Measurements {
 
 /// A run over all rounds. It has figures only if every round was sound.
 #[derive(Debug, Serialize)]
-pub(super) struct RunResult {
+pub(super) struct BenchRunResult {
     #[serde(flatten)]
     pub(super) run: BenchRun,
     /// Audit of the worst round.
@@ -400,7 +400,7 @@ pub(super) struct RunResult {
     rounds: Option<Vec<Round>>,
 }
 
-impl RunResult {
+impl BenchRunResult {
     fn new(data: &Measurements, run: BenchRun, rounds: &[Round]) -> Self {
         let audits = rounds.iter().map(|round| &round.audit);
         let worst = audits.max_by_key(|audit| (!audit.ok, audit.oversold, audit.forks));

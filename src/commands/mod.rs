@@ -25,7 +25,7 @@ use self::ledger::LedgerArgs;
 use self::lesson::LessonArgs;
 use self::migrate::MigrateArgs;
 use self::site::SiteArgs;
-use self::user::UserCommand;
+use self::user::UserSubcommand;
 use crate::bench::{self, BenchArgs};
 use crate::settings::ServeArgs;
 use holdfast_judge::course::CourseCommand;
@@ -53,7 +53,7 @@ pub enum CliCommand {
     Migrate(MigrateArgs),
     /// Manage users
     #[command(subcommand)]
-    User(UserCommand),
+    User(UserSubcommand),
     /// Check ledgers, orders and accounts against each other; exit code 0 if they agree, 1 if not
     Audit(AuditArgs),
     /// Print the SQL of a ledger for a table of your own Postgres: before, after, transaction, time

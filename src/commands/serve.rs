@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use crate::app::Replica;
+use crate::app::ReplicaServer;
 use crate::settings::ServeArgs;
 use holdfast_base::output;
 use holdfast_base::signals;
@@ -12,7 +12,7 @@ pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     let mut signals = signals::listen().context("signals can't be listened to")?;
 
     let replica = tokio::select! {
-        built = Replica::build(options) => built?,
+        built = ReplicaServer::build(options) => built?,
         Some(_) = signals.recv() => return Ok(()),
     };
     output::announce(&format!(

@@ -16,7 +16,7 @@ use holdfast_shop::users::{self, Credentials};
 use holdfast_shop::{Failure, Rejection};
 
 #[derive(Debug, Clone, Subcommand)]
-pub enum UserCommand {
+pub enum UserSubcommand {
     /// Add a user; the password is read from HOLDFAST_PASSWORD or from a prompt
     Add(UserAddArgs),
     /// Change a user's password and end the user's sessions; the password is read as for `add`
@@ -58,15 +58,15 @@ pub struct UserNameArgs {
     pub database: DatabaseArgs,
 }
 
-pub async fn user(command: UserCommand) -> anyhow::Result<()> {
+pub async fn user(command: UserSubcommand) -> anyhow::Result<()> {
     let done = match command {
-        UserCommand::Add(UserAddArgs { admin, user }) => {
+        UserSubcommand::Add(UserAddArgs { admin, user }) => {
             let (pool, password, min_length) = with_password(&user).await?;
             let credentials = Credentials { user: user.name.clone(), password };
             let added = users::create(&pool, credentials, admin, None, min_length).await;
             added.map(|_| format!("user {} added", stored(&user.name)))
         }
-        UserCommand::Passwd(user) => {
+        UserSubcommand::Passwd(user) => {
             let (pool, password, min_length) = with_password(&user).await?;
             let set = users::set_password(&pool, &user.name, password, min_length).await;
             set.map(|is_disabled| {
@@ -74,11 +74,11 @@ pub async fn user(command: UserCommand) -> anyhow::Result<()> {
                 format!("password of {} changed, sessions ended{note}", stored(&user.name))
             })
         }
-        UserCommand::Disable(UserNameArgs { name, database }) => {
+        UserSubcommand::Disable(UserNameArgs { name, database }) => {
             let disabled = users::disable(&connect(&database).await?, &name).await;
             disabled.map(|_| format!("user {} disabled, sessions ended", stored(&name)))
         }
-        UserCommand::Enable(UserNameArgs { name, database }) => {
+        UserSubcommand::Enable(UserNameArgs { name, database }) => {
             let enabled = users::enable(&connect(&database).await?, &name).await;
             enabled.map(|_| format!("user {} enabled", stored(&name)))
         }

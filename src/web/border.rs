@@ -94,9 +94,9 @@ mod tests {
     use super::*;
 
     /// Reports the runtime in which it is dropped.
-    struct Guard(UnboundedSender<Id>);
+    struct DropReporter(UnboundedSender<Id>);
 
-    impl Drop for Guard {
+    impl Drop for DropReporter {
         fn drop(&mut self) {
             let _ = self.0.send(Handle::current().id());
         }
@@ -136,7 +136,7 @@ mod tests {
         let (border, _open) = Border::open();
         let (sender, mut dropped) = unbounded_channel();
         run_worker(move || async move {
-            let guard = Guard(sender);
+            let guard = DropReporter(sender);
             let work = async move {
                 let _guard = guard;
                 pending::<()>().await;

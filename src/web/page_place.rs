@@ -203,7 +203,7 @@ mod tests {
 
     #[derive(Template)]
     #[template(source = "{{ text }}", ext = "txt")]
-    struct Text {
+    struct TextPage {
         text: String,
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn longer_page_is_refused() {
-        let page = Text { text: "x".repeat(100) };
+        let page = TextPage { text: "x".repeat(100) };
         assert_eq!(render_within(&page, 100).unwrap(), page.text);
         let refused = render_within(&page, 99).unwrap_err();
         assert_eq!(refused.problem_type(), ProblemType::PayloadTooLarge);

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use holdfast_testkit::{Shop, assert_has};
+use holdfast_testkit::{TestShop, assert_has};
 use serde_json::{Value, json};
 
 use crate::{share_machine, whole_machine};
@@ -21,7 +21,7 @@ fn load_script(name: &str) -> Command {
 
 async fn run_script(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Report {
     let _machine = share_machine();
-    let shop = Shop::start(replicas).await;
+    let shop = TestShop::start(replicas).await;
     let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
     let urls = urls.join(",");
     let mut command = load_script(script);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
 use holdfast_testkit::checker::ObservedOutcome;
-use holdfast_testkit::observer::Observer;
+use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::topology::{command_calls, query};
-use holdfast_testkit::{Shop, fresh_key, options, until};
+use holdfast_testkit::{TestShop, fresh_key, options, until};
 use sqlx::{Connection as _, PgConnection};
 
 use crate::whole_machine;
@@ -42,7 +42,7 @@ struct Usage {
 impl Usage {
     /// Reads the counters of the shop's database and of its own Redis. Ends the sessions in
     /// Postgres: otherwise they report their counters up to ten seconds late.
-    async fn by(shop: &Shop, redis: &str) -> Self {
+    async fn by(shop: &TestShop, redis: &str) -> Self {
         let mut admin = PgConnection::connect_with(&options()).await.unwrap();
         until("the sessions have ended", async || {
             let sessions: i64 = sqlx::query_scalar(
@@ -125,7 +125,7 @@ const ALL_FEATURES: [(&str, &str); 4] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_order_costs_fraction_of_a_write() {
     let _machine = whole_machine();
-    let (shop, redis) = Shop::with_own_redis_and(&ALL_FEATURES).await;
+    let (shop, redis) = TestShop::with_own_redis_and(&ALL_FEATURES).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let lines = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
@@ -169,8 +169,8 @@ async fn batched_order_costs_fraction_of_a_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_costs_no_lock_or_write() {
     let _machine = whole_machine();
-    let (shop, redis) = Shop::with_own_redis().await;
-    let observer = Observer::of(&shop).await;
+    let (shop, redis) = TestShop::with_own_redis().await;
+    let observer = RequestRecorder::of(&shop).await;
     let sku = shop.shop_item(5, 100).await;
     let order = async |requests: usize| {
         let orders = (0..requests).map(|n| {

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use holdfast::rate_limit::Limiter;
 use holdfast_lock::Redis;
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Call, Shop, User, fresh_key, id_of, services, until};
+use holdfast_testkit::{Call, TestShop, User, fresh_key, id_of, services, until};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ fn unknown_skus(count: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_unknown_items_take_no_lock() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let fences = || {
         let pattern = format!("KEYS {}lock:*", shop.prefix);
@@ -52,7 +52,7 @@ async fn orders_of_unknown_items_take_no_lock() {
 /// If unknown items were locked, 400 orders would leave 20,000 fences of some 180 bytes: 3.6 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn worst_orders_cost_less_than_a_megabyte() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let alice = shop.sign_in("alice").await;
     let used = || {
         let info: String = query(&redis.url, "INFO memory").unwrap();
@@ -106,7 +106,7 @@ async fn known_addresses_of_a_user_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_of_a_user_are_limited() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LIMIT_UNPAID", "3")]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LIMIT_UNPAID", "3")]).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = fresh_key();
     let first = id_of(&alice.orders("key-ring", 1).key(&key).ok().await);
@@ -136,7 +136,7 @@ async fn unpaid_orders_of_a_user_are_limited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_limit_is_on_without_lab() {
     let off = ("HOLDFAST_LIMIT_CLIENT", "off");
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off"), off]).await;
+    let mut shop = TestShop::start_with(1, &[("HOLDFAST_LAB", "off"), off]).await;
     shop.add_replica(&[off]);
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(500, 100).await;

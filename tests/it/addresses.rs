@@ -1,6 +1,6 @@
 //! Addresses and settings as other tools write them: supported, or rejected in one sentence.
 
-use holdfast_testkit::{Shop, run_program, services};
+use holdfast_testkit::{TestShop, run_program, services};
 
 const CONFIGURATION: &str = include_str!("../../docs/CONFIGURATION.md");
 
@@ -62,7 +62,7 @@ fn missing_socket_folder_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_socket_folder_of_redis_is_named() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let url = "redis+unix:///nonexistent/sockets/redis.sock";
     let printed = failure_of("serve", &shop.database_url(), url);
     assert!(printed.contains("the folder /nonexistent/sockets of its socket"), "{printed}");
@@ -81,7 +81,7 @@ async fn empty_variable_is_not_set() {
         .collect();
     assert!(variables.len() > 25, "{variables:?}");
 
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let prefix = shop.prefix.clone();
     let mut empty: Vec<(&str, &str)> = variables.iter().map(|name| (*name, "")).collect();
     empty.push(("HOLDFAST_REDIS_PREFIX", &prefix));
@@ -99,7 +99,7 @@ async fn printed_ipv6_address_is_served() {
         eprintln!("skipped: this machine has no IPv6");
         return;
     }
-    let shop = Shop::start_with(1, &[("HOLDFAST_LISTEN", "[::1]:0")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LISTEN", "[::1]:0")]).await;
     let base_url = &shop.replicas[0].base_url;
     assert!(base_url.starts_with("http://[::1]:"), "{base_url}");
     shop.sign_in("alice").await.orders("deadbolt", 1).ok().await;

@@ -1,6 +1,6 @@
 //! What admins change of other users: once per key, logged, and never so that no admin remains.
 
-use holdfast_testkit::{Call, Shop, User, fresh_key, until};
+use holdfast_testkit::{Call, TestShop, User, fresh_key, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -22,7 +22,7 @@ async fn status_of(who: &User, replica: usize) -> u16 {
 }
 
 /// The admin log: action, name of the user, before and after.
-async fn log(shop: &Shop) -> Vec<(String, String, Value, Value)> {
+async fn log(shop: &TestShop) -> Vec<(String, String, Value, Value)> {
     let log = "select l.action, u.name, l.before, l.after
                  from admin_log l join users u on u.id::text = l.subject order by l.seq";
     sqlx::query_as(log).fetch_all(&shop.pool).await.unwrap()
@@ -30,7 +30,7 @@ async fn log(shop: &Shop) -> Vec<(String, String, Value, Value)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_user_is_signed_out_and_logged_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     assert_eq!([status_of(&alice, 0).await, status_of(&alice, 1).await], [200, 200]);
 
@@ -74,7 +74,7 @@ async fn disabled_user_is_signed_out_and_logged_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_admins_cannot_disable_each_other() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     for _ in 0..3 {
         let (admin, alice) = (shop.sign_in("admin").await, shop.promoted("alice").await.at(1));
         // Both are known as admins, and come to the rows of the two at the same time.
@@ -99,7 +99,7 @@ async fn two_admins_cannot_disable_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_changes_only_other_users_that_sign_in() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     // Opens the lab account, which belongs to a user of its own.
     let item = shop.lab_item(1).await;
@@ -139,7 +139,7 @@ async fn admin_changes_only_other_users_that_sign_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reset_password_leaves_only_its_hash() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let key = fresh_key();
     let first = resets(&admin, "alice", NEW_PASSWORD).key(&key).await;

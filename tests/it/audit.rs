@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_shop::audit;
 use holdfast_shop::{Sku, UserId};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use holdfast_testkit::{checker, recorded_state};
 use reqwest::Method;
 use sqlx::AssertSqlSafe;
@@ -14,8 +14,8 @@ use uuid::Uuid;
 use crate::forgeries::{COLUMNS, FORGERIES, ForgedColumn, OTHER_TABLES, UNCHECKED_COLUMNS};
 
 /// A shop with orders in every status and a top-up.
-pub async fn shop_with_history() -> Shop {
-    let shop = Shop::start(1).await;
+pub async fn shop_with_history() -> TestShop {
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     for who in [&alice, &bob] {
         for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
@@ -31,7 +31,7 @@ pub async fn shop_with_history() -> Shop {
     shop
 }
 
-async fn pay_in_lab(shop: &Shop) {
+async fn pay_in_lab(shop: &TestShop) {
     let alice = shop.sign_in("alice").await;
     let lab = shop.lab_item(5).await;
     for actions in [&["pay"][..], &["pay", "refund"]] {
@@ -43,7 +43,7 @@ async fn pay_in_lab(shop: &Shop) {
 }
 
 /// Forges a copy of the database, and returns the checks that fail.
-async fn failing_checks(shop: &Shop, forgery: &str) -> Vec<String> {
+async fn failing_checks(shop: &TestShop, forgery: &str) -> Vec<String> {
     let forged = shop.copy().await;
     sqlx::raw_sql(AssertSqlSafe(forgery.to_owned())).execute(&forged.pool).await.unwrap();
     let failing = forged.failing_checks().await;
@@ -52,7 +52,7 @@ async fn failing_checks(shop: &Shop, forgery: &str) -> Vec<String> {
 }
 
 /// A database that can be copied, which has orders of the lab, too.
-async fn database_to_forge() -> Shop {
+async fn database_to_forge() -> TestShop {
     let mut shop = shop_with_history().await;
     pay_in_lab(&shop).await;
     shop.execute("update users set nickname = 'Mia', folded_nickname = 'mia' where name = 'carol'")
@@ -95,7 +95,7 @@ async fn every_forged_column_is_caught() {
 /// A new column needs a check, or a reason why it has none.
 #[tokio::test]
 async fn every_column_is_forged_or_explained() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let columns: Vec<String> = sqlx::query_scalar(
         "select table_name || '.' || column_name from information_schema.columns
           where table_schema = 'public' and table_name <> all($1)",
@@ -115,7 +115,7 @@ async fn every_column_is_forged_or_explained() {
 
 #[tokio::test]
 async fn every_check_has_a_forgery() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let of_columns = COLUMNS.iter().map(|forged| forged.caught_by);
     let of_rows = FORGERIES.iter().flat_map(|forgery| forgery.caught_by.iter().copied());
     let failing: BTreeSet<&str> = of_columns.chain(of_rows).collect();
@@ -127,7 +127,7 @@ async fn every_check_has_a_forgery() {
 /// An order with a missing line would look complete, and return too few units when cancelled.
 #[tokio::test]
 async fn line_without_entry_is_an_error() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("key-ring", 1).ok().await;
     let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
@@ -186,7 +186,7 @@ async fn numbers_out_of_order_break_only_the_chains() {
 
 #[tokio::test]
 async fn audit_is_sound_after_load() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let users =
         [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("carol").await];
     let journeys = (0..60).map(|n| {
@@ -233,7 +233,7 @@ async fn audit_with_old_statistics_is_fast() {
 
 /// Audits many orders of one item. (They have no key records, which the audit reports.)
 async fn check_speed_of_audit(statistics: &'static str) {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     sqlx::raw_sql(
         "alter table orders set (autovacuum_enabled = false);
          alter table order_lines set (autovacuum_enabled = false);
@@ -267,7 +267,7 @@ async fn check_speed_of_audit(statistics: &'static str) {
 
 #[tokio::test]
 async fn only_admin_reads_the_audit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     alice.get("/api/audit").fails(403, "forbidden").await;
     let audit = admin.reads("/api/audit").await;

@@ -2,12 +2,12 @@
 
 use std::process::{Command, Output, Stdio};
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 /// The exit code is the result, also if no process reads the output.
 #[tokio::test]
 async fn audit_command_reports_result_by_exit_code() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let audit_to = |stdout: Stdio| -> Output {
         let mut audit = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         audit.args(["audit", "--json"]).env("DATABASE_URL", shop.database_url());

@@ -2,12 +2,12 @@
 
 use futures_util::future::join_all;
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{Shop, fresh_key, until};
+use holdfast_testkit::{TestShop, fresh_key, until};
 use serde_json::json;
 
 #[tokio::test]
 async fn hundred_duplicates_execute_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(500, 100).await;
     let key = fresh_key();
@@ -49,7 +49,7 @@ async fn hundred_duplicates_execute_once() {
 
 #[tokio::test]
 async fn batch_replays_finished_keys_and_rejects_mismatches() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
     let (done, other) = (fresh_key(), fresh_key());
@@ -96,7 +96,7 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
 
 #[tokio::test]
 async fn key_of_rejected_command_is_free_at_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(3, 100).await;
     alice.orders(&sku, 3).ok().await;
@@ -122,7 +122,7 @@ async fn key_of_rejected_command_is_free_at_once() {
 
 #[tokio::test]
 async fn batch_sells_in_order_of_arrival() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -149,7 +149,7 @@ async fn batch_sells_in_order_of_arrival() {
 
 #[tokio::test]
 async fn failed_entry_does_not_fail_its_batch() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
     for statement in [

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::barrier::{Barrier, InFlightRequests};
 use holdfast_testkit::checker::ObservedOutcome;
-use holdfast_testkit::observer::Observer;
-use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, Shop, fresh_key, until};
+use holdfast_testkit::observer::RequestRecorder;
+use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, TestShop, fresh_key, until};
 
 use crate::batched_faults::REQUEST_TIMEOUT;
 use crate::delegation::unanswered;
@@ -19,7 +19,7 @@ const LARGE_STOCK: i64 = 1_000_000;
 /// Pauses a batch of replica 0 at that point: twenty-five orders, the first of which is paused.
 /// Waits for `paused`, and returns the requests in flight.
 async fn pause_batch_at<'a>(
-    observer: &'a Observer<'a>,
+    observer: &'a RequestRecorder<'a>,
     sku: &'a str,
     point: &'static str,
     paused: impl Future<Output = ()>,
@@ -54,8 +54,8 @@ async fn pause_batch_at<'a>(
 /// Pauses replica 0 at a point of a batch. The other replica sells the item after one lease; the
 /// late write is rejected or was executed, once.
 async fn check_paused_at(point: &'static str) {
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let batch =
@@ -105,8 +105,8 @@ async fn paused_replica_blocks_for_one_lease() {
 async fn check_kill_during_sale(committed: bool) {
     const STOCK: i64 = 100;
     const BUYERS: usize = 2_000;
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(STOCK, 100).await;
     let buy = async |n: usize| observer.buy(n, &fresh_key(), &[(&sku, 1)], REQUEST_TIMEOUT).await;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::checker::ObservedOutcome;
-use holdfast_testkit::observer::Observer;
+use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::proxy::{self, StatementProxy, Traffic};
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Call, Shop, fresh_key, services, until};
+use holdfast_testkit::{Call, TestShop, fresh_key, services, until};
 
 use crate::outages::shop_behind;
 
@@ -22,7 +22,11 @@ const LARGE_STOCK: i64 = 1_000_000;
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Clients buy for as long as the fault lasts; each retries until it knows the outcome.
-pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<Output = ()>) {
+pub async fn buy_during(
+    observer: &RequestRecorder<'_>,
+    sku: &str,
+    fault: impl Future<Output = ()>,
+) {
     let over = Cell::new(false);
     let buyers = stream::iter(0..).take_while(|_| ready(!over.get())).for_each_concurrent(
         CONCURRENT_BUYERS,
@@ -39,7 +43,7 @@ pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<O
     futures_util::join!(buyers, fault);
 }
 
-pub async fn until_sold_more(shop: &Shop, more: i64) {
+pub async fn until_sold_more(shop: &TestShop, more: i64) {
     let before = shop.number("select count(*) from orders").await;
     until("more is sold", async || {
         shop.number("select count(*) from orders").await >= before + more
@@ -49,8 +53,8 @@ pub async fn until_sold_more(shop: &Shop, more: i64) {
 
 #[tokio::test]
 async fn terminated_postgres_sessions_lose_nothing() {
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let failed =
         || observer.count(|it| *it == ObservedOutcome::Rejected || *it == ObservedOutcome::Unknown);
@@ -238,8 +242,8 @@ async fn batch_outcome_is_unknown_without_postgres() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_redis_flushes_lose_nothing() {
-    let (shop, redis) = Shop::with_own_redis().await;
-    let observer = Observer::of(&shop).await;
+    let (shop, redis) = TestShop::with_own_redis().await;
+    let observer = RequestRecorder::of(&shop).await;
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let fault = async {
         for _ in 0..8 {
@@ -253,7 +257,7 @@ async fn repeated_redis_flushes_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_without_its_lock_cannot_write() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(10, 100).await;

@@ -7,8 +7,8 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_shop::{OrderId, UserId};
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::checker::{self, ObservedOutcome};
-use holdfast_testkit::observer::Observer;
-use holdfast_testkit::{Shop, fresh_key};
+use holdfast_testkit::observer::RequestRecorder;
+use holdfast_testkit::{TestShop, fresh_key};
 
 /// Cents on a demo user's account.
 const BALANCE: i64 = 100_000;
@@ -16,7 +16,7 @@ const BALANCE: i64 = 100_000;
 /// Longer than any request takes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn pending(observer: &Observer<'_>, sku: &str, many: usize) -> Vec<OrderId> {
+async fn pending(observer: &RequestRecorder<'_>, sku: &str, many: usize) -> Vec<OrderId> {
     let placed = (0..many).map(|n| {
         // All orders are alice's.
         let lines = [(sku, 1)];
@@ -29,8 +29,8 @@ async fn pending(observer: &Observer<'_>, sku: &str, many: usize) -> Vec<OrderId
 #[tokio::test]
 async fn concurrent_payments_never_overdraw_account() {
     const PRICE: i64 = 3_900;
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let alice = observer.users[0].1.0;
     let sku = shop.shop_item(100, PRICE).await;
     let orders = pending(&observer, &sku, 40).await;
@@ -61,8 +61,8 @@ async fn concurrent_payments_never_overdraw_account() {
 
 #[tokio::test]
 async fn order_is_paid_once_under_two_keys() {
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let (alice, UserId(user)) = observer.users[0].clone();
     let sku = shop.shop_item(10, 100).await;
     // Both keys in one batch, and in one of each replica.
@@ -86,7 +86,7 @@ async fn order_is_paid_once_under_two_keys() {
 }
 
 /// One customer of two items: orders of one and of both, payments and cancellations.
-async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
+async fn journey(observer: &RequestRecorder<'_>, n: usize, hot: &str, other: &str) {
     let lines: &[(&str, i64)] = match n % 4 {
         0 => &[(hot, 1), (other, 1)],
         1 => &[(other, 2)],
@@ -107,8 +107,8 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
 
 #[tokio::test]
 async fn batches_coexist_with_all_other_commands() {
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
+    let shop = TestShop::start(2).await;
+    let observer = RequestRecorder::of(&shop).await;
     let admin = shop.sign_in("admin").await;
     let (hot, other) = (shop.shop_item(60, 100).await, shop.shop_item(60, 100).await);
     let restocks = async {

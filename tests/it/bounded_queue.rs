@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::pause_points::PausedCall;
-use holdfast_testkit::{Call, Reply, Sent, Shop, User, assert_has, until};
+use holdfast_testkit::{Call, Reply, Sent, TestShop, User, assert_has, until};
 use serde_json::{Value, json};
 
 /// One replica and one item.
 struct QueueTest {
-    shop: Shop,
+    shop: TestShop,
     alice: User,
     admin: User,
     sku: String,
@@ -17,7 +17,7 @@ struct QueueTest {
 
 impl QueueTest {
     async fn with(stock: i64, env: &[(&str, &str)]) -> Self {
-        let shop = Shop::start_with(1, env).await;
+        let shop = TestShop::start_with(1, env).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(stock).await;
         Self { shop, alice, admin, sku }

@@ -9,9 +9,9 @@ use holdfast_lock::inspect::HeldLock;
 use holdfast_shop::engine;
 use holdfast_shop::model::{Order, RequestedLine};
 use holdfast_shop::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestContext, Shop as Domain, UserId};
+use holdfast_shop::{Execution, Failure, IdempotencyKey, RequestContext, Shop, UserId};
 use holdfast_testkit::cut::Cut;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -19,8 +19,8 @@ const STOCK: i64 = 1_000;
 
 /// A shop in this process, beside the replicas.
 struct ShopInProcess {
-    shop: Shop,
-    domain: Domain,
+    shop: TestShop,
+    domain: Shop,
     user: UserId,
     lines: [RequestedLine; 1],
 }
@@ -28,7 +28,7 @@ struct ShopInProcess {
 impl ShopInProcess {
     async fn new(strategy: &str) -> Self {
         // The replica has no part in it; `serve` refuses what is for the lab only.
-        let shop = Shop::start(1).await;
+        let shop = TestShop::start(1).await;
         let sku = shop.lab_item(STOCK).await;
         let domain = shop.in_process(strategy);
         let user = shop.user_id("alice").await;

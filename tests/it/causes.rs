@@ -1,11 +1,11 @@
 //! Problems name their cause for every kind of failure in Postgres.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 /// Makes every insert of an order fail with that code.
-async fn fail_orders(shop: &Shop, code: &str) {
+async fn fail_orders(shop: &TestShop, code: &str) {
     let trigger = format!(
         "create function fail() returns trigger language plpgsql as $$ begin
              raise exception using errcode = '{code}';
@@ -18,7 +18,7 @@ async fn fail_orders(shop: &Shop, code: &str) {
 
 #[tokio::test]
 async fn failed_orders_name_their_cause() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for (code, problem_type, cause) in [
         ("40001", "overloaded", "another change was written first"),
@@ -44,7 +44,7 @@ async fn failed_orders_name_their_cause() {
 
 #[tokio::test]
 async fn given_up_retries_say_how_often_they_conflicted() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
     fail_orders(&shop, "40001").await;
@@ -62,7 +62,7 @@ async fn given_up_retries_say_how_often_they_conflicted() {
 
 #[tokio::test]
 async fn pages_explain_given_up_retries_in_chinese() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let page = shop.anonymous().get("/problems").header("Accept-Language", "zh").await.text();
     assert!(page.contains("其他修改每次都先写入"), "{page}");
 }

@@ -2,14 +2,14 @@
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast_testkit::{Shop, fresh_key};
+use holdfast_testkit::{TestShop, fresh_key};
 
 /// Pairs per strategy, and those in flight at a time.
 const PAIRS: usize = 250;
 const CONCURRENT: usize = 16;
 
 async fn check_winners(strategy: &str) {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10_000, 100).await;
     let send = async |replica: usize, key: &str, quantity: i64| {

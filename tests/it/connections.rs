@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use futures_util::future::join_all;
-use holdfast_testkit::{CONDITION_TIMEOUT, Replica, Shop, until};
+use holdfast_testkit::{CONDITION_TIMEOUT, Replica, TestShop, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -15,7 +15,7 @@ use crate::slow_clients::{read_to_end, send_raw};
 pub const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A connection from another address of this machine, with a small receive buffer.
-async fn connect_from(shop: &Shop, from: &str) -> TcpStream {
+async fn connect_from(shop: &TestShop, from: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
@@ -41,7 +41,7 @@ pub async fn is_served(connection: &mut TcpStream) -> bool {
     exchange.is_ok() && response.starts_with("HTTP/1.1 200 ")
 }
 
-async fn rejected_count(shop: &Shop, limit: &str) -> Option<f64> {
+async fn rejected_count(shop: &TestShop, limit: &str) -> Option<f64> {
     let line = format!("holdfast_http_connections_rejected_total{{limit=\"{limit}\"}}");
     value(&metrics(shop, 0).await, &line)
 }
@@ -49,7 +49,7 @@ async fn rejected_count(shop: &Shop, limit: &str) -> Option<f64> {
 #[tokio::test]
 async fn connections_of_address_are_bounded() {
     let env = [("HOLDFAST_LIMIT_CONNECTIONS", "3"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.3")];
-    let shop = Shop::start_with(1, &env).await;
+    let shop = TestShop::start_with(1, &env).await;
     let mut open = Vec::new();
     for n in 0..3 {
         let mut connection = connect_from(&shop, "127.0.0.2").await;
@@ -75,7 +75,7 @@ async fn connections_of_address_are_bounded() {
 /// opened at the same time are closed too.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_process_are_bounded() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     // The limit per address is off in the lab.
     let env = [("HOLDFAST_POOL_SIZE", "16"), ("HOLDFAST_LIMIT_CONNECTIONS", "4096")];
@@ -115,7 +115,7 @@ async fn connections_of_process_are_bounded() {
 /// A low soft limit is raised; a low hard limit is named, with what is left and what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn low_limit_of_files_is_raised_or_named() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let start = |env: &[(&str, &str)]| Replica::start_with_file_limit(64, env);
     shop.add_replica_with(start, &[]);
     let mut open = Vec::new();
@@ -143,7 +143,7 @@ async fn low_limit_of_files_is_raised_or_named() {
 /// The kernel ends a connection whose client does not read what was sent.
 #[tokio::test]
 async fn client_that_does_not_read_is_disconnected() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LIMIT_CONNECTIONS", "1")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LIMIT_CONNECTIONS", "1")]).await;
     let mut idle = connect_from(&shop, "127.0.0.2").await;
     assert!(is_served(&mut idle).await);
     let request = "GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(8);
@@ -156,7 +156,7 @@ async fn client_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn malformed_requests_are_not_logged() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     shop.add_replica_with(start, &[("HOLDFAST_LOG", "info")]);

@@ -4,7 +4,7 @@
 use holdfast_shop::command::ReadSet;
 use holdfast_shop::store::read::{self, ReadRequest};
 use holdfast_shop::{Sku, UserId};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 
@@ -12,7 +12,7 @@ use crate::customer_limits::{LIMIT, under};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_limit_counts_earlier_purchases() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(50, 100).await;
     let item = alice.reads(&format!("/api/items/{sku}")).await;
@@ -43,7 +43,7 @@ async fn changed_limit_counts_earlier_purchases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_uses_the_limit_at_commit() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     for strategy in ["version"] {
         for old in [Value::Null, json!(9)] {
@@ -71,7 +71,7 @@ async fn order_uses_the_limit_at_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_limit_is_rejected_with_range() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for (bad, field) in [
         (json!(0), "limit_per_user"),
@@ -109,7 +109,7 @@ async fn invalid_limit_is_rejected_with_range() {
 /// The plan is the same for all customers: one with many purchases must not slow down the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn purchases_are_counted_by_index() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let [frequent, new] = ["alice", "bob"];
     let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
     let buy = "insert into order_lines

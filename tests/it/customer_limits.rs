@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{CONDITION_TIMEOUT, Call, Shop, User, assert_has, fresh_key, until};
+use holdfast_testkit::{CONDITION_TIMEOUT, Call, TestShop, User, assert_has, fresh_key, until};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ pub fn under(strategy: &'static str) -> impl Fn(Call) -> Call + Copy {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn customer_limit_is_exact_under_every_strategy() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let customers = shop.customers().await;
     // Under all strategies, also those that oversell; an item in units has no limit, and before
     // pre-deduct writes an order, it has not locked what the customer has.
@@ -72,7 +72,7 @@ async fn customer_limit_is_exact_under_every_strategy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_several_items_keep_every_limit() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let customers = shop.customers().await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let (one, other) =
@@ -103,7 +103,7 @@ async fn orders_of_several_items_keep_every_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn customer_limit_holds_without_a_lock() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
     let sku = shop.limited_item(true, 10, 1).await;
@@ -124,7 +124,7 @@ async fn customer_limit_holds_without_a_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_counts_its_own_orders_toward_limit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let [alice, bob, carol] = shop.customers().await;
     let sku = shop.limited_item(false, 8, 3).await;
     let before = carol.orders(&sku, 1).ok().await;
@@ -178,7 +178,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_and_refunded_units_are_free_again() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let sku = shop.limited_item(false, 50, 2).await;
@@ -210,7 +210,7 @@ async fn cancelled_and_refunded_units_are_free_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_beyond_limit_changes_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let (limited, free) =
@@ -235,7 +235,7 @@ async fn order_beyond_limit_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_precedes_customer_limit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.limited_item(false, 1, 1).await;
     alice.orders(&sku, 1).ok().await;

@@ -9,10 +9,10 @@ use futures_util::StreamExt as _;
 use futures_util::future::{Either, join_all, select};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::checker::ObservedOutcome;
-use holdfast_testkit::observer::Observer;
+use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::{self, Topology};
-use holdfast_testkit::{Call, Reply, Shop, User, fresh_key, until};
+use holdfast_testkit::{Call, Reply, TestShop, User, fresh_key, until};
 
 use crate::batched_faults::REQUEST_TIMEOUT;
 use crate::metrics::{metrics, value};
@@ -21,12 +21,12 @@ const STOCK: i64 = 100;
 /// The orders at replica 1, which forwards them.
 const FORWARDED: usize = 10;
 
-pub async fn forwarded(shop: &Shop, replica: usize, result: &str) -> f64 {
+pub async fn forwarded(shop: &TestShop, replica: usize, result: &str) -> f64 {
     let line = format!("holdfast_forwarded_commands_total{{result=\"{result}\"}}");
     value(&metrics(shop, replica).await, &line).unwrap_or(0.0)
 }
 
-pub async fn unanswered(shop: &Shop, replica: usize) -> f64 {
+pub async fn unanswered(shop: &TestShop, replica: usize) -> f64 {
     let metrics = metrics(shop, replica).await;
     value(&metrics, "holdfast_forwarded_commands_waiting").unwrap_or(0.0)
 }
@@ -38,7 +38,7 @@ async fn order_at_both(alice: &User, sku: &str, orders: usize) -> Vec<Reply> {
 
 #[tokio::test]
 async fn commands_go_to_the_replica_with_the_lease() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let mut executed_elsewhere = 0;
@@ -58,7 +58,7 @@ async fn commands_go_to_the_replica_with_the_lease() {
 
 #[tokio::test]
 async fn forwarded_commands_are_rejected_and_replayed_as_others() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let keys: Vec<String> = (0..40).map(|_| fresh_key()).collect();
     until("rejections are another replica's", async || {
@@ -92,8 +92,8 @@ async fn forwarded_commands_are_rejected_and_replayed_as_others() {
 
 /// Pauses an order of replica 0 under the item's lease for four seconds, sends orders to replica 1,
 /// which forwards them, and lets `fault` happen. Each client asks until it knows the outcome.
-async fn check_fault(shop: &Shop, running: usize, fault: impl AsyncFnOnce()) {
-    let observer = Observer::of(shop).await;
+async fn check_fault(shop: &TestShop, running: usize, fault: impl AsyncFnOnce()) {
+    let observer = RequestRecorder::of(shop).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(STOCK, 100).await;
     let lines = [(sku.as_str(), 1)];
@@ -123,23 +123,23 @@ async fn check_fault(shop: &Shop, running: usize, fault: impl AsyncFnOnce()) {
     observer.assert_consistent(running, &[&sku]).await;
 }
 
-async fn orders(shop: &Shop) -> i64 {
+async fn orders(shop: &TestShop) -> i64 {
     shop.number("select count(*) from orders").await
 }
 
-async fn until_others_are_sold(shop: &Shop) {
+async fn until_others_are_sold(shop: &TestShop) {
     until("the other replica sells", async || orders(shop).await >= FORWARDED as i64).await;
 }
 
 #[tokio::test]
 async fn killed_holder_loses_no_forwarded_command() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     check_fault(&shop, 1, async || shop.replicas[0].send_kill()).await;
 }
 
 #[tokio::test]
 async fn paused_holder_executes_no_command_twice() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let pause = async || {
         shop.replicas[0].pause();
         until_others_are_sold(&shop).await;
@@ -150,7 +150,7 @@ async fn paused_holder_executes_no_command_twice() {
 
 #[tokio::test]
 async fn duplicate_without_an_answer_is_a_replay() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(STOCK, 100).await;
@@ -176,7 +176,7 @@ async fn duplicate_without_an_answer_is_a_replay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn holder_without_redis_executes_no_command_twice() {
     let redis = proxy::to_redis().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let url = format!("redis://127.0.0.1:{}", redis.port);
     shop.add_replica(&[("REDIS_URL", url.as_str())]);
     shop.add_replica(&[]);
@@ -190,7 +190,7 @@ async fn holder_without_redis_executes_no_command_twice() {
 
 #[tokio::test]
 async fn redis_that_loses_its_data_loses_no_forwarded_command() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let flush = async || {
         let _: String = topology::query(&redis.url, "FLUSHALL").unwrap();
     };
@@ -199,7 +199,7 @@ async fn redis_that_loses_its_data_loses_no_forwarded_command() {
 
 #[tokio::test]
 async fn replica_that_forwards_and_dies_loses_no_command() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     check_fault(&shop, 0, async || shop.replicas[1].send_kill()).await;
 }
 
@@ -208,7 +208,7 @@ async fn commands_are_forwarded_in_cluster_and_behind_sentinels() {
     for topology in [Topology::Cluster, Topology::Sentinel] {
         let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
         let redis = redis.expect("redis-server is installed");
-        let shop = Shop::start_with(2, &[("REDIS_URL", redis.url.as_str())]).await;
+        let shop = TestShop::start_with(2, &[("REDIS_URL", redis.url.as_str())]).await;
         let alice = shop.sign_in("alice").await;
         let sku = shop.shop_item(1_000_000, 100).await;
         until("orders are forwarded", async || {
@@ -223,7 +223,7 @@ async fn commands_are_forwarded_in_cluster_and_behind_sentinels() {
 }
 
 /// Waits until a process waits for the lock of the item that another one has.
-async fn until_item_is_awaited(shop: &Shop, admin: &User, sku: &str) {
+async fn until_item_is_awaited(shop: &TestShop, admin: &User, sku: &str) {
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     until("the item's lock is awaited", async || {
         let locks = admin.reads("/api/locks").await;
@@ -235,7 +235,7 @@ async fn until_item_is_awaited(shop: &Shop, admin: &User, sku: &str) {
 
 #[tokio::test]
 async fn command_without_a_leader_gets_no_orders() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
@@ -256,7 +256,7 @@ async fn command_without_a_leader_gets_no_orders() {
 /// behind that. A leader that has held the lease for a second executes nothing more.
 #[tokio::test]
 async fn accepted_order_is_executed_before_others_get_the_lease() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let waiting = "holdfast_lock_waiting_requests{strategy=\"batched\"}";
@@ -287,7 +287,7 @@ async fn accepted_order_is_executed_before_others_get_the_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn message_that_arrives_twice_is_accepted_once() {
-    let (shop, server) = Shop::with_own_redis().await;
+    let (shop, server) = TestShop::with_own_redis().await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let client = redis::Client::open(server.url.as_str()).unwrap();
@@ -326,7 +326,7 @@ async fn replica_that_would_miss_the_answers_forwards_nothing() {
     let redis = own_redis().await;
     let deaf = "ACL SETUSER deaf on >word ~* &* +@all -subscribe";
     let _: String = topology::query(&redis.url, deaf).unwrap();
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     shop.add_replica(&[("REDIS_URL", redis.url.as_str())]);
     let url = format!("{}?user=deaf&pass=word", redis.url);
     shop.add_replica(&[("REDIS_URL", url.as_str())]);

@@ -4,14 +4,14 @@
 //! The other waiters arrived earlier and are served: if the wait had ended by its timeout, theirs
 //! would have ended first.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use holdfast_testkit::barrier::InFlightRequests;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_client_leaves_the_lock_queue() {
     for strategy in ["local", "queue", "owner", "fenced"] {
-        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(10).await;
         let mut in_flight = InFlightRequests::of(&shop).await;

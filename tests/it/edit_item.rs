@@ -5,7 +5,7 @@ use holdfast_shop::command::edit_item::ItemFields;
 use holdfast_shop::model::Item;
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_shop::{Failure, IdempotencyKey, Rejection, RequestContext, Sku, engine};
-use holdfast_testkit::{Shop, User, assert_has, fresh_key};
+use holdfast_testkit::{TestShop, User, assert_has, fresh_key};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ async fn log(admin: &User) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edited_item_is_replayed_byte_for_byte() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (admin, visitor) = (shop.sign_in("admin").await, shop.anonymous());
     let key = fresh_key();
     let set = json!({ "name": "Dead bolt", "price_cents": 5_000, "description": "Two\nlines",
@@ -61,7 +61,7 @@ async fn edited_item_is_replayed_byte_for_byte() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_admins_edit_within_the_ranges() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let set = json!({ "price_cents": 1 });
     alice.edits("deadbolt", &set).fails(403, "forbidden").await;
@@ -98,7 +98,7 @@ async fn only_admins_edit_within_the_ranges() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_different_fields_both_hold() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     for price in 1..=10 {
         let name = format!("Bolt {price}");
@@ -118,7 +118,7 @@ async fn edits_of_different_fields_both_hold() {
 /// The read of an order is paused, the price changes, and the order goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn order_uses_price_and_visibility_at_commit() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let set = json!({ "price_cents": 250 });
     let hide = json!({ "hidden": true });
@@ -151,7 +151,7 @@ async fn order_uses_price_and_visibility_at_commit() {
 /// for the lease of the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn item_is_edited_under_every_strategy() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let admin = shop.user_id("admin").await;
     let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
     let mut price_cents = 4_900;
@@ -191,7 +191,7 @@ async fn item_is_edited_under_every_strategy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_item_takes_no_new_orders_but_keeps_its_old_ones() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let place = async || alice.orders("deadbolt", 1).ok().await;
     let [paid, cancelled, refunded] = [place().await, place().await, place().await];
@@ -222,7 +222,7 @@ async fn hidden_item_takes_no_new_orders_but_keeps_its_old_ones() {
 /// The write fails in its last part: nothing of it may be there.
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_and_its_log_entry_are_one_write() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let before = shop.number("select version from items where sku = 'deadbolt'").await;
     shop.execute(
@@ -246,7 +246,7 @@ async fn edit_and_its_log_entry_are_one_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn item_is_created_once_per_key() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     for number in 0..5 {
         let sku = format!("new-{number}");
@@ -273,7 +273,7 @@ async fn item_is_created_once_per_key() {
 /// the expiry of its orders, and its audit.
 #[tokio::test(flavor = "multi_thread")]
 async fn shop_item_has_no_lab_items_sku() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let item = |sku: &str| json!({ "sku": sku, "name": "Coat", "price_cents": 1, "stock": 1 });
     let lab = shop.lab_item(1).await;
@@ -289,7 +289,7 @@ async fn shop_item_has_no_lab_items_sku() {
 /// A lesson changes the price of its item: the admin log has only what the shop sells.
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_of_lab_item_is_not_logged() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let lab = shop.lab_item(1).await;
     let edited = admin.edits(&lab, &json!({ "price_cents": 250 })).ok().await;
@@ -300,7 +300,7 @@ async fn edit_of_lab_item_is_not_logged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn correction_below_zero_changes_nothing() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     let rejected = admin.restocks("deadbolt", -41).succeeds(422).await;
     assert_eq!(rejected["errors"][0]["field"], "delta", "{rejected}");

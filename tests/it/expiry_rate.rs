@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::order_expiry::JOBS_ON;
 
 const CONNECTIONS: usize = 32;
 
 /// Places `orders` orders that are due at once, of the items in turn.
-async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
+async fn place_due_orders(shop: &TestShop, skus: &[String], orders: usize) {
     let alice = shop.promoted("alice").await;
     let lines = |sku| format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
     let bodies: Vec<String> = skus.iter().map(lines).collect();
@@ -31,7 +31,7 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
 
 /// Has `orders` due orders of `items` items expire; returns the number of transactions.
 async fn expire(items: usize, orders: usize) -> i64 {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     let mut skus = BTreeSet::new();
     while skus.len() < items {
         skus.insert(shop.shop_item(orders as i64, 100).await);

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use holdfast_testkit::{BUSY_MACHINE, LEASE, Reply, Shop, assert_has, services};
+use holdfast_testkit::{BUSY_MACHINE, LEASE, Reply, TestShop, assert_has, services};
 use serde_json::json;
 
-async fn fenced(replicas: usize) -> Shop {
-    Shop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
+async fn fenced(replicas: usize) -> TestShop {
+    TestShop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
 }
 
-async fn flush(shop: &Shop) {
+async fn flush(shop: &TestShop) {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> = redis::cmd("KEYS")
@@ -87,7 +87,7 @@ async fn accepted(responses: Vec<Reply>) -> usize {
     accepted
 }
 
-async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
+async fn assert_exact(shop: &TestShop, sku: &str, sold: usize) {
     let audit = shop.item_audit(sku).await;
     assert_eq!(audit["sold"], sold);
     assert_has(&audit, json!({ "ok": true, "forks": [], "oversold": 0 }));
@@ -95,7 +95,7 @@ async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
 
 #[tokio::test]
 async fn version_guard_survives_two_separate_redis() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let other = format!("{}other:", shop.prefix);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced"), ("HOLDFAST_REDIS_PREFIX", &other)]);

@@ -2,13 +2,13 @@
 //! time share a statement.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Call, Reply, Shop, until};
+use holdfast_testkit::{Call, Reply, TestShop, until};
 use sqlx::Executor as _;
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
 /// first no key record can be read, then no order can be written. Executes `statement` in the
 /// transaction that blocks the writes, once several of them wait, and commits it.
-async fn send_together(shop: &Shop, requests: Vec<Call>, statement: &str) -> Vec<Reply> {
+async fn send_together(shop: &TestShop, requests: Vec<Call>, statement: &str) -> Vec<Reply> {
     let expected = requests.len() as i64;
     let mut reads = shop.pool.begin().await.unwrap();
     let mut writes = shop.pool.begin().await.unwrap();
@@ -39,14 +39,14 @@ async fn until_answered(call: Call) -> Reply {
 }
 
 /// The number of statements that wait for that table.
-async fn waiting_for(shop: &Shop, table: &str) -> i64 {
+async fn waiting_for(shop: &TestShop, table: &str) -> i64 {
     let waiting = "select count(*) from pg_locks join pg_database d on d.oid = database
                     where not granted and relation = $1::regclass and datname = current_database()";
     sqlx::query_scalar(waiting).bind(table).fetch_one(&shop.pool).await.unwrap()
 }
 
 /// Orders one unit of each of ten items.
-async fn order_together(shop: &Shop, statement: &str) {
+async fn order_together(shop: &TestShop, statement: &str) {
     let alice = shop.sign_in("alice").await;
     let mut requests = Vec::new();
     for _ in 0..10 {
@@ -62,7 +62,7 @@ async fn order_together(shop: &Shop, statement: &str) {
 
 #[tokio::test]
 async fn orders_for_several_items_share_a_commit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     order_together(&shop, "select 1").await;
     let commits = shop.number("select count(distinct xmin::text) from orders").await;
     assert!(commits < 10, "{commits} commits");
@@ -70,7 +70,7 @@ async fn orders_for_several_items_share_a_commit() {
 
 #[tokio::test]
 async fn moved_rows_fail_no_order_in_group() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let half = "update items set version = version + 1 where sku in
                 (select sku from items order by sku limit 5)";
     order_together(&shop, half).await;
@@ -78,7 +78,7 @@ async fn moved_rows_fail_no_order_in_group() {
 
 #[tokio::test]
 async fn payments_of_several_users_share_a_commit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let sku = shop.shop_item(10, 100).await;
     let mut payments = Vec::new();
     for name in ["alice", "bob", "carol", "admin"] {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::proxy;
-use holdfast_testkit::{BUSY_MACHINE, Shop, run_program, until};
+use holdfast_testkit::{BUSY_MACHINE, TestShop, run_program, until};
 
 use crate::outages::shop_behind;
 
@@ -11,7 +11,7 @@ use crate::outages::shop_behind;
 const MAX_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
 
 /// Returns the exit code, stdout and stderr of a check of replica 0, by the address of a container.
-fn healthcheck(shop: &Shop) -> (Option<i32>, String, String) {
+fn healthcheck(shop: &TestShop) -> (Option<i32>, String, String) {
     let started = Instant::now();
     let address = format!("0.0.0.0:{}", shop.replicas[0].name());
     let output = run_program(&["healthcheck"], &[("HOLDFAST_LISTEN", &address)]);
@@ -28,7 +28,7 @@ async fn healthcheck_follows_readiness() {
     assert_eq!((code, error.as_str()), (Some(0), ""), "{line}");
     assert!(line.starts_with("ready: ") && line.lines().count() == 1, "{line}");
 
-    let assert_fails = |shop: &Shop, why: &str| {
+    let assert_fails = |shop: &TestShop, why: &str| {
         let (code, line, error) = healthcheck(shop);
         assert_eq!((code, line.as_str()), (Some(1), ""), "{error}");
         assert!(error.contains(why) && error.lines().count() == 1, "{error}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
-use holdfast_testkit::observer::Observer;
-use holdfast_testkit::{Call, Shop};
+use holdfast_testkit::observer::RequestRecorder;
+use holdfast_testkit::{Call, TestShop};
 use uuid::Uuid;
 
 const ORDERS: usize = 300;
@@ -14,7 +14,7 @@ const CONCURRENT_CLIENTS: usize = 32;
 
 /// One customer: an order, in some cases with a short timeout and a retry, a payment, or a
 /// cancellation.
-async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
+async fn journey(observer: &RequestRecorder<'_>, n: usize, hot: &str, other: &str) {
     let key = Uuid::new_v4().to_string();
     let many = 1 + i64::try_from(n % 3).unwrap();
     let lines: &[(&str, i64)] =
@@ -45,10 +45,10 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
 }
 
 async fn run(strategy: &str) {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
     let hot = shop.shop_item(80, 100).await;
     let other = shop.shop_item(25, 100).await;
-    let observer = Observer::of(&shop).await;
+    let observer = RequestRecorder::of(&shop).await;
     let journeys = stream::iter(0..ORDERS)
         .for_each_concurrent(CONCURRENT_CLIENTS, |n| journey(&observer, n, &hot, &other));
     // Not observed: the checker accepts them by the ledger.
@@ -129,9 +129,9 @@ async fn atomic_ledger_matches_responses() {
 
 #[tokio::test]
 async fn history_without_lock_has_violations() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let sku = shop.lab_item(20).await;
-    let observer = Observer::of(&shop).await;
+    let observer = RequestRecorder::of(&shop).await;
     let broken = |request: Call| request.lock("none").work_ms(20);
     let orders = (0..60).map(|n| {
         let (observer, sku) = (&observer, sku.as_str());

@@ -1,6 +1,6 @@
 //! The `Host` of a request must be the shop's.
 
-use holdfast_testkit::{Shop, User, services};
+use holdfast_testkit::{TestShop, User, services};
 
 use crate::slow_clients::{read_to_end, send_raw};
 
@@ -8,7 +8,7 @@ use crate::slow_clients::{read_to_end, send_raw};
 async fn foreign_host_is_rejected() {
     let hosts = ("HOLDFAST_PUBLIC_HOSTS", "shop.example.org, *.shop.example.org");
     let class = ("HOLDFAST_CLASS_URL", "http://192.168.1.20:8080");
-    let shop = Shop::start_with(1, &[hosts, class]).await;
+    let shop = TestShop::start_with(1, &[hosts, class]).await;
     let get = |path: &str, host: &str| shop.anonymous().get(path).header("Host", host);
     for host in ["shop.example.org", "SHOP.example.org:8080", "eu.shop.example.org"] {
         assert_eq!(get("/api/items", host).await.status, 200, "{host}");

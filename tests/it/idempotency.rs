@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, Shop, fresh_key, id_of, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, TestShop, fresh_key, id_of, until};
 use serde_json::json;
 
 #[tokio::test]
 async fn order_requires_idempotency_key() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
 
@@ -21,7 +21,7 @@ async fn order_requires_idempotency_key() {
 
 #[tokio::test]
 async fn replay_returns_same_bytes() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = fresh_key();
     // The last unit: a replay must not be rejected as sold out.
@@ -44,7 +44,7 @@ async fn replay_returns_same_bytes() {
 
 #[tokio::test]
 async fn key_is_scoped_to_user_and_path() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = fresh_key();
     let order_of_alice = alice.orders("deadbolt", 1).key(&key).ok().await;
@@ -65,7 +65,7 @@ async fn key_is_scoped_to_user_and_path() {
 
 #[tokio::test]
 async fn other_replica_replays_after_kill() {
-    let mut shop = Shop::start(2).await;
+    let mut shop = TestShop::start(2).await;
     let alice = shop.promoted("alice").await;
     let key = fresh_key();
     let lost = alice.orders("deadbolt", 1).key(&key).pause("committed").send();
@@ -82,7 +82,7 @@ async fn other_replica_replays_after_kill() {
 
 #[tokio::test]
 async fn kill_before_commit_frees_key_in_seconds() {
-    let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
+    let mut shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let key = fresh_key();
@@ -113,7 +113,7 @@ async fn kill_before_commit_frees_key_in_seconds() {
 
 #[tokio::test]
 async fn duplicate_after_flush_gets_same_response() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
     let key = fresh_key();
@@ -145,7 +145,7 @@ async fn duplicate_after_flush_gets_same_response() {
 
 #[tokio::test]
 async fn expired_key_stays_used_forever() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 1);
     let placed = order.clone().ok().await;
@@ -160,13 +160,13 @@ async fn expired_key_stays_used_forever() {
 /// The effect of a purge on the key records of old orders.
 const PURGED: &str = "update idempotency set status = null, body = null";
 
-async fn purge_keys(shop: &Shop) {
+async fn purge_keys(shop: &TestShop) {
     shop.execute(PURGED).await;
 }
 
 #[tokio::test]
 async fn expired_key_is_checked_before_stock_and_limit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let cases = [
         (shop.shop_item(1, 100).await, "sold-out"),
@@ -197,7 +197,7 @@ async fn expired_key_is_checked_before_stock_and_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_reports_each_users_own_key() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(3, 100).await;
     let (key_of_alice, key_of_bob) = (fresh_key(), fresh_key());
@@ -242,7 +242,7 @@ async fn assert_other_replica_replays(command: impl Fn(usize) -> Call) {
 
 #[tokio::test]
 async fn restock_cancel_and_refund_replay_under_their_keys() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     admin.restocks("deadbolt", 2).without_key().fails(400, "idempotency-key-missing").await;
     assert_other_replica_replays(|replica| admin.at(replica).restocks("deadbolt", 2)).await;
@@ -263,7 +263,7 @@ const STORED: &str = r#"{"stored":true}"#;
 
 /// Stores the record of a key as earlier builds did, for `content`, their text of the parsed
 /// request.
-async fn store_key(shop: &Shop, user: &str, path: &str, key: &str, content: &str) {
+async fn store_key(shop: &TestShop, user: &str, path: &str, key: &str, content: &str) {
     let store = "insert into idempotency
                (id, user_id, method, path, key, fingerprint, status, body)
         select encode(substring(sha256(convert_to(
@@ -277,7 +277,7 @@ async fn store_key(shop: &Shop, user: &str, path: &str, key: &str, content: &str
 
 #[tokio::test]
 async fn keys_of_earlier_builds_replay() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let order = id_of(&alice.orders("deadbolt", 1).ok().await);
     let of_order = |action: &str| format!("/api/orders/{order}/{action}");

@@ -8,9 +8,9 @@ use futures_util::future::{BoxFuture, join_all};
 use holdfast_shop::jobs::runs::{self, JobRun, RunState};
 use holdfast_shop::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
 use holdfast_shop::probe::Probe;
-use holdfast_shop::{Error, Shop as Domain};
+use holdfast_shop::{Error, Shop};
 use holdfast_testkit::proxy::{self, Traffic};
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -42,21 +42,26 @@ async fn effect(context: JobContext) -> anyhow::Result<Value> {
 }
 
 /// A shop without replicas, with a table for effects.
-async fn shop_with_effects() -> Shop {
-    let shop = Shop::without_replicas().await;
+async fn shop_with_effects() -> TestShop {
+    let shop = TestShop::without_replicas().await;
     let table = "create table effects (due_at timestamptz, replica text)";
     sqlx::query(table).execute(&shop.pool).await.unwrap();
     shop
 }
 
 /// A scheduler as of a replica, with its own pool.
-pub fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
+pub fn replica(shop: &TestShop, name: &str, job: &'static Job) -> Scheduler {
     replica_over(shop, name, job, &shop.database_url())
 }
 
-pub fn replica_over(shop: &Shop, name: &str, job: &'static Job, database_url: &str) -> Scheduler {
+pub fn replica_over(
+    shop: &TestShop,
+    name: &str,
+    job: &'static Job,
+    database_url: &str,
+) -> Scheduler {
     let pool = holdfast_shop::db::pool(database_url, 4).unwrap();
-    let domain = Domain { pool, ..shop.in_process("batched") };
+    let domain = Shop { pool, ..shop.in_process("batched") };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job])
 }
 
@@ -64,11 +69,11 @@ pub async fn offer(to: &Scheduler, job: &'static Job, due_at: OffsetDateTime) ->
     to.offer(job, due_at, Probe::Off).await.unwrap()
 }
 
-async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<JobRun> {
+async fn run_of(shop: &TestShop, job: &Job, due_at: OffsetDateTime) -> Option<JobRun> {
     runs::find(&shop.pool.clone().into(), job.name, due_at).await.unwrap()
 }
 
-async fn until_is(shop: &Shop, job: &Job, state: RunState, attempt: i32) -> JobRun {
+async fn until_is(shop: &TestShop, job: &Job, state: RunState, attempt: i32) -> JobRun {
     until(&format!("{} is {state:?}, attempt {attempt}", job.name), async || {
         let run = run_of(shop, job, DUE).await;
         run.is_some_and(|run| run.state == state && run.attempt == attempt)
@@ -88,7 +93,7 @@ async fn poll_until(replicas: &[&Scheduler], what: &str, mut condition: impl Asy
     .await;
 }
 
-async fn sql(shop: &Shop, sql: &'static str) {
+async fn sql(shop: &TestShop, sql: &'static str) {
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
 }
 

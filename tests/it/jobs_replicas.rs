@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use holdfast_shop::jobs::runs::{self, JobRun, RunState};
-use holdfast_testkit::{Call, Sent, Shop, User, assert_has, until};
+use holdfast_testkit::{Call, Sent, TestShop, User, assert_has, until};
 use reqwest::Method;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -21,18 +21,18 @@ fn tick(who: &User, replica: usize) -> Call {
     who.at(replica).request(Method::POST, "/api/lab/ticks").json(&body)
 }
 
-async fn run_of(shop: &Shop) -> Option<JobRun> {
+async fn run_of(shop: &TestShop) -> Option<JobRun> {
     runs::find(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
 }
 
 /// The first replica runs the tick, and is paused at that point. Returns its response to come.
-async fn start_paused(shop: &Shop, admin: &User, at: &str) -> Sent {
+async fn start_paused(shop: &TestShop, admin: &User, at: &str) -> Sent {
     let sent = tick(admin, 0).pause(at).send();
     shop.until_one_is_paused(admin, at).await;
     sent
 }
 
-async fn until_done(shop: &Shop) -> JobRun {
+async fn until_done(shop: &TestShop) -> JobRun {
     until("the run is done", async || {
         run_of(shop).await.is_some_and(|run| run.state == RunState::Done)
     })
@@ -44,7 +44,7 @@ const MARKS: &str = "select count(*) from lab_marks";
 
 /// Kills the replica whose run is paused at that point; the other one takes it over.
 async fn check_kill_at(at: &str) {
-    let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let mut shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     let sent = start_paused(&shop, &admin, at).await;
     let begun = run_of(&shop).await.unwrap();
@@ -64,7 +64,7 @@ async fn killed_run_is_taken_over_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_run_cannot_write_its_result() {
-    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     let sent = start_paused(&shop, &admin, "held").await;
     shop.replicas[0].pause();
@@ -80,7 +80,7 @@ async fn paused_run_cannot_write_its_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_replica_hands_over_its_run() {
-    let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let mut shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     let sent = start_paused(&shop, &admin, "write").await;
     shop.replicas[0].terminate();
@@ -93,7 +93,7 @@ async fn stopping_replica_hands_over_its_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn simultaneous_replicas_run_each_job_once() {
-    let shop = Shop::start_with(3, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(3, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     until("both jobs are done", async || {
         let jobs = admin.reads("/api/jobs").await;
@@ -128,7 +128,7 @@ async fn simultaneous_replicas_run_each_job_once() {
 
 #[tokio::test]
 async fn disabled_jobs_do_not_run() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     tick(&admin, 0).fails(403, "forbidden").await;
     assert_eq!(admin.reads("/api/jobs").await["on"], false);

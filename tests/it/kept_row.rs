@@ -2,7 +2,7 @@
 //! under the same lease wrote. Others may have written it since.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Call, Reply, Shop, User, fresh_key, until};
+use holdfast_testkit::{Call, Reply, TestShop, User, fresh_key, until};
 
 use crate::metrics::{metrics, value};
 
@@ -12,7 +12,7 @@ const MAX_ATTEMPTS: usize = 30;
 /// Orders one unit, pauses that batch behind its commit, and sends `calls`, which form the next
 /// one. Once they are queued and `meanwhile` is done, it goes on. Returns their replies.
 pub async fn send_behind_batch(
-    shop: &Shop,
+    shop: &TestShop,
     admin: &User,
     sku: &str,
     calls: Vec<Call>,
@@ -37,14 +37,14 @@ pub async fn send_behind_batch(
     join_all(queued).await
 }
 
-async fn unread(shop: &Shop, outcome: &str) -> f64 {
+async fn unread(shop: &TestShop, outcome: &str) -> f64 {
     let line = format!("holdfast_unread_batches_total{{outcome=\"{outcome}\"}}");
     value(&metrics(shop, 0).await, &line).unwrap_or(0.0)
 }
 
 #[tokio::test]
 async fn next_batch_under_a_lease_reads_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(100_000, 100).await;
     let mut placed = 0;
@@ -68,7 +68,7 @@ async fn next_batch_under_a_lease_reads_nothing() {
 /// order would be rejected.
 #[tokio::test]
 async fn foreign_write_between_two_batches_is_read() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for (stock, quantity, foreign, left) in [(10, 2, -3, 4), (5, 6, 10, 8)] {
         let refused = unread(&shop, "refused").await;
@@ -97,7 +97,7 @@ async fn foreign_write_between_two_batches_is_read() {
 
 #[tokio::test]
 async fn duplicate_in_a_batch_without_a_read_is_replayed() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(100_000, 100).await;
     let key = fresh_key();
@@ -122,7 +122,7 @@ async fn duplicate_in_a_batch_without_a_read_is_replayed() {
 /// of that size: sent again, it inserts no key record that would be a duplicate.
 #[tokio::test]
 async fn duplicate_that_the_kept_row_would_reject_is_looked_up() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for (again, problem) in [(6, None), (7, Some("idempotency-key-mismatch"))] {
         let refused = unread(&shop, "refused").await;
@@ -152,7 +152,7 @@ async fn duplicate_that_the_kept_row_would_reject_is_looked_up() {
 /// for longer than a statement waits. The others of the batch do not fail with it.
 #[tokio::test]
 async fn open_transaction_with_a_key_fails_no_other_order() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(100_000, 100).await;
@@ -179,7 +179,7 @@ async fn open_transaction_with_a_key_fails_no_other_order() {
 /// an order reads.
 #[tokio::test]
 async fn settings_changed_by_hand_hold_for_the_next_order() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for (change, outcome) in [
         ("update items set price_cents = 25000 where sku = $1", (201, "")),

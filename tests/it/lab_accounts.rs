@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use holdfast_shop::store::purge_lab_item;
 use holdfast_shop::{Sku, UserId};
-use holdfast_testkit::{Call, Shop, User, until};
+use holdfast_testkit::{Call, TestShop, User, until};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ async fn balances(who: &User) -> [i64; 2] {
 
 #[tokio::test]
 async fn minted_lab_money_buys_nothing_in_shop() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
     assert_eq!(balances(&alice).await, [100_000, 100_000]);
@@ -49,7 +49,7 @@ async fn minted_lab_money_buys_nothing_in_shop() {
 /// The refund looks up the payer before the payment, and executes after it.
 #[tokio::test]
 async fn early_refund_keeps_lab_money_in_lab() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
     let order = alice.orders(&sku, 1).ok().await;
@@ -74,7 +74,7 @@ async fn early_refund_keeps_lab_money_in_lab() {
 
 #[tokio::test]
 async fn failed_lab_payment_leaves_audit_sound() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let expensive = json!({ "stock": 5, "price_cents": 100_001 });
     let item = admin.creates_lab_item(&expensive).succeeds(201).await;
@@ -91,7 +91,7 @@ async fn failed_lab_payment_leaves_audit_sound() {
 
 #[tokio::test]
 async fn order_mixes_no_lab_and_shop_items() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
     let mixed = alice.orders_all(&[(&sku, 1), ("deadbolt", 1)]);
     let problem = mixed.fails(422, "invalid-request").await;
@@ -102,7 +102,7 @@ async fn order_mixes_no_lab_and_shop_items() {
 
 #[tokio::test]
 async fn first_payments_at_once_open_one_account() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(20).await);
     let mut orders = Vec::new();
     for _ in 0..8 {
@@ -119,7 +119,7 @@ async fn first_payments_at_once_open_one_account() {
 
 #[tokio::test]
 async fn lab_account_cannot_sign_in() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
     let order = alice.orders(&sku, 1).ok().await;
     alice.pays(&order).ok().await;

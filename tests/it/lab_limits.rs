@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::{BUSY_MACHINE, Call, Sent, Shop, User, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, Sent, TestShop, User, until};
 
 /// More than the pool has connections.
 const ATTACKERS: usize = 40;
@@ -13,7 +13,7 @@ const MAX_ORDER_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACH
 
 #[tokio::test]
 async fn paused_orders_leave_connections_to_shop() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let mut items = Vec::new();
     for _ in 0..ATTACKERS {
@@ -56,7 +56,7 @@ async fn paused_orders_leave_connections_to_shop() {
 /// Without a pause of their own, they wait for the row of a paused one.
 #[tokio::test]
 async fn orders_behind_paused_one_leave_connections() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let (sku, admin) = (shop.lab_item(1_000).await, shop.sign_in("admin").await);
     let under = || alice.orders(&sku, 1).lock("row-lock");
@@ -76,7 +76,7 @@ async fn orders_behind_paused_one_leave_connections() {
 
 #[tokio::test]
 async fn pauses_beyond_budget_are_rejected_at_once() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(1_000).await;
     let pausing = || alice.orders(&sku, 1).lock("none");
@@ -109,7 +109,7 @@ async fn pauses_beyond_budget_are_rejected_at_once() {
 
 #[tokio::test]
 async fn one_user_leaves_lab_connections_to_others() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let paused = hold_connections(&shop, &alice, OF_ONE_USER + 1).await;
     let sku = shop.lab_item(10).await;
@@ -120,7 +120,7 @@ async fn one_user_leaves_lab_connections_to_others() {
 /// A finished key is looked up before the limits are checked.
 #[tokio::test]
 async fn finished_order_is_replayed_beyond_lab_limits() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(100).await;
     let orders = ["row-lock", "batched"].map(|strategy| alice.orders(&sku, 1).lock(strategy));
@@ -151,7 +151,7 @@ async fn finished_order_is_replayed_beyond_lab_limits() {
 }
 
 /// Sends orders that are paused with a connection, and waits until one user's limit is reached.
-async fn hold_connections(shop: &Shop, who: &User, count: usize) -> Vec<Sent> {
+async fn hold_connections(shop: &TestShop, who: &User, count: usize) -> Vec<Sent> {
     let admin = shop.sign_in("admin").await;
     let mut sent = Vec::new();
     for _ in 0..count {
@@ -165,7 +165,7 @@ async fn hold_connections(shop: &Shop, who: &User, count: usize) -> Vec<Sent> {
 
 #[tokio::test]
 async fn only_admin_uses_lab_headers_with_shop_items() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let headers = [
         ("Holdfast-Lock", "batched"),

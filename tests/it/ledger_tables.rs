@@ -1,6 +1,6 @@
 //! `holdfast ledger`: tables of many kinds, names, and rights.
 
-use holdfast_testkit::{Shop, run_program};
+use holdfast_testkit::{TestShop, run_program};
 
 use crate::table_ledger::{
     OF_PRODUCTS, PRODUCTS, assert_sound, audit, entries, execute, sql, statement, text,
@@ -107,7 +107,7 @@ async fn unusable_table_is_refused_and_unchanged() {
         ("create table \"T\" (a int primary key, n int)", "\"public.t\" does not exist"),
         (view, "{a} is not the primary key"),
     ] {
-        let shop = Shop::without_replicas().await;
+        let shop = TestShop::without_replicas().await;
         execute(&shop, tables).await;
         let refused = try_execute(&shop, &sql(OF_T)).await.unwrap_err().to_string();
         assert!(refused.contains(words), "{tables}: {refused}");

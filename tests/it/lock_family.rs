@@ -4,7 +4,7 @@
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Shop, assert_has, services, until};
+use holdfast_testkit::{TestShop, assert_has, services, until};
 use serde_json::json;
 
 const OWNER: (&str, &str) = ("HOLDFAST_LOCK", "owner");
@@ -14,7 +14,7 @@ const CHANGE: &[&str] = &["--change-lock"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_of_other_family_is_rejected() {
-    let mut shop = Shop::start_with(1, &[ROW_LOCK]).await;
+    let mut shop = TestShop::start_with(1, &[ROW_LOCK]).await;
     let output = shop.try_start_rejected(&[], &[WATCHDOG]);
     assert!(output.contains("the lock watchdog does not exclude row-lock"), "{output}");
     let remedy = "Use fenced, row-lock, atomic, version, serializable, batched. To change the lock, \
@@ -38,7 +38,7 @@ async fn lock_of_other_family_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_changes_only_while_no_other_replica_runs() {
-    let mut shop = Shop::start_with(2, &[ROW_LOCK]).await;
+    let mut shop = TestShop::start_with(2, &[ROW_LOCK]).await;
     shop.replicas[1].pause();
     let output = shop.try_start_rejected(CHANGE, &[WATCHDOG]);
     assert!(output.contains("can't be changed from row-lock to watchdog"), "{output}");
@@ -59,7 +59,7 @@ async fn lock_changes_only_while_no_other_replica_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_replica_still_counts_as_running() {
-    let mut shop = Shop::start_with(1, &[ROW_LOCK, ("HOLDFAST_DRAIN_S", "60")]).await;
+    let mut shop = TestShop::start_with(1, &[ROW_LOCK, ("HOLDFAST_DRAIN_S", "60")]).await;
     shop.replicas[0].terminate();
     until("it drains", async || {
         let ready = shop.anonymous().get("/readyz").await;
@@ -71,7 +71,7 @@ async fn draining_replica_still_counts_as_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_in_other_redis_is_rejected() {
-    let mut shop = Shop::start_with(1, &[OWNER]).await;
+    let mut shop = TestShop::start_with(1, &[OWNER]).await;
     let other = own_redis().await;
     let output = shop.try_start_rejected(&[], &[WATCHDOG, ("REDIS_URL", &other.url)]);
     assert!(output.contains("lock with another Redis"), "{output}");
@@ -82,14 +82,14 @@ async fn lock_in_other_redis_is_rejected() {
     shop.add_replica(&[WATCHDOG]);
 
     // Under a lock that Postgres protects, each may have its own.
-    let mut shop = Shop::start_with(1, &[]).await;
+    let mut shop = TestShop::start_with(1, &[]).await;
     shop.add_replica(&[("REDIS_URL", &other.url)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn quorum_with_one_other_node_is_rejected() {
     let redlock = ("HOLDFAST_LOCK", "redlock");
-    let mut shop = Shop::start_with(1, &[redlock]).await;
+    let mut shop = TestShop::start_with(1, &[redlock]).await;
     let other = own_redis().await;
     let mut nodes = services().running.redlock_urls.clone();
     nodes[2].clone_from(&other.url);
@@ -108,7 +108,7 @@ async fn quorum_with_one_other_node_is_rejected() {
 async fn flushed_redis_rejects_no_replica() {
     let redis = own_redis().await;
     let env = [OWNER, ("REDIS_URL", redis.url.as_str())];
-    let mut shop = Shop::start_with(1, &env).await;
+    let mut shop = TestShop::start_with(1, &env).await;
     let flush = || query::<String>(&redis.url, "FLUSHALL").unwrap();
     let find = format!("KEYS {}mark:*", shop.prefix);
     let marks = || query::<Vec<String>>(&redis.url, &find).unwrap();
@@ -128,7 +128,7 @@ async fn flushed_redis_rejects_no_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_session_is_opened_again() {
-    let mut shop = Shop::start_with(2, &[OWNER]).await;
+    let mut shop = TestShop::start_with(2, &[OWNER]).await;
     shop.until_registered(2).await;
     shop.end_registrations().await;
     shop.until_registered(2).await;
@@ -150,7 +150,7 @@ async fn lost_session_is_opened_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unsafe_lock_must_be_allowed() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let disallow = ("HOLDFAST_UNSAFE_LOCK", "off");
     let of_servers = STRATEGIES.iter().filter(|strategy| !strategy.is_for_lab_only());
     let hazardous = of_servers.filter(|strategy| strategy.hazard().is_some());

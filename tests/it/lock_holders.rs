@@ -1,10 +1,10 @@
 //! A rejected request names the holder of the lock, as the list of locks does.
 
-use holdfast_testkit::{Call, Shop, User, assert_has, until};
+use holdfast_testkit::{Call, TestShop, User, assert_has, until};
 use serde_json::{Value, json};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
-async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
+async fn hold_lock(shop: &TestShop, who: &User, sku: &str, strategy: &str) {
     let admin = shop.sign_in("admin").await;
     who.orders(sku, 1).lock(strategy).pause("read:4000").send();
     shop.until_one_is_paused(&admin, "read").await;
@@ -17,7 +17,7 @@ async fn rejected(order: Call, strategy: &str, status: u16) -> Value {
 #[tokio::test]
 async fn lock_timeout_names_the_holder() {
     for strategy in ["owner", "watchdog", "redlock", "fenced", "batched"] {
-        let shop = Shop::start_with(2, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
+        let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
         let alice = shop.sign_in("alice").await;
         let admin = shop.sign_in("admin").await;
         let sku = shop.lab_item(10).await;
@@ -62,7 +62,7 @@ async fn lock_timeout_names_the_holder() {
 
 #[tokio::test]
 async fn local_lock_names_its_process() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
     hold_lock(&shop, &alice, &sku, "local").await;
@@ -75,7 +75,8 @@ async fn local_lock_names_its_process() {
 #[tokio::test]
 async fn locks_list_shows_configured_replica_name() {
     let shop =
-        Shop::start_with(1, &[("HOLDFAST_REPLICA", "till-7"), ("HOLDFAST_LOCK", "fenced")]).await;
+        TestShop::start_with(1, &[("HOLDFAST_REPLICA", "till-7"), ("HOLDFAST_LOCK", "fenced")])
+            .await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;

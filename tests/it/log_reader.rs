@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Replica, Shop, User, until};
+use holdfast_testkit::{Replica, TestShop, User, until};
 use tokio::time::timeout;
 
 use crate::metrics::metrics;
@@ -16,7 +16,7 @@ const FLOOD: usize = 50;
 /// Upper bound of a shutdown without a drain.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn dropped_lines(shop: &Shop) -> u64 {
+async fn dropped_lines(shop: &TestShop) -> u64 {
     let text = metrics(shop, 0).await;
     let mut lines = text.lines();
     let value = lines.find_map(|line| line.strip_prefix("holdfast_log_lines_dropped_total "));
@@ -24,7 +24,7 @@ async fn dropped_lines(shop: &Shop) -> u64 {
 }
 
 /// Sends requests until more lines have been dropped than before.
-async fn flood_log(shop: &Shop, alice: &User, before: u64) {
+async fn flood_log(shop: &TestShop, alice: &User, before: u64) {
     until("lines are dropped", async || {
         let reads = (0..FLOOD).map(|_| alice.reads("/api/orders"));
         join_all(reads).await;
@@ -41,7 +41,7 @@ async fn stopped_log_reader_stops_nothing() {
     // Open in both directions, so that neither end waits for the other.
     let reader = File::options().read(true).write(true).open(&pipe).unwrap();
 
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let start = |env: &[(&str, &str)]| Replica::start_with_log(&pipe, env);
     shop.add_replica_with(start, &[("HOLDFAST_LOG", "trace")]);
     let alice = shop.sign_in("alice").await;

@@ -4,13 +4,18 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use holdfast_testkit::proxy::{self, Proxy};
-use holdfast_testkit::{Replica, Shop};
+use holdfast_testkit::{Replica, TestShop};
 
 /// Requests that fail during an outage.
 const FLOOD: usize = 300;
 
 /// Returns the lines that a flood of orders during an outage of `cut` writes to the log.
-async fn lines_of_outage(cut: &Proxy, variable: &str, url: &str, shop: &mut Shop) -> Vec<String> {
+async fn lines_of_outage(
+    cut: &Proxy,
+    variable: &str,
+    url: &str,
+    shop: &mut TestShop,
+) -> Vec<String> {
     let log = tempfile::NamedTempFile::new().unwrap();
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     let env = [(variable, url), ("HOLDFAST_LOG", "holdfast=info,warn")];
@@ -33,7 +38,7 @@ async fn lines_of_outage(cut: &Proxy, variable: &str, url: &str, shop: &mut Shop
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outages_write_few_lines() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     let (redis, postgres) = (proxy::to_redis().await, proxy::to_postgres().await);
     let database = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let outages = [

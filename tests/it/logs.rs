@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use holdfast_testkit::proxy;
-use holdfast_testkit::{Replica, Shop, run_program, services, until};
+use holdfast_testkit::{Replica, TestShop, run_program, services, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn span_field<'l>(line: &'l Value, span: &str, field: &str) -> Option<&'l str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn json_lines_carry_request_id() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     let postgres = proxy::to_postgres().await;
     let database = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
@@ -62,7 +62,7 @@ async fn json_lines_carry_request_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_log_disk_stops_no_order() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let start = |env: &[(&str, &str)]| Replica::start_with_log(Path::new("/dev/full"), env);
     shop.add_replica_with(start, &[("HOLDFAST_LOG", "debug")]);
     let alice = shop.sign_in("alice").await;
@@ -153,7 +153,7 @@ async fn fatal_errors_are_json_lines() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_of_a_container_is_json() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let database = shop.database_url();
     let flags = ["migrate", "--seed", "--demo-users"];
     let (exit, lines) = run_with_json(&flags, &[("DATABASE_URL", &database)]);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
@@ -28,14 +28,14 @@ fn problem_in(response: &str, status: u16) -> Value {
     problem
 }
 
-async fn unparsed_count(shop: &Shop, status: u16) -> Option<f64> {
+async fn unparsed_count(shop: &TestShop, status: u16) -> Option<f64> {
     let labels = format!(r#"method="other",route="(none)",status="{status}""#);
     response_count(shop, &labels).await
 }
 
 #[tokio::test]
 async fn malformed_request_is_a_problem() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let many = (0..200).map(|n| format!("X-{n}: 1\r\n")).collect::<String>();
     let long = format!("X: {}\r\n", "x".repeat(300_000));
     for (head, status, detail) in [
@@ -55,7 +55,7 @@ async fn malformed_request_is_a_problem() {
 
 #[tokio::test]
 async fn pipelined_requests_precede_the_problem() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let requests = HEALTH.repeat(30) + "nonsense\r\n\r\n";
     let responses = read_to_end(&mut send_raw(&shop, 0, &requests).await).await;
     let (served, _) = responses.rsplit_once("HTTP/1.1 ").unwrap();
@@ -66,7 +66,7 @@ async fn pipelined_requests_precede_the_problem() {
 
 #[tokio::test]
 async fn every_slow_head_is_request_timeout() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let began = Instant::now();
     let silent = async { read_to_end(&mut send_raw(&shop, 0, "GET /heal").await).await };
     let trickled = async {
@@ -99,7 +99,7 @@ async fn every_slow_head_is_request_timeout() {
 /// Also with a part of the next head that arrived with the previous request.
 #[tokio::test]
 async fn idle_connection_is_closed_silently() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let began = Instant::now();
     let idle = async {
         let mut connection = send_raw(&shop, 0, HEALTH).await;

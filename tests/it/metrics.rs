@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 
-pub async fn metrics(shop: &Shop, replica: usize) -> String {
+pub async fn metrics(shop: &TestShop, replica: usize) -> String {
     shop.anonymous().at(replica).get("/metrics").await.text()
 }
 
@@ -17,7 +17,7 @@ pub fn value(metrics: &str, line: &str) -> Option<f64> {
 
 #[tokio::test]
 async fn metrics_have_units_and_help() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     alice.orders("deadbolt", 1).ok().await;
     alice.reads("/api/items/deadbolt").await;
@@ -31,7 +31,7 @@ async fn metrics_have_units_and_help() {
 
 #[tokio::test]
 async fn lock_metrics_measure_wait_and_hold() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(20).await;
     for strategy in ["local", "owner", "watchdog", "redlock", "fenced", "batched"] {
@@ -63,7 +63,7 @@ async fn lock_metrics_measure_wait_and_hold() {
 /// Two replicas alternate: one holds the lock while the other waits.
 #[tokio::test]
 async fn waiting_queue_counts_no_hold_time() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1_000).await;
     let began = Instant::now();
@@ -89,7 +89,7 @@ async fn waiting_queue_counts_no_hold_time() {
 
 #[tokio::test]
 async fn waiting_requests_are_counted_per_replica() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;

@@ -1,7 +1,7 @@
 //! `holdfast migrate`: databases that it rejects, and what it inserts.
 
 use holdfast_shop::db::Error;
-use holdfast_testkit::{Shop, run_program, services};
+use holdfast_testkit::{TestShop, run_program, services};
 use sqlx::{AssertSqlSafe, PgPool};
 
 /// The part of an old build's schema that the test needs: its migrations and one table.
@@ -32,7 +32,7 @@ async fn contents(pool: &PgPool) -> String {
     .unwrap()
 }
 
-fn run_migrate(shop: &Shop, flags: &[&str]) -> (bool, String) {
+fn run_migrate(shop: &TestShop, flags: &[&str]) -> (bool, String) {
     let arguments = [&["migrate"], flags].concat();
     let output = run_program(&arguments, &[("DATABASE_URL", &shop.database_url())]);
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
@@ -44,7 +44,7 @@ async fn database_of_another_build_is_rejected() {
     let text = "update _sqlx_migrations set checksum = '' where version = 2";
     let newer = "update _sqlx_migrations set version = 114 where version = 3";
     for other in [OLD_BUILD, text, newer] {
-        let shop = Shop::without_replicas().await;
+        let shop = TestShop::without_replicas().await;
         sqlx::raw_sql(AssertSqlSafe(other)).execute(&shop.pool).await.unwrap();
         let before = contents(&shop.pool).await;
 
@@ -62,7 +62,7 @@ async fn database_of_another_build_is_rejected() {
 
 #[tokio::test]
 async fn database_of_another_encoding_is_rejected() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for encoding in ["LATIN1", "SQL_ASCII"] {
         let name = format!("{}_{}", shop.database, encoding.to_lowercase());
         let create =
@@ -93,7 +93,7 @@ async fn demo_users_are_inserted_only_on_request() {
         (&["--demo-users"], 0, 4),
         (&["--seed", "--demo-users"], 8, 4),
     ] {
-        let shop = Shop::without_replicas().await;
+        let shop = TestShop::without_replicas().await;
         let empty = "drop schema public cascade; create schema public";
         sqlx::raw_sql(empty).execute(&shop.pool).await.unwrap();
         // A second time changes nothing.
@@ -111,7 +111,7 @@ async fn demo_users_are_inserted_only_on_request() {
 /// and are named.
 #[tokio::test]
 async fn nicknames_that_are_one_are_listed() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     shop.execute(
         "insert into users (id, name, password_hash, nickname, folded_nickname)
          values (gen_random_uuid(), 'class-1', '', 'Émile', 'Émile'),

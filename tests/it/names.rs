@@ -1,7 +1,7 @@
 //! A name is one user's in any case and width, wherever it is typed; a password is one in each way
 //! to compose its letters.
 
-use holdfast_testkit::{Shop, fresh_key};
+use holdfast_testkit::{TestShop, fresh_key};
 use reqwest::Method;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ const DECOMPOSED: &str = "Cre\u{300}me-bru\u{302}le\u{301}e-7";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn name_is_one_in_any_case_and_width() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let anyone = shop.anonymous();
     for name in ALICE {
         let session = anyone.signs_in(name, "alice").ok().await;
@@ -35,7 +35,7 @@ async fn name_is_one_in_any_case_and_width() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_finds_user_by_any_form_of_name() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     alice.orders("deadbolt", 1).ok().await;
 
@@ -66,7 +66,7 @@ async fn admin_finds_user_by_any_form_of_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn password_is_one_in_each_normal_form() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let anyone = shop.anonymous();
     for (name, set, typed) in [("dora", PASSWORD, DECOMPOSED), ("emil", DECOMPOSED, PASSWORD)] {
         anyone.signs_up(name, set).ok().await;
@@ -93,7 +93,7 @@ const OLD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$vY5ClFW/hMhENcVvaLO6PQ$7I
 
 #[tokio::test(flavor = "multi_thread")]
 async fn password_hashed_as_typed_works_on() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let set = sqlx::query("update users set password_hash = $1 where name = 'alice'");
     set.bind(OLD_HASH).execute(&shop.pool).await.unwrap();
     let anyone = shop.anonymous();

@@ -2,7 +2,7 @@
 
 use holdfast_shop::Sku;
 use holdfast_shop::query::next_return::{self, NextReturn};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use sqlx::Executor as _;
 
 /// 12,000 orders of bob, of which one is due in each minute from 2100 on.
@@ -16,7 +16,7 @@ const OTHER_ORDERS: &str = "
 /// one has very many, but by the pending orders.
 #[tokio::test(flavor = "multi_thread")]
 async fn next_return_is_found_by_the_pending_orders() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let pending = alice.orders("last-lantern", 1).ok().await;
     // An item with one line: by its index it is found as fast as by the key.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 #[tokio::test]
 async fn openapi_describes_every_route() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let description = shop.anonymous().reads("/api/openapi.json").await;
     let mut described = BTreeSet::new();
     for (path, methods) in description["paths"].as_object().unwrap() {
@@ -77,7 +77,7 @@ async fn openapi_describes_every_route() {
 
 #[tokio::test]
 async fn reference_shows_every_operation() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let document = shop.anonymous().reads("/api/openapi.json").await;
     let redirected = shop.http.get(shop.url(0, "/api/docs/")).send().await.unwrap();
     assert_eq!((redirected.status().as_u16(), redirected.url().path()), (200, "/api/docs"));

@@ -9,7 +9,7 @@ use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::purge::{PurgeLimits, purge};
 use holdfast_shop::{OrderId, RequestContext, Strategy, engine};
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Shop, assert_has, id_of, services, until};
+use holdfast_testkit::{TestShop, assert_has, id_of, services, until};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ pub const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_expire() {
-    let shop = Shop::start_with(2, &[JOBS_ON, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
     let alice = shop.promoted("alice").await;
     let ring = alice.orders("key-ring", 2).ok().await;
     alice.at(1).orders_all(&[("key-ring", 1), ("deadbolt", 3)]).ok().await;
@@ -45,7 +45,7 @@ async fn unpaid_orders_expire() {
 
 /// Kills the worker of one replica at that point; the other's follows.
 async fn check_kill_at(point: &str) {
-    let mut shop = Shop::start_with(2, &[JOBS_ON, SHORT_LEASE]).await;
+    let mut shop = TestShop::start_with(2, &[JOBS_ON, SHORT_LEASE]).await;
     let alice = shop.promoted("alice").await;
     shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
     shop.configure_worker(1, json!({ "pause": point })).await;
@@ -82,7 +82,7 @@ async fn kill_after_commit_expires_order_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_many_items_expire_after_flush() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let alice = shop.promoted("alice").await;
     let mut orders = Vec::new();
     for _ in 0..8 {
@@ -112,7 +112,7 @@ async fn orders_of_many_items_expire_after_flush() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_at_a_time_reads_the_queue() {
-    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let lease = async || {
         let lease = "select holder, lease_until::text from expiry_lease";
         sqlx::query_as::<_, (Uuid, String)>(lease).fetch_one(&shop.pool).await.unwrap()
@@ -143,7 +143,7 @@ async fn one_worker_at_a_time_reads_the_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_order_is_parked_alone() {
-    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let (good, bad) = (shop.lab_item(100).await, shop.lab_item(100).await);
     for replica in 0..2 {
@@ -186,7 +186,7 @@ async fn failing_order_is_parked_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lease_row_is_restored() {
-    let shop = Shop::start_with(1, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(1, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let sku = shop.lab_item(1).await;
     shop.execute("delete from expiry_lease").await;
@@ -197,7 +197,7 @@ async fn lost_lease_row_is_restored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_item_delays_no_other_item() {
-    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let (stuck, free) = (shop.shop_item(500, 100).await, shop.shop_item(500, 100).await);
     // Half of them are due while an idle transaction has locked the item's row.
@@ -227,7 +227,7 @@ async fn locked_item_delays_no_other_item() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_time_of_shop_items_is_bounded() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
     let alice = shop.promoted("alice").await;
     let place =
         |sku: &str, hold_ms: u64| alice.orders(sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
@@ -248,7 +248,7 @@ async fn orders_expire_under_every_strategy() {
     stream::iter(strategies)
         .for_each_concurrent(4, |strategy| async move {
             let shop =
-                Shop::start_with(1, &[JOBS_ON, SHORT_LEASE, ("HOLDFAST_LOCK", strategy)]).await;
+                TestShop::start_with(1, &[JOBS_ON, SHORT_LEASE, ("HOLDFAST_LOCK", strategy)]).await;
             let alice = shop.promoted("alice").await;
             let skus = ["deadbolt", "key-ring"];
             join_all(skus.map(|sku| shop.place_expiring_order(&alice, 0, sku, 1))).await;
@@ -263,7 +263,7 @@ async fn orders_expire_under_every_strategy() {
 /// locks of a killed worker, so one worker is killed without a flush.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_orders_expire_once_under_faults() {
-    let (mut shop, redis) = Shop::with_own_redis_and(&[JOBS_ON, SHORT_LEASE]).await;
+    let (mut shop, redis) = TestShop::with_own_redis_and(&[JOBS_ON, SHORT_LEASE]).await;
     let alice = shop.promoted("alice").await;
     let mut skus = vec![shop.shop_item(2_000, 100).await];
     for _ in 0..9 {

@@ -1,20 +1,20 @@
 //! A payment concurrent with expiry: one of the two wins, and stock and money agree.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Sent, Shop, User, until};
+use holdfast_testkit::{Sent, TestShop, User, until};
 use serde_json::json;
 
 use crate::order_expiry::JOBS_ON;
 
 /// Pauses a payment before its commit. Returns the pending response and the id of the request.
-async fn pause_payment(shop: &Shop, user: &User, order: &str) -> (Sent, String) {
+async fn pause_payment(shop: &TestShop, user: &User, order: &str) -> (Sent, String) {
     let pay = user.pays(order).pause("commit").send();
     (pay, shop.until_worker_paused(0, "commit").await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_in_its_transaction_wins_over_expiry() {
-    let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
+    let shop = TestShop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.promoted("alice").await;
     let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
     let (pay, paying) = pause_payment(&shop, &alice, &order).await;
@@ -43,7 +43,7 @@ async fn payment_in_its_transaction_wins_over_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_before_its_write_loses_to_expiry() {
     for strategy in ["batched", "fenced"] {
-        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
+        let shop = TestShop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.promoted("alice").await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
         let (pay, paying) = pause_payment(&shop, &alice, &order).await;
@@ -59,7 +59,7 @@ async fn payment_before_its_write_loses_to_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_during_expiry_is_rejected() {
     for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
+        let shop = TestShop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.promoted("alice").await;
         shop.configure_worker(0, json!({ "pause": "commit" })).await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
@@ -84,7 +84,7 @@ async fn payment_during_expiry_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_and_expiry_exclude_each_other() {
-    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let shop = TestShop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.promoted("alice").await;
     let sku = shop.shop_item(1_000, 100).await;
     // They expire one after the other, from before the first payment to after the last one.

@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::proxy;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 
 use crate::order_expiry::JOBS_ON;
@@ -10,7 +10,7 @@ use crate::order_expiry::JOBS_ON;
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_without_postgres_is_replaced() {
     let postgres = proxy::to_postgres().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     shop.add_replica(&[JOBS_ON]);
     let through = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[JOBS_ON, ("DATABASE_URL", &through)]);

@@ -2,7 +2,7 @@
 
 use holdfast_shop::query::order_search::{self, IdPart, MAX_SCANNED, OrderSearch, UserPart};
 use holdfast_shop::{OrderId, RequestContext, engine};
-use holdfast_testkit::{Shop, User, id_of};
+use holdfast_testkit::{TestShop, User, id_of};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ async fn found(admin: &User, query: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_are_found_by_id_user_item_and_status() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
     let lab_item = shop.lab_item(5).await;
@@ -92,7 +92,7 @@ async fn orders_are_found_by_id_user_item_and_status() {
 /// Also before the units of a due order were returned.
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_were_not_paid_in_time_are_found() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let mut placed = Vec::new();
     for sku in ["deadbolt", "key-ring", "bike-chain", "strongbox"] {
@@ -117,7 +117,7 @@ async fn orders_that_were_not_paid_in_time_are_found() {
 /// A search reads a bounded part of the orders by an index, and the next page goes on behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn search_is_bounded_and_continues() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let order = id_of(&alice.orders("deadbolt", 1).ok().await);
     shop.pool.execute(NEWER_ORDERS).await.unwrap();

@@ -1,13 +1,13 @@
 //! Orders, payments, cancellations and refunds, and their ledger entries.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Shop, assert_has};
+use holdfast_testkit::{TestShop, assert_has};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 #[tokio::test]
 async fn order_and_payment_are_in_the_ledgers() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let lines = [("key-ring", 2), ("deadbolt", 1), ("key-ring", 1)];
     let order = alice.orders_all(&lines).ok().await;
@@ -36,7 +36,7 @@ async fn order_and_payment_are_in_the_ledgers() {
 
 #[tokio::test]
 async fn refund_returns_units_and_money_once() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 2).ok().await;
     // An unpaid order cannot be refunded.
@@ -55,7 +55,7 @@ async fn refund_returns_units_and_money_once() {
 
 #[tokio::test]
 async fn cancelled_order_returns_stock_once() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("strongbox", 5).ok().await;
 
@@ -69,7 +69,7 @@ async fn cancelled_order_returns_stock_once() {
 
 #[tokio::test]
 async fn order_of_several_items_is_atomic() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = [("deadbolt", 1), ("last-lantern", 2)];
     let rejection = alice.orders_all(&lines).fails(409, "sold-out").await;
@@ -81,7 +81,7 @@ async fn order_of_several_items_is_atomic() {
 
 #[tokio::test]
 async fn payment_needs_sufficient_balance() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let bob = shop.sign_in("bob").await;
     let order = bob.orders("strongbox", 6).ok().await;
     let pay = bob.pays(&order);
@@ -97,7 +97,7 @@ async fn payment_needs_sufficient_balance() {
 
 #[tokio::test]
 async fn expired_order_cannot_be_paid() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = alice.orders("deadbolt", 1).ok().await;
     shop.execute("update orders set expires_at = clock_timestamp()").await;
@@ -108,7 +108,7 @@ async fn expired_order_cannot_be_paid() {
 
 #[tokio::test]
 async fn link_header_leads_through_the_list() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for run in 0..3 {
         let insert = "insert into lab_runs (id, wanted, state, progress, created_at)
@@ -150,7 +150,7 @@ async fn link_header_leads_through_the_list() {
 
 #[tokio::test]
 async fn created_responses_have_a_location() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let lines = json!({ "lines": [{ "sku": "key-ring", "quantity": 1 }] });
     let top_up = json!({ "amount_cents": 5 });
@@ -193,7 +193,7 @@ async fn created_responses_have_a_location() {
 /// Refunds may raise the stock above the maximum; then units can be removed, and none added.
 #[tokio::test]
 async fn stock_above_maximum_may_only_shrink() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let sku = shop.shop_item(5, 1).await;
     let order = alice.orders(&sku, 2).ok().await;

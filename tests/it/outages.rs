@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast_testkit::proxy::{self, Proxy, Traffic};
-use holdfast_testkit::{BUSY_MACHINE, Call, Reply, Shop, fresh_key, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, Reply, TestShop, fresh_key, until};
 
 /// "Within two seconds"; otherwise a request takes eight.
 const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
 
-pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
-    let mut shop = Shop::without_replicas().await;
+pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> TestShop {
+    let mut shop = TestShop::without_replicas().await;
     let mut env = Vec::new();
     if let Some(proxy) = postgres {
         let url = format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database);
@@ -26,7 +26,7 @@ pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Sho
 }
 
 /// Waits until the first replica reports these states; its last result may be from before.
-async fn until_reported(shop: &Shop, status: u16, postgres: &str, redis: &str) {
+async fn until_reported(shop: &TestShop, status: u16, postgres: &str, redis: &str) {
     until("it is reported", async || {
         let ready = send_in_time(shop.anonymous().get("/readyz")).await;
         let body = &ready.body;
@@ -90,7 +90,7 @@ async fn postgres_outage_rejects_all_requests() {
 /// The first statement fails on a dead connection, and is repeated on the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_idle_sessions_are_replaced() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(100).await;
     let mut bought = 0;

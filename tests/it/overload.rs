@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use holdfast_shop::idempotency::{IdempotencyRequest, Operation};
 use holdfast_shop::{IdempotencyKey, UserId};
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{Replica, Shop, User, fresh_key, until};
+use holdfast_testkit::{Replica, TestShop, User, fresh_key, until};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -30,7 +30,7 @@ async fn backlog_holds_connections_of_paused_replica() {
     let limit = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
     // An old kernel has a maximum of 128.
     let limit = limit.ok().and_then(|it| it.trim().parse().ok()).unwrap_or(128).min(CONNECTIONS);
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     shop.add_replica_with(|env| Replica::start_with_file_limit(CONNECTIONS / 2, env), &[]);
     let replica = &shop.replicas[0];
     let address = replica.base_url.strip_prefix("http://").unwrap();
@@ -62,7 +62,7 @@ async fn status(connection: &mut TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_queue_rejects_at_once() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "7000")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "7000")]).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10_000).await;
@@ -107,7 +107,7 @@ async fn slow_queue_rejects_at_once() {
 
 /// Sends an order, and returns the connection. A whole HTTP client would take as much of the
 /// machine as the replica: hundreds of orders have to be queued before the first one times out.
-async fn send_order(shop: &Shop, user: &User, sku: &str) -> TcpStream {
+async fn send_order(shop: &TestShop, user: &User, sku: &str) -> TcpStream {
     let address = shop.replicas[0].base_url.strip_prefix("http://").unwrap();
     let body = json!({ "lines": [{ "sku": sku, "quantity": 1 }] }).to_string();
     let request = format!(
@@ -125,7 +125,7 @@ async fn send_order(shop: &Shop, user: &User, sku: &str) -> TcpStream {
 /// On one thread, so that all lookups are requested before the first one begins.
 #[tokio::test]
 async fn rejected_duplicates_still_get_replays() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let finished = fresh_key();

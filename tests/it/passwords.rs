@@ -1,14 +1,14 @@
 //! Passwords: their change, the commands for users, and a flood of sign-ins.
 
 use futures_util::future::join_all;
-use holdfast_testkit::{Reply, Shop, User, run_program, services, until};
+use holdfast_testkit::{Reply, TestShop, User, run_program, services, until};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use uuid::Uuid;
 
 const NEW_PASSWORD: &str = "a new password";
 
-async fn sign_in(shop: &Shop, user: &str, password: &str) -> Reply {
+async fn sign_in(shop: &TestShop, user: &str, password: &str) -> Reply {
     shop.anonymous().signs_in(user, password).await
 }
 
@@ -16,7 +16,7 @@ async fn status_of(who: &User, replica: usize) -> u16 {
     who.at(replica).get("/api/me").await.status
 }
 
-async fn sessions_of(shop: &Shop, name: &str) -> i64 {
+async fn sessions_of(shop: &TestShop, name: &str) -> i64 {
     sqlx::query_scalar(
         "select count(*) from sessions s join users u on u.id = s.user_id where u.name = $1",
     )
@@ -26,11 +26,11 @@ async fn sessions_of(shop: &Shop, name: &str) -> i64 {
     .unwrap()
 }
 
-async fn until_blocked(shop: &Shop, sessions: i64) {
+async fn until_blocked(shop: &TestShop, sessions: i64) {
     until("sessions wait for a row", async || shop.waiting_sessions().await == sessions).await;
 }
 
-async fn begin(shop: &Shop, statements: &str) -> PgConnection {
+async fn begin(shop: &TestShop, statements: &str) -> PgConnection {
     let mut session = PgConnection::connect(&shop.database_url()).await.unwrap();
     let statements = AssertSqlSafe(format!("begin; {statements}"));
     sqlx::raw_sql(statements).execute(&mut session).await.unwrap();
@@ -43,7 +43,7 @@ async fn commit(mut session: PgConnection) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn password_change_ends_other_sessions() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, other) = (shop.sign_in("alice").await, shop.sign_in("alice").await);
     let bob = shop.sign_in("bob").await;
     for replica in [0, 1] {
@@ -68,7 +68,7 @@ async fn password_change_ends_other_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_sign_in_cannot_survive_password_change() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     // The sign-in verifies the old password before the change, and begins its session after it.
     let change_first =
@@ -96,7 +96,7 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_of_two_password_changes_is_rejected() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let blocker = begin(&shop, "select from users where name = 'alice' for update").await;
     let changes =
@@ -113,7 +113,7 @@ async fn second_of_two_password_changes_is_rejected() {
 /// exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_sign_ins_is_rejected_early() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     for name in ["bob", "unknown"] {
         // At most 9 hashes run on any machine, and at most 8 × 32 callers wait.
         let flood = join_all((0..400).map(|_| sign_in(&shop, name, "wrong")));
@@ -134,7 +134,7 @@ async fn flood_of_sign_ins_is_rejected_early() {
 
 #[tokio::test]
 async fn database_has_only_hashes_of_secrets() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let hashes = "select count(*) from users where password_hash ~ '^\\$argon2id\\$v=19\\$m=19456,t=2,p=1\\$'";
     assert_eq!(shop.number(hashes).await, shop.number("select count(*) from users").await);
@@ -152,7 +152,7 @@ async fn database_has_only_hashes_of_secrets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_sign_up_logs_no_error() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let name = format!("twice-{}", Uuid::new_v4().simple());
     shop.anonymous().signs_up(&name, NEW_PASSWORD).ok().await;
     shop.anonymous().signs_up(&name, NEW_PASSWORD).fails(409, "exists").await;
@@ -169,7 +169,7 @@ async fn duplicate_sign_up_logs_no_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_user_gets_one_welcome_credit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let anyone = shop.anonymous();
     let created = anyone.signs_up("dora", NEW_PASSWORD).await;
     let request_id = created.header("x-request-id").to_owned();
@@ -197,7 +197,7 @@ async fn new_user_gets_one_welcome_credit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_password_has_minimum_length() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_MIN_PASSWORD_LENGTH", "10")]);
     shop.replicas.base_urls.write().push(services().running.replicas[0].clone());
 
@@ -213,7 +213,7 @@ async fn new_password_has_minimum_length() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_commands_change_password_and_disable() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let url = shop.database_url();
     let run = |arguments: &[&str], password: &str| {

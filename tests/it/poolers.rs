@@ -5,7 +5,7 @@ use std::process::Command;
 use futures_util::future::join_all;
 use holdfast_shop::db::{self, Error};
 use holdfast_testkit::pooler::Pooler;
-use holdfast_testkit::{Shop, options, services};
+use holdfast_testkit::{TestShop, options, services};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 /// Settings for compatibility with more clients; with `options`, settings are dropped silently.
@@ -20,7 +20,7 @@ fn start_pooler(settings: &str) -> Option<Pooler> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_pooler_keeps_all_settings() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     for settings in ["pool_mode = session", &format!("pool_mode = session\n{LENIENT}")] {
         let Some(pooler) = start_pooler(settings) else { return };
         let url = pooler.url(&shop.database);
@@ -50,7 +50,7 @@ async fn session_pooler_keeps_all_settings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreset_pooler_session_is_usable() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let settings = "pool_mode = session\ndefault_pool_size = 1\nserver_reset_query =";
     let Some(pooler) = start_pooler(settings) else { return };
     for _ in 0..2 {
@@ -66,7 +66,7 @@ async fn unreset_pooler_session_is_usable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_pooler_is_rejected_at_start() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for mode in ["transaction", "statement"] {
         let Some(pooler) = start_pooler(&format!("pool_mode = {mode}\n{LENIENT}")) else { return };
         let url = pooler.url(&shop.database);
@@ -85,7 +85,7 @@ async fn transaction_pooler_is_rejected_at_start() {
 /// Under a stricter level, a row that another order has changed would be a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn isolation_of_the_database_changes_no_strategy() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let alter = "alter database {} set default_transaction_isolation = 'serializable'"
         .replace("{}", &shop.database);
     shop.pool.execute(AssertSqlSafe(alter)).await.unwrap();

@@ -12,7 +12,7 @@ use holdfast_shop::{OrderId, RequestContext, Sku, UserId};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::topology::{free_ports, query};
-use holdfast_testkit::{Call, Shop, User, assert_has, id_of, until};
+use holdfast_testkit::{Call, TestShop, User, assert_has, id_of, until};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -22,14 +22,14 @@ const STOCK: i64 = 8;
 const ON_THEIR_WAY: usize = 3;
 
 struct Lab {
-    shop: Shop,
+    shop: TestShop,
     alice: User,
     admin: User,
     sku: String,
 }
 
 impl Lab {
-    async fn new(shop: Shop) -> Self {
+    async fn new(shop: TestShop) -> Self {
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(STOCK).await;
         Self { shop, alice, admin, sku }
@@ -94,7 +94,7 @@ impl Lab {
 
 #[tokio::test]
 async fn killed_replica_undersells_until_reconciled() {
-    let mut lab = Lab::new(Shop::start(2).await).await;
+    let mut lab = Lab::new(TestShop::start(2).await).await;
     lab.pause_orders(ON_THEIR_WAY, "deducted").await;
     lab.shop.replicas[0].kill();
     let lost = i64::try_from(ON_THEIR_WAY).unwrap();
@@ -114,7 +114,7 @@ async fn killed_replica_undersells_until_reconciled() {
 
 #[tokio::test]
 async fn replica_killed_behind_commit_loses_nothing() {
-    let mut lab = Lab::new(Shop::start(2).await).await;
+    let mut lab = Lab::new(TestShop::start(2).await).await;
     lab.pause_orders(1, "committed").await;
     lab.shop.replicas[0].kill();
 
@@ -128,7 +128,7 @@ async fn replica_killed_behind_commit_loses_nothing() {
 
 #[tokio::test]
 async fn flushed_redis_oversells_until_reconciled() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let lab = Lab::new(shop).await;
     let paused = lab.pause_orders(ON_THEIR_WAY, "deducted").await;
     query::<String>(&redis.url, "FLUSHALL").unwrap();
@@ -179,7 +179,7 @@ async fn failover_that_loses_writes_oversells_until_reconciled() {
     query::<String>(&primary.url, &format!("CONFIG SET port {port}")).unwrap();
     replica_of(&format!("127.0.0.1 {port}"));
 
-    let mut lab = Lab::new(Shop::start_with(1, &[("REDIS_URL", &primary.url)]).await).await;
+    let mut lab = Lab::new(TestShop::start_with(1, &[("REDIS_URL", &primary.url)]).await).await;
     lab.order(0).succeeds(201).await;
     let counter = format!("GET {}stock:{{sku:{}}}", lab.shop.prefix, lab.sku);
     until("the counter is copied", async || {
@@ -207,7 +207,7 @@ async fn failover_that_loses_writes_oversells_until_reconciled() {
 
 #[tokio::test]
 async fn rejected_or_repeated_order_returns_its_units() {
-    let lab = Lab::new(Shop::start(2).await).await;
+    let lab = Lab::new(TestShop::start(2).await).await;
     let call = lab.order(0);
     let first = call.clone().await;
     assert_eq!(first.status, 201, "{first}");
@@ -226,7 +226,7 @@ async fn rejected_or_repeated_order_returns_its_units() {
 
 #[tokio::test]
 async fn unknown_outcome_undersells_until_reconciled() {
-    let lab = Lab::new(Shop::start(1).await).await;
+    let lab = Lab::new(TestShop::start(1).await).await;
     lab.order(0).succeeds(201).await;
     lab.settled(0, 0).await;
 
@@ -253,7 +253,7 @@ async fn unknown_outcome_undersells_until_reconciled() {
 /// The row still has units that the counter has sold: the counter decides what may be removed.
 #[tokio::test]
 async fn removed_units_leave_the_counter_first() {
-    let lab = Lab::new(Shop::start(2).await).await;
+    let lab = Lab::new(TestShop::start(2).await).await;
     let paused = lab.pause_orders(6, "deducted").await;
     let restock = |delta| lab.admin.restocks(&lab.sku, delta).lock("pre-deduct");
     restock(-3).fails(409, "sold-out").await;
@@ -290,7 +290,7 @@ async fn removed_units_leave_the_counter_first() {
 /// the row then would count them twice.
 #[tokio::test]
 async fn units_of_a_restock_on_its_way_are_counted_once() {
-    let lab = Lab::new(Shop::start(2).await).await;
+    let lab = Lab::new(TestShop::start(2).await).await;
     let pause_restock = async || {
         let restock = lab.admin.restocks(&lab.sku, 4).lock("pre-deduct");
         lab.shop.pause(&lab.admin, restock, "committed").await
@@ -323,7 +323,7 @@ async fn units_of_a_restock_on_its_way_are_counted_once() {
 /// An oversold order that is larger than what is left keeps none that fits from its units.
 #[tokio::test]
 async fn order_without_units_is_passed_over() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let lab = Lab::new(shop).await;
     let order = |quantity| lab.alice.orders(&lab.sku, quantity).lock("pre-deduct");
     let large = lab.shop.pause(&lab.admin, order(STOCK), "deducted").await;
@@ -346,7 +346,7 @@ async fn order_without_units_is_passed_over() {
 /// Orders are returned by whoever does it, and their items are deleted, before they are settled.
 #[tokio::test]
 async fn unsettled_lines_follow_their_orders() {
-    let lab = Lab::new(Shop::start(1).await).await;
+    let lab = Lab::new(TestShop::start(1).await).await;
     let placed = lab.sell_out(0).await;
     lab.settled(0, 0).await;
     // The row has no units for these.
@@ -371,7 +371,7 @@ async fn unsettled_lines_follow_their_orders() {
 /// A settlement reads each line that it settles, and no others, however many there are.
 #[tokio::test]
 async fn long_backlog_is_settled_in_one_pass() {
-    let lab = Lab::new(Shop::start(1).await).await;
+    let lab = Lab::new(TestShop::start(1).await).await;
     let sku = Sku::try_from(lab.sku.clone()).unwrap();
     let lines = 10_000;
     let fill = "with new_orders as (

@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use holdfast_shop::strategy::STRATEGIES;
-use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, until};
+use holdfast_testkit::{Call, TestShop, User, assert_has, fresh_key, until};
 use serde_json::{Value, json};
 
 use crate::customer_limits::under;
@@ -27,7 +27,7 @@ async fn set_price(admin: &User, sku: &str, cents: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn raised_price_is_refused_and_lowered_one_passed_on() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(50, PRICE).await;
     set_price(&admin, &sku, 25_000).await;
@@ -60,7 +60,7 @@ async fn raised_price_is_refused_and_lowered_one_passed_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expectation_is_an_amount() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for bad in [json!(-1), json!(50_000_000_000_001_i64), json!(6.5), json!("650")] {
         let rejected = expecting(&alice, "key-ring", 1, bad.clone()).succeeds(422).await;
@@ -75,7 +75,7 @@ async fn expectation_is_an_amount() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_key_is_replayed_whatever_it_expects() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(50, PRICE).await;
     let key = fresh_key();
@@ -99,7 +99,7 @@ async fn finished_key_is_replayed_whatever_it_expects() {
 /// it is under way, so that its leader knows the row with the old price.
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_decides_on_each_expectation() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for new_price in [PRICE, 3 * PRICE] {
         let sku = shop.shop_item(100_000, PRICE).await;
@@ -131,7 +131,7 @@ async fn batch_decides_on_each_expectation() {
 /// The price of a row that a leader keeps between batches is raised by hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn kept_row_is_not_sold_at_its_old_price() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     for _ in 0..10 {
         let sku = shop.shop_item(100_000, PRICE).await;
@@ -148,7 +148,7 @@ async fn kept_row_is_not_sold_at_its_old_price() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forwarded_order_carries_its_expectation() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, PRICE).await;
     until("orders with an expectation are executed and rejected by another replica", async || {
@@ -177,7 +177,7 @@ async fn forwarded_order_carries_its_expectation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expectation_holds_under_every_strategy() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for strategy in STRATEGIES {
         let name = strategy.name;
@@ -199,7 +199,7 @@ async fn expectation_holds_under_every_strategy() {
 /// The price rises and falls, by an admin and by hand, while orders come to both replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_order_costs_more_than_expected_while_prices_change() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let sku = shop.shop_item(100_000, PRICE).await;

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Shop, User, ports, until};
+use holdfast_testkit::{TestShop, User, ports, until};
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -172,7 +172,7 @@ async fn dashboard_metrics_exist_after_load() {
         return;
     }
     let env = [("HOLDFAST_JOBS", "on"), ("HOLDFAST_PAY_WITHIN_S", "1")];
-    let mut shop = Shop::start_with(2, &env).await;
+    let mut shop = TestShop::start_with(2, &env).await;
     shop.add_replica(&[("HOLDFAST_LIMIT_CLIENT", "1/m:1")]);
     let targets: Vec<String> = shop
         .replicas
@@ -217,7 +217,7 @@ async fn redis_alert_lasts_in_each_state() {
     let (dead, mut dead_redis) = shop_of_user(1, permissions).await;
     let (full, full_redis) = shop_of_user(1, permissions).await;
     let (wrong, wrong_redis) = shop_of_user(1, permissions).await;
-    let target = |shop: &Shop| shop.url(0, "").trim_start_matches("http://").to_owned();
+    let target = |shop: &TestShop| shop.url(0, "").trim_start_matches("http://").to_owned();
     let targets = [&dead, &full, &wrong].map(target);
     let prometheus = Prometheus::start(&targets).await;
     let alerts = async || {

@@ -10,7 +10,7 @@ use holdfast_shop::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast_shop::jobs::{Job, RunOutcome};
 use holdfast_shop::model::Item;
 use holdfast_shop::store::{items, oldest_kept, purge_lab_item};
-use holdfast_testkit::{Shop, User, until};
+use holdfast_testkit::{TestShop, User, until};
 use uuid::Uuid;
 
 use crate::jobs::{DUE, job, offer, replica};
@@ -52,7 +52,7 @@ const KEYS_WALKED: &str = "select next_block from purge_walk";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_deletes_only_old_rows() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         shop.execute(sql).await;
     }
@@ -80,7 +80,7 @@ async fn purge_deletes_only_old_rows() {
     assert_eq!(again, nothing);
 }
 
-async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
+async fn lab_item_of_age(shop: &TestShop, days: u64) -> String {
     let sku = format!("{}{}", oldest_kept(Duration::from_hours(24 * days)), "7".repeat(20));
     let item = Item {
         sku: Sku::try_from(sku.clone()).unwrap(),
@@ -104,7 +104,7 @@ pub async fn order_and(alice: &User, skus: &[&str], actions: &[&str]) {
 /// item.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_lab_items_are_purged_with_orders() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let mut old = Vec::new();
     for days in 31..39 {
@@ -136,7 +136,7 @@ async fn old_lab_items_are_purged_with_orders() {
 /// With a time limit of zero, each run executes one statement per kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_stops_in_time_and_resumes() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         shop.execute(sql).await;
     }
@@ -168,7 +168,7 @@ async fn purge_stops_in_time_and_resumes() {
 }
 
 /// Runs `work` on its own connection, and returns when Postgres has counted its reads.
-async fn on_own_connection(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
+async fn on_own_connection(shop: &TestShop, work: impl AsyncFnOnce(&Pool)) {
     let pool = holdfast_shop::db::pool(&shop.database_url(), 1).unwrap();
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
         .fetch_one(&mut *pool.acquire().await.unwrap())
@@ -190,7 +190,7 @@ async fn each_purge_reads_only_its_part() {
     const READ: &str = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables
                          where relname = 'idempotency'";
     const PART: u64 = 64;
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     // Autovacuum would read, too.
     shop.execute("alter table idempotency set (autovacuum_enabled = off)").await;
     on_own_connection(&shop, async |pool| {
@@ -219,7 +219,7 @@ static PURGES: Job = job("purges", |context| Box::pin(purge::work(context)));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_kind_does_not_block_others() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         shop.execute(sql).await;
     }
@@ -263,7 +263,7 @@ async fn failing_kind_does_not_block_others() {
 /// The purge of a lab item waits for an order in flight, and keeps its item.
 #[tokio::test]
 async fn lab_item_of_order_in_flight_is_kept() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(5).await;
     let sent = alice.orders(&sku, 1).lock("row-lock").pause("commit").send();
@@ -281,7 +281,7 @@ async fn lab_item_of_order_in_flight_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_stay_used_after_purge() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
     let order = alice.orders("deadbolt", 1).key(&keys[0]).ok().await;

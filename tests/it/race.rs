@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use crate::purge::order_and;
 use holdfast_lab::race::execute::RACE_TIMEOUT;
 use holdfast_lab::race::runner::prune;
-use holdfast_testkit::{BUSY_MACHINE, Call, Shop, until};
+use holdfast_testkit::{BUSY_MACHINE, Call, TestShop, until};
 
-fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Call {
+fn race(shop: &TestShop, lock: &str, buyers: u32, stock: i64) -> Call {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });
     shop.anonymous().post("/api/race").json(&race)
 }
 
-async fn run(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Value {
+async fn run(shop: &TestShop, lock: &str, buyers: u32, stock: i64) -> Value {
     race(shop, lock, buyers, stock).succeeds(200).await
 }
 
 /// Pauses the first of two buyers of one unit.
-fn paused(shop: &Shop, lock: &str) -> Call {
+fn paused(shop: &TestShop, lock: &str) -> Call {
     let race = json!({ "lock": lock, "buyers": 2, "stock": 1, "pause": true });
     shop.anonymous().post("/api/race").json(&race)
 }
@@ -50,7 +50,7 @@ fn figures(race: &Value) -> [i64; 3] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_buyers_get_last_unit_without_lock() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     for lock in ["none", "local"] {
         // Deterministic, so every repetition oversells.
         for _ in 0..5 {
@@ -82,7 +82,7 @@ async fn two_buyers_get_last_unit_without_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_lets_second_buyer_read_zero() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     for lock in ["owner", "fenced", "row-lock"] {
         let race = run(&shop, lock, 2, 1).await;
         assert_eq!(figures(&race), [1, 0, 0], "{race}");
@@ -94,7 +94,7 @@ async fn lock_lets_second_buyer_read_zero() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_holder_oversells_without_fence() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     for _ in 0..3 {
         let race = paused(&shop, "owner").succeeds(200).await;
         assert_eq!(figures(&race), [2, 1, 1], "{race}");
@@ -118,7 +118,7 @@ async fn paused_holder_oversells_without_fence() {
 /// Nothing runs out: without a lock A writes late as ever, and a lock without a lease lets B wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn pause_needs_no_lease() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     for (lock, expected) in [("none", [2, 1, 1]), ("local", [2, 1, 1]), ("row-lock", [1, 0, 0])] {
         let race = paused(&shop, lock).succeeds(200).await;
         assert_eq!(figures(&race), expected, "{race}");
@@ -130,7 +130,7 @@ async fn pause_needs_no_lease() {
 /// Two have a pause at once. A third one is queued, and one without a pause waits for none of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn third_pause_is_queued_alone() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     run(&shop, "none", 2, 1).await;
     let three = (0..3).map(|_| paused(&shop, "owner").send());
     let without = async {
@@ -162,7 +162,7 @@ async fn third_pause_is_queued_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_buyers_oversell_only_without_lock() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let race = run(&shop, "none", 120, 50).await;
     assert_eq!(race["lanes"].as_array().unwrap().len(), 120);
     assert!(race["oversold"].as_i64().unwrap() > 0, "{}", race["sold"]);
@@ -173,7 +173,7 @@ async fn many_buyers_oversell_only_without_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_works_with_single_replica() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let race = run(&shop, "none", 2, 1).await;
     assert_eq!(figures(&race), [2, 1, 1], "{race}");
     assert_eq!(race["lanes"][0]["replica"], race["lanes"][1]["replica"]);
@@ -181,7 +181,7 @@ async fn race_works_with_single_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_and_foreign_races_are_rejected() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     for (lock, buyers, stock, field) in [
         ("nothing", 2, 1, "lock"),
         ("setnx", 2, 1, "lock"),
@@ -218,7 +218,7 @@ async fn invalid_and_foreign_races_are_rejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn races_of_one_address_are_limited() {
     let limits = [("HOLDFAST_LIMIT_RACE", "30/h:3"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")];
-    let shop = Shop::start_with(1, &limits).await;
+    let shop = TestShop::start_with(1, &limits).await;
     let from = |address: &str| race(&shop, "none", 1, 1).header("X-Forwarded-For", address);
     for _ in 0..3 {
         from("192.0.2.1").succeeds(200).await;
@@ -233,7 +233,7 @@ async fn races_of_one_address_are_limited() {
 /// Races beyond the bound are queued, while an order of the shop is placed in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_visitors_queue_while_shop_sells() {
-    let shop = Shop::with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let shop = TestShop::with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let alice = shop.sign_in("alice").await;
     let visitors = (1..=50).map(|visitor| {
         let request = race(&shop, "none", 2, 1);
@@ -274,7 +274,7 @@ async fn fifty_visitors_queue_while_shop_sells() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_queue_rejects_races() {
-    let shop = Shop::with_peers(&[("HOLDFAST_LIMIT_RACE", "off")]).await;
+    let shop = TestShop::with_peers(&[("HOLDFAST_LIMIT_RACE", "off")]).await;
     // The buyers of both running races wait for a stopped replica.
     shop.replicas[1].pause();
     let races = (0..80).map(|_| race(&shop, "none", 2, 1).timeout(Duration::from_secs(12)).send());
@@ -300,7 +300,7 @@ async fn full_queue_rejects_races() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_replica_ends_race_in_time() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     run(&shop, "fenced", 2, 1).await;
     shop.replicas[1].pause();
     for lock in ["none", "fenced"] {
@@ -315,7 +315,7 @@ async fn stopped_replica_ends_race_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_races_are_deleted_with_their_items() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let rows = "select (select count(*) from lab_runs) + (select count(*) from orders)
                      + (select count(*) from order_lines)
                      + (select count(*) from idempotency where path = '/api/orders')
@@ -352,7 +352,7 @@ async fn oldest_races_are_deleted_with_their_items() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_resumes_only_own_paused_order() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(1).await;

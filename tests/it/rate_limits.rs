@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::{command_calls, query};
-use holdfast_testkit::{Reply, Shop, User, assert_has, fresh_key, services, until};
+use holdfast_testkit::{Reply, TestShop, User, assert_has, fresh_key, services, until};
 use serde_json::{Value, json};
 
 use crate::metrics::{metrics, value};
@@ -19,10 +19,10 @@ pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
     ("HOLDFAST_LIMIT_SIGN_IN_NAME", "off"),
 ];
 
-pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> Shop {
+pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> TestShop {
     let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend(settings);
-    Shop::start_with(replicas, &env).await
+    TestShop::start_with(replicas, &env).await
 }
 
 async fn me(who: &User, replica: usize) -> Reply {
@@ -157,7 +157,7 @@ async fn trusted_proxy_names_the_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_mode_turns_limits_off() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     shop.add_replica(&[("HOLDFAST_LAB", "off"), ("HOLDFAST_LIMIT_CLIENT", "off")]);
     let alice = shop.sign_in("alice").await;
@@ -210,7 +210,7 @@ async fn replica_enforces_limit_without_redis() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejection_costs_no_redis_call() {
-    let (mut shop, redis) = Shop::with_own_redis().await;
+    let (mut shop, redis) = TestShop::with_own_redis().await;
     let at = ("REDIS_URL", redis.url.as_str());
     let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend([at, ("HOLDFAST_LIMIT_CLIENT", "3/h:3")]);

@@ -1,7 +1,7 @@
 //! A Postgres that responds and cannot write: a standby, a full disk, an I/O error.
 
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::{Shop, fresh_key, until};
+use holdfast_testkit::{TestShop, fresh_key, until};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
@@ -14,7 +14,7 @@ const PAGES: [&str; 3] = ["/shop", "/items/deadbolt", "/basket"];
 /// One batch costs two transactions at most: it is not retried in halves.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_write_is_unavailable_and_known() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for code in CODES {
         let sku = shop.shop_item(1_000, 100).await;
@@ -53,7 +53,7 @@ async fn rejected_write_is_unavailable_and_known() {
 /// After a failover the old primary is a standby; a new session may find the new primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_server_is_not_ready() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let ready = async || {
         let ready = shop.anonymous().get("/readyz").await;

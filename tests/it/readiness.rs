@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::command_calls;
-use holdfast_testkit::{Reply, Shop, until};
+use holdfast_testkit::{Reply, TestShop, until};
 use serde_json::Value;
 
 use crate::outages::{send_in_time, shop_behind};
@@ -17,7 +17,7 @@ const RESULT_TTL: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_probes_share_one_check() {
-    let (shop, own) = Shop::with_own_redis().await;
+    let (shop, own) = TestShop::with_own_redis().await;
     // Nothing else publishes here.
     let checks = || command_calls(&own.url).get("publish").copied().unwrap_or(0);
     let probe = async || shop.anonymous().get("/readyz").await.succeeds(200);

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast_testkit::barrier::own_redis;
-use holdfast_testkit::topology::{self, Running, Topology, query};
-use holdfast_testkit::{Replica, Reply, Shop, User, run_program, until};
+use holdfast_testkit::topology::{self, RunningServers, Topology, query};
+use holdfast_testkit::{Replica, Reply, TestShop, User, run_program, until};
 
 use crate::metrics::{metrics, value};
 
 /// The state of Redis by `/readyz` of the last replica, which is ready.
-async fn redis_state(shop: &Shop) -> String {
+async fn redis_state(shop: &TestShop) -> String {
     let ready = shop.anonymous().at(shop.replicas.len() - 1).reads("/readyz").await;
     ready["redis"].as_str().unwrap().to_owned()
 }
 
-async fn place_order(shop: &Shop, alice: &User) -> Reply {
+async fn place_order(shop: &TestShop, alice: &User) -> Reply {
     alice.at(shop.replicas.len() - 1).orders("deadbolt", 1).await
 }
 
 /// Waits until the rejection is reported with that code; the order and the metric must agree.
-async fn assert_refused(shop: &Shop, alice: &User, code: &str) {
+async fn assert_refused(shop: &TestShop, alice: &User, code: &str) {
     let rejected = format!("refused: {code}");
     until("it is reported", async || redis_state(shop).await.starts_with(&rejected)).await;
     let problem = place_order(shop, alice).await.fails(503, "unavailable");
@@ -32,7 +32,7 @@ async fn assert_refused(shop: &Shop, alice: &User, code: &str) {
     assert_eq!(value(&metrics, "holdfast_redis_ok"), Some(0.0), "{code}");
 }
 
-async fn until_sells_again(shop: &Shop, alice: &User) {
+async fn until_sells_again(shop: &TestShop, alice: &User) {
     until("it sells again", async || place_order(shop, alice).await.status == 201).await;
     until("it is reported", async || redis_state(shop).await == "ok").await;
     let metrics = metrics(shop, shop.replicas.len() - 1).await;
@@ -40,9 +40,9 @@ async fn until_sells_again(shop: &Shop, alice: &User) {
 }
 
 /// A user with these permissions on a Redis of its own, and a shop whose replicas are that user.
-pub async fn shop_of_user(replicas: usize, permissions: &str) -> (Shop, Running) {
+pub async fn shop_of_user(replicas: usize, permissions: &str) -> (TestShop, RunningServers) {
     let redis = own_redis().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let permissions = permissions.replace("holdfast:", &shop.prefix);
     let _: String = query(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
     let url = format!("{}?user=shop&pass=word", redis.url);
@@ -54,7 +54,7 @@ pub async fn shop_of_user(replicas: usize, permissions: &str) -> (Shop, Running)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejecting_redis_is_named_everywhere() {
-    let (shop, redis) = Shop::with_own_redis().await;
+    let (shop, redis) = TestShop::with_own_redis().await;
     let alice = shop.sign_in_at(1, "alice").await;
     let execute = |command: &str| query::<redis::Value>(&redis.url, command).unwrap();
     for (begin, end, code) in [
@@ -106,7 +106,7 @@ async fn documented_permissions_are_enough() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strategy_without_redis_does_not_check_it() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "row-lock")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK", "row-lock")]).await;
     assert_eq!(redis_state(&shop).await, "not needed");
     assert_eq!(value(&metrics(&shop, 0).await, "holdfast_redis_ok"), None);
 }
@@ -127,12 +127,12 @@ async fn serve_fails(database: String, url: String) -> (String, Duration) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_names_what_redis_rejects() {
-    let (shop, redis) = (Shop::without_replicas().await, own_redis().await);
+    let (shop, redis) = (TestShop::without_replicas().await, own_redis().await);
     let cluster = tokio::task::spawn_blocking(|| topology::start(Topology::Cluster));
     let cluster = cluster.await.unwrap().unwrap();
     let full = own_redis().await;
     let execute =
-        |redis: &Running, command: &str| query::<redis::Value>(&redis.url, command).unwrap();
+        |redis: &RunningServers, command: &str| query::<redis::Value>(&redis.url, command).unwrap();
     execute(&redis, "ACL SETUSER noscripts on >hidden ~* &* +@all -@scripting");
     execute(&redis, "ACL SETUSER nokeys on >hidden resetkeys &* +@all");
     execute(&full, "CONFIG SET maxmemory 1");
@@ -160,7 +160,7 @@ async fn serve_names_what_redis_rejects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_waits_for_users_of_redis() {
     let redis = own_redis().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let (url, prefix) = (format!("{}?user=shop&pass=word", redis.url), shop.prefix.clone());
     let log = tempfile::NamedTempFile::new().unwrap();
     let load = async {
@@ -184,7 +184,7 @@ async fn serve_waits_for_users_of_redis() {
 #[tokio::test(flavor = "multi_thread")]
 async fn full_redis_writes_few_lines() {
     let redis = own_redis().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     let limit = ("HOLDFAST_LIMIT_ADDRESS", "100000/s");

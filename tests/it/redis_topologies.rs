@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::topology::{self, Running, Topology, certificates};
-use holdfast_testkit::{CONDITION_TIMEOUT, Shop, User, until};
+use holdfast_testkit::topology::{self, RunningServers, Topology, certificates};
+use holdfast_testkit::{CONDITION_TIMEOUT, TestShop, User, until};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -15,11 +15,11 @@ const CLIENTS: usize = 24;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Two replicas under the lock of this project, on that Redis.
-async fn shop_on(topology: Topology) -> (Shop, Running) {
+async fn shop_on(topology: Topology) -> (TestShop, RunningServers) {
     shop_with(topology, "fenced").await
 }
 
-async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
+async fn shop_with(topology: Topology, strategy: &str) -> (TestShop, RunningServers) {
     let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
     let redis = redis.expect("redis-server is installed");
     let mut env = vec![("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", strategy)];
@@ -31,11 +31,11 @@ async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
         let names = ["HOLDFAST_REDIS_CA", "HOLDFAST_REDIS_CERT", "HOLDFAST_REDIS_KEY"];
         env.extend(names.into_iter().zip(files.iter().map(String::as_str)));
     }
-    (Shop::start_with(2, &env).await, redis)
+    (TestShop::start_with(2, &env).await, redis)
 }
 
 /// Sends concurrent orders. Returns the responses: sold, sold out, unavailable.
-async fn order_concurrently(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
+async fn order_concurrently(shop: &TestShop, sku: &str, orders: usize) -> [usize; 3] {
     let alice = shop.sign_in("alice").await;
     let requests = (0..orders).map(|number| alice.at(number % 2).orders(sku, 1).send());
     let mut counts = [0; 3];
@@ -83,8 +83,8 @@ async fn redis_failover_with_tls_loses_no_unit() {
     shop.assert_sound().await;
 }
 
-/// The keys of an item's lock lie on the node at this index of [`Running::data`].
-fn node_of(redis: &Running, sku: &str) -> usize {
+/// The keys of an item's lock lie on the node at this index of [`RunningServers::data`].
+fn node_of(redis: &RunningServers, sku: &str) -> usize {
     let slot: usize =
         topology::query(&redis.data[0].1, &format!("CLUSTER KEYSLOT sku:{sku}")).unwrap();
     slot * redis.data.len() / 16_384

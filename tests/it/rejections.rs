@@ -1,12 +1,12 @@
 //! Invalid input at every route: the documented problem, and no change.
 
-use holdfast_testkit::{Shop, id_of};
+use holdfast_testkit::{TestShop, id_of};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// Counts and sums of all data that a request could change.
-async fn state(shop: &Shop) -> Vec<i64> {
+async fn state(shop: &TestShop) -> Vec<i64> {
     vec![
         shop.number("select coalesce(sum(stock), 0)::bigint from items").await,
         shop.number("select count(*) from items").await,
@@ -28,7 +28,7 @@ fn item(name: &str, value: Value) -> Value {
 
 #[tokio::test]
 async fn invalid_body_names_the_field() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let before = state(&shop).await;
     let line =
@@ -96,7 +96,7 @@ const EMPTY_OBJECT_IN_GZIP: &[u8] =
 
 #[tokio::test]
 async fn malformed_large_and_missing_have_own_problems() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let before = state(&shop).await;
     let json_addresses = [
@@ -157,7 +157,7 @@ async fn malformed_large_and_missing_have_own_problems() {
 
 #[tokio::test]
 async fn wrong_method_lists_allowed_methods() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let description = shop.anonymous().get("/api/openapi.json").ok().await;
     for path in description["paths"].as_object().unwrap().keys() {
         let path = path.replace("{sku}", "deadbolt").replace("{id}", &Uuid::nil().to_string());
@@ -169,7 +169,7 @@ async fn wrong_method_lists_allowed_methods() {
 
 #[tokio::test]
 async fn foreign_orders_are_invisible_and_immutable() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let order = alice.orders("deadbolt", 1).ok().await;
 
@@ -197,7 +197,7 @@ async fn foreign_orders_are_invisible_and_immutable() {
 
 #[tokio::test]
 async fn invalid_session_is_unauthenticated() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let me = |token: &str| {
         let bearer = format!("Bearer {token}");
@@ -232,7 +232,7 @@ async fn invalid_session_is_unauthenticated() {
 
 #[tokio::test]
 async fn cookie_session_requires_csrf_token() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let csrf: String =
         sqlx::query_scalar("select csrf from sessions").fetch_one(&shop.pool).await.unwrap();
@@ -252,7 +252,7 @@ async fn cookie_session_requires_csrf_token() {
 
 #[tokio::test]
 async fn responses_name_replica_and_strategy() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let id = Uuid::new_v4().to_string();
     for path in ["/api/items", "/api/nothing", "/healthz"] {
         let headers = shop.anonymous().get(path).header("X-Request-Id", &id).await.headers;

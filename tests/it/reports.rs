@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use holdfast_shop::Sku;
 use holdfast_shop::audit::{self, AuditStatus};
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 /// The running sums of an item, and its stock.
-async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
+async fn sums(shop: &TestShop, sku: &str) -> [i64; 4] {
     let row: (i64, i64, i64, i64) =
         sqlx::query_as("select opening, restocked, sold, stock::bigint from items where sku = $1")
             .bind(sku)
@@ -20,7 +20,7 @@ async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
 }
 
 /// A connection of the test that keeps every session from reading a table.
-async fn lock_tables(shop: &Shop, tables: &str) -> PgConnection {
+async fn lock_tables(shop: &TestShop, tables: &str) -> PgConnection {
     let options = shop.pool.connect_options();
     let mut connection = PgConnection::connect_with(&options).await.unwrap();
     let lock = format!("begin; lock table {tables} in access exclusive mode");
@@ -30,7 +30,7 @@ async fn lock_tables(shop: &Shop, tables: &str) -> PgConnection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_sums_follow_every_change() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let [opening, ..] = sums(&shop, "deadbolt").await;
     let mut sold = 0;
@@ -57,7 +57,7 @@ async fn running_sums_follow_every_change() {
 /// The sums are incremented, while `none` writes a stock that it computed from a read.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_update_breaks_the_equation() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
     let mut paused = Vec::new();
@@ -76,7 +76,7 @@ async fn lost_update_breaks_the_equation() {
 /// Public pages are complete while orders and ledgers cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn common_pages_read_no_history() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let _locked = lock_tables(&shop, "stock_ledger, orders, order_lines").await;
     for path in ["/", "/shop", "/bar", "/basket"] {
         let page = shop.anonymous().get(path).await;
@@ -95,7 +95,7 @@ async fn entries_read(db: &mut sqlx::PgConnection) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn item_page_reads_bounded_history() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     sqlx::raw_sql(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
@@ -137,7 +137,7 @@ async fn item_page_reads_bounded_history() {
 /// of the replica serves.
 #[tokio::test(flavor = "multi_thread")]
 async fn item_audits_have_their_own_connections() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let locked = lock_tables(&shop, "stock_ledger").await;
     let audits = |skus: Vec<String>| {
@@ -164,7 +164,7 @@ async fn item_audits_have_their_own_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_audit_is_joined_not_repeated() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let reports = shop.in_process("batched").audits;
     let locked = lock_tables(&shop, "top_ups").await;
     let wait = Duration::from_millis(1);
@@ -191,7 +191,7 @@ async fn running_audit_is_joined_not_repeated() {
 /// API and page wait for a while, say how far the audit is, and later have its result.
 #[tokio::test(flavor = "multi_thread")]
 async fn long_audit_responds_with_progress() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let locked = lock_tables(&shop, "top_ups").await;
     let (api, page) = (admin.get("/api/audit").send(), admin.get("/audit").send());
@@ -209,7 +209,7 @@ async fn long_audit_responds_with_progress() {
 
 #[tokio::test]
 async fn audit_counts_more_violations_than_listed() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'no-such-item', 0, 5, 5, n, 'found', gen_random_uuid()

@@ -1,11 +1,11 @@
 //! The id of a request: the replica's own, or in the lab the client's.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use uuid::Uuid;
 
 #[tokio::test]
 async fn ledger_never_has_id_of_client() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
     let alice = shop.sign_in("alice").await;
     let id = Uuid::new_v4().to_string();
     for given in [id.as_str(), id.as_str(), "trace-7/a"] {
@@ -23,7 +23,7 @@ async fn ledger_never_has_id_of_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_id_resumes_no_paused_request() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let (first_item, second_item) = (shop.lab_item(5).await, shop.lab_item(5).await);
     let first = shop.pause(&admin, alice.orders(&first_item, 1), "commit").await;

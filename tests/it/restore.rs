@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use sqlx::AssertSqlSafe;
 
 use crate::audit::shop_with_history;
@@ -27,7 +27,7 @@ fn run(script: &str, folder: &Path, variables: &[(&str, &str)]) -> Output {
 }
 
 /// A shop with rows in the tables of jobs and the lab, too.
-async fn shop_to_dump() -> Shop {
+async fn shop_to_dump() -> TestShop {
     let mut shop = shop_with_history().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     holdfast_testkit::until("a worker has the queue of expiry", async || {
@@ -40,14 +40,14 @@ async fn shop_to_dump() -> Shop {
 }
 
 /// A database without tables.
-async fn empty_database() -> Shop {
-    let shop = Shop::without_replicas().await;
+async fn empty_database() -> TestShop {
+    let shop = TestShop::without_replicas().await;
     let empty = "drop schema public cascade; create schema public";
     sqlx::raw_sql(empty).execute(&shop.pool).await.unwrap();
     shop
 }
 
-async fn assert_restored(shop: &mut Shop, orders: i64) {
+async fn assert_restored(shop: &mut TestShop, orders: i64) {
     assert_eq!(shop.number("select count(*) from orders").await, orders);
     shop.assert_sound().await;
 

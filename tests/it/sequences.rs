@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use holdfast_testkit::{Shop, run_program};
+use holdfast_testkit::{TestShop, run_program};
 use sqlx::AssertSqlSafe;
 
 use crate::audit::shop_with_history;
@@ -11,11 +11,11 @@ use crate::audit::shop_with_history;
 /// What logical replication leaves of a sequence.
 const NEVER_CALLED: &str = "select setval($1::regclass, 1, false)";
 
-async fn execute(shop: &Shop, sql: &str) {
+async fn execute(shop: &TestShop, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&shop.pool).await.unwrap();
 }
 
-fn audit(shop: &Shop) -> Output {
+fn audit(shop: &TestShop) -> Output {
     run_program(&["audit", "--json"], &[("DATABASE_URL", &shop.database_url())])
 }
 
@@ -56,7 +56,7 @@ async fn lagging_sequence_is_refused_and_mended() {
 /// All sequences come from the catalogue: none is forgotten, also of tables that are added later.
 #[tokio::test]
 async fn every_numbered_table_is_compared() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     execute(
         &shop,
         "insert into admin_log (admin, action, subject, request_id)
@@ -97,7 +97,7 @@ async fn every_numbered_table_is_compared() {
 /// The next number decides, and not the last one.
 #[tokio::test]
 async fn next_number_decides() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     for (set, is_right) in [
         ("setval('stock_ledger_seq_seq', max(seq) + 1, false)", true),
         ("setval('stock_ledger_seq_seq', max(seq), false)", false),
@@ -114,7 +114,7 @@ async fn next_number_decides() {
 /// The audit of a shop under load: a sequence is always past what its snapshot has.
 #[tokio::test(flavor = "multi_thread")]
 async fn running_orders_are_no_violation() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     admin.restocks("key-ring", 1_000).ok().await;
     let buyers = async {

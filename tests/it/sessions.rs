@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use holdfast_testkit::replica::Replica;
-use holdfast_testkit::{Shop, User, id_of, until};
+use holdfast_testkit::{TestShop, User, id_of, until};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ async fn status_of(who: &User, replica: usize) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_lists_and_ends_own_sessions() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let first = shop.sign_in("alice").await;
     let second = shop.sign_in("alice").await;
     let third = shop.sign_in("alice").await;
@@ -64,7 +64,7 @@ async fn user_lists_and_ends_own_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secure_cookies_are_bound_to_host() {
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_SECURE_COOKIES", "on")]).await;
+    let mut shop = TestShop::start_with(1, &[("HOLDFAST_SECURE_COOKIES", "on")]).await;
     shop.add_replica(&[]);
     // Redirects would lose the cookie.
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
@@ -102,10 +102,10 @@ fn lines_with(log: &Path, text: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn demo_users_on_network_are_reported() {
     const WARNING: &str = "can be reached from other machines";
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let start = |shop: &mut Shop, listen: &str| {
+    let start = |shop: &mut TestShop, listen: &str| {
         let start = |env: &[(&str, &str)]| Replica::start_with_log(&log, env);
         shop.add_replica_with(start, &[("HOLDFAST_LISTEN", listen)]);
         lines_with(&log, WARNING)
@@ -127,7 +127,7 @@ async fn demo_users_on_network_are_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn untrusted_proxy_is_reported_once() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let mut env = NO_OTHER_LIMITS.to_vec();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::topology::query;
-use holdfast_testkit::{Shop, fresh_key, id_of, until};
+use holdfast_testkit::{TestShop, fresh_key, id_of, until};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::interval;
@@ -21,7 +21,7 @@ const LARGE_STOCK: i64 = 1_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_replica_serves_and_is_not_ready() {
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "300")]).await;
+    let mut shop = TestShop::start_with(1, &[("HOLDFAST_DRAIN_S", "300")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let ready = async || shop.anonymous().get("/readyz").await;
@@ -50,7 +50,7 @@ async fn draining_replica_serves_and_is_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_finishes_slow_requests_in_flight() {
-    let mut shop = Shop::start(2).await;
+    let mut shop = TestShop::start(2).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(100, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -75,7 +75,7 @@ async fn shutdown_finishes_slow_requests_in_flight() {
 /// its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_lock_is_released_before_the_exit() {
-    let (mut shop, redis) = Shop::with_own_redis_and(&[("HOLDFAST_LOCK", "owner")]).await;
+    let (mut shop, redis) = TestShop::with_own_redis_and(&[("HOLDFAST_LOCK", "owner")]).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(10).await;
     let paused = shop.pause(&admin, alice.orders(&sku, 1), "held").await;
@@ -96,7 +96,7 @@ async fn dropped_lock_is_released_before_the_exit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hung_up_replica_drains_before_it_exits() {
     // So long that the drain is seen also by a test that gets little of the processor.
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "6")]).await;
+    let mut shop = TestShop::start_with(1, &[("HOLDFAST_DRAIN_S", "6")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     shop.replicas[0].hang_up();
@@ -145,7 +145,7 @@ impl TestBalancer {
 #[tokio::test(flavor = "multi_thread")]
 async fn rolling_restart_fails_no_request() {
     let env = [("HOLDFAST_DRAIN_S", "2")];
-    let mut shop = Shop::start_with(3, &env).await;
+    let mut shop = TestShop::start_with(3, &env).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let before = shop.number("select count(*) from orders").await;

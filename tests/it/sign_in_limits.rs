@@ -2,14 +2,14 @@
 //! attempts do not lock the owner out.
 
 use holdfast_testkit::topology::command_calls;
-use holdfast_testkit::{Reply, Shop, until};
+use holdfast_testkit::{Reply, TestShop, until};
 
 use crate::rate_limits::{NO_OTHER_LIMITS, shop_with_limits};
 
 const BEHIND_A_PROXY: (&str, &str) = ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.0/8");
 
 async fn sign_in_from(
-    shop: &Shop,
+    shop: &TestShop,
     replica: usize,
     from: &str,
     user: &str,
@@ -113,7 +113,7 @@ async fn large_ipv6_network_is_limited_as_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_address_costs_no_redis_call() {
-    let (mut shop, redis) = Shop::with_own_redis().await;
+    let (mut shop, redis) = TestShop::with_own_redis().await;
     let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend([("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LIMIT_SIGN_IN", "3/h:3")]);
     env.push(("HOLDFAST_LIMIT_SIGN_IN_NAME", "1000/s"));

@@ -9,7 +9,7 @@ use holdfast_shop::db;
 use holdfast_shop::jobs::{Job, RunOutcome, Scheduler};
 use holdfast_shop::probe::Probe;
 use holdfast_testkit::proxy::{self, Proxy, StatementProxy, Traffic};
-use holdfast_testkit::{BUSY_MACHINE, LEASE, Shop, id_of, until};
+use holdfast_testkit::{BUSY_MACHINE, LEASE, TestShop, id_of, until};
 use serde_json::json;
 use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use crate::outages::{send_in_time, shop_behind};
 
 const REQUEST_TIME: Duration = Duration::from_secs(8);
 
-fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
+fn url_behind(proxy: &Proxy, shop: &TestShop) -> String {
     format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database)
 }
 
@@ -111,7 +111,7 @@ async fn forgotten_idle_connections_are_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_begin_leaves_no_transaction() {
     let postgres = StatementProxy::start().await;
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let pool = db::pool(&url_behind(&postgres, &shop), 1).unwrap();
     drop(pool.acquire().await.unwrap());
     postgres.delay_next_statement();
@@ -128,7 +128,7 @@ async fn cancelled_begin_leaves_no_transaction() {
 /// The caller gives up; the statement is cancelled, and another caller gets a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_read_frees_its_connection() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let pool = db::pool(&shop.database_url(), 1).unwrap();
     let mut connection = pool.acquire().await.unwrap();
     connection.execute("set statement_timeout = '60s'").await.unwrap();
@@ -149,7 +149,7 @@ async fn abandoned_read_frees_its_connection() {
 /// Without the lab, a paused process keeps its rows no longer than a lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_transaction_releases_rows_like_lease() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let pool = db::pool(&shop.database_url(), 2).unwrap();
     let mut paused = pool.begin().await.unwrap();
     paused.execute("select from items where sku = 'deadbolt' for update").await.unwrap();
@@ -174,7 +174,7 @@ async fn offer_in_time(to: &Scheduler, job: &'static Job) -> Result<RunOutcome, 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_claim_ends_in_time() {
     let postgres = StatementProxy::start().await;
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let a = replica_over(&shop, "a", &CLAIMED, &url_behind(&postgres, &shop));
     postgres.delay_next_statement();
     let outcome = offer_in_time(&a, &CLAIMED).await;
@@ -194,7 +194,7 @@ static RECORDED: Job = job("recorded", |_| {
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_record_is_written_again() {
     let postgres = StatementProxy::start().await;
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let a = replica_over(&shop, "a", &RECORDED, &url_behind(&postgres, &shop));
     assert!(BEFORE_RECORD.set(postgres).is_ok());
     let outcome = offer_in_time(&a, &RECORDED).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_testkit::{CONDITION_TIMEOUT, Shop};
+use holdfast_testkit::{CONDITION_TIMEOUT, TestShop};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
@@ -10,7 +10,7 @@ use tokio::time::{interval, timeout};
 use crate::metrics::{metrics, value};
 
 /// A connection to that replica, on which `request` was sent.
-pub async fn send_raw(shop: &Shop, replica: usize, request: &str) -> TcpStream {
+pub async fn send_raw(shop: &TestShop, replica: usize, request: &str) -> TcpStream {
     let address = shop.replicas[replica].base_url.strip_prefix("http://").unwrap();
     let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(request.as_bytes()).await.unwrap();
@@ -49,7 +49,7 @@ fn order_head(token: &str, length: &str) -> String {
 }
 
 /// The number of responses with these labels.
-pub async fn response_count(shop: &Shop, labels: &str) -> Option<f64> {
+pub async fn response_count(shop: &TestShop, labels: &str) -> Option<f64> {
     let line = format!("holdfast_http_request_duration_seconds_count{{{labels}}}");
     value(&metrics(shop, 0).await, &line)
 }
@@ -62,7 +62,7 @@ pub fn assert_all_headers(response: &str) {
 
 #[tokio::test]
 async fn slow_body_is_request_timeout() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let silent = async {
         let request = order_head(&alice.token, "Content-Length: 100") + "{\"lines\":";
@@ -86,7 +86,7 @@ async fn slow_body_is_request_timeout() {
 
 #[tokio::test]
 async fn endless_body_closes_connection() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     for path in ["/api/items", "/healthz", "/api/nothing"] {
         let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
         let chunk = format!("400\r\n{}\r\n", "x".repeat(1_024));
@@ -100,7 +100,7 @@ async fn endless_body_closes_connection() {
 /// A form that the handler reads itself does not arrive: no command was begun.
 #[tokio::test]
 async fn slow_upload_has_no_unknown_outcome() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let request = format!(
         "POST /lab/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
@@ -120,7 +120,7 @@ async fn slow_upload_has_no_unknown_outcome() {
 /// Rejected by its declared length, or as soon as it is too long; the rest of it never arrives.
 #[tokio::test]
 async fn large_upload_is_rejected_early() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let head = |length: &str| {
         format!(

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_shop::strategy::data_path::ShopParts;
-use holdfast_shop::strategy::table::data_paths;
-use holdfast_testkit::{BUSY_MACHINE, Call, Shop, User, assert_has, until};
+use holdfast_shop::strategy::registry::data_paths;
+use holdfast_testkit::{BUSY_MACHINE, Call, TestShop, User, assert_has, until};
 use serde_json::{Value, json};
 
 /// Units of the item of a run, and orders for it.
@@ -28,7 +28,7 @@ impl Run {
 }
 
 /// Sends concurrent orders to all replicas, under that strategy.
-async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
+async fn run(shop: &TestShop, strategy: &str, work_ms: &str) -> Run {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
     let orders = (0..ORDERS).map(|n| {
@@ -53,7 +53,7 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
 /// Without its line in the table, a strategy would take nothing, and lock nothing.
 #[tokio::test]
 async fn every_data_path_has_its_line() {
-    let shop = Shop::without_replicas().await.in_process("batched");
+    let shop = TestShop::without_replicas().await.in_process("batched");
     let parts =
         ShopParts { pool: shop.pool.clone(), locks: shop.locks.clone(), tasks: shop.tasks.clone() };
     let paths = data_paths(&parts);
@@ -69,7 +69,7 @@ async fn every_data_path_has_its_line() {
 
 #[tokio::test]
 async fn safe_strategies_sell_exact_stock() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let safe = ["owner", "watchdog", "redlock", "fenced", "batched", "row-lock", "atomic"];
     for strategy in safe.into_iter().chain(["pre-deduct"]) {
         let run = run(&shop, strategy, "2").await;
@@ -82,7 +82,7 @@ async fn safe_strategies_sell_exact_stock() {
 
 #[tokio::test]
 async fn watchdog_renews_lease_of_long_work() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
     let orders = (0..3).map(|n| {
@@ -103,7 +103,7 @@ async fn paused_watchdog_or_redlock_holder_writes_stale() {
 }
 
 async fn check_stale_write(strategy: &str) {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
@@ -120,7 +120,7 @@ async fn check_stale_write(strategy: &str) {
 }
 
 /// Starts an order that holds the lock of `sku` (under `owner`) until its request times out.
-async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
+async fn hold_lock(shop: &TestShop, who: &User, sku: &str, ttl_ms: &str) {
     who.orders(sku, 1).lock("owner").header("Holdfast-Ttl-Ms", ttl_ms).pause("held").send();
     let admin = shop.sign_in("admin").await;
     until("the lock is held", async || {
@@ -134,7 +134,7 @@ async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
 #[tokio::test]
 async fn dead_holder_blocks_for_one_lease() {
     const TTL: Duration = Duration::from_millis(1_500);
-    let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
+    let mut shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
@@ -153,7 +153,7 @@ async fn dead_holder_blocks_for_one_lease() {
 
 #[tokio::test]
 async fn opposite_item_orders_never_deadlock() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
     for strategy in [
@@ -183,7 +183,7 @@ async fn opposite_item_orders_never_deadlock() {
 
 #[tokio::test]
 async fn invalid_lab_headers_are_rejected() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.promoted("alice").await;
     let sku = shop.lab_item(10).await;
     let with = |sku: &str, headers: &[(&str, &str)]| {
@@ -227,7 +227,7 @@ async fn invalid_lab_headers_are_rejected() {
 
 #[tokio::test]
 async fn lab_headers_require_lab_mode() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for header in [
         "Holdfast-Lock",
@@ -251,7 +251,7 @@ async fn lab_headers_require_lab_mode() {
 
 #[tokio::test]
 async fn trace_lists_probe_points_in_order() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
     let call = alice.orders(&sku, 2).traced().work_ms(30);
@@ -271,7 +271,7 @@ async fn trace_lists_probe_points_in_order() {
 /// A lesson kills the worker that cancels an order there.
 #[tokio::test]
 async fn cancel_is_paused_after_its_commit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(5).await;
     let order = alice.orders(&sku, 1).ok().await;
@@ -287,7 +287,7 @@ async fn cancel_is_paused_after_its_commit() {
 
 #[tokio::test]
 async fn trace_shows_fence_of_ledger_entry() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for (strategy, fenced) in [("batched", true), ("fenced", true), ("owner", false)] {
         let sku = shop.lab_item(5).await;

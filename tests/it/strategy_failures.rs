@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_shop::strategy::STRATEGIES;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::topology;
-use holdfast_testkit::{Call, Reply, Shop, User, assert_has, run_program, services, until};
+use holdfast_testkit::{Call, Reply, TestShop, User, assert_has, run_program, services, until};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
@@ -14,7 +14,7 @@ const STOCK: i64 = 20;
 
 /// Replicas, users, and an item that admits any strategy.
 pub struct Lab {
-    pub shop: Shop,
+    pub shop: TestShop,
     pub alice: User,
     pub admin: User,
     pub sku: String,
@@ -22,7 +22,7 @@ pub struct Lab {
 
 impl Lab {
     pub async fn new(replicas: usize) -> Self {
-        let shop = Shop::start(replicas).await;
+        let shop = TestShop::start(replicas).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(STOCK).await;
         Self { shop, alice, admin, sku }
@@ -358,7 +358,7 @@ fn help_and_documentation_list_every_strategy() {
 async fn server_runs_under_every_strategy() {
     for strategy in of_servers() {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
-        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
+        let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
         let alice = shop.sign_in("alice").await;
         let order = alice.orders("deadbolt", 1).await;
         assert_eq!(order.header("holdfast-strategy"), strategy);

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use holdfast_testkit::{Shop, options, run_program, until};
+use holdfast_testkit::{TestShop, options, run_program, until};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -23,31 +23,31 @@ pub fn sql(options: &[&str]) -> String {
     text(printed.stdout)
 }
 
-async fn session(shop: &Shop) -> PgConnection {
+async fn session(shop: &TestShop) -> PgConnection {
     PgConnection::connect_with(&options().database(&shop.database)).await.unwrap()
 }
 
 /// Executes statements in a session of their own: an error leaves a transaction open.
-pub async fn try_execute(shop: &Shop, sql: &str) -> sqlx::Result<()> {
+pub async fn try_execute(shop: &TestShop, sql: &str) -> sqlx::Result<()> {
     let mut session = session(shop).await;
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut session).await?;
     session.close().await
 }
 
-pub async fn execute(shop: &Shop, sql: &str) {
+pub async fn execute(shop: &TestShop, sql: &str) {
     try_execute(shop, sql).await.unwrap();
 }
 
 /// A database with tables of a stranger, and the ledger of one.
-pub async fn with_ledger(tables: &str, options: &[&str]) -> Shop {
-    let shop = Shop::without_replicas().await;
+pub async fn with_ledger(tables: &str, options: &[&str]) -> TestShop {
+    let shop = TestShop::without_replicas().await;
     execute(&shop, tables).await;
     execute(&shop, &sql(options)).await;
     shop
 }
 
 /// The entries: key, before, after, and what is known of an overlap.
-pub async fn entries(shop: &Shop, ledger: &str) -> Vec<String> {
+pub async fn entries(shop: &TestShop, ledger: &str) -> Vec<String> {
     let sql = format!(
         "select concat_ws(' ', key, coalesce(before::text, '-'), coalesce(after::text, '-'),
                           overlap, guard) from {ledger} order by seq"
@@ -55,13 +55,13 @@ pub async fn entries(shop: &Shop, ledger: &str) -> Vec<String> {
     sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&shop.pool).await.unwrap()
 }
 
-pub fn audit(shop: &Shop, options: &[&str]) -> Output {
+pub fn audit(shop: &TestShop, options: &[&str]) -> Output {
     let arguments = [&["ledger", "audit"], options].concat();
     run_program(&arguments, &[("DATABASE_URL", &shop.database_url())])
 }
 
 /// The checks that fail, and their details.
-fn failing(shop: &Shop) -> Vec<(String, String)> {
+fn failing(shop: &TestShop) -> Vec<(String, String)> {
     let audited = audit(shop, &["--json"]);
     let report: Value = serde_json::from_slice(&audited.stdout).unwrap();
     assert_eq!(audited.status.code(), Some(i32::from(report["ok"] == false)), "{report:#}");
@@ -71,7 +71,7 @@ fn failing(shop: &Shop) -> Vec<(String, String)> {
     failing.map(|check| (word(check, "name"), word(check, "detail"))).collect()
 }
 
-pub fn assert_sound(shop: &Shop) {
+pub fn assert_sound(shop: &TestShop) {
     let failing = failing(shop);
     assert!(failing.is_empty(), "{failing:?}");
 }
@@ -93,7 +93,7 @@ pub fn statement(word: &str) -> &str {
 
 /// Executes `A read | B read | …` in two sessions, in this order; one that waits for a lock of the
 /// other session ends later. Returns how many statements Postgres refused.
-async fn interleave(shop: &Shop, steps: &str) -> usize {
+async fn interleave(shop: &TestShop, steps: &str) -> usize {
     let sessions = [session(shop).await, session(shop).await];
     let mut sessions = sessions.map(|session| tokio::spawn(async move { (session, 0_usize) }));
     for step in steps.split(" | ") {
@@ -215,7 +215,7 @@ const NO_FORKS: [Case; 9] = [
 ];
 
 /// Executes a case on a table that is as at first, and returns the checks that fail.
-async fn failing_after(shop: &Shop, (what, steps, second): Case) -> Vec<String> {
+async fn failing_after(shop: &TestShop, (what, steps, second): Case) -> Vec<String> {
     let reset = "truncate products, sales, products_stock_ledger;
                  insert into products values ('tea', 0, 10)";
     execute(shop, reset).await;
@@ -324,7 +324,7 @@ async fn null_is_a_value_that_can_be_lost() {
 
 #[tokio::test]
 async fn audit_reports_by_exit_code_table_and_json() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let none = audit(&shop, &[]);
     assert_eq!(none.status.code(), Some(2));
     assert!(text(none.stderr).contains("has no ledger"));

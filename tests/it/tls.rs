@@ -6,7 +6,7 @@ use std::process::Output;
 use holdfast_testkit::proxy;
 use holdfast_testkit::tls::TlsServers;
 use holdfast_testkit::topology::{self, Topology, certificates, free_ports};
-use holdfast_testkit::{Replica, Shop, run_program, until};
+use holdfast_testkit::{Replica, TestShop, run_program, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 fn stderr(output: &Output) -> String {
@@ -176,7 +176,7 @@ async fn redis_failures_name_the_setting() {
     let folder = tempfile::tempdir().unwrap();
     certificates().write(folder.path());
     let redis = topology::start(Topology::TlsRedis).unwrap();
-    let database_url = Shop::without_replicas().await.database_url();
+    let database_url = TestShop::without_replicas().await.database_url();
     let serve_fails = |url: &str, files, parts: &[&str]| {
         let environment = redis_environment(folder.path(), url, files);
         let mut environment: Vec<_> =
@@ -241,7 +241,7 @@ async fn shop_sells_over_tls() {
     for kind in [Topology::TlsRedis, Topology::TlsCluster, Topology::TlsSentinel] {
         let redis =
             tokio::task::spawn_blocking(move || topology::start(kind)).await.unwrap().unwrap();
-        let mut shop = Shop::without_replicas().await;
+        let mut shop = TestShop::without_replicas().await;
         let mut environment = redis_environment(folder.path(), &redis.url, ALL).to_vec();
         environment.push(("DATABASE_URL", database_url.clone()));
         environment.push(("HOLDFAST_JOBS", "on".to_owned()));
@@ -267,7 +267,7 @@ async fn shop_sells_over_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn remote_plain_text_is_reported() {
     let [postgres, redis] = [proxy::to_postgres().await, proxy::to_redis().await];
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let folder = tempfile::tempdir().unwrap();
     let log_of = |host: &str| {
         let log = folder.path().join(host);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use holdfast_testkit::{Replica, Shop, User, until};
+use holdfast_testkit::{Replica, TestShop, User, until};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -107,7 +107,7 @@ async fn place(who: &User, strategy: &str, traceparent: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_of_an_order_shows_its_steps() {
     let (collector, url) = Collector::start();
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     let env = [
@@ -167,7 +167,7 @@ async fn trace_of_an_order_shows_its_steps() {
 async fn malformed_traceparent_is_ignored() {
     let (collector, url) = Collector::start();
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
-    let shop = Shop::start_with(1, &env).await;
+    let shop = TestShop::start_with(1, &env).await;
     let alice = shop.promoted("alice").await;
     for malformed in ["nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01", ""] {
         let id = place(&alice, "batched", malformed).await;
@@ -195,7 +195,7 @@ async fn unavailable_collector_delays_no_order() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let log = tempfile::NamedTempFile::new().unwrap();
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
     let env = [

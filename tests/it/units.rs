@@ -16,7 +16,7 @@ use holdfast_shop::strategy::data_path::DataPath as _;
 use holdfast_shop::strategy::units::path::Units;
 use holdfast_shop::{IdempotencyKey, OrderId, RequestContext, Sku, Strategy, UserId, engine};
 use holdfast_testkit::proxy::{self, Traffic};
-use holdfast_testkit::{Call, Shop, User, assert_has, fresh_key, id_of, until};
+use holdfast_testkit::{Call, TestShop, User, assert_has, fresh_key, id_of, until};
 use serde_json::{Value, json};
 use sqlx::{Executor as _, PgConnection};
 use uuid::Uuid;
@@ -27,7 +27,7 @@ use crate::outages::shop_behind;
 const FREE: &str = "select count(*) from item_units where order_id is null";
 const TAKEN: &str = "select count(*) from item_units where order_id is not null";
 
-async fn item_in_units(shop: &Shop, stock: i64) -> String {
+async fn item_in_units(shop: &TestShop, stock: i64) -> String {
     let admin = shop.sign_in("admin").await;
     let item = admin.creates_lab_item(&json!({ "stock": stock, "in_units": true })).ok().await;
     item["sku"].as_str().unwrap().to_owned()
@@ -38,7 +38,7 @@ fn order(who: &User, sku: &str, quantity: i64) -> Call {
 }
 
 /// Asserts that item and ledger add up, that no unit was sold twice, and that the page agrees.
-async fn assert_sound(shop: &Shop, sku: &str, sold: i64, stock: i64) {
+async fn assert_sound(shop: &TestShop, sku: &str, sold: i64, stock: i64) {
     let audit = shop.item_audit(sku).await;
     let expected = json!({ "ok": true, "sold": sold, "stock": stock, "drift": 0, "breaks": 0,
                            "oversold": 0, "forks": [] });
@@ -54,7 +54,7 @@ async fn assert_sound(shop: &Shop, sku: &str, sold: i64, stock: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_are_sold_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 20).await;
     let sent = (0..50).map(|n| order(&alice.at(n % 2), &sku, 1).send());
@@ -69,7 +69,7 @@ async fn units_are_sold_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancellations_beside_orders_lose_no_unit() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 6).await;
     let buyers = (0..12).map(|n| {
@@ -101,7 +101,7 @@ async fn cancellations_beside_orders_lose_no_unit() {
 /// unit is free again when it gives up.
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_is_not_final_while_units_are_held() {
-    let mut shop = Shop::start(2).await;
+    let mut shop = TestShop::start(2).await;
     let (alice, admin) = (shop.sign_in_at(1, "alice").await, shop.sign_in("admin").await);
     let sku = item_in_units(&shop, 1).await;
     order(&alice.at(0), &sku, 1).pause("read").send();
@@ -120,7 +120,7 @@ async fn sold_out_is_not_final_while_units_are_held() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_return_gives_back_its_own_units() {
     let settings = [JOBS_ON, ("HOLDFAST_PAY_WITHIN_S", "2")];
-    let shop = Shop::start_with(1, &settings).await;
+    let shop = TestShop::start_with(1, &settings).await;
     let alice = shop.sign_in("alice").await;
     let (sku, other) = (item_in_units(&shop, 9).await, item_in_units(&shop, 9).await);
     let whole = shop.lab_item(9).await;
@@ -155,7 +155,7 @@ async fn every_return_gives_back_its_own_units() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn item_in_units_rejects_what_needs_its_row() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let sku = item_in_units(&shop, 5).await;
     let whole = shop.lab_item(5).await;
@@ -196,7 +196,7 @@ async fn item_in_units_rejects_what_needs_its_row() {
 /// Five orders expire in one transaction, and the sixth's unit is locked.
 #[tokio::test]
 async fn orders_that_expired_before_a_failure_are_reported() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 6).await;
     let mut due = Vec::new();
@@ -225,7 +225,7 @@ async fn orders_that_expired_before_a_failure_are_reported() {
 /// The purge waits for an order in flight, which has locked a unit and not the item.
 #[tokio::test]
 async fn purge_waits_for_order_of_units() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = item_in_units(&shop, 5).await;
     let paused = shop.pause(&admin, order(&alice, &sku, 1), "commit").await;
@@ -269,7 +269,7 @@ async fn only_a_lost_commit_is_unknown() {
     }
 }
 
-async fn begin(shop: &Shop) -> sqlx::Transaction<'static, sqlx::Postgres> {
+async fn begin(shop: &TestShop) -> sqlx::Transaction<'static, sqlx::Postgres> {
     shop.pool.begin().await.unwrap()
 }
 
@@ -306,7 +306,7 @@ fn write_of(command: &PlaceOrder, before: ShopState) -> BatchWrite {
 /// A write whose unit was sold, or sold and given back, since it was read: it changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn write_of_a_changed_unit_matches_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 1).await;
     let item = Sku::try_from(sku.clone()).unwrap();
@@ -336,7 +336,7 @@ async fn write_of_a_changed_unit_matches_nothing() {
 /// Under a plan for any number of units, and before any statistics.
 #[tokio::test(flavor = "multi_thread")]
 async fn locking_a_unit_reads_few_rows() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let sku = Sku::try_from(item_in_units(&shop, 20_000).await).unwrap();
     let command = one_of(&sku, UserId(Uuid::nil()));
     let sell = "update item_units set order_id = gen_random_uuid() where unit % 100 <> 0";
@@ -376,7 +376,7 @@ async fn rows_read(db: &mut PgConnection) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_finds_unit_that_was_sold_twice() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = item_in_units(&shop, 3).await;
     for _ in 0..3 {

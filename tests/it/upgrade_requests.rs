@@ -2,7 +2,7 @@
 //! closes the connection, because the bytes after the request may not be HTTP/1.1.
 
 use futures_util::future::join_all;
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::slow_clients::{assert_all_headers, read_to_end, send_raw};
 
@@ -11,7 +11,7 @@ const H2C: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_is_ignored_at_once() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let session = "{\"user\":\"alice\",\"password\":\"alice\"}";
     let json = format!("Content-Type: application/json\r\nContent-Length: {}", session.len());
     let chunked = "Content-Type: application/json\r\nTransfer-Encoding: chunked";
@@ -41,7 +41,7 @@ async fn upgrade_is_ignored_at_once() {
 /// A proxy that treats the connection as a tunnel must not forward smuggled requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_after_upgrade_are_no_request() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let websocket =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{WEBSOCKET}\r\n\r\n").repeat(2);
     let responses = read_to_end(&mut send_raw(&shop, 0, &websocket).await).await;

@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use holdfast_shop::model::RequestedLine;
-use holdfast_shop::{IdempotencyKey, RequestContext, Shop as Domain, engine};
-use holdfast_testkit::{Shop, until};
+use holdfast_shop::{IdempotencyKey, RequestContext, Shop, engine};
+use holdfast_testkit::{TestShop, until};
 use parking_lot::Mutex;
 use regex::Regex;
 use tokio::join;
@@ -63,7 +63,7 @@ impl Steps {
     }
 }
 
-async fn place_order(shop: &Shop, domain: &Domain, user: &str, sku: &str) {
+async fn place_order(shop: &TestShop, domain: &Shop, user: &str, sku: &str) {
     let user = shop.user_id(user).await;
     let lines = [RequestedLine { sku: sku.to_owned().try_into().unwrap(), quantity: 1 }];
     let context = RequestContext::new(domain, Uuid::new_v4());
@@ -77,7 +77,7 @@ async fn place_order(shop: &Shop, domain: &Domain, user: &str, sku: &str) {
 /// a span is on, once and for all: a span that another test's thread reaches first would stay off.
 /// So there is a second one, and an order of an item that no test walks with reaches all spans
 /// before they are asked again.
-async fn observe(shop: &Shop, domain: &Domain) -> (Steps, DefaultGuard) {
+async fn observe(shop: &TestShop, domain: &Shop) -> (Steps, DefaultGuard) {
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(registry()));
     LazyLock::force(&SECOND);
 
@@ -91,7 +91,7 @@ async fn observe(shop: &Shop, domain: &Domain) -> (Steps, DefaultGuard) {
 
 #[tokio::test]
 async fn order_walks_as_documented() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let domain = shop.in_process("batched");
     let (steps, _seen) = observe(&shop, &domain).await;
 
@@ -103,7 +103,7 @@ async fn order_walks_as_documented() {
 /// The holder's write of an order waits for the item's row until it has accepted another one.
 #[tokio::test]
 async fn forwarded_order_walks_as_documented() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let [holder, sender] = ["batched"; 2].map(|strategy| shop.in_process(strategy));
     let key = Uuid::new_v4();
     engine::delegation::start(&holder, key);

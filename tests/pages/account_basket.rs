@@ -1,7 +1,7 @@
 //! The basket belongs to the account: it is on every device, and leaves the browser with the
 //! session.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use tokio::task::JoinSet;
 
 use crate::visitor::Visitor;
@@ -35,7 +35,7 @@ async fn signs_out(visitor: &Visitor) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn basket_follows_the_account() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let phone = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = phone.fill_basket("deadbolt", 2).await;
 
@@ -62,7 +62,7 @@ async fn basket_follows_the_account() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn next_person_sees_no_basket() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Visitor::new(&shop);
     browser.fill_basket("deadbolt", 2).await;
     signs_in(&browser, "alice").await;
@@ -79,7 +79,7 @@ async fn next_person_sees_no_basket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tabs_add_at_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let csrf = alice.get("/basket").await.csrf();
     let mut adding = JoinSet::new();
@@ -96,7 +96,7 @@ async fn two_tabs_add_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn double_sign_in_doubles_nothing() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let phone = Visitor::signed_in(&shop, "alice").await;
     phone.fill_basket("deadbolt", 3).await;
     phone.fill_basket("key-ring", 1).await;
@@ -113,7 +113,7 @@ async fn double_sign_in_doubles_nothing() {
 /// leads to the order that was placed.
 #[tokio::test(flavor = "multi_thread")]
 async fn basket_that_was_ordered_orders_nothing_again() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 2).await;
     let content: String =
@@ -132,7 +132,7 @@ async fn basket_that_was_ordered_orders_nothing_again() {
 /// What is in the account is data, too: a content that no page writes is an empty basket.
 #[tokio::test(flavor = "multi_thread")]
 async fn unreadable_basket_is_empty_and_can_be_filled() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     shop.execute(
         "insert into baskets (user_id, content) select id, 'x.y' from users where name = 'alice'",

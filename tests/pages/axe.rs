@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use holdfast_testkit::{Shop, id_of, until};
+use holdfast_testkit::{TestShop, id_of, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 
@@ -77,7 +77,7 @@ struct Orders {
     expired: String,
 }
 
-async fn make_orders(shop: &Shop) -> Orders {
+async fn make_orders(shop: &TestShop) -> Orders {
     let alice = shop.sign_in("alice").await;
     let place = async |sku: &str, quantity| id_of(&alice.orders(sku, quantity).ok().await);
     let orders = Orders {
@@ -241,7 +241,7 @@ fn states_of_admin() -> Vec<PageState> {
 }
 
 /// The admin's pages of orders and users.
-fn states_of_keeper(orders: &Orders) -> Vec<PageState> {
+fn states_of_admin_pages(orders: &Orders) -> Vec<PageState> {
     vec![
         state("orders of all", "admin", "/admin/orders"),
         state("no order found", "admin", "/admin/orders?user=nemo"),
@@ -288,7 +288,7 @@ async fn no_page_violates_a_rule_of_axe() {
     let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
     browser.devtools("Network.enable", json!({})).await;
     let visitor = judged_states().into_iter().chain(states_of_visitor(&race));
-    let users = states(&orders).into_iter().chain(states_of_keeper(&orders));
+    let users = states(&orders).into_iter().chain(states_of_admin_pages(&orders));
     let users = users.chain(states_of_admin());
     for state in visitor.chain(users).chain(states_of_participant()) {
         if state.user != user {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use regex::Regex;
 
 use crate::lab::{ID, oversold, upload_to, with_run};
@@ -59,7 +59,7 @@ async fn chinese_visitor(visitor: Visitor) -> Visitor {
 }
 
 /// Returns the pages of a visitor, of a buyer with a limit, and of an administrator.
-async fn chinese_pages(shop: &Shop) -> Vec<(String, Page)> {
+async fn chinese_pages(shop: &TestShop) -> Vec<(String, Page)> {
     let visitor = chinese_visitor(Visitor::new(shop)).await;
     let race = visitor.post("/race", "buyers=2").await.location;
     let judgement = include_bytes!("judgement.json");

@@ -7,7 +7,7 @@ use holdfast_lab::class;
 use holdfast_lab::lessons::LESSONS;
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store::{self, MAX_QUEUED_RUNS};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use holdfast_testkit::proxy;
 use uuid::Uuid;
 
@@ -23,14 +23,14 @@ pub const SHOW: &str = "/lab/lessons/lost-update/show-answers";
 const RUNS: &str = "/lab/lessons/lost-update/runs";
 const ANSWERED: &str = "select count(*) from lab_progress where guess is not null";
 
-pub async fn class_shop() -> Shop {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "class")]).await;
+pub async fn class_shop() -> TestShop {
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LAB", "class")]).await;
     register_runner(&shop).await;
     code(&shop).await;
     shop
 }
 
-pub async fn code(shop: &Shop) -> String {
+pub async fn code(shop: &TestShop) -> String {
     class::open(&shop.pool.clone().into()).await.unwrap()
 }
 
@@ -41,7 +41,7 @@ fn votes_of(page: &Page) -> Vec<String> {
 }
 
 /// Ends the runs that are queued, with a result.
-async fn end_runs(shop: &Shop) {
+async fn end_runs(shop: &TestShop) {
     let outcome = serde_json::to_value(&oversold().outcome).unwrap();
     let end =
         "update lab_runs set state = 'done', outcome = $1, frame = frame + 1, ended_at = now()
@@ -281,7 +281,7 @@ async fn answer_after_the_result_does_not_count() {
 }
 
 /// Stores an answer of one visitor and a run of a lesson that has its result.
-pub async fn show_result(shop: &Shop, lesson: &str) -> String {
+pub async fn show_result(shop: &TestShop, lesson: &str) -> String {
     let answer = "insert into lab_progress (visitor, activity, guess, answered_at)
                   values (gen_random_uuid(), $1, 3, now())";
     sqlx::query(answer).bind(lesson).execute(&shop.pool).await.unwrap();

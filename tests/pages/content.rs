@@ -1,14 +1,14 @@
 //! What pages contain: orders of lab items, distant forks, names of goods, held locks, assets,
 //! nothing inline.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::Value;
 
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_orders_are_listed_separately() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let user = shop.sign_in("alice").await;
     let own = user.orders("deadbolt", 1).ok().await;
     let own = own["id"].as_str().unwrap();
@@ -34,7 +34,7 @@ async fn lab_orders_are_listed_separately() {
 /// A page scans a bounded number of orders, however many a user has in the lab.
 #[tokio::test(flavor = "multi_thread")]
 async fn page_scans_a_bounded_number_of_lab_orders() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let user = shop.sign_in("alice").await;
     let own = user.orders("deadbolt", 1).ok().await;
     let own = own["id"].as_str().unwrap();
@@ -59,7 +59,7 @@ async fn page_scans_a_bounded_number_of_lab_orders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fork_links_to_entry_on_other_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'deadbolt', 39 + n, 1, 40 + n, case n when 80 then 2 else n + 1 end, 'restock',
@@ -77,7 +77,7 @@ async fn fork_links_to_entry_on_other_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn basket_shows_available_stock() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (_, csrf) = alice.fill_basket("deadbolt", 500).await;
     let words = alice.get("/basket").await.words();
@@ -92,7 +92,7 @@ async fn basket_shows_available_stock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn demo_goods_have_a_name_in_each_language() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let user = shop.sign_in("alice").await;
     let order = user.orders("deadbolt", 1).ok().await;
     let order = format!("/orders/{}", order["id"].as_str().unwrap());
@@ -120,7 +120,7 @@ async fn demo_goods_have_a_name_in_each_language() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_page_shows_holder_and_waiters() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let user = shop.sign_in("alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     assert!(admin.get("/locks").await.words().contains("No lock is held"));
@@ -144,7 +144,7 @@ async fn locks_page_shows_holder_and_waiters() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signed_in_user_is_redirected_from_sign_up() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
     let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;
     assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/shop"));
@@ -153,7 +153,7 @@ async fn signed_in_user_is_redirected_from_sign_up() {
 /// The lab's pages are compressed; a problem page in place of one is not, and must not say so.
 #[tokio::test(flavor = "multi_thread")]
 async fn problem_pages_state_their_own_encoding() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     for path in ["/lab/runs/nothing", "/lab/lessons/nothing", "/nothing-here"] {
         let page = admin.page_request(path).header("Accept-Encoding", "gzip").send().await.unwrap();
@@ -166,7 +166,7 @@ async fn problem_pages_state_their_own_encoding() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_pages_show_no_false_break() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
@@ -188,7 +188,7 @@ async fn ledger_pages_show_no_false_break() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_are_small_without_inline_code() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let (order, _) = admin.buy("deadbolt", 1).await;
     admin.fill_basket("key-ring", 1).await;

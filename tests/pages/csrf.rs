@@ -1,7 +1,7 @@
 //! Forms of other sites, and forms of this site that a proxy or a browser has made hard to
 //! recognize.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::lab::register_runner;
 use crate::visitor::{Page, Visitor};
@@ -33,7 +33,7 @@ const FORMS: [(&str, &str); 18] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_without_csrf_token_changes_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let (order, csrf) = admin.buy("deadbolt", 1).await;
     let books = "select count(*) + coalesce(sum(after), 0)::bigint from stock_ledger";
@@ -59,7 +59,7 @@ async fn form_without_csrf_token_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cross_site_form_is_rejected() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     register_runner(&shop).await;
     let forms = [
         ("/sign-in", "user=alice&password=alice"),
@@ -101,7 +101,7 @@ const DISGUISES: [[(&str, &str); 2]; 2] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn own_form_passes_a_rewriting_proxy() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let send = async |visitor: &Visitor, path: &str, form: &str, headers: [(&str, &str); 3]| {
         let request = visitor.form_request(path, form);
         let request = headers.iter().fold(request, |request, (name, value)| {

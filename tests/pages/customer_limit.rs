@@ -1,10 +1,10 @@
 //! The limit per customer on the item's page, in the basket before ordering, and in the rejection.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::visitor::Visitor;
 
-async fn set_limit(shop: &Shop, sku: &str, limit: &str) {
+async fn set_limit(shop: &TestShop, sku: &str, limit: &str) {
     let admin = Visitor::signed_in(shop, "admin").await;
     let path = format!("/admin/items/{sku}");
     let form = admin.get(&path).await.settings(&[("limit_per_user", limit)]);
@@ -14,7 +14,7 @@ async fn set_limit(shop: &Shop, sku: &str, limit: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_sets_customer_limit_and_pages_show_it() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (visitor, admin) = (Visitor::new(&shop), Visitor::signed_in(&shop, "admin").await);
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
     // One item of the seed has a limit.
@@ -51,7 +51,7 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn basket_warns_about_customer_limit() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     set_limit(&shop, "deadbolt", "2").await;
     // Without a session the basket shows the limit, and no purchases.
     let anonymous = Visitor::new(&shop);

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
-use holdfast_testkit::{Shop, services};
+use holdfast_testkit::{TestShop, services};
 use tokio::task::JoinSet;
 
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_forms_make_one_order() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 2).await;
     let form = format!("csrf={csrf}&token={token}");
@@ -33,7 +33,7 @@ async fn duplicate_forms_make_one_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_form_leads_to_its_order() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let order = alice.order(&token, &csrf).await.location;
@@ -50,7 +50,7 @@ async fn old_form_leads_to_its_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_of_changed_basket_orders_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (old, csrf) = alice.fill_basket("deadbolt", 1).await;
     alice.fill_basket("deadbolt", 1).await;
@@ -72,7 +72,7 @@ async fn form_of_changed_basket_orders_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_buyer_lock_times_out_with_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let redis = Redis::open(&services().running.redis_url).unwrap();
@@ -97,7 +97,7 @@ async fn held_buyer_lock_times_out_with_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_order_gets_a_new_token() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("last-lantern", 1).await;
     let bob = shop.sign_in("bob").await;
@@ -114,7 +114,7 @@ async fn rejected_order_gets_a_new_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_payment_and_top_up_execute_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("strongbox", 6).await;
     let key = alice.get(&order).await.field("key");
@@ -136,7 +136,7 @@ async fn duplicate_payment_and_top_up_execute_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicate_restock_cancel_and_refund_execute_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
 
@@ -166,7 +166,7 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_without_key_changes_nothing() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let (order, csrf) = admin.buy("deadbolt", 1).await;
     for (path, form) in [
@@ -187,7 +187,7 @@ async fn form_without_key_changes_nothing() {
 }
 
 /// Sends the form to both replicas at once; both lead to `place`.
-async fn send_twice(shop: &Shop, who: &Visitor, path: &str, form: &str, place: &str) {
+async fn send_twice(shop: &TestShop, who: &Visitor, path: &str, form: &str, place: &str) {
     let other = Visitor { http: who.http.clone(), base: shop.replicas[1].base_url.clone() };
     let (first, second) = tokio::join!(who.post(path, form), other.post(path, form));
     for page in [first, second] {

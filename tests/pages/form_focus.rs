@@ -1,6 +1,6 @@
 //! A rejected form opens in its first invalid field, which is in view and described by its error.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -58,7 +58,7 @@ async fn send(browser: &Browser, path: &str, form: &str, fields: Value) -> Value
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_form_opens_in_its_first_invalid_field() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let mut wrong = Vec::new();
     let mut check = async |forms: Vec<(&str, &str, Value, &str)>| {

@@ -2,7 +2,7 @@
 
 use holdfast_base::messages::Language;
 use holdfast_lab::store;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use thirtyfour::prelude::*;
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use crate::visitor::Visitor;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn glossary_is_listed_in_both_languages() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let english = visitor.get("/glossary").await;
     assert!(english.text.contains("<dt id=\"lease\">lease</dt>"), "{}", english.text);
@@ -74,7 +74,7 @@ async fn word_shows_its_definition() {
 /// Beside a word with a definition, a browser breaks a line also before a comma.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_line_begins_with_punctuation() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let lessons = ["outlived", "check-then-delete", "double-submit", "machine-gun"];
     let mut pages = lessons.map(|lesson| format!("/lab/lessons/{lesson}")).to_vec();
     for lesson in ["two-items", "double-submit"] {

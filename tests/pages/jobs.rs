@@ -1,13 +1,13 @@
 //! The jobs page: access, a failed run, an unsound audit, and the button that retries an expiry.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 
 use crate::browser::Browser;
 use crate::visitor::Visitor;
 
-async fn with_failed_run() -> Shop {
-    let shop = Shop::start(1).await;
+async fn with_failed_run() -> TestShop {
+    let shop = TestShop::start(1).await;
     shop.execute(
         "insert into job_runs (job, due_at, state, attempt, replica, started_at, ended_at, next_at,
                                error)
@@ -56,7 +56,7 @@ async fn times_are_those_of_the_browsers_zone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_locks_and_jobs_are_under_the_hood() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let items = admin.get("/admin").await.text;
     assert!(items.contains("<a href=\"/audit\">Under the hood</a>"), "{items}");
@@ -92,7 +92,7 @@ async fn only_admin_sees_a_failed_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_audit_is_shown_on_jobs_page() {
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
@@ -107,7 +107,7 @@ async fn failed_audit_is_shown_on_jobs_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_admin_retries_a_parked_expiry() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     alice.order(&token, &csrf).await;

@@ -7,7 +7,7 @@ use holdfast_lab::progress::{self, HandInResult, Visitor as LabVisitor};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
 use holdfast_shop::UserId;
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -19,8 +19,8 @@ use crate::visitor::{Page, Visitor};
 
 pub const CLASS: [(&str, &str); 1] = [("HOLDFAST_LAB", "class")];
 
-pub async fn class_shop() -> (Shop, String) {
-    let shop = Shop::start_with(1, &CLASS).await;
+pub async fn class_shop() -> (TestShop, String) {
+    let shop = TestShop::start_with(1, &CLASS).await;
     let code = class::open(&shop.pool.clone().into()).await.unwrap();
     (shop, code)
 }
@@ -33,14 +33,14 @@ pub async fn join(visitor: &Visitor, code: &str, nickname: &str) -> Page {
     visitor.post("/join", &fields).await
 }
 
-pub async fn joined(shop: &Shop, code: &str, nickname: &str) -> Visitor {
+pub async fn joined(shop: &TestShop, code: &str, nickname: &str) -> Visitor {
     let visitor = Visitor::new(shop);
     let page = join(&visitor, code, nickname).await;
     assert_eq!((page.status.as_u16(), page.location.as_str()), (303, "/lab"), "{}", page.words());
     visitor
 }
 
-pub async fn student_id(shop: &Shop, nickname: &str) -> UserId {
+pub async fn student_id(shop: &TestShop, nickname: &str) -> UserId {
     let id = sqlx::query_scalar("select id from users where nickname = $1").bind(nickname);
     UserId(id.fetch_one(&shop.pool).await.unwrap())
 }
@@ -204,7 +204,7 @@ async fn visitor_of_a_class_is_led_to_join() {
 }
 
 /// Stores what a student did: an answer, a lesson done, stars, a run that was handed in.
-async fn work(shop: &Shop, student: UserId, guess: usize, note: &str) {
+async fn work(shop: &TestShop, student: UserId, guess: usize, note: &str) {
     let pool = shop.pool.clone().into();
     let visitor = LabVisitor { id: student.0, user: Some(student) };
     assert!(progress::answer(&pool, "lost-update", visitor, guess).await.unwrap());
@@ -215,7 +215,7 @@ async fn work(shop: &Shop, student: UserId, guess: usize, note: &str) {
     assert_eq!(handed_in, HandInResult::Stored);
 }
 
-pub async fn class_with_run() -> (Shop, String, Visitor) {
+pub async fn class_with_run() -> (TestShop, String, Visitor) {
     let mut shop = with_run(&oversold()).await;
     // The run is of this shop, not from a file.
     shop.execute("update lab_runs set from_file = false").await;

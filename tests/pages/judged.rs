@@ -2,7 +2,7 @@
 
 use holdfast_judge::report::Judgement;
 use holdfast_judge::service::report::ServiceJudgement;
-use holdfast_testkit::{CONDITION_TIMEOUT, Shop, until};
+use holdfast_testkit::{CONDITION_TIMEOUT, TestShop, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,7 +27,7 @@ fn judgement() -> Judgement {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn visitors_read_judged_locks() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let list = visitor.page_request(PATH).header("X-Forwarded-For", "192.0.2.1");
     let list = Page::read(list.send().await.unwrap()).await;
@@ -120,7 +120,7 @@ async fn visitors_find_judged_services(visitor: &Visitor) {
     }
 }
 
-async fn charts_open_at_their_loss(shop: &Shop) {
+async fn charts_open_at_their_loss(shop: &TestShop) {
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("{PATH}/redis-py")).await;
     browser.until_charts_show_their_loss().await;
@@ -129,7 +129,7 @@ async fn charts_open_at_their_loss(shop: &Shop) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opened_judgement_is_shown_and_escaped() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let page = upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await;
     assert_eq!(page.status, 200, "{}", page.words());
@@ -166,7 +166,7 @@ async fn opened_judgement_is_shown_and_escaped() {
 /// The JSON and the page that the judge has written, of a shop and of a lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_judgements_open_again() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let of_service = service_page();
     let of_lock = holdfast::app::judgement_page(&judgement()).unwrap();
@@ -195,7 +195,7 @@ async fn saved_judgements_open_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_file_is_rejected_with_reason() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let mut judgement = judgement();
     judgement.adapter.name = "x".repeat(2_001);
@@ -220,7 +220,7 @@ async fn bad_file_is_rejected_with_reason() {
 }
 
 /// Begins a form with a file, whose rest does not arrive. The handler has it when this returns.
-async fn begin_upload(shop: &Shop, header: &str) -> TcpStream {
+async fn begin_upload(shop: &TestShop, header: &str) -> TcpStream {
     let address = shop.url(0, "").replace("http://", "");
     let mut connection = TcpStream::connect(&address).await.unwrap();
     let head = format!(
@@ -245,7 +245,7 @@ async fn status_of(connection: &mut TcpStream) -> String {
 /// The response is sent before the file has arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn file_from_another_site_is_not_read() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let mut slow = begin_upload(&shop, "").await;
     let mut foreign = begin_upload(&shop, "Sec-Fetch-Site: cross-site\r\n").await;
     tokio::select! {
@@ -258,7 +258,7 @@ async fn file_from_another_site_is_not_read() {
 /// Another upload waits without being read, which bounds the memory, and is rejected after a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_files_are_read_at_a_time() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let mut slow = Vec::new();
     for _ in 0..4 {

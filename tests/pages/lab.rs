@@ -2,7 +2,7 @@
 
 use holdfast_lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast_lab::store;
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
 
@@ -79,14 +79,14 @@ pub fn oversold() -> LabRun {
     }
 }
 
-pub async fn with_run(run: &LabRun) -> Shop {
-    let shop = Shop::start(1).await;
+pub async fn with_run(run: &LabRun) -> TestShop {
+    let shop = TestShop::start(1).await;
     assert!(store::import(&shop.pool.clone().into(), run).await.unwrap());
     shop
 }
 
 /// Registers a runner, as `holdfast up` does.
-pub async fn register_runner(shop: &Shop) {
+pub async fn register_runner(shop: &TestShop) {
     let insert = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
     sqlx::query(insert).execute(&shop.pool).await.unwrap();
 }
@@ -230,7 +230,7 @@ async fn lab_pages_have_unique_ids_and_languages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forms_report_errors_per_field() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     register_runner(&shop).await;
     let visitor = Visitor::new(&shop);
     let form = "guess=7&orders=many&stock=&work_ms=1001";
@@ -370,7 +370,7 @@ async fn run_page_is_small_when_compressed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opened_files_are_pruned() {
-    let shop = Shop::without_replicas().await;
+    let shop = TestShop::without_replicas().await;
     let pool = shop.pool.clone().into();
     let mut run = oversold();
     for n in 0..store::MAX_KEPT_RUNS + 5 {
@@ -418,7 +418,7 @@ async fn run_file_with_extreme_numbers_is_shown() {
         lane.events[1].detail.value = Some(holdfast_story::Value::Units(i64::MIN));
         lane.events[1].key = "{user:".to_owned();
     }
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/lab").await.csrf();
     let imported = upload(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;

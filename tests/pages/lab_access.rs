@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdfast_lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
-use holdfast_testkit::{Shop, services};
+use holdfast_testkit::{TestShop, services};
 use reqwest::Version;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -49,7 +49,7 @@ async fn lab_is_readable_without_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn network_visitor_needs_public_lab() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "public")]);
     register_runner(&shop).await;
     for (replica, of_user) in [(0, 403), (1, 303)] {
@@ -97,7 +97,7 @@ async fn may_run(base_url: &str, version: Version, header: (&str, &str)) -> bool
 
 #[tokio::test(flavor = "multi_thread")]
 async fn visitor_through_any_proxy_is_not_local() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let of_serve = shop.replicas[0].base_url.as_str();
     let of_up = services().running.replicas[0].as_str();
 
@@ -138,7 +138,7 @@ async fn visitor_through_any_proxy_is_not_local() {
 /// Only `up` knows that nothing stands in front of its listener.
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_serve_has_no_local_visitors() {
-    let mut shop = Shop::start(0).await;
+    let mut shop = TestShop::start(0).await;
     // The default.
     shop.add_replica(&[("HOLDFAST_LOCAL_VISITORS", "off")]);
     let base_url = &shop.replicas[0].base_url;
@@ -153,7 +153,7 @@ async fn plain_serve_has_no_local_visitors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_queue_in_order_up_to_a_bound() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "public")]);
     let (first, second) = (Visitor::new(&shop), Visitor::new(&shop));
     let load = async |visitor: &Visitor| visitor.post("/lab/runs", "strategies=none").await;
@@ -198,7 +198,7 @@ async fn runs_queue_in_order_up_to_a_bound() {
 /// The response is sent before the body ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_file_without_permission_is_not_read() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for (replica, session, expected) in [

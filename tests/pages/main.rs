@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod account_basket;
+mod admin_csv;
+mod admin_items;
+mod admin_users;
 mod axe;
 mod axe_core;
 mod browser;
@@ -18,9 +21,6 @@ mod glossary;
 mod jobs;
 mod join;
 mod judged;
-mod keeper;
-mod keeper_csv;
-mod keeper_users;
 mod lab;
 mod lab_access;
 mod lab_run;
@@ -34,7 +34,7 @@ mod race;
 mod rejections;
 mod returns;
 mod saved_run;
-mod scheduler;
+mod scheduler_game;
 mod security;
 mod shopper;
 mod slow_motion;

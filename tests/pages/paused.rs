@@ -1,15 +1,15 @@
 //! The shop while nothing can be ordered: its pages show it, say so, and sell again by themselves.
 
 use holdfast_testkit::proxy::{self, Proxy, Traffic};
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 
 use crate::browser::Browser;
 use crate::visitor::Visitor;
 
 const PAUSED: &str = "Selling is paused.";
 
-async fn shop_behind(postgres: &Proxy) -> Shop {
-    let mut shop = Shop::without_replicas().await;
+async fn shop_behind(postgres: &Proxy) -> TestShop {
+    let mut shop = TestShop::without_replicas().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[("DATABASE_URL", &url)]);
     shop

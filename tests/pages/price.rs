@@ -1,6 +1,6 @@
 //! What a page showed is what its buyer pays, and what was sold keeps its name.
 
-use holdfast_testkit::{Shop, User};
+use holdfast_testkit::{TestShop, User};
 use serde_json::{Value, json};
 
 use crate::visitor::{Page, Visitor};
@@ -9,8 +9,8 @@ const SKU: &str = "blue-kettle";
 const ORDERS: &str = "select count(*) from orders";
 
 /// A shop with an item for 1.00, of which alice has three in her basket; and the basket's page.
-async fn shop_with_basket() -> (Shop, User, Visitor, Page) {
-    let shop = Shop::start(2).await;
+async fn shop_with_basket() -> (TestShop, User, Visitor, Page) {
+    let shop = TestShop::start(2).await;
     let admin = shop.sign_in("admin").await;
     let item = json!({ "sku": SKU, "name": "Blue kettle", "price_cents": 100, "stock": 20 });
     admin.creates_item(&item).ok().await;
@@ -31,7 +31,7 @@ async fn sends(visitor: &Visitor, language: &str, page: &Page) -> Page {
     Page::read(request.header("Accept-Language", language).send().await.unwrap()).await
 }
 
-async fn total_of(shop: &Shop, order: &Page) -> Value {
+async fn total_of(shop: &TestShop, order: &Page) -> Value {
     let alice = shop.sign_in("alice").await;
     alice.order(order.location.rsplit('/').next().unwrap()).await["total_cents"].clone()
 }
@@ -73,7 +73,7 @@ async fn sold_item_keeps_its_names() {
 
     admin.edits(SKU, &json!({ "name": "Red toaster" })).ok().await;
     shop.execute("update items set name_zh = '红色烤面包机' where sku = 'blue-kettle'").await;
-    let keeper = Visitor::signed_in(&shop, "admin").await;
+    let admin_visitor = Visitor::signed_in(&shop, "admin").await;
     for (language, sold, now) in
         [("en", "Blue kettle", "Red toaster"), ("zh", "蓝色水壶", "红色烤面包机")]
     {
@@ -83,13 +83,13 @@ async fn sold_item_keeps_its_names() {
         for (who, path) in [
             (&alice, order.as_str()),
             (&alice, "/orders"),
-            (&keeper, &of_admin),
-            (&keeper, "/admin/orders"),
+            (&admin_visitor, &of_admin),
+            (&admin_visitor, "/admin/orders"),
         ] {
             let words = who.get_in(language, path).await.words();
             assert!(words.contains(sold) && !words.contains(now), "{path}: {words}");
         }
     }
-    let file = keeper.get("/admin/orders.csv").await.text;
+    let file = admin_visitor.get("/admin/orders.csv").await.text;
     assert!(file.contains(",blue-kettle,Blue kettle,蓝色水壶,3,100"), "{file}");
 }

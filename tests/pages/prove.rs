@@ -1,6 +1,6 @@
 //! Where one chooses a lock, and proves it.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::visitor::Visitor;
 
@@ -10,7 +10,7 @@ const TABS: [(&str, &str); 3] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn question_evidence_and_exercise_are_one_room() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let map = visitor.get("/lab").await.text;
     let entry = map.split("id=\"prove-title\"").nth(1).unwrap().split("</section>").next().unwrap();
@@ -31,7 +31,7 @@ async fn question_evidence_and_exercise_are_one_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn course_shows_level_1_being_solved() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     for (language, texts) in [
         (

@@ -1,6 +1,6 @@
 //! A purchase in a real browser, from the shop page to a refund; double clicks, reload and back.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromeCapabilities, PageLoadStrategy};
@@ -9,7 +9,7 @@ use crate::browser::Browser;
 use crate::visitor::Visitor;
 
 async fn check_purchase(javascript: bool) {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
     browser.go("/shop").await;
     browser.until_text("#item-deadbolt .stock", "40 left").await;
@@ -63,7 +63,11 @@ async fn purchase_works_without_javascript() {
     check_purchase(false).await;
 }
 
-async fn open_basket(shop: &Shop, javascript: bool, capabilities: ChromeCapabilities) -> Browser {
+async fn open_basket(
+    shop: &TestShop,
+    javascript: bool,
+    capabilities: ChromeCapabilities,
+) -> Browser {
     let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, capabilities).await;
     browser.go("/sign-in").await;
     browser.sign_in("alice").await;
@@ -74,7 +78,7 @@ async fn open_basket(shop: &Shop, javascript: bool, capabilities: ChromeCapabili
 }
 
 async fn check_double_click(javascript: bool) {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let mut capabilities = DesiredCapabilities::chrome();
     capabilities.set_page_load_strategy(PageLoadStrategy::None).unwrap();
     let browser = open_basket(&shop, javascript, capabilities).await;
@@ -108,7 +112,7 @@ async fn double_click_without_javascript_makes_one_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_and_back_make_one_order() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     browser.click("#place").await;
     let order = browser.until_path("/orders/").await;
@@ -130,7 +134,7 @@ async fn reload_and_back_make_one_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stock_and_totals_update_live() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/shop").await;
     browser.click(".bar summary").await;
@@ -146,7 +150,7 @@ async fn stock_and_totals_update_live() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_hold_removes_pay_despite_browser_clock() {
     // The first replica runs no jobs: orders expire only after the second one starts.
-    let mut shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
+    let mut shop = TestShop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
     let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
     let script = json!({ "source": an_hour_slow });
@@ -175,7 +179,7 @@ const MAX_CLICKS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn newcomer_buys_within_six_clicks() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let mut clicks = 0;
     let mut click = async |css: &str| {
@@ -214,7 +218,7 @@ async fn tabs_to(browser: &Browser, css: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn purchase_by_keyboard_needs_few_tabs() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = open_basket(&shop, true, DesiredCapabilities::chrome()).await;
     browser.go("/shop").await;
     let press = async |key: Key| {
@@ -242,7 +246,7 @@ async fn purchase_by_keyboard_needs_few_tabs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_money_is_topped_up_once_and_pays() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("strongbox", 6).await;
     let page = alice.get(&order).await;
@@ -271,7 +275,7 @@ async fn missing_money_is_topped_up_once_and_pays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_top_up_form_changes_no_balance() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("deadbolt", 1).await;
     let top_ups = "select count(*) from top_ups";
@@ -299,7 +303,7 @@ async fn stale_top_up_form_changes_no_balance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn basket_count_follows_other_tab() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/shop").await;
     let first = browser.driver.window().await.unwrap();

@@ -1,6 +1,6 @@
 //! The race on the first page: in a browser with a clock, without scripts, and its permanent page.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 
@@ -14,7 +14,7 @@ async fn words(browser: &Browser, css: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_click_shows_oversell() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
     browser.click("#race-go").await;
@@ -71,7 +71,7 @@ async fn switches(browser: &Browser) -> Vec<String> {
 /// Lock off, lock on, its holder paused, the fence on: each is a race of its own, by a switch.
 #[tokio::test(flavor = "multi_thread")]
 async fn switches_tell_the_story() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.resize(360, 740).await;
@@ -151,7 +151,7 @@ async fn is_visible(browser: &Browser, css: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn result_is_on_screen_without_scrolling() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     for (width, height, motion) in
         [(1280, 720, ""), (360, 740, ""), (360, 740, "reduce"), (768, 1024, "")]
@@ -175,7 +175,7 @@ async fn result_is_on_screen_without_scrolling() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chosen_lock_is_on_and_explained() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
     browser.click(".race-locks summary").await;
@@ -206,7 +206,7 @@ async fn chosen_lock_is_on_and_explained() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slider_sets_the_number_of_buyers() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
     let slider = browser.find("#race-buyers").await;
@@ -248,7 +248,7 @@ async fn slider_sets_the_number_of_buyers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reduced_motion_shows_end_and_steps() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.prefer("prefers-reduced-motion", "reduce").await;
     browser.go("/").await;
@@ -271,7 +271,7 @@ async fn reduced_motion_shows_end_and_steps() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_works_without_javascript() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, false).await;
     browser.go("/").await;
     browser.until_text(".race-recorded", "A reads 1 while B waits").await;
@@ -302,7 +302,7 @@ async fn assert_preview(visitor: &Visitor, page: &Page, name: &str, text: &str) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_page_has_title_and_preview_image() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let visitor = Visitor::new(&shop);
     let race = visitor.post("/race", "on=on&lock=row-lock&buyers=2").await;
     assert_eq!(race.status, 303, "{}", race.text);
@@ -336,7 +336,7 @@ async fn race_page_has_title_and_preview_image() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_play_on_their_own() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let visitor = Visitor::new(&shop);
     let race = visitor.post("/race", "buyers=2").await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
@@ -366,7 +366,7 @@ async fn pictures_play_on_their_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_page_is_small_and_sign_in_offers_demo_user() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let page = visitor.get("/").await;
     let mut bytes = page.text.len();

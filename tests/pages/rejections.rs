@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use holdfast_testkit::proxy::{self, Traffic};
-use holdfast_testkit::{BUSY_MACHINE, Shop, until};
+use holdfast_testkit::{BUSY_MACHINE, TestShop, until};
 
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn browsers_get_pages_and_programs_get_problems() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     for (path, status) in [
         ("/nothing-here", 404),
@@ -65,7 +65,7 @@ async fn browsers_get_pages_and_programs_get_problems() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_large_form_names_the_limit_and_keeps_its_text() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let form = format!("description={}", "x".repeat(70_000));
     for (language, limit, way) in
@@ -83,7 +83,7 @@ async fn too_large_form_names_the_limit_and_keeps_its_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_pages_lead_back() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let base = visitor.base.clone();
     let from = |path: &str| format!("{base}{path}");
@@ -114,7 +114,7 @@ async fn refused_pages_lead_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_returns_to_requested_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     for (path, return_path) in
         [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")]
@@ -169,7 +169,7 @@ async fn sign_in_returns_to_requested_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_up_says_what_is_wrong_with_a_name() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     for name in ["n@o", "no%20body", "Lab-1"] {
         let page = visitor.post("/sign-up", &format!("user={name}&password=12345678")).await;
@@ -191,7 +191,7 @@ async fn sign_up_says_what_is_wrong_with_a_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bar_shows_strategy_and_failing_audit() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.forget_lock_family().await;
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
     let sound = Visitor::signed_in(&shop, "admin").await;
@@ -217,7 +217,7 @@ async fn bar_shows_strategy_and_failing_audit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_ledger_chain_is_marked() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          values ('deadbolt', 40, 2, 42, 1, 'found', gen_random_uuid()),
@@ -246,7 +246,7 @@ async fn broken_ledger_chain_is_marked() {
 async fn pages_report_postgres_outage_within_two_seconds() {
     const MAX_TIME: Duration = Duration::from_secs(2).saturating_add(BUSY_MACHINE);
     let postgres = proxy::to_postgres().await;
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[("DATABASE_URL", &url)]);
     let alice = Visitor::signed_in(&shop, "alice").await;
@@ -277,7 +277,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn overdue_order_can_only_be_cancelled() {
     // The order does not expire: the jobs are off.
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("deadbolt", 1).await;
     let page = alice.get(&order).await;
@@ -312,7 +312,7 @@ async fn overdue_order_can_only_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_of_expired_order_reports_it() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("deadbolt", 1).await;
     let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
@@ -339,7 +339,7 @@ async fn page_of_expired_order_reports_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_address_redirects_to_its_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let anonymous = Visitor::new(&shop);
     let order = "/orders/00000000-0000-7000-8000-000000000000";
     for (path, page) in [
@@ -363,7 +363,7 @@ async fn form_address_redirects_to_its_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slash_at_the_end_of_an_address_is_forgiven() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let anonymous = Visitor::new(&shop);
     for (path, status, place) in [
         ("/shop/", 308, "/shop"),

@@ -1,7 +1,7 @@
 //! Refunding by an admin's page: it asks before it acts, the admin says why, and a form that
 //! another admin opened is shown again.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::visitor::{Page, Visitor};
 
@@ -16,14 +16,14 @@ async fn paid_order(alice: &Visitor) -> String {
     order.strip_prefix("/orders/").unwrap().to_owned()
 }
 
-async fn promoted(shop: &Shop, name: &str) -> Visitor {
+async fn promoted(shop: &TestShop, name: &str) -> Visitor {
     shop.promoted(name).await;
     Visitor::signed_in(shop, name).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keeper_returns_an_order_with_a_reason() {
-    let shop = Shop::start(2).await;
+async fn admin_returns_an_order_with_a_reason() {
+    let shop = TestShop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let id = paid_order(&alice).await;
@@ -96,7 +96,7 @@ async fn keeper_returns_an_order_with_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_of_another_admin_is_shown_again() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (admin, bob) = (Visitor::signed_in(&shop, "admin").await, promoted(&shop, "bob").await);
     let order = format!("/admin/orders/{}", paid_order(&alice).await);
@@ -126,7 +126,7 @@ async fn form_of_another_admin_is_shown_again() {
 /// A form is sent, and sent again after its session has ended, when another admin signs in.
 #[tokio::test(flavor = "multi_thread")]
 async fn kept_form_of_another_admin_is_not_executed_twice() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     shop.promoted("bob").await;
     let browser = Visitor::signed_in(&shop, "admin").await;
     let item = browser.get("/admin/items/deadbolt").await;

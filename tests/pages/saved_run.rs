@@ -1,7 +1,7 @@
 //! A run saved as one HTML file: opened again by a lab, and played in a browser from a disk.
 
 use holdfast_lab::run::{LabRun, LabRunState};
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use reqwest::header::CONTENT_DISPOSITION;
 use serde_json::Value;
 use thirtyfour::prelude::*;
@@ -13,7 +13,7 @@ use crate::visitor::{Page, Visitor};
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_run_opens_in_another_shop() {
     let run = oversold();
-    let (source_shop, target_shop) = (with_run(&run).await, Shop::start(1).await);
+    let (source_shop, target_shop) = (with_run(&run).await, TestShop::start(1).await);
     let path = format!("/lab/runs/{ID}");
     let exporter = Visitor::signed_in(&source_shop, "admin").await;
     let response = exporter.page_request(&format!("{path}/file")).send().await.unwrap();

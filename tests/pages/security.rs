@@ -1,12 +1,12 @@
 //! The page of the password and the sessions.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 
 use crate::visitor::Visitor;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn password_is_changed_on_its_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let other_session = Visitor::signed_in(&shop, "alice").await;
     assert!(alice.get("/account").await.text.contains("href=\"/account/security\""));
@@ -33,7 +33,7 @@ async fn password_is_changed_on_its_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_is_ended_on_its_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let other_session = Visitor::signed_in(&shop, "alice").await;
     assert_eq!(other_session.get("/account").await.status, 200);

@@ -1,13 +1,13 @@
 //! What a shopper is told: after a cancellation and a refund, and of an item that is sold out.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 
 use crate::visitor::Visitor;
 
 /// After a refund and a cancellation the page says what happened, however often it was clicked.
 #[tokio::test(flavor = "multi_thread")]
 async fn returned_order_says_what_came_back() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     for (action, question, english, chinese) in [
         (
@@ -44,7 +44,7 @@ async fn returned_order_says_what_came_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_says_when_a_unit_may_return() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let visitor = Visitor::new(&shop);
     visitor.fill_basket("last-lantern", 1).await;

@@ -3,7 +3,7 @@
 
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
@@ -302,7 +302,7 @@ async fn legend_names_every_sign() {
 const OUTLIVED: &str = "01a2006d-5253-7170-b37f-df609d0c5d30";
 const LOST_UPDATE: &str = "01a2006d-5253-7170-b37f-df609d0c5d31";
 
-async fn with_two_orders() -> Shop {
+async fn with_two_orders() -> TestShop {
     let shop = with_run(&oversold()).await;
     register_runner(&shop).await;
     for run in [

@@ -3,7 +3,7 @@
 
 use holdfast_lab::run::{LabRun, LabRunState, RunResult};
 use holdfast_testkit::ports::free_ports;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::Value;
 
 use crate::browser::Browser;
@@ -57,7 +57,7 @@ async fn pages_do_not_shift_while_loading() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_does_not_shift_the_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     for screen in SCREENS {
         browser.resize(screen.0, screen.1).await;
@@ -136,7 +136,7 @@ fn running() -> LabRun {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_event_stream_is_reported_and_recovered() {
     let address = format!("127.0.0.1:{}", free_ports(1));
-    let mut shop = Shop::without_replicas().await;
+    let mut shop = TestShop::without_replicas().await;
     shop.add_replica(&[("HOLDFAST_LISTEN", &address)]);
     assert!(holdfast_lab::store::import(&shop.pool.clone().into(), &running()).await.unwrap());
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;

@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_lab::run::LabRun;
 use holdfast_lab::store;
 use holdfast_shop::db;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
@@ -88,7 +88,7 @@ fn assert_short(page: &Page) {
 /// while others order, on a server with as few workers as there are cores.
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_complete_beside_uploads_of_the_worst_file() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let file = Arc::new(judgement(80, 1_000));
     assert!(file.len() < 4 * 1024 * 1024, "{} bytes are refused unread", file.len());
     let page = upload_to(JUDGED, &Visitor::new(&shop), "", &file).await;
@@ -130,7 +130,7 @@ async fn orders_complete_beside_uploads_of_the_worst_file() {
 /// As long as `holdfast judge` can make it: 16 faults, each with all kinds of violations.
 #[tokio::test(flavor = "multi_thread")]
 async fn longest_judgement_opens_up_to_the_bound() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let mut judgement: Value = serde_json::from_slice(&judgement(16, 80)).unwrap();
     let mut fault = judgement["faults"][1].clone();
     for (name, value) in [("runs", 10), ("lost_in", 9), ("lost_in_with_fence", 3), ("run_seed", 12)]
@@ -155,7 +155,7 @@ async fn longest_judgement_opens_up_to_the_bound() {
 /// Each judgement that comes with the program is drawn whole.
 #[tokio::test(flavor = "multi_thread")]
 async fn judged_locks_are_drawn_whole() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let list = visitor.get(JUDGED).await.text;
     let names = list.split("href=\"/lab/judged/").skip(1);
@@ -171,7 +171,7 @@ async fn judged_locks_are_drawn_whole() {
 /// As long as the lab makes it: six arms, 24 lanes of each, all forks.
 #[tokio::test(flavor = "multi_thread")]
 async fn longest_run_opens_and_is_saved() {
-    let (source, target) = (Shop::start(1).await, Shop::start(1).await);
+    let (source, target) = (TestShop::start(1).await, TestShop::start(1).await);
     let run = run(6, 24, 12);
     let path = format!("/lab/runs/{}", run.id);
     let (visitor, other) = (Visitor::new(&source), Visitor::new(&target));
@@ -189,7 +189,7 @@ async fn longest_run_opens_and_is_saved() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn longer_run_is_refused_and_drawn_up_to_the_bound() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let long = run(24, 1, 800);
     let file = serde_json::to_vec(&long).unwrap();
@@ -213,7 +213,7 @@ async fn longer_run_is_refused_and_drawn_up_to_the_bound() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn longest_race_is_drawn() {
-    let shop = Shop::with_peers(&[]).await;
+    let shop = TestShop::with_peers(&[]).await;
     let visitor = Visitor::new(&shop);
     let race = json!({ "lock": "none", "buyers": 200, "stock": 100 });
     let race = shop.http.post(shop.url(0, "/api/race")).json(&race).send().await.unwrap();
@@ -228,7 +228,7 @@ async fn longest_race_is_drawn() {
 
 /// The blocks of results that sessions of this database have read, the replica's included: it has
 /// ended, and so have they.
-async fn read_blocks(shop: &mut Shop) -> i64 {
+async fn read_blocks(shop: &mut TestShop) -> i64 {
     let mut replica = shop.replicas.remove(0);
     replica.terminate();
     assert!(replica.wait_for_exit().await);
@@ -248,7 +248,7 @@ async fn read_blocks(shop: &mut Shop) -> i64 {
 /// Whoever lists runs, or waits for one, lets Postgres read none of their results.
 #[tokio::test(flavor = "multi_thread")]
 async fn list_of_runs_reads_no_result() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     // A vacuum would be counted, too.
     shop.execute("alter table lab_runs set (toast.autovacuum_enabled = off)").await;
     let run = run(6, 24, 12);
@@ -277,7 +277,7 @@ async fn list_of_runs_reads_no_result() {
 /// of the page, ends long before the page does.
 #[tokio::test]
 async fn slow_reader_does_not_keep_its_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let run = run(6, 24, 12);
     assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
 
@@ -301,7 +301,7 @@ async fn slow_reader_does_not_keep_its_page() {
 /// A class behind one address opens a file at once; whoever sends more waits, and no other does.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_an_address_are_limited() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let shop = TestShop::start_with(1, &[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let visitor = Visitor::new(&shop);
     let sent_from = async |address: &str| {
         let form = visitor.form_request(JUDGED, "").header("X-Forwarded-For", address);

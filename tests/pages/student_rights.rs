@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::{Shop, fresh_key};
+use holdfast_testkit::{TestShop, fresh_key};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -46,7 +46,7 @@ fn routes() -> BTreeSet<String> {
         include_str!("../../src/web/api/mod.rs"),
         include_str!("../../src/web/pages/mod.rs"),
         include_str!("../../src/web/pages/class.rs"),
-        include_str!("../../src/web/pages/keeper/mod.rs"),
+        include_str!("../../src/web/pages/admin/mod.rs"),
         include_str!("../../src/web/pages/lab/mod.rs"),
     ];
     let mut routes = BTreeSet::new();
@@ -128,7 +128,7 @@ async fn student_never_reaches_what_is_the_teachers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shop_without_a_class_has_no_such_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     for path in ["/join", "/join/ABC234", "/lab/class", "/lab/class.csv"] {
         assert_eq!(admin.get(path).await.status, 404, "{path}");

@@ -1,14 +1,14 @@
 //! The lab in a real browser: swimlanes by keyboard and on a small screen, and a run that is
 //! followed to its end.
 
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
 use crate::lab::{oversold, with_run};
 
-async fn open_run(shop: &Shop, javascript: bool) -> Browser {
+async fn open_run(shop: &TestShop, javascript: bool) -> Browser {
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
     browser.go(&format!("/lab/runs/{}", oversold().id)).await;
     browser.until_path("/lab/runs/").await;

@@ -1,6 +1,6 @@
 //! A client that requests pages as a browser does, with cookies, and returns the raw responses.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 
@@ -18,13 +18,13 @@ pub struct Page {
 }
 
 impl Visitor {
-    pub fn new(shop: &Shop) -> Self {
+    pub fn new(shop: &TestShop) -> Self {
         let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
         Self { http, base: shop.replicas[0].base_url.clone() }
     }
 
     /// Creates a visitor who signed in with the form; the password is the name.
-    pub async fn signed_in(shop: &Shop, name: &str) -> Self {
+    pub async fn signed_in(shop: &TestShop, name: &str) -> Self {
         let visitor = Self::new(shop);
         let response = visitor.post("/sign-in", &format!("user={name}&password={name}")).await;
         assert_eq!(response.status, 303, "{}", response.text);

@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod adapters;
 mod configuration;
 mod cycles;
 mod documents;
 mod forms;
-mod judge;
 mod messages;
 mod metrics;
 mod public_api;

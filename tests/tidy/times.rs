@@ -25,7 +25,7 @@ const BOUNDS: [(&str, usize, &str); 20] = [
     ("tests/it/malformed_requests.rs", 2, "a second head has its own 5 s"),
     ("tests/it/outages.rs", 1, "a request takes 8 s"),
     ("tests/it/race.rs", 2, "an order waits for 50 races; a race for a stopped replica"),
-    ("tests/it/scheduler.rs", 1, "each statement waits for a lock for its own timeout"),
+    ("tests/it/scheduler_game.rs", 1, "each statement waits for a lock for its own timeout"),
     ("tests/it/silence.rs", 3, "a write waits for 4.8 s, a request for 8 s"),
     ("tests/it/strategies.rs", 1, "the lock of a dead holder is renewed"),
     ("tests/it/traces.rs", 1, "an export waits for 60 s"),

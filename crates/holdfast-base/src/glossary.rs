@@ -53,7 +53,7 @@ const WORDS: [Word; 39] = [
 ];
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct GlossaryEntry {
     pub id: &'static str,
     pub word: String,
     pub definition: String,
@@ -62,7 +62,7 @@ pub struct Entry {
 }
 
 /// Returns all words in alphabetical order: from A to Z, and in Chinese by pinyin.
-pub fn entries(language: Language) -> Vec<Entry> {
+pub fn entries(language: Language) -> Vec<GlossaryEntry> {
     let word_of = |id: &str| language.text(&format!("glossary-{id}-word"));
     let mut words = WORDS;
     words.sort_by_cached_key(|&(id, _, pinyin)| match language {
@@ -70,7 +70,7 @@ pub fn entries(language: Language) -> Vec<Entry> {
         _ => word_of(id).to_lowercase(),
     });
 
-    let entry = |(id, lesson, _): Word| Entry {
+    let entry = |(id, lesson, _): Word| GlossaryEntry {
         id,
         word: word_of(id),
         definition: language.text(&format!("glossary-{id}")),
@@ -294,7 +294,7 @@ mod tests {
                     form.id
                 );
             }
-            for Entry { id, word, definition, .. } in entries(language) {
+            for GlossaryEntry { id, word, definition, .. } in entries(language) {
                 assert!(definition.split_whitespace().count() <= 25, "{id}: {definition}");
                 assert!(definition.chars().count() <= 150, "{id}: {definition}");
                 assert!(definition.ends_with(['.', '。']), "{id}: {definition}");

@@ -22,15 +22,15 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    "admin", "choose", "class", "common", "course", "glossary", "goods", "judge", "keeper", "lab",
+    "admin", "choose", "class", "common", "course", "glossary", "goods", "judge", "lab",
     "lessons", "problems", "race", "reasons", "runs", "scheduler", "service", "shop", "site",
     "strategies", "swimlane", "terminal"
 }
 
-type Edition = FluentBundle<FluentResource>;
+type Bundle = FluentBundle<FluentResource>;
 
-static ENGLISH_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::English.compile(ENGLISH));
-static CHINESE_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::Chinese.compile(CHINESE));
+static ENGLISH_EDITION: LazyLock<Bundle> = LazyLock::new(|| Language::English.compile(ENGLISH));
+static CHINESE_EDITION: LazyLock<Bundle> = LazyLock::new(|| Language::Chinese.compile(CHINESE));
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Language {
@@ -99,7 +99,7 @@ impl Language {
         })
     }
 
-    fn edition(self) -> &'static Edition {
+    fn edition(self) -> &'static Bundle {
         match self {
             Self::English => &ENGLISH_EDITION,
             Self::Chinese => &CHINESE_EDITION,
@@ -107,7 +107,7 @@ impl Language {
     }
 
     /// Errors in the files leave messages out, which a test finds.
-    fn compile(self, files: &[&str]) -> Edition {
+    fn compile(self, files: &[&str]) -> Bundle {
         let mut edition = FluentBundle::new_concurrent(self.tag().parse().into_iter().collect());
         // Isolation marks would show in a terminal; pages isolate names with `<bdi>`.
         edition.set_use_isolating(false);

@@ -1,6 +1,6 @@
 //! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
 //! with its id, in any order; in between, the adapter may call servers ([`ServerCalls`]), and say
-//! that a lease was lost ([`Leases`]). One that exits, prints anything else, answers an id
+//! that a lease was lost ([`GrantedLeases`]). One that exits, prints anything else, answers an id
 //! twice or not in time is reported with the end of its stderr; calls then never return.
 
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +45,7 @@ type PendingAnswers = Arc<Mutex<HashMap<u64, PendingAnswer>>>;
 
 /// All leases that the adapter has granted, by the names that it gave them, and whether it has lost
 /// them.
-type Leases = Arc<Mutex<HashMap<String, bool>>>;
+type GrantedLeases = Arc<Mutex<HashMap<String, bool>>>;
 
 #[derive(Debug)]
 struct PendingAnswer {
@@ -67,21 +67,21 @@ pub(super) struct AdapterProcess {
     next_id: AtomicU64,
     pending: PendingAnswers,
     lines: mpsc::UnboundedSender<String>,
-    leases: Leases,
+    leases: GrantedLeases,
     answer_timeout: Duration,
-    failure: Failure,
+    failure: FailureReporter,
     /// The task that has the child, which ends with it.
     _child: AbortOnDropHandle<()>,
 }
 
 /// Says why the judgement can't go on.
 #[derive(Debug, Clone)]
-struct Failure {
+struct FailureReporter {
     last_words: LastLines,
     failures: mpsc::UnboundedSender<JudgeFailure>,
 }
 
-impl Failure {
+impl FailureReporter {
     fn last_words(&self) -> Vec<String> {
         self.last_words.lock().iter().cloned().collect()
     }
@@ -119,13 +119,13 @@ impl AdapterProcess {
 
         let (lines, queued) = mpsc::unbounded_channel();
         let pending = PendingAnswers::default();
-        let failure = Failure { last_words: Arc::default(), failures };
+        let failure = FailureReporter { last_words: Arc::default(), failures };
         tokio::spawn(write_lines(stdin, queued));
         tokio::spawn(keep_last_lines(stderr, Arc::clone(&failure.last_words)));
 
         let calls = ServerCalls::new(&setup.redis_url, &setup.database_url, lines.clone())
             .map_err(|error| format!("an address of the judge's servers: {error}"))?;
-        let leases = Leases::default();
+        let leases = GrantedLeases::default();
 
         // Before the request that it answers is reported as one without any.
         let half_timeout = setup.answer_timeout.as_millis() / (2 * LOOK_INTERVAL.as_millis());
@@ -267,7 +267,7 @@ async fn read_line_in_time(
 /// Reads the lines of an adapter.
 struct AnswerReader {
     pending: PendingAnswers,
-    leases: Leases,
+    leases: GrantedLeases,
     calls: Arc<ServerCalls>,
     max_quiet_looks: u32,
 }
@@ -395,7 +395,7 @@ mod tests {
         for part in parts {
             adapter.write_all(part.as_bytes()).await.expect("it fits");
         }
-        let leases = Leases::default();
+        let leases = GrantedLeases::default();
         leases.lock().insert("mine".to_owned(), false);
         let reader = AnswerReader { pending, leases, calls, max_quiet_looks: 2 };
         reader.read(BufReader::new(stdout)).await

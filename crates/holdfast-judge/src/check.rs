@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::events::{Recording, Stall};
 use super::fault::Fault;
-use super::history::{Change, Header, Line, LineType, Process, RunEnd, RunStart, Update, VERSION};
+use super::history::{
+    Change, Header, HistoryLine, HistoryProcess, LineType, RunEnd, RunStart, Update, VERSION,
+};
 use super::holds;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::repeat::Tally;
@@ -34,7 +36,7 @@ pub fn check(path: &Path) -> anyhow::Result<Judgement> {
 
     for (number, line) in (2_u64..).zip(lines) {
         let line = line.with_context(|| format!("can't read {name}"))?;
-        let parsed = serde_json::from_str::<Line>(&line);
+        let parsed = serde_json::from_str::<HistoryLine>(&line);
         // A line that ends in its middle is the last one of a file that was cut off.
         if parsed.as_ref().is_err_and(serde_json::Error::is_eof) {
             bail!("{name} is truncated in line {number}");
@@ -60,7 +62,7 @@ pub fn check(path: &Path) -> anyhow::Result<Judgement> {
 /// Reads the first line.
 fn read_header(line: &str) -> anyhow::Result<Header> {
     let foreign = "it is no history that `holdfast judge --history` has written";
-    let line: Line = serde_json::from_str(line).context(foreign)?;
+    let line: HistoryLine = serde_json::from_str(line).context(foreign)?;
     ensure!(line.f == "judgement", foreign);
     // Before the rest, which another version may have changed.
     let version = line.value.get("history").and_then(Value::as_u64).context(foreign)?;
@@ -95,18 +97,18 @@ struct RunInProgress {
 }
 
 impl Reading {
-    fn take(&mut self, line: Line, header: &Header) -> anyhow::Result<()> {
+    fn take(&mut self, line: HistoryLine, header: &Header) -> anyhow::Result<()> {
         ensure!(!self.finished, "it follows the line `finish`");
         match line.process {
-            Process::Client(process) => {
+            HistoryProcess::Client(process) => {
                 let run = self.run.as_mut().context("a request outside of a run")?;
                 run.take(process, line, header)
             }
-            Process::Judge(_) => self.take_note(line, header),
+            HistoryProcess::Judge(_) => self.take_note(line, header),
         }
     }
 
-    fn take_note(&mut self, line: Line, header: &Header) -> anyhow::Result<()> {
+    fn take_note(&mut self, line: HistoryLine, header: &Header) -> anyhow::Result<()> {
         match line.f.as_str() {
             "begin" => {
                 ensure!(self.run.is_none(), "the run before it has not ended");
@@ -171,7 +173,7 @@ fn value<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
 }
 
 impl RunInProgress {
-    fn take(&mut self, process: u32, line: Line, header: &Header) -> anyhow::Result<()> {
+    fn take(&mut self, process: u32, line: HistoryLine, header: &Header) -> anyhow::Result<()> {
         let us = line.time / 1_000;
         let (turn, open) = self.turns.entry(process).or_default();
         if line.kind == LineType::Invoke {

@@ -4,7 +4,7 @@ use holdfast_base::output::grouped;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::report::{FaultReport, Judgement, ViolationKind};
-use super::verdict::{Cell, Row};
+use super::verdict::{Row, VerdictCell};
 
 /// A column; its text is its name in messages. Those of safety are the first: lost updates and
 /// other violations; then liveness and cost.
@@ -65,13 +65,13 @@ impl Figure {
     }
 }
 
-impl From<Cell> for Figure {
-    fn from(cell: Cell) -> Self {
+impl From<VerdictCell> for Figure {
+    fn from(cell: VerdictCell) -> Self {
         match cell {
-            Cell::NotRun | Cell::Elsewhere => Self::None,
-            Cell::FencesBack(_) => Self::Count(0),
-            Cell::Updates { lost, .. } => Self::Count(lost),
-            Cell::Runs { lost, runs, .. } => Self::Runs { lost, runs },
+            VerdictCell::NotRun | VerdictCell::Elsewhere => Self::None,
+            VerdictCell::FencesBack(_) => Self::Count(0),
+            VerdictCell::Updates { lost, .. } => Self::Count(lost),
+            VerdictCell::Runs { lost, runs, .. } => Self::Runs { lost, runs },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Record of a pass, and the events around a violation, for a drawing with a lane per client.
 
-use holdfast_story::{Detail, Event, EventKind, Value};
+use holdfast_story::{Detail, EventKind, TimelineEvent, Value};
 
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::report::{Actor, ClientId};
@@ -19,7 +19,7 @@ pub(super) struct Recording {
     pub(super) ended_us: u64,
     pub(super) turns: Vec<Turn>,
     /// Events of a server while this client held the lock; else of the client's worker.
-    pub(super) marks: Vec<Event<Actor>>,
+    pub(super) marks: Vec<TimelineEvent<Actor>>,
     /// Time in which the messages of a worker were late: it was stopped, or cut off.
     pub(super) stall: Option<Stall>,
     /// Time in which no client could reach Redis.
@@ -52,12 +52,12 @@ impl Recording {
     }
 
     /// Returns an event with its time since the work began.
-    fn since_began(&self, event: Event<Actor>) -> Event<Actor> {
-        Event { at_us: event.at_us.saturating_sub(self.began_us), ..event }
+    fn since_began(&self, event: TimelineEvent<Actor>) -> TimelineEvent<Actor> {
+        TimelineEvent { at_us: event.at_us.saturating_sub(self.began_us), ..event }
     }
 
     /// Returns what the judge did between two times.
-    fn marks(&self, from_us: u64, until_us: u64) -> impl Iterator<Item = Event<Actor>> {
+    fn marks(&self, from_us: u64, until_us: u64) -> impl Iterator<Item = TimelineEvent<Actor>> {
         let marks = self.marks.iter();
         let marks = marks.filter(move |mark| (from_us..=until_us).contains(&mark.at_us));
         marks.map(|mark| self.since_began(mark.clone()))
@@ -74,14 +74,14 @@ pub(super) fn events_between(
     from_us: u64,
     until_us: u64,
     clients: &[ClientId],
-) -> Vec<Event<Actor>> {
+) -> Vec<TimelineEvent<Actor>> {
     if until_us == 0 {
         return Vec::new();
     }
 
     let span = from_us..=until_us;
     // To one of the clients, or to a server while one held the lock.
-    let is_theirs = |event: &Event<Actor>| clients.contains(&event.lane.id);
+    let is_theirs = |event: &TimelineEvent<Actor>| clients.contains(&event.lane.id);
     let mut events = Vec::new();
     for turn in &recording.turns {
         let last_us = turn.answered_us.max(turn.release_us).max(turn.released_us);
@@ -111,7 +111,7 @@ pub(super) fn story(
     recording: &Recording,
     turns: &[(ClientId, u64)],
     lease_us: u64,
-) -> Vec<Event<Actor>> {
+) -> Vec<TimelineEvent<Actor>> {
     let is_told = |turn: &&Turn| turns.contains(&(turn.id, turn.answered_us));
     let told: Vec<&Turn> = recording.turns.iter().filter(is_told).collect();
     let mut events = Vec::new();
@@ -119,7 +119,7 @@ pub(super) fn story(
         events.extend(events_of(turn));
         let lease_end_us = turn.answered_us + lease_us;
         if turn.release_us > lease_end_us {
-            events.push(Event::new(actor(turn), lease_end_us, EventKind::LeaseEnds));
+            events.push(TimelineEvent::new(actor(turn), lease_end_us, EventKind::LeaseEnds));
         }
     }
     let mut events: Vec<_> = events.into_iter().map(|event| recording.since_began(event)).collect();
@@ -135,8 +135,8 @@ pub(super) fn story(
 
 /// Keeps of the selected events the first and the last `count`.
 fn keep_ends(
-    events: &mut Vec<Event<Actor>>,
-    is_selected: impl Fn(&Event<Actor>) -> bool,
+    events: &mut Vec<TimelineEvent<Actor>>,
+    is_selected: impl Fn(&TimelineEvent<Actor>) -> bool,
     count: usize,
 ) {
     let total = events.iter().filter(|event| is_selected(event)).count();
@@ -148,15 +148,15 @@ fn keep_ends(
 }
 
 /// Returns the events of a turn.
-fn events_of(turn: &Turn) -> Vec<Event<Actor>> {
-    let event = |at_us, kind| Event::new(actor(turn), at_us, kind);
+fn events_of(turn: &Turn) -> Vec<TimelineEvent<Actor>> {
+    let event = |at_us, kind| TimelineEvent::new(actor(turn), at_us, kind);
     let with_value = |at_us, kind, value| {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-        Event { detail, ..event(at_us, kind) }
+        TimelineEvent { detail, ..event(at_us, kind) }
     };
     let with_fence = |at_us, kind| {
         let detail = Detail { fence: turn.fence, ..Detail::default() };
-        Event { detail, ..event(at_us, kind) }
+        TimelineEvent { detail, ..event(at_us, kind) }
     };
 
     let mut events = vec![event(turn.asked_us, EventKind::Wait)];

@@ -13,7 +13,7 @@ use super::events::Stall;
 use super::fault::Fault;
 use super::plan::AWAY;
 use super::protocol::{Turn, TurnOutcome};
-use super::report::Server;
+use super::report::StruckServer;
 use super::stage::Stage;
 
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -242,16 +242,16 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
     match stage.fault {
         Fault::RedisFlush => {
             stage.redis.flush().await?;
-            stage.mark(Some(Server::Redis), EventKind::Flushed, holder.id);
+            stage.mark(Some(StruckServer::Redis), EventKind::Flushed, holder.id);
         }
         Fault::ClientKill => {
             stage.redis.close_connections().await?;
-            stage.mark(Some(Server::Redis), EventKind::Closed, holder.id);
+            stage.mark(Some(StruckServer::Redis), EventKind::Closed, holder.id);
         }
         Fault::ScriptFlush => stage.redis.flush_scripts().await?,
         Fault::Evict => {
             stage.redis.evict().await?;
-            stage.mark(Some(Server::Redis), EventKind::Evicted, holder.id);
+            stage.mark(Some(StruckServer::Redis), EventKind::Evicted, holder.id);
         }
         _ => replace_server(stage, holder).await?,
     }
@@ -261,7 +261,7 @@ async fn strike_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()
 /// Kills the primary, and starts an empty server or promotes the replica.
 async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<()> {
     let from_us = monotonic_us();
-    stage.mark(Some(Server::Redis), EventKind::Killed, holder.id);
+    stage.mark(Some(StruckServer::Redis), EventKind::Killed, holder.id);
     let outage_ms = stage.plan.args.outage_ms;
     if outage_ms > 0 {
         stage.links.iter().for_each(|links| links.redis.set(Traffic::Refused));
@@ -270,11 +270,11 @@ async fn replace_server(stage: &mut Stage<'_>, holder: Turn) -> anyhow::Result<(
 
     let socket = if stage.fault == Fault::RedisRestart {
         let socket = stage.redis.restart().await?;
-        stage.mark(Some(Server::Redis), EventKind::Restarted, holder.id);
+        stage.mark(Some(StruckServer::Redis), EventKind::Restarted, holder.id);
         socket
     } else {
         let socket = stage.redis.fail_over().await?;
-        stage.mark(Some(Server::RedisReplica), EventKind::Promoted, holder.id);
+        stage.mark(Some(StruckServer::RedisReplica), EventKind::Promoted, holder.id);
         socket
     };
     stage.links.iter().for_each(|links| links.redis.repoint(&socket));

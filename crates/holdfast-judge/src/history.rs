@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::events::{Recording, Stall};
-use super::ledger::LedgerRow;
+use super::ledger::RowWrite;
 use super::plan::JudgePlan;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::report::{Actor, Adapter, ClientId};
@@ -21,8 +21,8 @@ use super::saved_events;
 pub(super) const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Line {
-    pub(super) process: Process,
+pub(super) struct HistoryLine {
+    pub(super) process: HistoryProcess,
     #[serde(rename = "type")]
     pub(super) kind: LineType,
     pub(super) f: String,
@@ -44,7 +44,7 @@ pub(super) enum LineType {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Process {
+pub(super) enum HistoryProcess {
     /// A client; one that took the place of a killed one has another number.
     Client(u32),
     Judge(JudgeProcess),
@@ -87,11 +87,11 @@ pub(super) struct RunEnd {
     pub(super) fenced_stock: Option<i64>,
     /// Time in which the messages of a worker were late, so that the order of its grants is open.
     #[serde(default)]
-    pub(super) late: Option<Late>,
+    pub(super) late: Option<LatePeriod>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Late {
+pub(super) struct LatePeriod {
     pub(super) worker: u32,
     pub(super) from: u64,
     pub(super) until: u64,
@@ -134,15 +134,15 @@ impl HistoryFile {
         Ok(Self { path: path.to_owned(), file: BufWriter::new(file), began_us, runs: 0 })
     }
 
-    fn write(&mut self, line: &Line) -> anyhow::Result<()> {
+    fn write(&mut self, line: &HistoryLine) -> anyhow::Result<()> {
         let text = serde_json::to_string(line)?;
         let written = writeln!(self.file, "{text}");
         written.with_context(|| format!("can't write {}", self.path.display()))
     }
 
     fn note(&mut self, f: &str, value: Value, time: u64) -> anyhow::Result<()> {
-        let process = Process::Judge(JudgeProcess::Nemesis);
-        self.write(&Line { process, kind: LineType::Info, f: f.to_owned(), value, time })
+        let process = HistoryProcess::Judge(JudgeProcess::Nemesis);
+        self.write(&HistoryLine { process, kind: LineType::Info, f: f.to_owned(), value, time })
     }
 
     /// Nanoseconds since the start of the judgement.
@@ -161,7 +161,7 @@ impl HistoryFile {
         plan: &JudgePlan,
         recording: &Recording,
         start: &RunStart,
-        ledger: Vec<LedgerRow>,
+        ledger: Vec<RowWrite>,
         end: RunEnd,
     ) -> anyhow::Result<()> {
         self.note("begin", serde_json::to_value(start)?, self.time(recording.began_us))?;
@@ -173,10 +173,10 @@ impl HistoryFile {
                 Some(server) => json!({ "server": server, "holder": id.to_string() }),
                 None => json!({ "worker": id.worker, "holder": id.to_string() }),
             };
-            let (process, kind) = (Process::Judge(JudgeProcess::Nemesis), LineType::Info);
+            let (process, kind) = (HistoryProcess::Judge(JudgeProcess::Nemesis), LineType::Info);
             let f = saved_events::name(&mark.kind, server).to_owned();
             let time = self.time(mark.at_us);
-            lines.push(Line { process, kind, f, value, time });
+            lines.push(HistoryLine { process, kind, f, value, time });
         }
         // At one time, requests before answers: nothing is known of their order.
         lines.sort_by_key(|line| (line.time, line.kind != LineType::Invoke));
@@ -192,18 +192,18 @@ impl HistoryFile {
         self.file.flush().with_context(|| format!("can't write {}", self.path.display()))
     }
 
-    fn late(&self, stall: &Stall) -> Late {
+    fn late(&self, stall: &Stall) -> LatePeriod {
         let (from, until) = (self.time(stall.from_us), self.time(stall.until_us));
-        Late { worker: stall.worker, from, until }
+        LatePeriod { worker: stall.worker, from, until }
     }
 
     fn lines_of_clients(
         &self,
         plan: &JudgePlan,
         recording: &Recording,
-        ledger: Vec<LedgerRow>,
-    ) -> anyhow::Result<Vec<Line>> {
-        let mut writes: HashMap<(ClientId, u64, bool), LedgerRow> =
+        ledger: Vec<RowWrite>,
+    ) -> anyhow::Result<Vec<HistoryLine>> {
+        let mut writes: HashMap<(ClientId, u64, bool), RowWrite> =
             ledger.into_iter().map(|row| ((row.id, row.granted_us, row.fenced), row)).collect();
         let mut numbers = Numbers { plan, killed: HashMap::new(), latest: HashMap::new() };
         let mut lines = Vec::new();
@@ -224,7 +224,7 @@ impl HistoryFile {
         }
 
         // Of clients that were killed before they reported it: the write is in the ledger.
-        let mut lost: Vec<LedgerRow> = writes.into_values().collect();
+        let mut lost: Vec<RowWrite> = writes.into_values().collect();
         lost.sort_by_key(|row| (row.granted_us, row.fenced));
         for row in lost.iter().filter(|row| !row.fenced) {
             let fenced = lost.iter().find(|other| other.fenced && other.is_of_turn(row));
@@ -259,8 +259,8 @@ impl HistoryFile {
     }
 }
 
-impl From<LedgerRow> for Change {
-    fn from(row: LedgerRow) -> Self {
+impl From<RowWrite> for Change {
+    fn from(row: RowWrite) -> Self {
         Self { read: row.before, wrote: row.after, version: row.version }
     }
 }
@@ -287,11 +287,24 @@ impl Numbers<'_> {
     }
 
     /// Returns a line of a client's process, whose times grow: the clock has only microseconds.
-    fn line(&mut self, id: ClientId, time: u64, kind: LineType, f: &str, value: Value) -> Line {
+    fn line(
+        &mut self,
+        id: ClientId,
+        time: u64,
+        kind: LineType,
+        f: &str,
+        value: Value,
+    ) -> HistoryLine {
         let number = self.number(id);
         let latest = self.latest.entry(number).or_default();
         *latest = time.max(*latest + 1);
-        Line { process: Process::Client(number), kind, f: f.to_owned(), value, time: *latest }
+        HistoryLine {
+            process: HistoryProcess::Client(number),
+            kind,
+            f: f.to_owned(),
+            value,
+            time: *latest,
+        }
     }
 }
 
@@ -299,10 +312,10 @@ fn is_killed(turn: &Turn) -> bool {
     turn.outcome == TurnOutcome::Granted && turn.released_us == 0
 }
 
-type Step = (u64, LineType, &'static str, Value);
+type TimedStep = (u64, LineType, &'static str, Value);
 
 /// Returns time, type, function and value of each line of a turn.
-fn steps_of(turn: &Turn, update: Option<Update>) -> anyhow::Result<Vec<Step>> {
+fn steps_of(turn: &Turn, update: Option<Update>) -> anyhow::Result<Vec<TimedStep>> {
     use LineType::{Fail, Info, Invoke, Ok as Done};
 
     let mut steps = vec![(turn.asked_us, Invoke, "acquire", Value::Null)];

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use super::events::Recording;
-use super::ledger::LedgerRow;
+use super::ledger::RowWrite;
 use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 
 /// Time by which the answers of two grants can be late in relation to each other.
@@ -64,7 +64,7 @@ pub(super) fn early_grants(holds: &[Turn], lease_us: u64, recording: &Recording)
 
 /// Returns the units that were lost before any holder had been at it for half a lease. Afterwards a
 /// lease may have ended, and a release may have hit a later holder, and so on.
-pub(super) fn lost_in_time(holds: &[Turn], writes: &[LedgerRow], lease_us: u64) -> u64 {
+pub(super) fn lost_in_time(holds: &[Turn], writes: &[RowWrite], lease_us: u64) -> u64 {
     let half_us = lease_us / 2;
     let ends = holds.iter().filter_map(|hold| {
         let half_over_us = hold.answered_us + half_us;
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_after_half_a_lease_is_not_lost_in_time() {
-        let write = |(before, sent_us)| LedgerRow {
+        let write = |(before, sent_us)| RowWrite {
             id: ClientId::default(),
             fenced: false,
             version: 0,

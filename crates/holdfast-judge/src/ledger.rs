@@ -80,7 +80,7 @@ const BREAKS: &str = "
     limit $3";
 
 #[derive(Debug, Deserialize)]
-pub(super) struct LedgerEntry {
+pub(super) struct ChainEntry {
     #[serde(flatten)]
     pub(super) id: ClientId,
     pub(super) granted_us: u64,
@@ -94,7 +94,7 @@ pub(super) struct LedgerEntry {
 
 /// A write to a row.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct LedgerRow {
+pub(super) struct RowWrite {
     #[serde(flatten)]
     pub(super) id: ClientId,
     pub(super) fenced: bool,
@@ -105,7 +105,7 @@ pub(super) struct LedgerRow {
     pub(super) sent_us: u64,
 }
 
-impl LedgerRow {
+impl RowWrite {
     /// Returns whether both are of one turn.
     pub(super) fn is_of_turn(&self, other: &Self) -> bool {
         (self.id, self.granted_us) == (other.id, other.granted_us)
@@ -213,8 +213,8 @@ impl Ledger {
     }
 
     /// Returns all writes, in the order in which each row was written.
-    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<LedgerRow>> {
-        let rows: Vec<Json<LedgerRow>> =
+    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<RowWrite>> {
+        let rows: Vec<Json<RowWrite>> =
             sqlx::query_scalar(ROWS).bind(self.pass).fetch_all(&mut self.connection).await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
@@ -239,8 +239,8 @@ impl Ledger {
     pub(super) async fn breaks(
         &mut self,
         fenced: bool,
-    ) -> anyhow::Result<Vec<(LedgerEntry, LedgerEntry)>> {
-        let breaks: Vec<(Json<LedgerEntry>, Json<LedgerEntry>)> = sqlx::query_as(BREAKS)
+    ) -> anyhow::Result<Vec<(ChainEntry, ChainEntry)>> {
+        let breaks: Vec<(Json<ChainEntry>, Json<ChainEntry>)> = sqlx::query_as(BREAKS)
             .bind(self.pass)
             .bind(fenced)
             .bind(MAX_BREAKS)

@@ -2,7 +2,7 @@
 //! faults of the network strike one worker.
 
 use anyhow::Context as _;
-use holdfast_services::{Proxy, Target, TempPostgres, TempRedis, Traffic};
+use holdfast_services::{Proxy, TempPostgres, TempRedis, Traffic, Upstream};
 
 use super::backend::{Backend, is_socket};
 use super::plan::JudgePlan;
@@ -24,16 +24,16 @@ impl WorkerLinks {
         backends: &[Backend],
     ) -> anyhow::Result<Self> {
         let mut links = Self {
-            redis: Proxy::start(Target::Socket(redis.socket())).await?,
-            postgres: Proxy::start(Target::Socket(postgres.socket())).await?,
+            redis: Proxy::start(Upstream::Socket(redis.socket())).await?,
+            postgres: Proxy::start(Upstream::Socket(postgres.socket())).await?,
             backends: Vec::new(),
         };
         for backend in backends {
             let mut proxies = Vec::new();
             for address in backend.addresses() {
                 let target = match is_socket(address) {
-                    true => Target::Socket(address.into()),
-                    false => Target::Address(address.into()),
+                    true => Upstream::Socket(address.into()),
+                    false => Upstream::Address(address.into()),
                 };
                 let proxy = Proxy::start(target).await;
                 proxies.push(proxy.with_context(|| format!("can't start a proxy to {address}"))?);

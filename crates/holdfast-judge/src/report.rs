@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_base::messages::{Language, Message};
-use holdfast_story::{Event, Timeline};
+use holdfast_story::{Timeline, TimelineEvent};
 use serde::{Deserialize, Serialize};
 use strum::{EnumIter, EnumString, IntoStaticStr};
 
@@ -246,10 +246,10 @@ pub struct Violation {
     pub message: Option<Message>,
     /// The events around it, by time, for a drawing with a lane per client.
     #[serde(default, with = "super::saved_events")]
-    pub events: Vec<Event<Actor>>,
+    pub events: Vec<TimelineEvent<Actor>>,
     /// Only what happened in the turns that the text speaks of, for the course.
     #[serde(skip)]
-    pub story: Vec<Event<Actor>>,
+    pub story: Vec<TimelineEvent<Actor>>,
 }
 
 impl Violation {
@@ -275,7 +275,7 @@ impl Violation {
 /// Whom an event happened to: a client, or a server while that client held the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Actor {
-    pub server: Option<Server>,
+    pub server: Option<StruckServer>,
     pub id: ClientId,
 }
 
@@ -309,13 +309,13 @@ impl fmt::Display for Actor {
     Deserialize,
 )]
 #[serde(from = "String", into = "&'static str")]
-pub enum Server {
+pub enum StruckServer {
     Redis,
     #[strum(serialize = "Redis replica")]
     RedisReplica,
 }
 
-impl From<String> for Server {
+impl From<String> for StruckServer {
     /// A file may name any server.
     fn from(name: String) -> Self {
         name.parse().unwrap_or(Self::Redis)

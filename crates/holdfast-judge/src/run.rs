@@ -27,7 +27,7 @@ use super::repeat::Tally;
 use super::report::{Adapter, FaultReport, Judgement, is_safe};
 use super::stage::Stage;
 use super::stores;
-use super::violations::{Evidence, MAX_BLOCKED_TTLS};
+use super::violations::{FaultEvidence, MAX_BLOCKED_TTLS};
 use holdfast_services::{TempFolder, TempPostgres};
 
 /// Time over which the commands of idle adapters are counted.
@@ -80,7 +80,7 @@ async fn judge_all(
 ) -> anyhow::Result<(Adapter, Vec<FaultReport>)> {
     let mut ledger = Ledger::connect(&postgres.url(), 0).await?;
     ledger.create().await?;
-    let mut judge = Judge {
+    let mut judge = LockJudge {
         plan,
         demands,
         postgres,
@@ -118,7 +118,7 @@ async fn judge_all(
     Ok((judge.adapter.context("no adapter has answered `init`")?, reports))
 }
 
-struct Judge<'a> {
+struct LockJudge<'a> {
     plan: &'a JudgePlan,
     demands: &'a Demands,
     postgres: &'a TempPostgres,
@@ -143,7 +143,7 @@ struct ServerFigures {
     unusual_keys: BTreeSet<String>,
 }
 
-impl Judge<'_> {
+impl LockJudge<'_> {
     /// Runs a fault until its verdict is clear, for at most `runs` times. A fault that can't be
     /// placed at first is not tried again.
     async fn run_repeatedly(
@@ -421,7 +421,7 @@ impl Judge<'_> {
         };
 
         let has_fences = self.adapter.as_ref().is_some_and(|adapter| adapter.fencing);
-        let mut evidence = Evidence { plan: self.plan, recording, holds: &holds, report };
+        let mut evidence = FaultEvidence { plan: self.plan, recording, holds: &holds, report };
         evidence.lost_updates(&mut self.ledger).await?;
         if has_fences {
             evidence.lost_with_fence(&mut self.ledger).await?;

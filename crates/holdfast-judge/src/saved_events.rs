@@ -1,10 +1,10 @@
 //! Events of a violation as a judgement's file has them, with the words of the judge's protocol:
 //! `{"t_ms": 0.09, "worker": 0, "client": 3, "event": "granted", "fence": 7}`.
 
-use holdfast_story::{Detail, Event, EventKind, Value};
+use holdfast_story::{Detail, EventKind, TimelineEvent, Value};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::report::{Actor, ClientId, Server};
+use super::report::{Actor, ClientId, StruckServer};
 
 /// Names that differ from those of a trace: of what a client does, and of what happens to a server.
 static OF_CLIENTS: [(EventKind, &str); 4] = [
@@ -16,14 +16,14 @@ static OF_CLIENTS: [(EventKind, &str); 4] = [
 static OF_SERVERS: [(EventKind, &str); 1] = [(EventKind::Closed, "disconnected")];
 
 #[derive(Serialize, Deserialize)]
-struct SavedEvent {
+struct ViolationEvent {
     /// Milliseconds since the fault's work began.
     t_ms: f64,
     #[serde(flatten)]
     id: ClientId,
     /// The server to which it happened, while this client held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<Server>,
+    server: Option<StruckServer>,
     event: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<i64>,
@@ -32,25 +32,25 @@ struct SavedEvent {
 }
 
 /// Returns the name of what happened to a client, or to a server.
-pub(super) fn name(kind: &EventKind, server: Option<Server>) -> &str {
+pub(super) fn name(kind: &EventKind, server: Option<StruckServer>) -> &str {
     let own = names(server).iter().find(|(other, _)| other == kind);
     own.map_or_else(|| kind.as_str(), |(_, name)| *name)
 }
 
-fn kind(name: &str, server: Option<Server>) -> EventKind {
+fn kind(name: &str, server: Option<StruckServer>) -> EventKind {
     let own = names(server).iter().find(|(_, other)| *other == name);
     own.map_or_else(|| EventKind::named(name), |(kind, _)| kind.clone())
 }
 
-fn names(server: Option<Server>) -> &'static [(EventKind, &'static str)] {
+fn names(server: Option<StruckServer>) -> &'static [(EventKind, &'static str)] {
     if server.is_some() { &OF_SERVERS } else { &OF_CLIENTS }
 }
 
 pub(super) fn serialize<S: Serializer>(
-    events: &[Event<Actor>],
+    events: &[TimelineEvent<Actor>],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(events.iter().map(|event| SavedEvent {
+    serializer.collect_seq(events.iter().map(|event| ViolationEvent {
         t_ms: event.at_us as f64 / 1_000.0,
         id: event.lane.id,
         server: event.lane.server,
@@ -62,15 +62,15 @@ pub(super) fn serialize<S: Serializer>(
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<Event<Actor>>, D::Error> {
-    let saved = Vec::<SavedEvent>::deserialize(deserializer)?;
+) -> Result<Vec<TimelineEvent<Actor>>, D::Error> {
+    let saved = Vec::<ViolationEvent>::deserialize(deserializer)?;
     let events = saved.into_iter().map(|saved| {
         let actor = Actor { server: saved.server, id: saved.id };
         let at_us = (saved.t_ms * 1_000.0).round() as u64;
         let kind = kind(&saved.event, saved.server);
         let value = saved.value.map(Value::Units);
         let detail = Detail { value, fence: saved.fence, ..Detail::default() };
-        Event { detail, ..Event::new(actor, at_us, kind) }
+        TimelineEvent { detail, ..TimelineEvent::new(actor, at_us, kind) }
     });
     Ok(events.collect())
 }

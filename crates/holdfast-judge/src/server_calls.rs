@@ -226,12 +226,12 @@ mod tests {
 
     use super::*;
 
-    struct Adapter {
+    struct TestAdapter {
         calls: Arc<ServerCalls>,
         replies: mpsc::UnboundedReceiver<String>,
     }
 
-    impl Adapter {
+    impl TestAdapter {
         fn new(redis_url: &str, database_url: &str) -> Self {
             let (lines, replies) = mpsc::unbounded_channel();
             Self { calls: ServerCalls::new(redis_url, database_url, lines).unwrap(), replies }
@@ -263,7 +263,7 @@ mod tests {
         let folder = TempFolder::create().unwrap();
         let (redis, postgres) = (TempRedis::start().await, TempPostgres::start(&folder).await);
         let (redis, postgres) = (redis.unwrap(), postgres.unwrap());
-        let mut adapter = Adapter::new(&redis.url, &postgres.url());
+        let mut adapter = TestAdapter::new(&redis.url, &postgres.url());
 
         let eval = "return {1, 'a', {redis.call('get', 'no key')}, redis.status_reply('OK')}";
         let cases = [
@@ -303,7 +303,7 @@ mod tests {
     #[tokio::test]
     async fn cancelled_call_takes_nothing() {
         let redis = TempRedis::start().await.unwrap();
-        let mut adapter = Adapter::new(&redis.url, NOWHERE[1]);
+        let mut adapter = TestAdapter::new(&redis.url, NOWHERE[1]);
         for call in 1..=2 {
             let words = ["BLPOP", "list", "0"];
             adapter.begin(json!({ "op": "redis", "call": call, "request": call, "words": words }));
@@ -325,7 +325,7 @@ mod tests {
 
     #[tokio::test]
     async fn server_that_is_gone_is_away() {
-        let mut adapter = Adapter::new(NOWHERE[0], NOWHERE[1]);
+        let mut adapter = TestAdapter::new(NOWHERE[0], NOWHERE[1]);
         for op in
             [json!({ "op": "redis", "words": ["PING"] }), json!({ "op": "postgres", "sql": "" })]
         {

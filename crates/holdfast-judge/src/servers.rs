@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, cmd};
 use tokio::time::{Instant, sleep};
 
-use holdfast_services::{Proxy, Target, TempRedis, Traffic};
+use holdfast_services::{Proxy, TempRedis, Traffic, Upstream};
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 /// Of the judge's own commands.
@@ -39,7 +39,7 @@ impl RedisServers {
         let primary = TempRedis::start().await?;
         let mut replica = None;
         if with_replica {
-            let link = Proxy::start(Target::Socket(primary.socket())).await?;
+            let link = Proxy::start(Upstream::Socket(primary.socket())).await?;
             let server = TempRedis::start_with(&primary.password, Some(link.port)).await?;
             wait_in_sync(&server).await?;
             replica = Some((server, link));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use holdfast_base::messages::Message;
 use holdfast_lock::clock::monotonic_us;
-use holdfast_story::{Event, EventKind};
+use holdfast_story::{EventKind, TimelineEvent};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -17,7 +17,7 @@ use super::links::WorkerLinks;
 use super::plan::{ADAPTER_START, AWAY, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport};
-use super::report::{Actor, Adapter, ClientId, Server};
+use super::report::{Actor, Adapter, ClientId, StruckServer};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
 use holdfast_services::TempPostgres;
@@ -212,8 +212,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Records what happened to a client's worker, or to a server while that client held the lock.
-    pub(super) fn mark(&mut self, server: Option<Server>, kind: EventKind, id: ClientId) {
-        let event = Event::new(Actor { server, id }, monotonic_us(), kind);
+    pub(super) fn mark(&mut self, server: Option<StruckServer>, kind: EventKind, id: ClientId) {
+        let event = TimelineEvent::new(Actor { server, id }, monotonic_us(), kind);
         self.recording.marks.push(event);
     }
 

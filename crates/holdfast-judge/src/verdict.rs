@@ -37,7 +37,7 @@ pub enum Row {
 
 /// The result of a row's updates under a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cell {
+pub enum VerdictCell {
     NotRun,
     /// None was lost, and the fault does not strike the servers that the lock uses.
     Elsewhere,
@@ -56,7 +56,7 @@ pub enum Cell {
     },
 }
 
-impl Cell {
+impl VerdictCell {
     pub fn is_loss(self) -> bool {
         match self {
             Self::NotRun | Self::Elsewhere | Self::FencesBack(_) => false,
@@ -85,7 +85,7 @@ impl Outcome {
 
 /// A sentence of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statement {
+pub struct VerdictSentence {
     pub text: String,
     pub outcome: Outcome,
 }
@@ -123,23 +123,23 @@ impl FaultReport {
     }
 
     /// Returns what became of the updates of a row, wherever the fault strikes.
-    pub fn updates(&self, row: Row) -> Cell {
+    pub fn updates(&self, row: Row) -> VerdictCell {
         let lost = match row {
             Row::WithoutFence => Some(self.lost_updates),
             Row::WithFence => self.with_fence.as_ref().map(|fenced| fenced.lost_updates),
         };
         match (lost.filter(|_| self.ran), self.repeats) {
             // Nothing was changed, so nothing is known.
-            (Some(0), None) if self.turns == 0 => Cell::NotRun,
-            (None, _) => Cell::NotRun,
-            (Some(lost), None) => Cell::Updates { lost, turns: self.turns },
+            (Some(0), None) if self.turns == 0 => VerdictCell::NotRun,
+            (None, _) => VerdictCell::NotRun,
+            (Some(lost), None) => VerdictCell::Updates { lost, turns: self.turns },
             // The report is that of one of the runs: the other row may have lost in another one.
             (Some(_), Some(Repeats { runs, lost_in, lost_in_with_fence, .. })) => {
                 let lost = match row {
                     Row::WithoutFence => lost_in,
                     Row::WithFence => lost_in_with_fence,
                 };
-                Cell::Runs { lost, runs, turns: self.turns }
+                VerdictCell::Runs { lost, runs, turns: self.turns }
             }
         }
     }
@@ -182,13 +182,13 @@ impl Judgement {
         self.faults.first().is_none_or(FaultReport::uses_redis)
     }
 
-    pub fn cell(&self, report: &FaultReport, row: Row) -> Cell {
+    pub fn cell(&self, report: &FaultReport, row: Row) -> VerdictCell {
         let updates = report.updates(row);
-        let is_counted = updates == Cell::NotRun || updates.is_loss();
+        let is_counted = updates == VerdictCell::NotRun || updates.is_loss();
         if !is_counted && row == Row::WithFence && report.misorders_fences() {
-            return Cell::FencesBack(report.fence_regressions);
+            return VerdictCell::FencesBack(report.fence_regressions);
         }
-        if !is_counted && self.is_elsewhere(report) { Cell::Elsewhere } else { updates }
+        if !is_counted && self.is_elsewhere(report) { VerdictCell::Elsewhere } else { updates }
     }
 
     /// Returns whether an update was lost under any fault.
@@ -334,11 +334,11 @@ impl Judgement {
     /// Returns the verdict as it is shown: first that it is none, if the lock stopped; of a lock
     /// with fences both halves, what it does with a store that checks them, and without. The first
     /// one that says safe names the faults that were not asked for.
-    pub fn statements(&self, language: Language) -> Vec<Statement> {
+    pub fn statements(&self, language: Language) -> Vec<VerdictSentence> {
         let mut statements = Vec::new();
         if let Some(why) = self.not_judged() {
             let text = why.text(language);
-            statements.push(Statement { text, outcome: Outcome::NotJudged });
+            statements.push(VerdictSentence { text, outcome: Outcome::NotJudged });
             if !self.has_loss() {
                 return statements;
             }
@@ -350,7 +350,7 @@ impl Judgement {
             let verdict = without_capital(&text);
             text = message!("judge-half-no-fence", verdict).text(language);
         }
-        statements.push(Statement { text, outcome: Outcome::of(self.has_loss()) });
+        statements.push(VerdictSentence { text, outcome: Outcome::of(self.has_loss()) });
 
         let unasked: Vec<String> = self.unasked().map(|fault| fault.title(language)).collect();
         let safe = statements.iter_mut().find(|statement| statement.outcome.is_safe());
@@ -362,7 +362,7 @@ impl Judgement {
     }
 
     /// Returns the half of a verdict that says what a store does that checks the fence.
-    fn with_fence(&self, language: Language) -> Statement {
+    fn with_fence(&self, language: Language) -> VerdictSentence {
         let under = |is_found: fn(&FaultReport) -> bool| {
             let found = self.faults.iter().filter(|report| is_found(report));
             found.map(|report| report.title(language)).collect::<Vec<_>>()
@@ -380,7 +380,7 @@ impl Judgement {
             true if misorders => Outcome::FencesBack,
             is_safe => Outcome::of(!is_safe),
         };
-        Statement { text: message.text(language), outcome }
+        VerdictSentence { text: message.text(language), outcome }
     }
 }
 

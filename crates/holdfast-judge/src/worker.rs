@@ -52,12 +52,12 @@ impl WorkerState {
 /// After how long the requests of a turn are cancelled, if they are: at once, within a command, or
 /// while others hold the lock.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cancelled {
+struct CancelDelays {
     acquire: Option<Duration>,
     release: Option<Duration>,
 }
 
-impl Cancelled {
+impl CancelDelays {
     /// Chooses at random: one of three requests is cancelled.
     fn choose(random: &mut StdRng) -> Self {
         let mut choose = |max_ms: u64| {
@@ -211,8 +211,8 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
     while *state.running.borrow() {
         let turn = Turn { id, asked_us: monotonic_us(), ..Turn::default() };
         let cancelled = match state.cancels {
-            true => Cancelled::choose(&mut random),
-            false => Cancelled::default(),
+            true => CancelDelays::choose(&mut random),
+            false => CancelDelays::default(),
         };
         let turn = match take_turn(&state, turn, &mut ledger, cancelled).await {
             Ok(turn) => turn,
@@ -241,7 +241,7 @@ async fn take_turn(
     state: &WorkerState,
     mut turn: Turn,
     ledger: &mut Ledger,
-    cancelled: Cancelled,
+    cancelled: CancelDelays,
 ) -> anyhow::Result<Turn> {
     let setup = &state.setup;
     let key = setup.key.as_str();
@@ -308,7 +308,7 @@ async fn take_turn(
 fn refusal(
     state: &WorkerState,
     answer: &AdapterAnswer,
-    cancelled: Cancelled,
+    cancelled: CancelDelays,
 ) -> anyhow::Result<TurnOutcome> {
     Ok(match answer.reason.as_deref() {
         Some("busy") => TurnOutcome::Busy,

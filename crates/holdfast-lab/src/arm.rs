@@ -17,7 +17,7 @@ use super::cluster::{ManagedCluster, connect};
 use super::lesson_request::Payer;
 use super::request::{LabResponse, order_of};
 use super::run::{
-    ArmResult, Fault, FaultKind, ForkedVersion, Journey, Lane, LatencyBucket, Sample,
+    ArmResult, FaultKind, ForkedVersion, Journey, Lane, LatencyBucket, RunFault, Sample,
 };
 use super::scenario::Scenario;
 use holdfast_base::messages::message;
@@ -137,7 +137,7 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
 }
 
 /// Injects a fault, and ends it, as [`ManagedCluster::restore`] does again after every run.
-async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> anyhow::Result<()> {
+async fn inject(cluster: &ManagedCluster, fault: &RunFault, replicas: usize) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
     let replica = cluster.processes.replicas[..replicas].last().context("there is no replica")?;

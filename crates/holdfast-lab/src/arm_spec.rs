@@ -1,7 +1,7 @@
 //! The load of one arm: the request for the run, with the defaults of a lesson or of a custom load.
 
 use super::headers::{LabHeaders, RETRY_MS, TTL_MS, WAIT, WORK_MS};
-use super::run::{Fault, Journey, RunRequest};
+use super::run::{Journey, RunFault, RunRequest};
 use super::scenario::Scenario;
 use holdfast_base::messages::{Message, message};
 use holdfast_base::output::grouped;
@@ -28,7 +28,7 @@ pub(super) struct ArmSpec {
     pub(super) retry_ms: Option<u64>,
     pub(super) seed: u64,
     pub(super) replicas: usize,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<RunFault>,
 }
 
 impl ArmSpec {

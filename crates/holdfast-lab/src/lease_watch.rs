@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::request::InFlightRequest;
 use super::scenario::{POLL_INTERVAL, Scenario, WAIT_TIMEOUT};
 use holdfast_shop::Sku;
-use holdfast_story::{Event, EventKind, Value};
+use holdfast_story::{EventKind, TimelineEvent, Value};
 
 /// A lease whose end moves by more was renewed; less is the time that an answer takes.
 const RENEWED_BY_US: u64 = 20_000;
@@ -29,7 +29,7 @@ impl Scenario {
         length: Option<Duration>,
     ) -> anyhow::Result<()> {
         let end = Instant::now() + length.unwrap_or(WAIT_TIMEOUT);
-        let Lease { owner, mut due_us, .. } = self.lease(sku).await?;
+        let LeaseSnapshot { owner, mut due_us, .. } = self.lease(sku).await?;
 
         while Instant::now() < end {
             let lease = self.lease(sku).await?;
@@ -77,7 +77,7 @@ impl Scenario {
         Ok(())
     }
 
-    async fn lease(&self, sku: &Sku) -> anyhow::Result<Lease> {
+    async fn lease(&self, sku: &Sku) -> anyhow::Result<LeaseSnapshot> {
         let key = self.lock_key(sku);
         let mut both = redis::pipe();
         both.atomic().get(&key).pttl(&key);
@@ -87,20 +87,20 @@ impl Scenario {
         let at_us = monotonic_us();
         // Negative without an expiry.
         let due_us = at_us + u64::try_from(ttl_ms).unwrap_or(0) * 1_000;
-        Ok(Lease { owner, at_us, due_us })
+        Ok(LeaseSnapshot { owner, at_us, due_us })
     }
 }
 
 /// An item's lock at a moment.
-struct Lease {
+struct LeaseSnapshot {
     owner: Option<String>,
     at_us: u64,
     /// When it will end, unless it is renewed.
     due_us: u64,
 }
 
-fn expired(at_us: u64, lease_ms: Option<u64>) -> Event<()> {
-    let mut expired = Event::new((), at_us, EventKind::Expired);
+fn expired(at_us: u64, lease_ms: Option<u64>) -> TimelineEvent<()> {
+    let mut expired = TimelineEvent::new((), at_us, EventKind::Expired);
     expired.detail.value = lease_ms.map(Value::Ms);
     expired
 }

@@ -15,11 +15,11 @@ use uuid::Uuid;
 
 use super::scenario::Scenario;
 use holdfast_shop::Sku;
-use holdfast_story::{Event, EventKind};
+use holdfast_story::{EventKind, TimelineEvent};
 
 /// An attempt to acquire a lock: a `SET` of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Attempt {
+struct LockAttempt {
     replica: String,
     /// By the wall clock of Redis.
     sent_us: u64,
@@ -31,7 +31,7 @@ struct Attempt {
 #[derive(Debug)]
 pub(super) struct LockAttempts {
     client: redis::Client,
-    heard: Arc<Mutex<Vec<Attempt>>>,
+    heard: Arc<Mutex<Vec<LockAttempt>>>,
     /// An `ECHO` of this is heard after all that was sent before it.
     mark: String,
     mark_is_heard: Arc<AtomicBool>,
@@ -79,7 +79,7 @@ impl Scenario {
 
         let key = self.lock_key(sku);
         let mark = Uuid::new_v4().to_string();
-        let heard = Arc::<Mutex<Vec<Attempt>>>::default();
+        let heard = Arc::<Mutex<Vec<LockAttempt>>>::default();
         let mark_is_heard = Arc::<AtomicBool>::default();
 
         let listener = listen(commands, key, heard.clone(), mark.clone(), mark_is_heard.clone());
@@ -98,8 +98,9 @@ impl Scenario {
         for lane in lanes {
             let own = times.get(&lane.replica).map_or(&[][..], Vec::as_slice);
             let again = own.get(1..own.len().saturating_sub(1)).unwrap_or_default();
-            let tries =
-                |at_us: &u64| Event::new((), at_us.saturating_sub(self.began_us), EventKind::Tries);
+            let tries = |at_us: &u64| {
+                TimelineEvent::new((), at_us.saturating_sub(self.began_us), EventKind::Tries)
+            };
             lane.events.extend(again.iter().map(tries));
             lane.events.sort_by_key(|event| event.at_us);
         }
@@ -109,7 +110,7 @@ impl Scenario {
 async fn listen(
     mut commands: impl Stream<Item = String> + Unpin,
     key: String,
-    heard: Arc<Mutex<Vec<Attempt>>>,
+    heard: Arc<Mutex<Vec<LockAttempt>>>,
     mark: String,
     mark_is_heard: Arc<AtomicBool>,
 ) {
@@ -123,7 +124,7 @@ async fn listen(
 
 /// Reads an attempt on the lock `key` from a line of `MONITOR`:
 /// `1764230000.123456 [0 127.0.0.1:50000] "SET" "KEY" "REPLICA~…" …`.
-fn attempt(line: &str, key: &str, heard_us: u64) -> Option<Attempt> {
+fn attempt(line: &str, key: &str, heard_us: u64) -> Option<LockAttempt> {
     let mut words = line.split('"');
     let sent = words.next()?.split_whitespace().next()?;
     let mut arguments = words.step_by(2);
@@ -135,7 +136,7 @@ fn attempt(line: &str, key: &str, heard_us: u64) -> Option<Attempt> {
     let (seconds, micros) = sent.split_once('.')?;
     let seconds: u64 = seconds.parse().ok()?;
     let sent_us = seconds.checked_mul(1_000_000)?.checked_add(micros.parse().ok()?)?;
-    Some(Attempt { replica: replica.to_owned(), sent_us, heard_us })
+    Some(LockAttempt { replica: replica.to_owned(), sent_us, heard_us })
 }
 
 #[cfg(test)]
@@ -147,7 +148,8 @@ mod tests {
         let key = "holdfast:lock:{sku:tea}";
         let line = |command: &str| format!("17.000250 [0 127.0.0.1:50000] {command}");
         let set = line(r#""SET" "holdfast:lock:{sku:tea}" "8081~0198@17" "NX" "PX" "10000""#);
-        let expected = Attempt { replica: "8081".to_owned(), sent_us: 17_000_250, heard_us: 99 };
+        let expected =
+            LockAttempt { replica: "8081".to_owned(), sent_us: 17_000_250, heard_us: 99 };
         assert_eq!(attempt(&set, key, 99), Some(expected));
 
         for other in [

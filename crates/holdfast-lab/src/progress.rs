@@ -26,7 +26,7 @@ pub struct Visitor {
 
 /// The work of a visitor in one activity.
 #[derive(Debug, Clone)]
-pub struct Activity {
+pub struct VisitorActivity {
     /// The name of a lesson, or that of a level as [`level_activity`] returns it.
     pub name: String,
     /// The first answer, from 0.
@@ -135,7 +135,7 @@ pub async fn counts(
 }
 
 /// Returns everything that a visitor did, in no order.
-pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, Error> {
+pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<VisitorActivity>, Error> {
     let rows = sqlx::query!(
         "select activity, guess, answered_at, done_at from lab_progress where visitor = $1",
         visitor.id,
@@ -143,7 +143,7 @@ pub async fn of_visitor(pool: &Pool, visitor: Visitor) -> Result<Vec<Activity>, 
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
 
-    let activities = rows.into_iter().map(|row| Activity {
+    let activities = rows.into_iter().map(|row| VisitorActivity {
         name: row.activity,
         guess: row.guess.and_then(place),
         answered_at: row.answered_at,

@@ -14,7 +14,7 @@ use super::run::Lane;
 use holdfast_base::messages::Text;
 use holdfast_shop::Sku;
 use holdfast_shop::probe::TraceEvent;
-use holdfast_story::{Detail, Event, EventKind};
+use holdfast_story::{Detail, EventKind, TimelineEvent};
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -54,7 +54,7 @@ pub struct InFlightRequest {
     /// Its times are those of the monotonic clock.
     pub(super) lane: Lane,
     /// Its trace up to its last pause, in case that its response is lost.
-    pub(super) seen: Vec<Event<()>>,
+    pub(super) seen: Vec<TimelineEvent<()>>,
     pub(super) lease_ms: Option<u64>,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
 }
@@ -118,7 +118,7 @@ impl LabResponse {
         self.problem().unwrap_or("nothing")
     }
 
-    pub(super) fn trace(&self) -> Vec<Event<()>> {
+    pub(super) fn trace(&self) -> Vec<TimelineEvent<()>> {
         let trace = self.body.get("trace").cloned().unwrap_or_default();
         serde_json::from_value(trace).unwrap_or_default()
     }
@@ -160,7 +160,7 @@ impl Lane {
 
     /// Adds what happens to a lock now.
     pub(super) fn happens_to(&mut self, key: &LockKey, kind: EventKind) {
-        self.events.push(Event { key: key.to_string(), ..happening(kind) });
+        self.events.push(TimelineEvent { key: key.to_string(), ..happening(kind) });
     }
 
     pub(super) fn happens_with(
@@ -186,7 +186,7 @@ impl Lane {
         // Orders and payments ask for a trace, and a stored response has none.
         let lacks_trace = self.strategy.is_some() && response.body.get("trace").is_none();
         if response.is_success() && lacks_trace {
-            self.events.push(Event::new((), at_us, EventKind::Replayed));
+            self.events.push(TimelineEvent::new((), at_us, EventKind::Replayed));
         }
         self.events.extend(response.trace());
         self.events.sort_by_key(|event| event.at_us);
@@ -204,14 +204,15 @@ impl Lane {
 }
 
 /// Returns an event of a trace.
-pub(super) fn traced(event: TraceEvent) -> Event<()> {
+pub(super) fn traced(event: TraceEvent) -> TimelineEvent<()> {
     let kind = EventKind::named(&event.event);
     let detail = Detail { fence: event.fence, ..Detail::default() };
-    let traced = Event { key: event.key, detail, ..Event::new((), event.t_us, kind) };
+    let traced =
+        TimelineEvent { key: event.key, detail, ..TimelineEvent::new((), event.t_us, kind) };
     traced.with_number(event.value)
 }
 
 /// Returns an event that happens now.
-fn happening(kind: EventKind) -> Event<()> {
-    Event::new((), monotonic_us(), kind)
+fn happening(kind: EventKind) -> TimelineEvent<()> {
+    TimelineEvent::new((), monotonic_us(), kind)
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use holdfast_base::messages::{Language, Message, Text, message};
 use holdfast_shop::audit::ItemAudit;
-use holdfast_story::Event;
+use holdfast_story::TimelineEvent;
 
 pub const MAX_BUYERS: u32 = 64;
 /// Upper bound of the events of a run over all its lanes: six arms of 24 lanes with 30 events each,
@@ -47,7 +47,7 @@ pub struct RunRequest {
     /// Seed of the arrivals, the same for every arm; default 1.
     pub seed: Option<u64>,
     /// Fault to inject during each arm.
-    pub fault: Option<Fault>,
+    pub fault: Option<RunFault>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -62,7 +62,8 @@ pub enum Journey {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+#[schema(as = Fault)]
+pub struct RunFault {
     pub kind: FaultKind,
     /// Delay after the start of the load: 0 to 10,000 ms.
     #[serde(default)]
@@ -339,10 +340,10 @@ pub struct Lane {
     /// Name of the problem type of the response, for example `sold-out`.
     pub problem: Option<String>,
     #[schema(value_type = Vec<DescribedEvent>)]
-    pub events: Vec<Event<()>>,
+    pub events: Vec<TimelineEvent<()>>,
 }
 
-// Describes an [`Event`] of a lane in the API.
+// Describes a [`TimelineEvent`] of a lane in the API.
 #[derive(ToSchema)]
 #[schema(as = LaneEvent)]
 #[expect(dead_code, reason = "it is only described")]

@@ -26,7 +26,7 @@ use holdfast_services::load;
 use holdfast_shop::audit::{self, ItemAudit};
 use holdfast_shop::probe::PausedRequest;
 use holdfast_shop::{Sku, Strategy};
-use holdfast_story::{Event, EventKind};
+use holdfast_story::{EventKind, TimelineEvent};
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -372,9 +372,9 @@ impl Scenario {
         // It belongs to the scene of its orders, and sends no request.
         let actor = self.actor(message!("run-label-the-worker"));
         let mut lane = Lane { replica: port, sent_us: since_us, ..actor };
-        let event = Event::new((), since_us, EventKind::named(point));
-        lane.events.push(Event { key: sku.lock_key().to_string(), ..event });
-        lane.events.push(Event::new((), since_us, EventKind::Paused));
+        let event = TimelineEvent::new((), since_us, EventKind::named(point));
+        lane.events.push(TimelineEvent { key: sku.lock_key().to_string(), ..event });
+        lane.events.push(TimelineEvent::new((), since_us, EventKind::Paused));
         Ok(PausedWorker { replica, request_id: paused.request_id, lane })
     }
 

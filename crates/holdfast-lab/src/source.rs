@@ -5,7 +5,7 @@ use holdfast_base::messages::Language;
 use holdfast_shop::Strategy;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Source {
+pub struct LessonSource {
     pub name: &'static str,
     pub path: &'static str,
     text: &'static str,
@@ -14,7 +14,7 @@ pub struct Source {
 /// Declares [`FILES`]: a file's name, and its path from the root of the repository.
 macro_rules! files {
     ($($name:literal: $path:literal;)*) => {
-        const FILES: &[Source] = &[$(Source {
+        const FILES: &[LessonSource] = &[$(LessonSource {
             name: $name,
             path: $path,
             text: include_str!(concat!("../../../", $path)),
@@ -37,20 +37,20 @@ files! {
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.
-pub fn of(name: &str) -> Option<Source> {
+pub fn of(name: &str) -> Option<LessonSource> {
     let file = FILES.iter().copied().find(|file| file.name == name);
     file.or_else(|| Strategy::named(name).map(of_strategy))
 }
 
-fn of_strategy(strategy: &'static Strategy) -> Source {
-    Source { name: strategy.name, path: strategy.source, text: strategy.code }
+fn of_strategy(strategy: &'static Strategy) -> LessonSource {
+    LessonSource { name: strategy.name, path: strategy.source, text: strategy.code }
 }
 
 pub fn about_strategy(strategy: &Strategy, language: Language) -> String {
     language.text(&format!("strategy-{}", strategy.name))
 }
 
-impl Source {
+impl LessonSource {
     pub fn about(&self, language: Language) -> String {
         match Strategy::named(self.name) {
             Some(strategy) => about_strategy(strategy, language),

@@ -27,7 +27,7 @@ const SHARED_RUN_AGE_S: f64 = 10.0;
 const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EnqueueResult {
+pub enum RunEnqueueResult {
     Queued(Uuid),
     QueueFull,
     UserLimit,
@@ -70,18 +70,18 @@ pub struct RunSummary {
 
 /// Queues a run. A visitor who starts a lesson joins a run of it that others have started, unless
 /// it is over and the visitor has seen that.
-pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
+pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<RunEnqueueResult, Error> {
     let wanted = json(run.request)?;
     let mut tx = pool.begin().await?;
     if !lock_queue(&mut tx).await? {
-        return Ok(EnqueueResult::NoRunner);
+        return Ok(RunEnqueueResult::NoRunner);
     }
     let visitor = run.visitor.and_then(|visitor| visitor.user);
     if !progress::keep_user(&mut tx, run.user.or(visitor)).await? {
-        return Ok(EnqueueResult::VisitorLeft);
+        return Ok(RunEnqueueResult::VisitorLeft);
     }
     if let Some(id) = shared_run(&mut tx, run, &wanted).await? {
-        return Ok(EnqueueResult::Queued(id));
+        return Ok(RunEnqueueResult::Queued(id));
     }
 
     let user = run.user.map(|user| user.0);
@@ -94,10 +94,10 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     .fetch_one(&mut *tx)
     .await?;
     if open.queued >= MAX_QUEUED_RUNS {
-        return Ok(EnqueueResult::QueueFull);
+        return Ok(RunEnqueueResult::QueueFull);
     }
     if open.of_user >= MAX_OPEN_RUNS_OF_USER {
-        return Ok(EnqueueResult::UserLimit);
+        return Ok(RunEnqueueResult::UserLimit);
     }
 
     let id = Uuid::now_v7();
@@ -115,7 +115,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     if let Err(error) = prune_all(pool).await {
         tracing::warn!(%error, "old runs were not deleted");
     }
-    Ok(EnqueueResult::Queued(id))
+    Ok(RunEnqueueResult::Queued(id))
 }
 
 async fn prune_all(pool: &Pool) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::drawing;
 use super::lessons::{self, Chapter, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
-use super::store::{self, EnqueueResult, NewRun};
+use super::store::{self, NewRun, RunEnqueueResult};
 use holdfast_base::messages::Language;
 use holdfast_base::output::{self, ProgressLine};
 use holdfast_base::signals;
@@ -116,7 +116,7 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
 
     loop {
         let run = NewRun { request: &request, user: None, visitor: None };
-        if let EnqueueResult::Queued(id) = store::enqueue(pool, run).await? {
+        if let RunEnqueueResult::Queued(id) = store::enqueue(pool, run).await? {
             return Ok(id);
         }
 

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use super::lessons::{self, LEASE_MS};
 use super::run::{LabRun, Lane};
 use holdfast_base::messages::{Message, message};
-use holdfast_story::{Event, EventKind, Handle};
+use holdfast_story::{EventKind, Handle, TimelineEvent};
 
 /// Upper bounds: a run may come from a file that a person wrote.
 const MAX_LANES: usize = 4;
@@ -84,9 +84,9 @@ pub fn picture(run: &LabRun, wanted: impl Fn(&str) -> Option<u64>) -> Option<Vec
     let clients = lanes
         .iter()
         .enumerate()
-        .map(|(number, lane)| Client::again(lane, ask_us, pause_us.filter(|_| number == 0)));
+        .map(|(number, lane)| SceneClient::again(lane, ask_us, pause_us.filter(|_| number == 0)));
     let stock = lanes[0].events.iter().find(|event| event.kind == EventKind::Read)?.number()?;
-    let shop = Shop {
+    let shop = SceneShop {
         clients: clients.collect(),
         due: BinaryHeap::new(),
         stock,
@@ -108,8 +108,9 @@ pub fn outcome(run: &LabRun, lanes: &[Lane]) -> Message {
         return message!("lab-outcome-waited", ms = late_ms(lanes));
     }
 
-    let opening = of_kind(EventKind::Read).filter_map(Event::number).max().unwrap_or(0);
-    let left = of_kind(EventKind::Write).max_by_key(|event| event.at_us).and_then(Event::number);
+    let opening = of_kind(EventKind::Read).filter_map(TimelineEvent::number).max().unwrap_or(0);
+    let left =
+        of_kind(EventKind::Write).max_by_key(|event| event.at_us).and_then(TimelineEvent::number);
     let (sold, left) = (of_kind(EventKind::Committed).count(), left.unwrap_or(opening));
     let is_kept = opening.saturating_sub(left) == i64::try_from(sold).unwrap_or(i64::MAX);
     if is_kept {
@@ -148,7 +149,7 @@ fn scene(run: &LabRun) -> Option<Vec<&Lane>> {
 }
 
 /// Returns what a request does again.
-fn repeated_steps(lane: &Lane) -> impl Iterator<Item = &Event<()>> {
+fn repeated_steps(lane: &Lane) -> impl Iterator<Item = &TimelineEvent<()>> {
     lane.events.iter().filter(|event| STEPS.contains(&event.kind))
 }
 
@@ -162,10 +163,10 @@ fn pause_us(lane: &Lane) -> Option<u64> {
 }
 
 /// A request that is executed again, in the picture.
-struct Client {
+struct SceneClient {
     lane: Lane,
     /// Its steps, each after a time.
-    steps: Vec<(u64, Event<()>)>,
+    steps: Vec<(u64, TimelineEvent<()>)>,
     /// From its last step to its response.
     answer_us: u64,
     next: usize,
@@ -175,7 +176,7 @@ struct Client {
     read: i64,
 }
 
-impl Client {
+impl SceneClient {
     fn again(recorded: &Lane, ask_us: u64, pause_us: Option<u64>) -> Self {
         let mut from_us = recorded.sent_us;
         let mut steps = Vec::new();
@@ -204,28 +205,28 @@ impl Client {
     fn happens(&mut self, at_us: u64, kind: EventKind, number: Option<i64>) {
         let like = self.steps.iter().find(|(_, step)| !step.key.is_empty());
         let key = like.map(|(_, step)| step.key.clone()).unwrap_or_default();
-        let event = Event { key, ..Event::new((), at_us, kind) };
+        let event = TimelineEvent { key, ..TimelineEvent::new((), at_us, kind) };
         self.lane.events.push(event.with_number(number));
     }
 }
 
-struct Holder {
+struct SceneHolder {
     client: usize,
     until_us: Option<u64>,
 }
 
 /// One item, and a lock that is asked for again and again.
-struct Shop {
-    clients: Vec<Client>,
+struct SceneShop {
+    clients: Vec<SceneClient>,
     /// When each client goes on, and which.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     stock: i64,
-    holder: Option<Holder>,
+    holder: Option<SceneHolder>,
     lease_us: Option<u64>,
     retry_us: u64,
 }
 
-impl Shop {
+impl SceneShop {
     fn run(mut self) -> Vec<Lane> {
         for (number, client) in self.clients.iter().enumerate() {
             let sent_us = client.lane.sent_us.min(MAX_DURATION_US * 60);
@@ -242,7 +243,7 @@ impl Shop {
     }
 
     fn end_lease(&mut self, now_us: u64) {
-        let Some(Holder { client, until_us: Some(until_us) }) = self.holder else { return };
+        let Some(SceneHolder { client, until_us: Some(until_us) }) = self.holder else { return };
         if until_us <= now_us {
             let lease_ms = self.lease_us.and_then(|us| i64::try_from(us / 1_000).ok());
             self.clients[client].happens(until_us, EventKind::Expired, lease_ms);
@@ -258,13 +259,13 @@ impl Shop {
             return None;
         };
 
-        let mut event = Event { at_us: now_us, ..step.clone() };
+        let mut event = TimelineEvent { at_us: now_us, ..step.clone() };
         match event.kind {
             EventKind::Wait => client.asked_us = now_us,
             EventKind::Held if self.holder.is_some() => return self.wait(now_us, number),
             EventKind::Held => {
                 let until_us = self.lease_us.map(|lease_us| now_us + lease_us);
-                self.holder = Some(Holder { client: number, until_us });
+                self.holder = Some(SceneHolder { client: number, until_us });
             }
             EventKind::Read => {
                 client.read = self.stock;
@@ -320,7 +321,7 @@ mod tests {
         for (event, after_us) in steps {
             now_us += after_us;
             let value = (*event == "read").then_some(10);
-            let event = Event::new((), now_us, EventKind::named(event));
+            let event = TimelineEvent::new((), now_us, EventKind::named(event));
             lane.events.push(event.with_number(value));
         }
         lane.answered_us = Some(now_us + 500);
@@ -360,7 +361,10 @@ mod tests {
 
     fn values(lanes: &[Lane], name: &str) -> Vec<i64> {
         let events = lanes.iter().flat_map(|lane| &lane.events);
-        events.filter(|event| event.kind.as_str() == name).filter_map(Event::number).collect()
+        events
+            .filter(|event| event.kind.as_str() == name)
+            .filter_map(TimelineEvent::number)
+            .collect()
     }
 
     fn names(lane: &Lane) -> Vec<&str> {

@@ -35,7 +35,7 @@ const TRIPS: usize = 200;
 
 /// One acquisition by one client; times are of the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
-struct Hold {
+struct BenchHold {
     client: usize,
     asked_us: u64,
     held_us: u64,
@@ -49,14 +49,14 @@ fn main() -> anyhow::Result<()> {
     }
     let seconds: u64 = setting("HOLDFAST_BENCH_SECONDS", 4);
     let rounds: usize = setting("HOLDFAST_BENCH_ROUNDS", 5);
-    let server = Server::start()?;
+    let server = PrivateRedis::start()?;
     println!(
         "{PROCESSES} processes with {CLIENTS} clients each, {} ms of work, {} ms of pause, \
          {rounds} rounds of {seconds} s",
         WORK.as_millis(),
         THINK.as_millis(),
     );
-    let mut figures: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
+    let mut figures: BTreeMap<&str, Vec<RoundFigures>> = BTreeMap::new();
     for round in 0..rounds {
         let order = if round % 2 == 0 { ARMS } else { [ARMS[1], ARMS[0]] };
         for arm in order {
@@ -98,7 +98,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     })?;
     let mut out = std::io::stdout().lock();
     for hold in holds {
-        let Hold { client, asked_us, held_us, released_us } = hold;
+        let BenchHold { client, asked_us, held_us, released_us } = hold;
         writeln!(out, "{client} {asked_us} {held_us} {released_us}")?;
     }
     Ok(())
@@ -151,7 +151,7 @@ async fn acquire_until(
     kind: LockKind,
     client: usize,
     end_us: u64,
-) -> anyhow::Result<Vec<Hold>> {
+) -> anyhow::Result<Vec<BenchHold>> {
     let key = [LockKey::new("{hot}")?];
     let mut holds = Vec::new();
     while monotonic_us() < end_us {
@@ -166,7 +166,7 @@ async fn acquire_until(
         work().await?;
         let released_us = monotonic_us();
         guards.release().await;
-        holds.push(Hold { client, asked_us, held_us, released_us });
+        holds.push(BenchHold { client, asked_us, held_us, released_us });
         tokio::time::sleep(THINK).await;
     }
     Ok(holds)
@@ -203,12 +203,12 @@ async fn work() -> anyhow::Result<()> {
 // ----------------------------------------------------------- parent process
 
 /// A private Redis.
-struct Server {
+struct PrivateRedis {
     child: Child,
     folder: tempfile::TempDir,
 }
 
-impl Server {
+impl PrivateRedis {
     fn start() -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("hb-").tempdir()?;
         let child = Command::new("redis-server")
@@ -277,7 +277,7 @@ impl Server {
         Ok(percentile(&mut times, 0.5))
     }
 
-    fn round(&self, arm: &str, seconds: u64) -> anyhow::Result<Figures> {
+    fn round(&self, arm: &str, seconds: u64) -> anyhow::Result<RoundFigures> {
         let mut children = Vec::new();
         for process in 0..PROCESSES {
             let first = (process * CLIENTS).to_string();
@@ -294,7 +294,7 @@ impl Server {
                     line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
                 let [client, asked_us, held_us, released_us] = numbers[..] else { continue };
                 let client = usize::try_from(client)?;
-                holds.push(Hold { client, asked_us, held_us, released_us });
+                holds.push(BenchHold { client, asked_us, held_us, released_us });
             }
         }
         let mut figures = figures(holds)?;
@@ -305,7 +305,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PrivateRedis {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -315,7 +315,7 @@ impl Drop for Server {
 // --------------------------------------------------------------- statistics
 
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+struct RoundFigures {
     held_share: f64,
     p99_wait_ms: f64,
     p99_to_ideal: f64,
@@ -330,7 +330,7 @@ struct Figures {
     jain_processes: f64,
 }
 
-fn figures(mut holds: Vec<Hold>) -> anyhow::Result<Figures> {
+fn figures(mut holds: Vec<BenchHold>) -> anyhow::Result<RoundFigures> {
     holds.sort_by_key(|hold| hold.held_us);
     for pair in holds.windows(2) {
         ensure!(pair[1].held_us >= pair[0].released_us, "two holders at once: {pair:?}");
@@ -356,7 +356,7 @@ fn figures(mut holds: Vec<Hold>) -> anyhow::Result<Figures> {
         clients[hold.client] += 1;
         processes[hold.client / CLIENTS] += 1;
     }
-    Ok(Figures {
+    Ok(RoundFigures {
         held_share: held as f64 / (last - first) as f64,
         p99_wait_ms,
         p99_to_ideal: p99_wait_ms / ideal_ms,
@@ -375,16 +375,16 @@ fn percentile(values: &mut [f64], part: f64) -> f64 {
     values.get(at).copied().unwrap_or(f64::NAN)
 }
 
-fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
+fn median(rounds: &[RoundFigures], of: impl Fn(&RoundFigures) -> f64) -> f64 {
     percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
 }
 
 /// Returns the median ratio of a handoff between processes to a bare message of the same round.
-fn between_trips(rounds: &[Figures]) -> f64 {
+fn between_trips(rounds: &[RoundFigures]) -> f64 {
     median(rounds, |f| f.between_p50_us / f.trip_p50_us)
 }
 
-fn table(figures: &BTreeMap<&str, Vec<Figures>>) {
+fn table(figures: &BTreeMap<&str, Vec<RoundFigures>>) {
     println!(
         "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>10}{:>9}{:>8}{:>11}",
         "",

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::Leases;
-use crate::process::Process;
+use crate::process::ProcessIdentity;
 use crate::redis::set_if_absent;
 use crate::{Error, Locks, Redis};
 
@@ -58,7 +58,7 @@ pub struct IdempotencyLocks {
     redis: Redis,
     leases: Leases,
     prefix: String,
-    process: Process,
+    process: ProcessIdentity,
     held: Arc<Mutex<HeldKeys>>,
     /// Requested by [`IdempotencyLocks::acquire`], which has not read the responses yet.
     requested: Vec<KeyValue>,

@@ -12,7 +12,7 @@ use crate::kind::PollingRequest;
 use crate::lease::{LeaseRecord, Leases, NEVER_US, all_of};
 use crate::local::LocalLocks;
 use crate::owner::OwnerLease;
-use crate::process::Process;
+use crate::process::ProcessIdentity;
 use crate::quorum::Quorum;
 use crate::redis::escape_pattern;
 use crate::settings::check_ttl;
@@ -46,7 +46,7 @@ pub enum AcquireOutcome {
 #[derive(Debug, Clone)]
 pub struct Locks {
     redis: Redis,
-    pub(crate) process: Process,
+    pub(crate) process: ProcessIdentity,
     local: LocalLocks,
     pub(crate) fenced: FencedLocks,
     quorum: Option<Quorum>,
@@ -114,7 +114,7 @@ impl Locks {
     /// [`Error::InvalidSettings`] if a setting is out of its range.
     pub fn new(redis: Redis, settings: Settings) -> Result<Self, Error> {
         settings.validate()?;
-        let process = Process::new(settings.name.as_deref());
+        let process = ProcessIdentity::new(settings.name.as_deref());
         let leases = Leases::new(settings.observer.clone());
         let fenced = FencedLocks::new(redis.clone(), &settings, &process, leases.clone());
         let local = LocalLocks::default();

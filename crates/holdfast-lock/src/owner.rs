@@ -24,7 +24,7 @@ use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
 use crate::lease::{Closable, LeaseRecord, Leases};
 use crate::owned_key::OwnedKey;
-use crate::process::Process;
+use crate::process::ProcessIdentity;
 use crate::redis::set_if_absent;
 use crate::{Error, LockKind, Redis, Released, watchdog};
 
@@ -41,12 +41,12 @@ pub(crate) struct OwnerLease {
 
 /// An acquired lease, as `Locks::close` releases it.
 #[derive(Debug)]
-struct Acquired {
+struct ClosableLease {
     key: OwnedKey,
     record: Arc<LeaseRecord>,
 }
 
-impl Closable for Acquired {
+impl Closable for ClosableLease {
     fn close(&self) -> Pin<Box<dyn Future<Output = Released> + Send + '_>> {
         Box::pin(async {
             let released = self.key.delete().await;
@@ -65,7 +65,7 @@ impl OwnerLease {
     /// `max_hold` at most.
     pub async fn acquire(
         redis: &Redis,
-        process: &Process,
+        process: &ProcessIdentity,
         request: PollingRequest<'_>,
     ) -> Result<Option<Self>, Error> {
         loop {
@@ -102,7 +102,7 @@ impl OwnerLease {
         let record = Arc::new(LeaseRecord::new(&self.leases, kind, asked_us, deadline_us));
         self.record = Some(Arc::clone(&record));
 
-        let acquired = Acquired { key: self.key.clone(), record: Arc::clone(&record) };
+        let acquired = ClosableLease { key: self.key.clone(), record: Arc::clone(&record) };
         self.leases.add(&self.key.owner, Arc::new(acquired))?;
 
         if kind == LockKind::Watchdog {

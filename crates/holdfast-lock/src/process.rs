@@ -16,12 +16,12 @@ const MAX_NAME_LENGTH: usize = 32;
 
 /// The identity of one process. New with every start. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
+pub(crate) struct ProcessIdentity {
     name: Arc<str>,
     number: Uuid,
 }
 
-impl Process {
+impl ProcessIdentity {
     /// Creates an identity. Characters other than ASCII letters, digits, `-` and `_` become `-`.
     #[must_use]
     pub(crate) fn new(name: Option<&str>) -> Self {
@@ -68,11 +68,11 @@ fn is_plain(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, name_in};
+    use super::{ProcessIdentity, name_in};
 
     #[test]
     fn process_name_is_read_from_values() {
-        let process = Process::new(Some("8081"));
+        let process = ProcessIdentity::new(Some("8081"));
         assert_eq!(name_in(&process.new_owner()), Some("8081"));
         assert_eq!(name_in(&format!("{}.lease 65@1700000000000", process.id())), Some("8081"));
         assert_eq!(name_in(&format!("af00/{}", process.new_owner())), Some("8081"));
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn unsafe_characters_of_names_are_replaced() {
-        assert_eq!(Process::new(Some("eu~1 b@c.d/e")).name(), "eu-1-b-c-d-e");
-        let nameless = Process::new(None);
+        assert_eq!(ProcessIdentity::new(Some("eu~1 b@c.d/e")).name(), "eu-1-b-c-d-e");
+        let nameless = ProcessIdentity::new(None);
         assert_eq!(nameless.name().len(), 8);
         assert!(nameless.id().contains(&format!("~{}", nameless.name())));
         assert_eq!(name_in("somebody else's value"), None);

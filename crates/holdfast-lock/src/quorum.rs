@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
 use crate::lease::{Closable, LeaseRecord, Leases};
-use crate::process::Process;
+use crate::process::ProcessIdentity;
 use crate::redis::{Error as RedisError, set_if_absent};
 use crate::time::{Instant, sleep, timeout};
 use crate::{Error, Holder, Redis, Released, inspect};
@@ -46,11 +46,11 @@ const PROBE_TTL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct Quorum {
     nodes: Vec<Redis>,
-    process: Process,
+    process: ProcessIdentity,
 }
 
 impl Quorum {
-    pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
+    pub fn new(nodes: Vec<Redis>, process: ProcessIdentity) -> Self {
         Self { nodes, process }
     }
 
@@ -142,7 +142,8 @@ impl Quorum {
             let record = LeaseRecord::new(&lease.leases, kind, asked_us, deadline_us);
             let record = Arc::new(record);
             lease.record = Some(Arc::clone(&record));
-            let acquired = Acquired { owner: lease.owner.clone(), record: Arc::clone(&record) };
+            let acquired =
+                ClosableQuorumLease { owner: lease.owner.clone(), record: Arc::clone(&record) };
             lease.leases.add(&lease.owner.owner, Arc::new(acquired))?;
 
             let end_us = renewals_end_us(max_hold);
@@ -164,7 +165,7 @@ impl Quorum {
     ///
     /// Each request runs in its own task and completes even if its response is no longer awaited: a
     /// lock on a bare majority would be lost with the first of its nodes.
-    async fn poll<F>(&self, ttl: Duration, request: impl Fn(Redis) -> F) -> Votes
+    async fn poll<F>(&self, ttl: Duration, request: impl Fn(Redis) -> F) -> NodeVotes
     where
         F: Future<Output = Result<bool, RedisError>> + Send + 'static,
     {
@@ -173,7 +174,7 @@ impl Quorum {
         let mut responses: FuturesUnordered<_> =
             requests.map(|response| timeout(node_timeout, response)).collect();
 
-        let mut votes = Votes::default();
+        let mut votes = NodeVotes::default();
         while let Some(response) = responses.next().await {
             match response {
                 Ok(Ok(Ok(true))) => votes.yes += 1,
@@ -202,7 +203,7 @@ enum QuorumAttempt {
 }
 
 #[derive(Default)]
-struct Votes {
+struct NodeVotes {
     yes: usize,
     no: usize,
     /// Nodes that did not respond in time.
@@ -223,12 +224,12 @@ pub(crate) struct QuorumLease {
 
 /// An acquired lease, as `Locks::close` releases it.
 #[derive(Debug)]
-struct Acquired {
+struct ClosableQuorumLease {
     owner: QuorumOwner,
     record: Arc<LeaseRecord>,
 }
 
-impl Closable for Acquired {
+impl Closable for ClosableQuorumLease {
     fn close(&self) -> Pin<Box<dyn Future<Output = Released> + Send + '_>> {
         Box::pin(async {
             let released = self.owner.clone().release().await;
@@ -395,7 +396,7 @@ mod tests {
         for released in [false, true] {
             let heard = Arc::default();
             let node = node(Arc::clone(&heard)).await;
-            let process = Process::new(None);
+            let process = ProcessIdentity::new(None);
             let owner = QuorumOwner {
                 quorum: Quorum::new(vec![node.clone()], process),
                 key: "lock".to_owned(),

@@ -39,7 +39,7 @@ pub use data_dir::{RunningUp, read_env};
 pub use postgres::MAX_CONNECTIONS;
 pub use process::{own_program, tied_command};
 pub use process_info::ProcessStat;
-pub use proxy::{Exchange, Passing, Proxy, Server, Statement, Target, Traffic, Watcher};
+pub use proxy::{Exchange, Passing, Proxy, ServerKind, Statement, Traffic, Upstream, Watcher};
 pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};

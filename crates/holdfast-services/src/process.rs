@@ -72,19 +72,19 @@ static HAS_SETPRIV: LazyLock<bool> = LazyLock::new(|| {
 });
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     pub(super) child: Child,
-    pub(super) log: Log,
+    pub(super) log: ProcessLog,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Log {
+pub(super) struct ProcessLog {
     path: PathBuf,
     /// Length of the file before the process.
     from: u64,
 }
 
-impl Process {
+impl ServerProcess {
     pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
         if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
             let _ = fs::rename(log, log.with_extension("log.1"));
@@ -98,7 +98,7 @@ impl Process {
         let program = PathBuf::from(command.as_std().get_program());
         let child = command.stdout(output).stderr(errors).spawn();
         let child = child.map_err(file("cannot start", &program))?;
-        Ok(Self { child, log: Log { path: log.to_owned(), from } })
+        Ok(Self { child, log: ProcessLog { path: log.to_owned(), from } })
     }
 
     /// Waits until `probe` succeeds. Fails if the process exits before, or after `limit`.
@@ -129,11 +129,11 @@ impl Process {
     }
 }
 
-/// As [`Process::wait_ready`]; `exited` waits for its exit.
+/// As [`ServerProcess::wait_ready`]; `exited` waits for its exit.
 pub(super) async fn wait_ready<T>(
     name: &str,
     limit: Duration,
-    log: &Log,
+    log: &ProcessLog,
     probe: impl AsyncFn() -> Result<T, String>,
     exited: impl Future<Output = anyhow::Error>,
 ) -> Result<T> {
@@ -159,7 +159,7 @@ pub(super) async fn wait_ready<T>(
     }
 }
 
-impl Log {
+impl ProcessLog {
     pub(super) fn died(&self, name: &str, status: &str) -> anyhow::Error {
         anyhow!("{name} ended before it was ready ({status}). {}", self.tail())
     }

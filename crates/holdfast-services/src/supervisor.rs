@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::orphans::ChildRegistry;
-use super::process::{self, ChildSpec, Log, Process, describe};
+use super::process::{self, ChildSpec, ProcessLog, ServerProcess, describe};
 use holdfast_base::backoff::Backoff;
 use holdfast_base::output::print_progress;
 
@@ -27,7 +27,7 @@ const KILL_DELAY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct SupervisedChild {
     pub(super) handle: ProcessHandle,
-    log: Log,
+    log: ProcessLog,
     desired: watch::Sender<DesiredState>,
     ended: watch::Receiver<Option<String>>,
 }
@@ -130,8 +130,8 @@ impl SupervisedChild {
 }
 
 impl ChildSupervisor {
-    fn start(&mut self) -> Result<Process> {
-        let process = Process::start(&mut self.spec.command, &self.log)?;
+    fn start(&mut self) -> Result<ServerProcess> {
+        let process = ServerProcess::start(&mut self.spec.command, &self.log)?;
         if let Some(pid) = process.child.id() {
             self.registry.record_child(&self.spec.role, pid)?;
         }
@@ -140,7 +140,7 @@ impl ChildSupervisor {
 
     /// Supervises the child until `stop`, or until it exits before it was ready; returns how it
     /// exited.
-    async fn supervise(mut self, mut process: Process) -> String {
+    async fn supervise(mut self, mut process: ServerProcess) -> String {
         let mut restarts = 0;
         loop {
             let since = Instant::now();
@@ -174,7 +174,7 @@ impl ChildSupervisor {
     }
 
     /// Restarts the child with backoff until that succeeds; `None` if it is stopped first.
-    async fn restart(&mut self, restarts: &mut u32) -> Option<Process> {
+    async fn restart(&mut self, restarts: &mut u32) -> Option<ServerProcess> {
         loop {
             *restarts += 1;
             let over = Instant::now() + RESTART_BACKOFF.after(*restarts);
@@ -207,7 +207,7 @@ impl ChildSupervisor {
         }
     }
 
-    async fn shut_down(&self, mut process: Process) -> String {
+    async fn shut_down(&self, mut process: ServerProcess) -> String {
         let ChildSpec { name, signal, grace_period, escalation, .. } = &self.spec;
         // A paused process handles no signals.
         process.send(Signal::CONT);

@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::account::Account;
 use super::owned::file;
-use super::process::Process;
+use super::process::ServerProcess;
 use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::{postgres, sockets};
@@ -29,7 +29,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct TempPostgres {
     pub password: String,
-    process: Process,
+    process: ServerProcess,
     sockets: PathBuf,
     /// Its `pg_hba.conf`.
     pub access_rules: PathBuf,
@@ -92,7 +92,7 @@ impl TempPostgres {
         }
 
         let log = services_dir.path.join("postgres.log");
-        let mut process = Process::start(&mut spec.command, &log)?;
+        let mut process = ServerProcess::start(&mut spec.command, &log)?;
         let ready = process.wait_ready("a temporary Postgres", postgres::START_TIMEOUT, || {
             postgres::check_ready(sockets)
         });

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::process::{Process, tied_command};
+use super::process::{ServerProcess, tied_command};
 use super::{programs, redis, sockets};
 
 /// The message of Redis and Valkey before they end.
@@ -19,7 +19,7 @@ pub struct TempRedis {
     /// Port on 127.0.0.1, for another Redis that replicates it.
     pub port: u16,
     pub password: String,
-    process: Process,
+    process: ServerProcess,
     folder: PathBuf,
 }
 
@@ -77,7 +77,7 @@ impl TempRedis {
             .arg(&folder);
 
         let url = format!("redis+unix://{}?pass={password}", socket.display());
-        let process = Process::start(&mut command, &folder.join("redis.log"))?;
+        let process = ServerProcess::start(&mut command, &folder.join("redis.log"))?;
         // Before it is ready, so that it is removed even if that fails.
         let mut server = Self { url, port, password: password.to_owned(), process, folder };
         let Self { process, url, .. } = &mut server;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use futures_util::future::{join_all, try_join_all};
 use rustix::process::Signal;
 
-use super::process::{Process, own_program, tied_command};
+use super::process::{ServerProcess, own_program, tied_command};
 use super::replicas::{GRACE_PERIOD, START_TIMEOUT, check_ready};
 use super::temp_shop::{ALL_CONNECTIONS, free_ports, remove_settings};
 use super::{LabMode, sockets};
@@ -16,7 +16,7 @@ use super::{LabMode, sockets};
 #[derive(Debug)]
 pub struct TempReplicas {
     addresses: Vec<SocketAddr>,
-    children: Vec<Process>,
+    children: Vec<ServerProcess>,
     /// Of their logs.
     folder: PathBuf,
 }
@@ -48,7 +48,7 @@ impl TempReplicas {
                 .envs(settings.iter().map(|(name, value)| (name, value)));
 
             let log = replicas.folder.join(format!("replica-{port}.log"));
-            replicas.children.push(Process::start(&mut command, &log)?);
+            replicas.children.push(ServerProcess::start(&mut command, &log)?);
             replicas.addresses.push(address);
         }
         Ok(replicas)

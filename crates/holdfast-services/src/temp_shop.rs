@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::{create_data_folder, create_new_folder};
-use super::process::{Process, own_program, tied_command};
+use super::process::{ServerProcess, own_program, tied_command};
 use holdfast_base::output::{print_progress, report_failure};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -27,7 +27,7 @@ pub(super) const ALL_CONNECTIONS: &str = "500";
 
 #[derive(Debug)]
 pub struct TempShop {
-    up: Process,
+    up: ServerProcess,
     folder: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl TempShop {
             .env("HOLDFAST_LAB_CONNECTIONS", ALL_CONNECTIONS)
             .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
 
-        let up = Process::start(&mut command, &folder.join("up.log"))
+        let up = ServerProcess::start(&mut command, &folder.join("up.log"))
             .inspect_err(|_| drop(std::fs::remove_dir_all(&folder)))?;
         Ok(Self { up, folder })
     }

@@ -32,12 +32,12 @@ pub struct Coalescer<K, Q, A>(Arc<SharedCoalescer<K, Q, A>>);
 
 struct SharedCoalescer<K, Q, A> {
     tasks: Tasks,
-    call: Call<K, Q, A>,
+    call: LookupFn<K, Q, A>,
     /// The queues of the tasks, each of which serves the lookups of one key.
     queues: Mutex<HashMap<K, LookupQueue<Q, A>>>,
 }
 
-type Call<K, Q, A> =
+type LookupFn<K, Q, A> =
     Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, Error>> + Send + Sync>;
 
 type PendingLookup<Q, A> = (Q, oneshot::Sender<Result<A, Error>>);

@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::failure::Error;
 use super::strategy::Strategy;
 use super::strategy::data_path::ShopParts;
-use super::strategy::table::data_paths;
+use super::strategy::registry::data_paths;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
 use crate::locks::ShopLocks;

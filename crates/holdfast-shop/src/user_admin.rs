@@ -14,7 +14,7 @@ use super::failure::{Execution, Failure, Rejection, StoredResponse};
 use super::idempotency::{IdempotencyRequest, Operation};
 use super::model::{AdminAction, AdminEntry};
 use super::query::users::{UserAccount, account};
-use super::store::admin;
+use super::store::admin_changes;
 use super::{IdempotencyKey, Shop, UserId, sessions, users};
 use holdfast_base::messages::message;
 
@@ -90,7 +90,7 @@ async fn change_account(
         return Err(Rejection::invalid("user", message!("problem-own-account")).into());
     }
 
-    admin::change_once(&shop.pool, request, command.request_id, async |tx| {
+    admin_changes::change_once(&shop.pool, request, command.request_id, async |tx| {
         lock_both(tx, command).await?;
 
         let before = read(tx, command).await?;

@@ -9,7 +9,7 @@ use holdfast_base::output::{format_cents, grouped};
 /// Something that happened to one of several, at a time of their common clock. `L` says to whom: in
 /// a timeline the index of a lane; nothing where a lane has its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event<L = usize> {
+pub struct TimelineEvent<L = usize> {
     pub lane: L,
     pub at_us: u64,
     pub kind: EventKind,
@@ -81,15 +81,15 @@ impl fmt::Display for Value {
     }
 }
 
-impl<L> Event<L> {
+impl<L> TimelineEvent<L> {
     pub fn new(lane: L, at_us: u64, kind: EventKind) -> Self {
         Self { lane, at_us, kind, key: String::new(), detail: Detail::default() }
     }
 
     /// Returns the event in another lane.
-    pub fn on<M>(self, lane: M) -> Event<M> {
+    pub fn on<M>(self, lane: M) -> TimelineEvent<M> {
         let Self { at_us, kind, key, detail, .. } = self;
-        Event { lane, at_us, kind, key, detail }
+        TimelineEvent { lane, at_us, kind, key, detail }
     }
 
     #[must_use]
@@ -252,14 +252,14 @@ mod tests {
 
     use super::*;
 
-    fn event(kind: EventKind) -> Event {
+    fn event(kind: EventKind) -> TimelineEvent {
         let detail = Detail { value: Some(Value::Units(9)), fence: Some(2), ..Detail::default() };
-        Event { detail, ..Event::new(0, 0, kind) }
+        TimelineEvent { detail, ..TimelineEvent::new(0, 0, kind) }
     }
 
     #[test]
     fn key_is_in_brackets_of_the_language() {
-        let mut event = Event::new(0, 0, EventKind::Held);
+        let mut event = TimelineEvent::new(0, 0, EventKind::Held);
         event.detail.key = Some("lab-1".to_owned());
         assert_eq!(event.text(Language::English), "has the lock (lab-1)");
         assert_eq!(event.text(Language::Chinese), "获得锁（lab-1）");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::TimelineLane;
-use crate::event::{Detail, Event};
+use crate::event::{Detail, TimelineEvent};
 use crate::kind::EventKind;
 
 /// The lanes that have a lock, by its key. A lock admits one, so that is the last one.
@@ -13,10 +13,10 @@ type Holders = BTreeMap<String, usize>;
 /// Adds to the events when a lane's lock was gone, and names, in a delete by a client, whose lock
 /// it was. `actors` are lanes without a request, such as Redis.
 pub fn with_gone_locks(
-    events: Vec<Event>,
+    events: Vec<TimelineEvent>,
     lanes: &[TimelineLane],
     actors: &BTreeSet<usize>,
-) -> Vec<Event> {
+) -> Vec<TimelineEvent> {
     let mut holders = Holders::new();
     // Lanes that are done or dead, and have not released their lock.
     let mut left = BTreeSet::new();
@@ -24,7 +24,7 @@ pub fn with_gone_locks(
 
     for mut event in events {
         let (at_us, lane) = (event.at_us, event.lane);
-        let gone = |victim| Event::new(victim, at_us, EventKind::Gone);
+        let gone = |victim| TimelineEvent::new(victim, at_us, EventKind::Gone);
         let mut victims = Vec::new();
 
         match event.kind {
@@ -55,7 +55,7 @@ pub fn with_gone_locks(
         all.push(event);
         all.extend(victims.into_iter().map(|victim| {
             let detail = Detail { other: other.clone(), ..Detail::default() };
-            Event { detail, ..gone(victim) }
+            TimelineEvent { detail, ..gone(victim) }
         }));
     }
     all

@@ -10,14 +10,14 @@ mod saved;
 
 pub use self::activity::{Activity, LaneState, Overlap};
 pub use self::drawing::{Drawing, Handle};
-pub use self::event::{Detail, Event, Value, format_ms};
+pub use self::event::{Detail, TimelineEvent, Value, format_ms};
 pub use self::gone::with_gone_locks;
 pub use self::kind::EventKind;
 
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     pub lanes: Vec<TimelineLane>,
-    pub events: Vec<Event>,
+    pub events: Vec<TimelineEvent>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -46,17 +46,17 @@ impl TimelineLane {
 
 impl Timeline {
     /// Returns events by time, with a lane for each of those that they happened to, in their order.
-    pub fn of<L: Ord>(events: Vec<Event<L>>, name: impl Fn(&L) -> String) -> Self {
+    pub fn of<L: Ord>(events: Vec<TimelineEvent<L>>, name: impl Fn(&L) -> String) -> Self {
         let mut owners: Vec<&L> = events.iter().map(|event| &event.lane).collect();
         owners.sort_unstable();
         owners.dedup();
-        let place = |event: &Event<L>| owners.partition_point(|owner| **owner < event.lane);
+        let place = |event: &TimelineEvent<L>| owners.partition_point(|owner| **owner < event.lane);
         let places: Vec<usize> = events.iter().map(place).collect();
         let lane = |owner: &&L| TimelineLane { name: name(owner), ..TimelineLane::default() };
         let lanes = owners.iter().map(lane).collect();
 
         let placed = events.into_iter().zip(places).map(|(event, place)| event.on(place));
-        let mut events: Vec<Event> = placed.collect();
+        let mut events: Vec<TimelineEvent> = placed.collect();
         events.sort_by_key(|event| event.at_us);
         Self { lanes, events }
     }

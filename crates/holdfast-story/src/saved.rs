@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::event::{Detail, Event, Value};
+use crate::event::{Detail, TimelineEvent, Value};
 use crate::kind::EventKind;
 
 #[derive(Serialize, Deserialize)]
@@ -18,7 +18,7 @@ struct SavedEvent {
     fence: Option<i64>,
 }
 
-impl Serialize for Event<()> {
+impl Serialize for TimelineEvent<()> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let saved = SavedEvent {
             t_us: self.at_us,
@@ -31,7 +31,7 @@ impl Serialize for Event<()> {
     }
 }
 
-impl<'de> Deserialize<'de> for Event<()> {
+impl<'de> Deserialize<'de> for TimelineEvent<()> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let SavedEvent { t_us, event, key, value, fence } = SavedEvent::deserialize(deserializer)?;
         let value = value.map(|value| Value::of(&event, &key, value));

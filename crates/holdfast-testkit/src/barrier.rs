@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::topology::{self, Running, Topology};
-use crate::{CONDITION_TIMEOUT, Shop, services, until};
+use crate::topology::{self, RunningServers, Topology};
+use crate::{CONDITION_TIMEOUT, TestShop, services, until};
 
 /// The requests of a shop that are queued or executed, counted by their key locks in Redis.
 pub struct InFlightRequests {
@@ -20,7 +20,7 @@ pub struct InFlightRequests {
 }
 
 impl InFlightRequests {
-    pub async fn of(shop: &Shop) -> Self {
+    pub async fn of(shop: &TestShop) -> Self {
         let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
         // On a busy machine, behind hundreds of requests, Redis may respond late.
         let with_timeout =
@@ -51,19 +51,19 @@ pub struct Barrier {
 
 impl Barrier {
     /// Acquires the lock of that item.
-    pub async fn before_item(shop: &Shop, sku: &str) -> Self {
+    pub async fn before_item(shop: &TestShop, sku: &str) -> Self {
         Self::before(shop, &format!("{{sku:{sku}}}")).await
     }
 
     /// The same, once the key locks of finished commands have expired, so that only later requests
     /// count as queued.
-    pub async fn before_idle_item(shop: &Shop, sku: &str) -> Self {
+    pub async fn before_idle_item(shop: &TestShop, sku: &str) -> Self {
         shop.until_keys_expired().await;
         Self::before_item(shop, sku).await
     }
 
     /// Acquires the lock of that name: `{sku:…}` or `{user:…}`.
-    pub async fn before(shop: &Shop, key: &str) -> Self {
+    pub async fn before(shop: &TestShop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
         let settings = Settings::default().with_key_prefix(&shop.prefix);
         let locks = Locks::new(Redis::open(url).unwrap(), settings).unwrap();
@@ -85,23 +85,23 @@ impl Barrier {
     }
 }
 
-pub async fn own_redis() -> Running {
+pub async fn own_redis() -> RunningServers {
     let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
     redis.await.unwrap().expect("redis-server is installed")
 }
 
-impl Shop {
+impl TestShop {
     /// Waits until no key is locked: the locks of finished commands expire.
     pub async fn until_keys_expired(&self) {
         InFlightRequests::of(self).await.until(0, "no key is locked").await;
     }
 
     /// Two replicas on a Redis of their own.
-    pub async fn with_own_redis() -> (Self, Running) {
+    pub async fn with_own_redis() -> (Self, RunningServers) {
         Self::with_own_redis_and(&[]).await
     }
 
-    pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
+    pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, RunningServers) {
         let redis = own_redis().await;
         let env = [env, &[("REDIS_URL", redis.url.as_str())]].concat();
         (Self::start_with(2, &env).await, redis)

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{Shop, User};
+use crate::{TestShop, User};
 
-impl Shop {
+impl TestShop {
     /// An item of the lab or of the shop with a limit per customer.
     pub async fn limited_item(&self, lab: bool, stock: i64, limit: i64) -> String {
         let admin = self.sign_in("admin").await;

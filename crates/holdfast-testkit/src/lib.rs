@@ -36,7 +36,7 @@ use holdfast_lock::{Redis, Settings};
 use holdfast_services::{RunningUp, read_env};
 use holdfast_shop::locks::ShopLocks;
 use holdfast_shop::seed::{self, SeedContents};
-use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy, UserId};
+use holdfast_shop::{DEFAULT_PAYMENT_WINDOW, Shop, Strategy, UserId};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -114,7 +114,7 @@ pub fn run_program(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     command.args(arguments).envs(environment.iter().copied()).output().unwrap()
 }
 
-pub struct Shop {
+pub struct TestShop {
     pub database: String,
     pub pool: PgPool,
     pub prefix: String,
@@ -122,7 +122,7 @@ pub struct Shop {
     pub http: reqwest::Client,
 }
 
-impl Shop {
+impl TestShop {
     /// With `replicas` replicas, the default strategy, and lab mode on.
     pub async fn start(replicas: usize) -> Self {
         Self::start_with(replicas, &[]).await
@@ -173,16 +173,16 @@ impl Shop {
     }
 
     /// The same shop in this process, beside its replicas: same database, same Redis prefix.
-    pub fn in_process(&self, strategy: &str) -> Domain {
+    pub fn in_process(&self, strategy: &str) -> Shop {
         self.in_process_with_redis(strategy, &services().running.redis_url)
     }
 
-    pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
+    pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Shop {
         let settings = Settings::default().with_key_prefix(&self.prefix);
         let pool = holdfast_shop::db::pool(&self.database_url(), 4).unwrap();
         let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
         let strategy = Strategy::named(strategy).unwrap();
-        Domain::new(pool, locks, strategy, DEFAULT_PAYMENT_WINDOW)
+        Shop::new(pool, locks, strategy, DEFAULT_PAYMENT_WINDOW)
     }
 
     /// A shop with a copy of the database, without replicas.

@@ -1,8 +1,8 @@
 //! Replicas that are rejected for their strategy, and how replicas are registered.
 
-use crate::{Shop, until};
+use crate::{TestShop, until};
 
-impl Shop {
+impl TestShop {
     /// Fails if the replica starts. Returns what it printed.
     pub fn try_start_rejected(&mut self, flags: &[&str], env: &[(&str, &str)]) -> String {
         let result = self.try_add_replica(flags, env);

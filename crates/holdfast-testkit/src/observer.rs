@@ -10,17 +10,17 @@ use holdfast_shop::{OrderId, UserId};
 use uuid::Uuid;
 
 use crate::recorded_state;
-use crate::{CONDITION_TIMEOUT, Call, Shop, User, until};
+use crate::{CONDITION_TIMEOUT, Call, TestShop, User, until};
 
 /// Three clients, and the record of their requests.
-pub struct Observer<'a> {
-    pub shop: &'a Shop,
+pub struct RequestRecorder<'a> {
+    pub shop: &'a TestShop,
     pub users: Vec<(User, UserId)>,
     seen: Mutex<Vec<ObservedRequest>>,
 }
 
-impl<'a> Observer<'a> {
-    pub async fn of(shop: &'a Shop) -> Self {
+impl<'a> RequestRecorder<'a> {
+    pub async fn of(shop: &'a TestShop) -> Self {
         let mut users = Vec::new();
         for name in ["alice", "bob", "carol"] {
             users.push((shop.promoted(name).await, shop.user_id(name).await));
@@ -160,7 +160,7 @@ impl<'a> Observer<'a> {
     }
 }
 
-impl Shop {
+impl TestShop {
     /// Waits until no lock and no key lock is held, according to that replica.
     pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;

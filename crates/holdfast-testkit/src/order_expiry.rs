@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::{Shop, User, id_of, until};
+use crate::{TestShop, User, id_of, until};
 
-impl Shop {
+impl TestShop {
     /// Places an order that expires after `hold_ms`.
     pub async fn place_expiring_order(
         &self,

@@ -3,21 +3,21 @@
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::{Call, Reply, Sent, Shop, User, fresh_key, until};
+use crate::{Call, Reply, Sent, TestShop, User, fresh_key, until};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PausedRequest {
+pub struct PauseEntry {
     pub request: String,
     pub point: String,
 }
 
-impl Shop {
-    pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
+impl TestShop {
+    pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PauseEntry> {
         let paused = admin.at(replica).get("/api/lab/paused").ok().await;
         let field = |paused: &Value, name: &str| paused[name].as_str().unwrap().to_owned();
         let paused = paused.as_array().unwrap().iter();
         paused
-            .map(|paused| PausedRequest {
+            .map(|paused| PauseEntry {
                 request: field(paused, "request_id"),
                 point: field(paused, "point"),
             })
@@ -50,7 +50,7 @@ impl Shop {
 
     pub async fn until_paused(&self, admin: &User, replica: usize, request: &str, point: &str) {
         until(&format!("the request is paused at {point}"), async || {
-            let expected = PausedRequest { request: request.to_owned(), point: point.to_owned() };
+            let expected = PauseEntry { request: request.to_owned(), point: point.to_owned() };
             self.paused_requests(admin, replica).await.contains(&expected)
         })
         .await;
@@ -64,7 +64,7 @@ pub struct PausedCall {
     pub sent: Sent,
 }
 
-impl Shop {
+impl TestShop {
     /// Sends a call, and waits until it is paused at that point.
     pub async fn pause(&self, admin: &User, call: Call, point: &str) -> PausedCall {
         let (id, replica) = (fresh_key(), call.replica);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use holdfast_services::{Passing, Target};
+use holdfast_services::{Passing, Upstream};
 pub use holdfast_services::{Proxy, Traffic};
 use tokio::sync::Notify;
 use tokio::time::error::Elapsed;
@@ -25,12 +25,12 @@ pub async fn to_postgres() -> Proxy {
 pub async fn to_redis() -> Proxy {
     let url = &services().running.redis_url;
     let socket = url.strip_prefix("redis+unix://").unwrap();
-    Proxy::start(Target::Socket(socket.into())).await.unwrap()
+    Proxy::start(Upstream::Socket(socket.into())).await.unwrap()
 }
 
-fn postgres() -> Target {
+fn postgres() -> Upstream {
     let socket = format!(".s.PGSQL.{}", options().get_port());
-    Target::Socket(options().get_socket().unwrap().join(socket))
+    Upstream::Socket(options().get_socket().unwrap().join(socket))
 }
 
 /// A proxy to Postgres that loses the response to a statement, or delays a statement.
@@ -44,7 +44,10 @@ impl StatementProxy {
         let statements = Arc::<Statements>::default();
         let shared = Arc::clone(&statements);
         let new = move |_: u64| -> Box<dyn Passing> {
-            Box::new(Connection { statements: Arc::clone(&shared), ..Connection::default() })
+            Box::new(ProxyConnection {
+                statements: Arc::clone(&shared),
+                ..ProxyConnection::default()
+            })
         };
         let proxy = Proxy::start_with(postgres(), Some(Box::new(new))).await.unwrap();
         Self { proxy, statements }
@@ -93,7 +96,7 @@ struct Statements {
 }
 
 #[derive(Default)]
-struct Connection {
+struct ProxyConnection {
     statements: Arc<Statements>,
     /// The delayed statement was sent, and has no response yet.
     is_delivering: AtomicBool,
@@ -102,7 +105,7 @@ struct Connection {
     responded: Notify,
 }
 
-impl Passing for Connection {
+impl Passing for ProxyConnection {
     fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             let is_executed = is_executed(chunk);

@@ -23,7 +23,7 @@ use holdfast_shop::{OrderId, Sku, UserId};
 /// Which orders are listed: those that fit all that is given.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct OrderFilter {
+pub struct OrderQuery {
     /// The order's id, or 4 and more hexadecimal digits of one.
     #[serde(default)]
     id: String,
@@ -66,13 +66,13 @@ pub struct ItemEntry {
 /// Searches the orders of all users, newest first (admin). A page looks through 5,000 orders at
 /// most: it may be short, even empty, and have a next one.
 #[utoipa::path(get, path = "/api/admin/orders", tag = "admin",
-    params(ListParameters, OrderFilter),
+    params(ListParameters, OrderQuery),
     responses((status = 200, body = Page<FoundOrder>), (status = 403)))]
 pub async fn list_orders(
     state: State,
     request: HttpRequest,
     _: AdminUser,
-    filter: Query<OrderFilter>,
+    filter: Query<OrderQuery>,
 ) -> HttpResult {
     let (after, limit) = list_query::<OrderId>(&request)?;
     let filter = filter.read()?;
@@ -117,5 +117,5 @@ pub(in crate::web) async fn find(
 }
 
 fn unknown_order(id: &impl Display) -> Problem {
-    Problem::missing(message!("keeper-no-such-order", order = id))
+    Problem::missing(message!("admin-no-such-order", order = id))
 }

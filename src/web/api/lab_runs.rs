@@ -23,8 +23,8 @@ use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, 
 use holdfast_base::messages::{Language, message};
 use holdfast_lab::run::{LabRun, RunRequest};
 use holdfast_lab::store::{
-    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
-    StoredRun,
+    self, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunEnqueueResult, RunRevision,
+    RunSummary, StoredRun,
 };
 use holdfast_shop::budget::BudgetPermit;
 
@@ -76,23 +76,23 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
     let end = Instant::now() + RUNNER_TIMEOUT;
     let result = loop {
         match store::enqueue(&state.shop.pool, run).await? {
-            EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME_INTERVAL).await,
+            RunEnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME_INTERVAL).await,
             result => break result,
         }
     };
 
     match result {
-        EnqueueResult::Queued(id) => Ok(id),
-        EnqueueResult::QueueFull => {
+        RunEnqueueResult::Queued(id) => Ok(id),
+        RunEnqueueResult::QueueFull => {
             let detail = message!("problem-queued-runs", runs = MAX_QUEUED_RUNS);
             Err(Problem::new(ProblemType::Overloaded, detail).retry_after(QUEUE_RETRY_S))
         }
-        EnqueueResult::UserLimit => {
+        RunEnqueueResult::UserLimit => {
             let detail = message!("problem-open-runs", runs = MAX_OPEN_RUNS_OF_USER);
             Err(Problem::new(ProblemType::TooManyRequests, detail).retry_after(QUEUE_RETRY_S))
         }
-        EnqueueResult::VisitorLeft => Err(Problem::session_over()),
-        EnqueueResult::NoRunner => {
+        RunEnqueueResult::VisitorLeft => Err(Problem::session_over()),
+        RunEnqueueResult::NoRunner => {
             Err(Problem::new(ProblemType::Unavailable, message!("problem-no-runner")))
         }
     }

@@ -25,18 +25,18 @@ struct ApiReferencePage {
 }
 
 #[derive(Debug)]
-struct Operation {
+struct ApiOperation {
     method: String,
     path: &'static str,
     json: &'static Value,
 }
 
 impl ApiReferencePage {
-    fn groups(&self) -> BTreeMap<&'static str, Vec<Operation>> {
-        let mut groups: BTreeMap<_, Vec<Operation>> = BTreeMap::new();
+    fn groups(&self) -> BTreeMap<&'static str, Vec<ApiOperation>> {
+        let mut groups: BTreeMap<_, Vec<ApiOperation>> = BTreeMap::new();
         for (path, item) in members(&self.document["paths"]) {
             for (method, json) in members(item) {
-                let operation = Operation { method: method.to_uppercase(), path, json };
+                let operation = ApiOperation { method: method.to_uppercase(), path, json };
                 groups.entry(text(&json["tags"][0])).or_default().push(operation);
             }
         }

@@ -7,7 +7,7 @@ use actix_web::web::{Form, ServiceConfig, get, post};
 use askama::Template;
 use uuid::Uuid;
 
-use super::csv::{self, Cell};
+use super::csv::{self, CsvCell};
 use super::format::FormatTime as _;
 use super::join;
 use super::layout::{DoneQuery, Layout};
@@ -177,14 +177,14 @@ pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> Htt
     let mut file = csv::header(BOARD_FIELDS);
     for student in class::board(&state.shop.pool).await? {
         file += &csv::line(&[
-            Cell::text(student.nickname),
-            Cell::plain(student.done),
-            Cell::plain(LESSONS.len()),
-            Cell::plain(student.answered),
-            Cell::plain(student.right),
-            Cell::plain(student.stars),
-            Cell::plain(student.handed_in),
-            Cell::plain(student.joined_at.rfc3339()),
+            CsvCell::text(student.nickname),
+            CsvCell::plain(student.done),
+            CsvCell::plain(LESSONS.len()),
+            CsvCell::plain(student.answered),
+            CsvCell::plain(student.right),
+            CsvCell::plain(student.stars),
+            CsvCell::plain(student.handed_in),
+            CsvCell::plain(student.joined_at.rfc3339()),
         ]);
     }
     Ok(csv::download("holdfast-class.csv", file))
@@ -198,18 +198,18 @@ pub async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> H
         let is_right = activity.is_right();
         let is_late = activity.answered_at.map(|_| activity.is_late);
         file += &csv::line(&[
-            Cell::text(activity.nickname),
-            Cell::text(activity.activity),
+            CsvCell::text(activity.nickname),
+            CsvCell::text(activity.activity),
             // As a person counts the answers.
-            Cell::maybe(activity.guess.map(|guess| guess + 1)),
-            Cell::maybe(is_right.map(yes_or_no)),
-            Cell::maybe(activity.answered_at.map(|at| at.rfc3339())),
-            Cell::maybe(activity.done_at.map(|at| at.rfc3339())),
-            Cell::maybe(activity.stars),
-            Cell::maybe(activity.run),
-            activity.note.map_or(Cell::Empty, Cell::text),
-            Cell::maybe(activity.handed_in_at.map(|at| at.rfc3339())),
-            Cell::maybe(is_late.map(yes_or_no)),
+            CsvCell::maybe(activity.guess.map(|guess| guess + 1)),
+            CsvCell::maybe(is_right.map(yes_or_no)),
+            CsvCell::maybe(activity.answered_at.map(|at| at.rfc3339())),
+            CsvCell::maybe(activity.done_at.map(|at| at.rfc3339())),
+            CsvCell::maybe(activity.stars),
+            CsvCell::maybe(activity.run),
+            activity.note.map_or(CsvCell::Empty, CsvCell::text),
+            CsvCell::maybe(activity.handed_in_at.map(|at| at.rfc3339())),
+            CsvCell::maybe(is_late.map(yes_or_no)),
         ]);
     }
     Ok(csv::download("holdfast-answers.csv", file))

@@ -17,7 +17,7 @@ const FORMULA_STARTS: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '＝', '＋'
 const SEPARATORS: [char; 4] = [';', '\t', '\r', '\n'];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cell {
+pub enum CsvCell {
     /// A text that a person may have typed.
     Text(String),
     /// A number or a time, written by the program.
@@ -25,7 +25,7 @@ pub enum Cell {
     Empty,
 }
 
-impl Cell {
+impl CsvCell {
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
@@ -73,7 +73,7 @@ pub fn header(names: &str) -> String {
     format!("\u{feff}{names}\r\n")
 }
 
-pub fn line(cells: &[Cell]) -> String {
+pub fn line(cells: &[CsvCell]) -> String {
     let mut line = String::new();
     for (place, cell) in cells.iter().enumerate() {
         if place > 0 {
@@ -105,26 +105,26 @@ mod tests {
         assert_eq!(start.as_bytes(), b"\xef\xbb\xbfsku,name\r\n");
 
         for (cell, written) in [
-            (Cell::text("铜锁"), "铜锁"),
-            (Cell::text("a, b"), "\"a, b\""),
-            (Cell::text("5\" lock"), "\"5\"\" lock\""),
-            (Cell::text("two\nlines"), "\"two\nlines\""),
-            (Cell::text(" kept "), "\" kept \""),
+            (CsvCell::text("铜锁"), "铜锁"),
+            (CsvCell::text("a, b"), "\"a, b\""),
+            (CsvCell::text("5\" lock"), "\"5\"\" lock\""),
+            (CsvCell::text("two\nlines"), "\"two\nlines\""),
+            (CsvCell::text(" kept "), "\" kept \""),
             // Text that would be calculated, and numbers that would not.
-            (Cell::text("=1+1"), "'=1+1"),
-            (Cell::text("=\"a\",1"), "\"'=\"\"a\"\",1\""),
-            (Cell::text("+1"), "'+1"),
-            (Cell::text("-1 left"), "'-1 left"),
-            (Cell::text("@SUM(A1)"), "'@SUM(A1)"),
-            (Cell::text("\t=1"), "'\t'=1"),
-            (Cell::text("a;=1+1;"), "a;'=1+1;"),
-            (Cell::text("a; \"@b\n-c"), "\"a; \"\"'@b\n'-c\""),
-            (Cell::text("＝1"), "'＝1"),
-            (Cell::text("a=1"), "a=1"),
-            (Cell::plain(-3), "-3"),
-            (Cell::maybe(None::<i64>), ""),
+            (CsvCell::text("=1+1"), "'=1+1"),
+            (CsvCell::text("=\"a\",1"), "\"'=\"\"a\"\",1\""),
+            (CsvCell::text("+1"), "'+1"),
+            (CsvCell::text("-1 left"), "'-1 left"),
+            (CsvCell::text("@SUM(A1)"), "'@SUM(A1)"),
+            (CsvCell::text("\t=1"), "'\t'=1"),
+            (CsvCell::text("a;=1+1;"), "a;'=1+1;"),
+            (CsvCell::text("a; \"@b\n-c"), "\"a; \"\"'@b\n'-c\""),
+            (CsvCell::text("＝1"), "'＝1"),
+            (CsvCell::text("a=1"), "a=1"),
+            (CsvCell::plain(-3), "-3"),
+            (CsvCell::maybe(None::<i64>), ""),
         ] {
-            assert_eq!(line(&[cell.clone(), Cell::plain(7)]), format!("{written},7\r\n"));
+            assert_eq!(line(&[cell.clone(), CsvCell::plain(7)]), format!("{written},7\r\n"));
         }
     }
 }

@@ -9,18 +9,18 @@ use askama::Template;
 use super::layout::Layout;
 use super::respond::html;
 use crate::web::HttpResult;
-use holdfast_base::glossary::{self, Entry};
+use holdfast_base::glossary::{self, GlossaryEntry};
 use holdfast_base::messages::Language;
 
 #[derive(Debug, Template)]
 #[template(path = "glossary.html")]
 pub(in crate::web) struct GlossaryPage {
     layout: Layout,
-    entries: Vec<Entry>,
+    entries: Vec<GlossaryEntry>,
 }
 
 /// Returns the entries of the words that texts use.
-pub fn used(texts: &[String], language: Language) -> Vec<Entry> {
+pub fn used(texts: &[String], language: Language) -> Vec<GlossaryEntry> {
     let pieces = texts.iter().flat_map(|text| glossary::mark(text, language));
     let ids: BTreeSet<&str> = pieces.filter_map(|piece| piece.term).collect();
     let entries = glossary::entries(language).into_iter();

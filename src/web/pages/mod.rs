@@ -3,9 +3,10 @@
 //! [`super::problems::Problem`]; [`error_pages`] renders it as a page for a browser.
 
 pub mod account;
-pub mod admin;
+mod admin;
 pub mod api_reference;
 pub mod assets;
+pub mod audit;
 pub mod basket;
 pub mod class;
 pub mod csv;
@@ -17,7 +18,6 @@ pub mod item_ledger;
 pub mod jobs;
 pub mod join;
 pub mod judgement;
-mod keeper;
 mod kept_basket;
 pub mod lab;
 pub(in crate::web) mod layout;
@@ -70,8 +70,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(form_resource("/account/security/sessions", post().to(account::end_session)))
         .service(compressed_resource("/api/docs", get().to(api_reference::show)))
         .service(resource("/api/docs/", "GET").route(back_up()))
-        .service(resource("/audit", "GET").route(get().to(admin::audit)))
-        .service(resource("/locks", "GET").route(get().to(admin::locks)))
+        .service(resource("/audit", "GET").route(get().to(audit::show)))
+        .service(resource("/locks", "GET").route(get().to(audit::show_locks)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))
         .service(get_post(
             "/jobs/unpaid/{id}/retry",
@@ -89,7 +89,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(configure_races)
         .configure(lab::configure)
         .configure(class::configure)
-        .configure(keeper::configure)
+        .configure(admin::configure)
         .service(resource("/glossary", "GET").route(get().to(glossary::show)))
         .service(resource("/which-lock", "GET").route(get().to(which_lock::show)))
         .service(resource("/problems", "GET").route(get().to(error_pages::list)))

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::admin::log::LogRow;
+use super::admin::sender::SentForm;
 use super::format::{FormatTime as _, format_time_left, short_id};
-use super::keeper::log::LogRow;
-use super::keeper::sender::SentForm;
 use super::layout::Layout;
 use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
@@ -39,7 +39,7 @@ const PAGE_LENGTH: i64 = 25;
 struct OrderPage {
     layout: Layout,
     /// The part for an admin, who looks at an order of any user.
-    keeper: Option<KeeperView>,
+    admin_view: Option<AdminView>,
     /// True for a customer whose order an admin has cancelled or refunded.
     returned_by_shop: bool,
     notice: Option<RejectionNotice>,
@@ -60,7 +60,7 @@ struct OrderPage {
 
 /// The part of an order's page that only admins see.
 #[derive(Default)]
-pub(super) struct KeeperView {
+pub(super) struct AdminView {
     /// The name of the order's customer.
     pub customer: String,
     /// The form that cancels or refunds the order.
@@ -105,7 +105,7 @@ impl OrderPage {
     }
 
     fn has_next_step(&self) -> bool {
-        self.keeper.is_none()
+        self.admin_view.is_none()
             && (self.status == "expired" || self.time_left().is_some() || self.is_paid())
     }
 
@@ -116,7 +116,7 @@ impl OrderPage {
     /// Returns the page of the account that the order changes; an admin has none of a user of the
     /// lab.
     fn account_page(&self) -> Option<String> {
-        match self.keeper.as_ref().map(|keeper| &keeper.customer) {
+        match self.admin_view.as_ref().map(|admin_view| &admin_view.customer) {
             None => Some("/account".to_owned()),
             Some(name) if name.starts_with(LAB_NAME_PREFIX) => None,
             Some(name) => Some(format!("/admin/users/{name}")),
@@ -126,12 +126,12 @@ impl OrderPage {
     /// Returns the text that says what the admin has just done, which an old address still names
     /// when it is no longer, or not yet, so.
     fn done_text(&self) -> Option<&'static str> {
-        let (status, text) = self.keeper.as_ref()?.done?;
+        let (status, text) = self.admin_view.as_ref()?.done?;
         (self.order.status == status).then_some(text)
     }
 
     /// Returns the action that an admin may take on the order, if any.
-    fn keeper_action(&self) -> Option<&'static str> {
+    fn admin_action(&self) -> Option<&'static str> {
         match self.order.status {
             OrderStatus::Pending => Some("cancel"),
             OrderStatus::Paid => Some("refund"),
@@ -142,7 +142,7 @@ impl OrderPage {
     /// Returns a sentence about the return of the order, with its price, units and customer.
     fn return_text(&self, id: &str) -> String {
         let units: i64 = self.order.lines.iter().map(|line| line.quantity).sum();
-        let customer = self.keeper.as_ref().map_or("", |keeper| &keeper.customer);
+        let customer = self.admin_view.as_ref().map_or("", |admin_view| &admin_view.customer);
         let variables = [
             ("total", Cents(self.order.total_cents).money().into()),
             ("units", units.into()),
@@ -165,7 +165,7 @@ impl OrderPage {
         let placed = [("placed", order.created_at), ("due", order.expires_at)];
         let paid = order.paid_at.map(|at| ("paid", at));
         let all = placed.into_iter().chain(paid).chain(returned.take(1));
-        all.map(|(name, at)| (self.layout.text(&format!("keeper-time-{name}")), at)).collect()
+        all.map(|(name, at)| (self.layout.text(&format!("admin-time-{name}")), at)).collect()
     }
 
     fn name<'l>(&self, line: &'l OrderLine) -> &'l str {
@@ -269,7 +269,7 @@ pub(super) async fn page(
     user: UserId,
     id: OrderId,
     rejection: Option<Rejection>,
-    keeper: Option<KeeperView>,
+    admin_view: Option<AdminView>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
@@ -288,10 +288,10 @@ pub(super) async fn page(
     };
 
     let layout = Layout::of(request).await?;
-    let returned_by_shop = keeper.is_none() && !log.is_empty();
-    let keeper = keeper.map(|view| {
+    let returned_by_shop = admin_view.is_none() && !log.is_empty();
+    let admin_view = admin_view.map(|view| {
         let log = log.drain(..).map(|entry| LogRow::new(entry, layout.language)).collect();
-        KeeperView { log, ..view }
+        AdminView { log, ..view }
     });
 
     // The page itself says that the order was not paid in time, so there is no notice.
@@ -301,7 +301,7 @@ pub(super) async fn page(
 
     let page = OrderPage {
         notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
-        keeper,
+        admin_view,
         returned_by_shop,
         paid_too_late: is_late.then_some(order.expires_at),
         title: title(&order, layout.language),
@@ -316,7 +316,8 @@ pub(super) async fn page(
         order,
         layout,
     };
-    let form_status = page.keeper.as_ref().map_or(StatusCode::OK, |view| view.form.errors.status());
+    let form_status =
+        page.admin_view.as_ref().map_or(StatusCode::OK, |view| view.form.errors.status());
     html(problem.as_ref().map_or(form_status, Problem::code), &page)
 }
 
@@ -382,7 +383,7 @@ pub async fn list(
     let with_lab = query.lab.as_deref() == Some("on");
     let after = query.after.map(OrderId);
     let page = orders::page(shop, user, after, with_lab, PAGE_LENGTH).await?;
-    let orders::OrderPage { orders, lab_orders, more } = page;
+    let orders::OrderList { orders, lab_orders, more } = page;
 
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let layout = Layout::of(&request).await?;

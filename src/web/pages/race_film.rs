@@ -10,7 +10,7 @@ use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_lab::race::model::{NO_ANSWER, RaceLane, SOLD, SOLD_OUT};
 use holdfast_shop::Strategy;
 use holdfast_shop::strategy::ReadMethod;
-use holdfast_story::{Detail, Drawing, Event, EventKind, Timeline, TimelineLane};
+use holdfast_story::{Detail, Drawing, EventKind, Timeline, TimelineEvent, TimelineLane};
 
 /// Two races and a tap between them are over within ten seconds.
 const PLAY_MS: u64 = 3_800;
@@ -113,7 +113,7 @@ impl RaceView<'_> {
 
     /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; without
     /// what does not change there.
-    fn step(&self, event: &Event, at: f64) -> Value {
+    fn step(&self, event: &TimelineEvent, at: f64) -> Value {
         let lane = &self.result.lanes[event.lane];
         let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();
         let variables = [("buyer", lane.buyer.as_str().into()), ("value", value.as_str().into())];
@@ -174,7 +174,7 @@ impl RaceView<'_> {
     }
 
     /// Returns the events of a lane that are shown.
-    fn events(&self, lane: &RaceLane) -> Vec<Event<()>> {
+    fn events(&self, lane: &RaceLane) -> Vec<TimelineEvent<()>> {
         let has_lock = self.race.lock != "none";
         let has_lost = lane.event(&EventKind::Lost).is_some();
         // Then the read acquires it.
@@ -209,14 +209,14 @@ impl RaceView<'_> {
 
             let is_lock = event.kind == EventKind::Read && locks_row;
             if is_lock && lane.event(&EventKind::Held).is_none() {
-                shown.push(Event::new((), event.at_us, EventKind::Held));
+                shown.push(TimelineEvent::new((), event.at_us, EventKind::Held));
             }
             // The fences of two servers are not compared here.
             let detail = Detail { value: event.detail.value, ..Detail::default() };
-            shown.push(Event { detail, ..event.clone() });
+            shown.push(TimelineEvent { detail, ..event.clone() });
         }
         if lane.result == NO_ANSWER {
-            shown.push(Event::new((), self.span_us(), EventKind::Broken));
+            shown.push(TimelineEvent::new((), self.span_us(), EventKind::Broken));
         }
         shown
     }

@@ -177,7 +177,7 @@ pub(super) fn outcome(lane: &RaceLane, language: Language) -> String {
 mod tests {
     use super::*;
     use holdfast_lab::race::model::{WITH_LOCK, WITHOUT_LOCK};
-    use holdfast_story::Event;
+    use holdfast_story::TimelineEvent;
 
     fn explain(race: &Race, language: Language) -> String {
         RaceView::of(race, language).unwrap().explain()
@@ -185,7 +185,8 @@ mod tests {
 
     /// A race of 200 for 100 units, in which each value was read 25 times.
     fn crowd(lock: &str) -> Race {
-        let event = |at_us, kind, value| Event::new((), at_us, kind).with_number(Some(value));
+        let event =
+            |at_us, kind, value| TimelineEvent::new((), at_us, kind).with_number(Some(value));
         let lane = |number: u64| {
             let value = 100 - i64::try_from(number / 25).unwrap();
             RaceLane {
@@ -230,7 +231,7 @@ mod tests {
         race.lock = "owner".to_owned();
         assert!(explain(&race, Language::English).starts_with("Both orders read 1"));
 
-        let paused = || Event::new((), 8_000, EventKind::Paused);
+        let paused = || TimelineEvent::new((), 8_000, EventKind::Paused);
         let late = race.result.as_ref().unwrap().late_lane().unwrap().buyer.clone();
         for lane in &mut race.result.as_mut().unwrap().lanes {
             lane.events.extend((lane.buyer == late).then(paused));
@@ -247,7 +248,7 @@ mod tests {
         // Its write was rejected, and its response says so.
         let result = early.result.as_mut().unwrap();
         result.lanes[0].result = "lock-lost".to_owned();
-        let refused = Event::new((), 9_000, EventKind::Refused);
+        let refused = TimelineEvent::new((), 9_000, EventKind::Refused);
         result.lanes[0].events.extend([paused(), refused]);
         let fenced = explain(&early, Language::English);
         assert!(fenced.starts_with('A') && fenced.contains("refused"), "{fenced}");

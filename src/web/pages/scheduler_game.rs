@@ -2,7 +2,7 @@
 //!
 //! A script draws the state of a game, which these routes return as JSON, and takes its steps; on
 //! the site, which has no server, a Postgres in the browser returns the same. Knowing the id of a
-//! game is the permission to play it. Tests: `tests/pages/scheduler.rs`.
+//! game is the permission to play it. Tests: `tests/pages/scheduler_game.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::web::{AppState, HttpResult, Problem, ProblemType, State, app_state, s
 use holdfast_base::messages::{Language, message};
 use holdfast_lab::progress;
 use holdfast_lab::scheduler_game::{
-    Game, GameCatalogue, GameError, GameRules, GameState, Level, NoRoom, Player, Refusal, playable,
-    playable_named,
+    ActionRejection, Game, GameCatalogue, GameError, GameRules, GameState, Level, NoRoom, Player,
+    playable, playable_named,
 };
 
 /// The texts that the script fills in.
@@ -34,7 +34,7 @@ const TEXTS: [&str; 3] = ["scheduler-", "shop-ledger-", "shop-reason-"];
 const TEXTS_OF_SITE: [&str; 4] = [TEXTS[0], TEXTS[1], TEXTS[2], "site-scheduler-"];
 
 #[derive(Debug, Template)]
-#[template(path = "scheduler_choose.html")]
+#[template(path = "scheduler_game_choose.html")]
 struct SchedulerStartPage {
     layout: Layout,
     previous: String,
@@ -61,7 +61,7 @@ impl SchedulerStartPage {
 }
 
 #[derive(Debug, Template)]
-#[template(path = "scheduler.html")]
+#[template(path = "scheduler_game.html")]
 struct SchedulerPage {
     layout: Layout,
     id: Uuid,
@@ -70,7 +70,7 @@ struct SchedulerPage {
 
 /// The site's page: the levels, to play and to watch.
 #[derive(Debug, Template)]
-#[template(path = "site/scheduler.html")]
+#[template(path = "site/scheduler_game.html")]
 struct RecordedSchedulerPage {
     layout: Layout,
     size: String,
@@ -108,11 +108,15 @@ struct ServedState {
     pauses: BTreeMap<char, u64>,
     minutes_left: u64,
     /// Why the last action changed nothing.
-    refusal: Option<Refusal>,
+    refusal: Option<ActionRejection>,
 }
 
 impl ServedState {
-    async fn of(state: &AppState, game: &Game, refusal: Option<Refusal>) -> Result<Self, Problem> {
+    async fn of(
+        state: &AppState,
+        game: &Game,
+        refusal: Option<ActionRejection>,
+    ) -> Result<Self, Problem> {
         // Before the state: a step that names an older pause than the shown one ends none.
         let pauses = state.games.pauses(game);
         Ok(Self {

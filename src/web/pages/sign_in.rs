@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
-use super::keeper::shown_again;
+use super::admin::shown_again;
 use super::kept_basket;
 use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
@@ -33,13 +33,13 @@ struct SignUpPage {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct ReturnQuery {
+pub struct SignInQuery {
     #[serde(default)]
     next: String,
     ended: Option<String>,
 }
 
-pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+pub async fn show(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
     let query = query.read()?;
     let layout = Layout::of(&request).await?;
     let next = csrf::local_path(&query.next);
@@ -55,7 +55,7 @@ pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult
     html(StatusCode::OK, &page)
 }
 
-pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+pub async fn show_sign_up(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
     app_state(&request)?.require_open_sign_up()?;
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/shop"));

@@ -102,13 +102,13 @@ impl Choice {
 #[template(path = "which_lock.html")]
 struct WhichLockPage {
     layout: Layout,
-    answers: Answers,
+    answers: ChosenAnswers,
 }
 
 #[derive(Debug, Default)]
-struct Answers(BTreeMap<String, String>);
+struct ChosenAnswers(BTreeMap<String, String>);
 
-impl Answers {
+impl ChosenAnswers {
     fn is_given(&self, question: &str, answer: &str) -> bool {
         self.0.get(question).is_some_and(|given| given == answer)
     }
@@ -152,12 +152,12 @@ impl Answers {
 
 pub async fn show(request: HttpRequest, query: Query<BTreeMap<String, String>>) -> HttpResult {
     let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &WhichLockPage { layout, answers: Answers(query.read()?) })
+    html(StatusCode::OK, &WhichLockPage { layout, answers: ChosenAnswers(query.read()?) })
 }
 
 /// Renders the page of the site, whose script shows the answer.
 pub(in crate::web) fn site_page(layout: Layout) -> Result<String, Problem> {
-    render(&WhichLockPage { layout, answers: Answers::default() })
+    render(&WhichLockPage { layout, answers: ChosenAnswers::default() })
 }
 
 #[cfg(test)]
@@ -169,9 +169,9 @@ mod tests {
 
     const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-    fn answers(given: &[(&str, &str)]) -> Answers {
+    fn answers(given: &[(&str, &str)]) -> ChosenAnswers {
         let own = |(question, answer): &(&str, &str)| ((*question).into(), (*answer).into());
-        Answers(given.iter().map(own).collect())
+        ChosenAnswers(given.iter().map(own).collect())
     }
 
     /// Returns every set of answers to all questions.

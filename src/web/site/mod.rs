@@ -7,7 +7,7 @@
 mod assets;
 pub(super) mod documents;
 mod folder;
-mod scheduler;
+mod game_scripts;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -92,8 +92,8 @@ impl NewSite {
     pub fn write(self, sources: &Sources, recordings: &Recordings) -> anyhow::Result<()> {
         let folder = Folder::new(self.new.path());
         assets::write(&folder, sources)?;
-        scheduler::write_scripts(&folder, &recordings.games)?;
-        let sizes = scheduler::sizes(folder.path())?;
+        game_scripts::write_scripts(&folder, &recordings.games)?;
+        let sizes = game_scripts::sizes(folder.path())?;
         for language in Language::ALL {
             Edition { language, folder: &folder, sources, sizes: &sizes }.write(recordings)?;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_services::{Proxy, Target, TempFolder, TempPostgres};
+use holdfast_services::{Proxy, TempFolder, TempPostgres, Upstream};
 use holdfast_testkit::pooler::Pooler;
 use rustix::process::Signal;
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -38,7 +38,7 @@ impl Theirs {
         let _machine = share_machine();
         let folder = TempFolder::create().unwrap();
         let postgres = TempPostgres::start(&folder).await.unwrap();
-        let proxy = Proxy::start(Target::Socket(postgres.socket())).await.unwrap();
+        let proxy = Proxy::start(Upstream::Socket(postgres.socket())).await.unwrap();
         let mut theirs = Self { postgres, proxy, folder, before: Vec::new(), _machine };
         theirs.session().await.execute(THEIRS).await.unwrap();
         theirs.before = theirs.contents().await;

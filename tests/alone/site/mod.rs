@@ -5,7 +5,7 @@ mod files;
 mod host;
 mod locks;
 mod race;
-mod scheduler;
+mod scheduler_game;
 mod visit;
 
 use std::env;

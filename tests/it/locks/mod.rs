@@ -2,4 +2,4 @@
 //! what a cancelled future leaves behind, for every lock.
 
 mod cancelled;
-mod queue;
+mod queue_lock;

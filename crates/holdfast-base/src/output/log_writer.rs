@@ -26,7 +26,7 @@ define_metrics! {
         "Lines of the log that were dropped, because their reader did not read";
 }
 
-static LINES: OnceLock<SyncSender<(Output, Vec<u8>)>> = OnceLock::new();
+static LINES: OnceLock<SyncSender<(StandardStream, Vec<u8>)>> = OnceLock::new();
 /// Lines that wait or are being written.
 static PENDING: Mutex<u64> = Mutex::new(0);
 static WRITTEN: Condvar = Condvar::new();
@@ -34,7 +34,7 @@ static WRITTEN: Condvar = Condvar::new();
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
+pub(super) enum StandardStream {
     Stdout,
     Stderr,
 }
@@ -48,7 +48,7 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn write_line(output: Output, line: &[u8]) {
+pub(super) fn write_line(output: StandardStream, line: &[u8]) {
     let Some(lines) = LINES.get() else { return };
     *PENDING.lock() += 1;
     if lines.try_send((output, line.to_owned())).is_err() {
@@ -62,14 +62,14 @@ pub(super) fn flush(limit: Duration) {
     WRITTEN.wait_while_for(&mut PENDING.lock(), |pending| *pending > 0, limit);
 }
 
-fn write_lines(lines: &Receiver<(Output, Vec<u8>)>) {
+fn write_lines(lines: &Receiver<(StandardStream, Vec<u8>)>) {
     // Not the handles of the standard library: while this thread waits for a reader, nothing else
     // waits for their locks.
     let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from).ok();
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from).ok();
 
     for (output, line) in lines {
-        write(if output == Output::Stdout { &stdout } else { &stderr }, &line);
+        write(if output == StandardStream::Stdout { &stdout } else { &stderr }, &line);
         let dropped = DROPPED.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             let text = format!(
@@ -96,7 +96,7 @@ pub struct LineWriter;
 
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        write_line(Output::Stderr, line);
+        write_line(StandardStream::Stderr, line);
         Ok(line.len())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use super::line_format::{format_line, is_json};
-use super::log_writer::{self, Output};
+use super::log_writer::{self, StandardStream};
 
 /// Upper bound of the time that a reader who does not read delays the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,20 +25,20 @@ pub fn start_writer() -> std::io::Result<()> {
 
 /// Prints a line to stdout: what the command has done, or that it is ready.
 pub fn announce(message: &str) {
-    print(Output::Stdout, Level::INFO, message, "");
+    print(StandardStream::Stdout, Level::INFO, message, "");
 }
 
 /// Prints the error that ends the command.
 pub fn report_failure(message: &str) {
-    print(Output::Stderr, Level::ERROR, message, "holdfast: ");
+    print(StandardStream::Stderr, Level::ERROR, message, "holdfast: ");
 }
 
 /// Prints to stderr what a command is doing.
 pub fn print_progress(message: &str) {
-    print(Output::Stderr, Level::INFO, message, "");
+    print(StandardStream::Stderr, Level::INFO, message, "");
 }
 
-fn print(output: Output, level: Level, message: &str, prefix_of_text: &str) {
+fn print(output: StandardStream, level: Level, message: &str, prefix_of_text: &str) {
     let line = match is_json() {
         true => format_line(level, message),
         false => format!("{prefix_of_text}{message}\n"),
@@ -53,7 +53,7 @@ pub fn flush() {
 
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let line = format_line(Level::ERROR, &describe_panic(panic));
-    log_writer::write_line(Output::Stderr, line.as_bytes());
+    log_writer::write_line(StandardStream::Stderr, line.as_bytes());
     // What follows may be an abort.
     log_writer::flush(PANIC_FLUSH_TIMEOUT);
 }

@@ -9,14 +9,14 @@ use clap::Args;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::folder::{Check, CourseFolder, Language, quote};
-use super::levels::{self, Finding, LAST_LEVEL};
+use super::folder::{CourseFolder, CourseLanguage, LevelCheck, quote};
+use super::levels::{self, LAST_LEVEL, LevelFinding};
 use crate::args::JudgeArgs;
 use crate::failure::{FailureKind, JudgeFailure};
 use crate::plan::ADAPTER_START;
 use crate::report::Judgement;
 use holdfast_base::message;
-use holdfast_base::messages::{Language as Edition, Message};
+use holdfast_base::messages::{Language, Message};
 
 /// Exit code of a helper that has said what is wrong.
 const SAID_BY_HELPER: i32 = 3;
@@ -52,7 +52,7 @@ pub struct CheckResult {
     pub(super) lock_file: &'static str,
     /// Hints of this level that were shown.
     pub(super) hints: usize,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<LevelFinding>,
     /// The level was chosen, so that the progress was not changed.
     pub(super) is_chosen: bool,
 }
@@ -82,7 +82,7 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
     if args.level.is_none() {
         let broken = findings.iter().find(|finding| !finding.holds);
         let at = OffsetDateTime::now_utc().format(&Rfc3339)?;
-        progress.record(Check { level, passed: broken.is_none(), seed: judgement.seed, at });
+        progress.record(LevelCheck { level, passed: broken.is_none(), seed: judgement.seed, at });
         let is_about_level = broken.is_some_and(|finding| finding.added_by() >= level);
         if is_about_level && levels::failed_calls(&judgement).is_none() {
             // The first one is shown with this check.
@@ -106,11 +106,11 @@ pub async fn check(args: &CheckArgs) -> anyhow::Result<CheckResult> {
 
 /// Checks that the files are there and the language is installed, and compiles the lock if it has
 /// to be.
-fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
+fn prepare(language: CourseLanguage, folder: &Path) -> anyhow::Result<()> {
     for file in [language.lock_file(), language.helper_file()] {
         if !folder.join(file).is_file() {
             let missing = message!("course-missing-file", file, folder = folder.display());
-            bail!("{}", missing.text(Edition::of_environment()));
+            bail!("{}", missing.text(Language::of_environment()));
         }
     }
 
@@ -119,10 +119,10 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
     // A program of a version manager that has no version to run exists, and fails.
     if !version.is_ok_and(|status| status.success()) {
         let missing = message!("course-missing-program", program, how);
-        bail!("{}", missing.text(Edition::of_environment()));
+        bail!("{}", missing.text(Language::of_environment()));
     }
 
-    if language == Language::Rust {
+    if language == CourseLanguage::Rust {
         compile(language.lock_file(), folder)?;
     }
     Ok(())
@@ -130,7 +130,7 @@ fn prepare(language: Language, folder: &Path) -> anyhow::Result<()> {
 
 /// Compiles a lock in Rust, and shows what cargo says.
 fn compile(lock_file: &str, folder: &Path) -> anyhow::Result<()> {
-    let edition = Edition::of_environment();
+    let edition = Language::of_environment();
     let manifest = folder.join("Cargo.toml");
     // It writes to a pipe, and would leave out the colours.
     let color = if io::stderr().is_terminal() { "always" } else { "never" };
@@ -157,7 +157,7 @@ fn missing_crate(said: &str) -> Option<String> {
 
 /// Says in the words of the course what the judge could not judge.
 fn explain(error: anyhow::Error, limit_s: u64) -> anyhow::Error {
-    let edition = Edition::of_environment();
+    let edition = Language::of_environment();
     let Some(failure) = error.downcast_ref::<JudgeFailure>() else { return error };
 
     match &failure.kind {

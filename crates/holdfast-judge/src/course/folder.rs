@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::levels::LAST_LEVEL;
 use super::tasks::task_text;
 use holdfast_base::message;
-use holdfast_base::messages::{Language as Edition, Message};
+use holdfast_base::messages::{Language, Message};
 
 const PROGRESS: &str = ".course.json";
 const VERSION: u32 = 1;
@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 /// A language in which the lock is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Language {
+pub enum CourseLanguage {
     Python,
     Javascript,
     Rust,
@@ -32,7 +32,7 @@ macro_rules! files {
     };
 }
 
-impl Language {
+impl CourseLanguage {
     /// Returns the files of a new folder: name and content, the learner's own one first.
     fn files(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -73,21 +73,21 @@ impl Language {
 
 /// The progress of a learner, in `.course.json`: no name, no password, no code.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Progress {
+pub(super) struct CourseProgress {
     version: u32,
-    pub(super) language: Language,
+    pub(super) language: CourseLanguage,
     /// The first level that was not passed; above the last one after all of them.
     pub(super) level: u32,
     /// Hints of this level that were shown.
     #[serde(default)]
     pub(super) hints: usize,
     #[serde(default)]
-    pub(super) checks: Vec<Check>,
+    pub(super) checks: Vec<LevelCheck>,
 }
 
 /// A check at the level of the progress.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Check {
+pub(super) struct LevelCheck {
     pub(super) level: u32,
     pub(super) passed: bool,
     pub(super) seed: u64,
@@ -95,7 +95,7 @@ pub(super) struct Check {
     pub(super) at: String,
 }
 
-impl Progress {
+impl CourseProgress {
     pub(super) fn is_complete(&self) -> bool {
         self.level > LAST_LEVEL
     }
@@ -105,7 +105,7 @@ impl Progress {
         self.level.min(LAST_LEVEL)
     }
 
-    pub(super) fn record(&mut self, check: Check) {
+    pub(super) fn record(&mut self, check: LevelCheck) {
         if check.passed && check.level == self.level {
             self.level += 1;
             self.hints = 0;
@@ -144,11 +144,11 @@ impl CourseFolder {
         }
     }
 
-    pub(super) fn progress(&self) -> anyhow::Result<Progress> {
+    pub(super) fn progress(&self) -> anyhow::Result<CourseProgress> {
         let file = self.path.join(PROGRESS);
         let shown = file.display();
         let text = fs::read_to_string(&file).with_context(|| format!("can't read {shown}"))?;
-        let progress: Progress = serde_json::from_str(&text).with_context(|| {
+        let progress: CourseProgress = serde_json::from_str(&text).with_context(|| {
             format!("{shown} is damaged: remove it, and copy that of a new folder of the course")
         })?;
         if progress.version != VERSION || progress.level == 0 || progress.level > LAST_LEVEL + 1 {
@@ -163,7 +163,7 @@ impl CourseFolder {
     }
 
     /// Replaces the progress as a whole: a reader never sees a part of it.
-    pub(super) fn store(&self, progress: &Progress) -> anyhow::Result<()> {
+    pub(super) fn store(&self, progress: &CourseProgress) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(progress)? + "\n";
         write_whole(&self.path.join(PROGRESS), &json)
     }
@@ -177,9 +177,9 @@ fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Creates the folder of a learner; an existing one must be empty. Returns what to do next.
 pub(super) fn create(
-    language: Language,
+    language: CourseLanguage,
     folder: &Path,
-    edition: Edition,
+    edition: Language,
 ) -> anyhow::Result<Message> {
     let shown = folder.display();
     fs::create_dir_all(folder).with_context(|| format!("can't create {shown}"))?;
@@ -193,7 +193,8 @@ pub(super) fn create(
     }
     write_file(&folder.join("README.md"), &readme(language, edition))?;
     // Last: without it, the folder is none of the course.
-    let progress = Progress { version: VERSION, language, level: 1, hints: 0, checks: Vec::new() };
+    let progress =
+        CourseProgress { version: VERSION, language, level: 1, hints: 0, checks: Vec::new() };
     write_whole(&folder.join(PROGRESS), &(serde_json::to_string_pretty(&progress)? + "\n"))?;
     Ok(message!("course-new", folder = shown, file = language.lock_file()))
 }
@@ -204,7 +205,7 @@ fn write_file(path: &Path, content: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("can't write {}", path.display()))
 }
 
-fn readme(language: Language, edition: Edition) -> String {
+fn readme(language: CourseLanguage, edition: Language) -> String {
     let text = |id: &str| edition.text(id);
     let files = message!(
         "course-readme-files",

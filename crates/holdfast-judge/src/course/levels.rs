@@ -42,7 +42,7 @@ const FAULTS: [(u32, &[Fault]); 6] = [
     (8, &[Fault::Cancel, Fault::ClientKill]),
 ];
 
-impl Finding {
+impl LevelFinding {
     /// Returns the level that adds the rule: its hints are about it.
     pub(super) fn added_by(&self) -> u32 {
         match (self.rule.id(), self.fault) {
@@ -64,7 +64,7 @@ fn first_level(fault: Fault) -> u32 {
 
 /// A rule, what was measured, and whether it holds.
 #[derive(Debug)]
-pub struct Finding {
+pub struct LevelFinding {
     pub fault: Fault,
     pub rule: Message,
     pub measured: Text,
@@ -106,7 +106,7 @@ pub(super) fn judge_args(level: u32, seed: Option<u64>, command: Vec<String>) ->
 }
 
 /// Returns all rules of the level with what was found.
-pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<Finding> {
+pub(super) fn examine(level: u32, judgement: &Judgement) -> Vec<LevelFinding> {
     let mut rules = Rules { level, findings: Vec::new() };
     for fault in &judgement.faults {
         if !fault.ran {
@@ -126,14 +126,17 @@ pub(super) fn failed_calls(judgement: &Judgement) -> Option<&(u64, String)> {
 }
 
 /// Returns the violation that shows why the rule does not hold.
-pub(super) fn evidence<'a>(judgement: &'a Judgement, finding: &Finding) -> Option<&'a Violation> {
+pub(super) fn evidence<'a>(
+    judgement: &'a Judgement,
+    finding: &LevelFinding,
+) -> Option<&'a Violation> {
     violation(judgement, finding, finding.kind.as_ref()?)
 }
 
 /// Returns the violation of a kind under the rule's fault.
 pub(super) fn violation<'a>(
     judgement: &'a Judgement,
-    finding: &Finding,
+    finding: &LevelFinding,
     kind: &ViolationKind,
 ) -> Option<&'a Violation> {
     let report = judgement.report(finding.fault.name())?;
@@ -142,7 +145,7 @@ pub(super) fn violation<'a>(
 
 struct Rules {
     level: u32,
-    findings: Vec<Finding>,
+    findings: Vec<LevelFinding>,
 }
 
 impl Rules {
@@ -157,7 +160,7 @@ impl Rules {
         let measured = measured.into();
         // The judge of this version names no others.
         if let Some(fault) = fault.fault() {
-            self.findings.push(Finding { fault, rule, measured, holds, kind });
+            self.findings.push(LevelFinding { fault, rule, measured, holds, kind });
         }
     }
 

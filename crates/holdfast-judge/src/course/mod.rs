@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use self::folder::{CourseFolder, Language};
-use holdfast_base::messages::Language as Edition;
+use self::folder::{CourseFolder, CourseLanguage};
+use holdfast_base::messages::Language;
 
 pub use self::check::{CheckArgs, CheckResult, check};
-pub use self::levels::{Finding, LAST_LEVEL};
+pub use self::levels::{LAST_LEVEL, LevelFinding};
 pub use self::tasks::{document, task_text};
 pub use self::text::{CheckHead, head};
 
@@ -31,7 +31,7 @@ pub enum CourseCommand {
     /// Make a folder with two empty functions and the first task
     New {
         /// Language of the lock
-        language: Language,
+        language: CourseLanguage,
         /// The folder; it is created, or must be empty
         folder: PathBuf,
     },
@@ -54,8 +54,8 @@ pub struct CourseAnswer {
 }
 
 /// Makes a folder. Fails if it exists and has files.
-pub fn create(language: Language, folder: &Path) -> anyhow::Result<CourseAnswer> {
-    let edition = Edition::of_environment();
+pub fn create(language: CourseLanguage, folder: &Path) -> anyhow::Result<CourseAnswer> {
+    let edition = Language::of_environment();
     let next = folder::create(language, folder, edition)?.text(edition);
     let command = format!("holdfast course check {}", folder::quote(folder));
     let task = tasks::task(1, edition);
@@ -64,7 +64,7 @@ pub fn create(language: Language, folder: &Path) -> anyhow::Result<CourseAnswer>
 
 pub fn status(folder: &Path) -> anyhow::Result<CourseAnswer> {
     let folder = CourseFolder::open(folder)?;
-    let text = text::status(&folder.progress()?, Edition::of_environment());
+    let text = text::status(&folder.progress()?, Language::of_environment());
     Ok(CourseAnswer { text, yes: true })
 }
 
@@ -73,18 +73,18 @@ pub fn hint(folder: &Path, level: Option<u32>) -> anyhow::Result<CourseAnswer> {
     let folder = CourseFolder::open(folder)?;
     let mut progress = folder.progress()?;
     if let Some(level) = level {
-        let language = Edition::of_environment();
+        let language = Language::of_environment();
         let hints = (1..=text::HINTS).map(|number| text::hint(level, number, language));
         return Ok(CourseAnswer { text: hints.collect(), yes: true });
     }
 
     progress.hints = (progress.hints + 1).min(text::HINTS);
     folder.store(&progress)?;
-    let text = text::hint(progress.checked_level(), progress.hints, Edition::of_environment());
+    let text = text::hint(progress.checked_level(), progress.hints, Language::of_environment());
     Ok(CourseAnswer { text, yes: true })
 }
 
 /// Says whether the level is passed, and why not.
 pub fn describe(check: &CheckResult) -> CourseAnswer {
-    CourseAnswer { text: text::describe(check, Edition::of_environment()), yes: check.passed() }
+    CourseAnswer { text: text::describe(check, Language::of_environment()), yes: check.passed() }
 }

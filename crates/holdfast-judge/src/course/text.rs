@@ -1,8 +1,8 @@
 //! What the course prints.
 
 use super::check::CheckResult;
-use super::folder::{Progress, quote};
-use super::levels::{self, Finding, LAST_LEVEL};
+use super::folder::{CourseProgress, quote};
+use super::levels::{self, LAST_LEVEL, LevelFinding};
 use super::tasks::{heading, task, task_text};
 use crate::fault::Fault;
 use crate::report::ViolationKind::LeftoverKey;
@@ -10,7 +10,7 @@ use crate::report::{Actor, Violation};
 use holdfast_base::message;
 use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
-use holdfast_story::Event;
+use holdfast_story::TimelineEvent;
 
 /// Hints of each level.
 pub(super) const HINTS: usize = 2;
@@ -23,7 +23,7 @@ pub struct CheckHead<'a> {
     pub title: String,
     pub verdict: String,
     pub passed: bool,
-    pub rules: &'a [Finding],
+    pub rules: &'a [LevelFinding],
 }
 
 /// Returns a hint, and after the last one says so.
@@ -36,7 +36,7 @@ pub(super) fn hint(level: u32, number: usize, language: Language) -> String {
     text + &language.text("course-hint-last") + "\n"
 }
 
-pub(super) fn status(progress: &Progress, language: Language) -> String {
+pub(super) fn status(progress: &CourseProgress, language: Language) -> String {
     let mut text = language.text("course-title") + "\n\n";
     for level in 1..=LAST_LEVEL {
         let state = if level < progress.level {
@@ -90,7 +90,7 @@ pub(super) fn describe(check: &CheckResult, language: Language) -> String {
 
 /// Returns the hint that is about this rule: of the learner's level the last one that was shown, of
 /// an earlier one the first.
-fn next_hint(check: &CheckResult, finding: &Finding, language: Language) -> String {
+fn next_hint(check: &CheckResult, finding: &LevelFinding, language: Language) -> String {
     let level = finding.added_by().min(check.level);
     if level < check.level || check.is_chosen {
         return hint(level, 1, language);
@@ -132,8 +132,8 @@ pub fn head(check: &CheckResult, language: Language) -> CheckHead<'_> {
     }
 }
 
-fn table(findings: &[Finding], language: Language) -> String {
-    let is_shown = |finding: &&Finding| findings.len() <= MAX_RULES || !finding.holds;
+fn table(findings: &[LevelFinding], language: Language) -> String {
+    let is_shown = |finding: &&LevelFinding| findings.len() <= MAX_RULES || !finding.holds;
     let shown = findings.iter().filter(is_shown);
     let rows: Vec<_> = shown.map(|it| (it, it.rule.text(language))).collect();
     let titles = ["judge-column-fault", "course-rules", "course-measured"];
@@ -188,7 +188,7 @@ fn verdict(check: &CheckResult, name: &str, language: Language) -> String {
 }
 
 /// Says why the rule does not hold: the two requests, and when each held the lock.
-fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String {
+fn explain(check: &CheckResult, finding: &LevelFinding, language: Language) -> String {
     if let Some((calls, error)) = levels::failed_calls(&check.judgement) {
         let failed = message!("course-errors", calls = *calls, error = error.trim_end());
         return format!("\n{}\n", failed.text(language));
@@ -224,12 +224,12 @@ fn explain(check: &CheckResult, finding: &Finding, language: Language) -> String
     text
 }
 
-fn describe_violation(violation: &Violation, finding: &Finding, language: Language) -> String {
+fn describe_violation(violation: &Violation, finding: &LevelFinding, language: Language) -> String {
     let found = violation.text_in(language).unwrap_or_else(|| violation.text.clone());
     message!("course-violation", fault = finding.fault.name(), found).text(language)
 }
 
-fn describe_event(event: &Event<Actor>, language: Language) -> String {
+fn describe_event(event: &TimelineEvent<Actor>, language: Language) -> String {
     // Not rounded, as in the sentence above.
     let ms = grouped(event.at_us / 1_000);
     format!("{ms:>8} ms  {}  {}", event.lane, event.text(language))

@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::init::{self, Framework};
 use super::pass::{Pass, Plan};
-use super::recording::Recording;
+use super::recording::ScheduleRecording;
 use super::report::ServiceJudgement;
 use crate::demands::{Demands, check_files};
 
@@ -76,7 +76,7 @@ impl ServiceArgs {
     }
 
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
-        let replay = self.replay.as_deref().map(Recording::read).transpose()?;
+        let replay = self.replay.as_deref().map(ScheduleRecording::read).transpose()?;
         let passes = match &replay {
             Some(_) => vec![Pass::Interleavings],
             None => select(&self.faults)?,

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use anyhow::ensure;
 use serde::Deserialize;
 
-use super::buyers::{Answer, Answered, Outcome};
+use super::buyers::{Answered, AttemptOutcome, BuyerAnswer};
 use super::report::Figures;
 
 /// The service's own books after a run.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Books {
+pub(super) struct BookTotals {
     pub(super) stock: i64,
     pub(super) sold: i64,
     /// The orders of each key, if the file says how they are found.
@@ -20,22 +20,22 @@ pub(super) struct Books {
 }
 
 /// Returns the figures of a run.
-pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figures {
-    let count = |is: fn(&Answer) -> bool| {
+pub(super) fn figures(opening: i64, outcomes: &[AttemptOutcome], books: &BookTotals) -> Figures {
+    let count = |is: fn(&BuyerAnswer) -> bool| {
         outcomes.iter().filter(|outcome| is(outcome.answer())).count() as u64
     };
-    let is_sold = |answer: &Answer| *answer == Answer::Sold;
+    let is_sold = |answer: &BuyerAnswer| *answer == BuyerAnswer::Sold;
     let sold = count(is_sold);
     let keys = outcomes.iter().filter(|outcome| is_sold(outcome.answer()));
     let keys: HashSet<String> = keys.map(|outcome| outcome.attempt.key.to_string()).collect();
     let error = answered(outcomes).find_map(|it| match &it.answer {
-        Answer::Error(error) => Some(error),
-        Answer::Sold | Answer::SoldOut | Answer::Unknown(_) => None,
+        BuyerAnswer::Error(error) => Some(error),
+        BuyerAnswer::Sold | BuyerAnswer::SoldOut | BuyerAnswer::Unknown(_) => None,
     });
     // An answer that was lost says nothing if the order was sent again.
     let unanswered = outcomes.iter().find_map(|outcome| match outcome.answer() {
-        Answer::Unknown(error) => Some(error),
-        Answer::Sold | Answer::SoldOut | Answer::Error(_) => None,
+        BuyerAnswer::Unknown(error) => Some(error),
+        BuyerAnswer::Sold | BuyerAnswer::SoldOut | BuyerAnswer::Error(_) => None,
     });
 
     // Without their keys, orders of a key that was not answered may stand in for lost ones.
@@ -45,7 +45,7 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
         None => (promised - books.sold).max(0),
     };
     // And each key that was not refused may have one order.
-    let possible = count_any(outcomes, |answer| *answer != Answer::SoldOut) as i64;
+    let possible = count_any(outcomes, |answer| *answer != BuyerAnswer::SoldOut) as i64;
     let doubled = match &books.by_key {
         Some(by_key) => by_key.values().filter(|orders| **orders > 1).count() as i64,
         None => (books.sold - possible).max(0),
@@ -54,9 +54,9 @@ pub(super) fn figures(opening: i64, outcomes: &[Outcome], books: &Books) -> Figu
     Figures {
         attempts: outcomes.len() as u64,
         sold,
-        sold_out: count(|answer| *answer == Answer::SoldOut),
-        unknown: count(|answer| matches!(answer, Answer::Unknown(_))),
-        errors: count_any(outcomes, |answer| matches!(answer, Answer::Error(_))),
+        sold_out: count(|answer| *answer == BuyerAnswer::SoldOut),
+        unknown: count(|answer| matches!(answer, BuyerAnswer::Unknown(_))),
+        errors: count_any(outcomes, |answer| matches!(answer, BuyerAnswer::Error(_))),
         error: error.or(unanswered).cloned(),
         by_count: books.by_key.is_none(),
         opening,
@@ -109,17 +109,17 @@ pub(super) fn check_books(figures: &Figures) -> anyhow::Result<()> {
 }
 
 /// Counts the keys with such an answer among their answers.
-fn count_any(outcomes: &[Outcome], is: fn(&Answer) -> bool) -> u64 {
-    let has = |outcome: &&Outcome| outcome.answers.iter().any(|it| is(&it.answer));
+fn count_any(outcomes: &[AttemptOutcome], is: fn(&BuyerAnswer) -> bool) -> u64 {
+    let has = |outcome: &&AttemptOutcome| outcome.answers.iter().any(|it| is(&it.answer));
     outcomes.iter().filter(has).count() as u64
 }
 
 /// Returns the longest time without a sale while units were left, if there were any buyers.
-fn gap_us(opening: i64, outcomes: &[Outcome]) -> u64 {
+fn gap_us(opening: i64, outcomes: &[AttemptOutcome]) -> u64 {
     let began = answered(outcomes).map(|it| it.sent_us).min().unwrap_or_default();
     let ended = answered(outcomes).map(|it| it.answered_us).max().unwrap_or_default();
     let sales = outcomes.iter().filter_map(|outcome| {
-        let sale = outcome.answers.iter().find(|it| it.answer == Answer::Sold)?;
+        let sale = outcome.answers.iter().find(|it| it.answer == BuyerAnswer::Sold)?;
         Some(sale.answered_us)
     });
     let mut times: Vec<u64> = sales.collect();
@@ -135,7 +135,7 @@ fn gap_us(opening: i64, outcomes: &[Outcome]) -> u64 {
     times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-fn p99_us(outcomes: &[Outcome]) -> u64 {
+fn p99_us(outcomes: &[AttemptOutcome]) -> u64 {
     let times = answered(outcomes).map(|it| it.answered_us - it.sent_us);
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();
@@ -143,7 +143,7 @@ fn p99_us(outcomes: &[Outcome]) -> u64 {
     times.get(place.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-fn answered(outcomes: &[Outcome]) -> impl Iterator<Item = &Answered> {
+fn answered(outcomes: &[AttemptOutcome]) -> impl Iterator<Item = &Answered> {
     outcomes.iter().flat_map(|outcome| &outcome.answers)
 }
 
@@ -152,11 +152,12 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::service::buyers::Attempt;
+    use crate::service::buyers::OrderAttempt;
     use crate::service::report::Imbalance;
 
-    fn outcome(number: u64, answers: &[(Answer, u64)]) -> Outcome {
-        let attempt = Attempt { buyer: number, key: Uuid::from_u64_pair(0, number), instance: 0 };
+    fn outcome(number: u64, answers: &[(BuyerAnswer, u64)]) -> AttemptOutcome {
+        let attempt =
+            OrderAttempt { buyer: number, key: Uuid::from_u64_pair(0, number), instance: 0 };
         let answers = answers.iter().cloned();
         let answers = answers.map(|(answer, answered_us)| Answered {
             instance: 0,
@@ -164,19 +165,19 @@ mod tests {
             sent_us: 0,
             answered_us,
         });
-        Outcome { attempt, answers: answers.collect() }
+        AttemptOutcome { attempt, answers: answers.collect() }
     }
 
-    fn books(stock: i64, keys: &[(u64, i64)]) -> Books {
+    fn books(stock: i64, keys: &[(u64, i64)]) -> BookTotals {
         let key = |number: u64| Uuid::from_u64_pair(0, number).to_string();
         let by_key: HashMap<_, _> = keys.iter().map(|(it, orders)| (key(*it), *orders)).collect();
-        Books { stock, sold: by_key.values().sum(), by_key: Some(by_key) }
+        BookTotals { stock, sold: by_key.values().sum(), by_key: Some(by_key) }
     }
 
     #[test]
     fn each_balance_is_found_alone() {
-        let unknown = || Answer::Unknown("gone".to_owned());
-        let two = [outcome(1, &[(Answer::Sold, 10)]), outcome(2, &[(unknown(), 20)])];
+        let unknown = || BuyerAnswer::Unknown("gone".to_owned());
+        let two = [outcome(1, &[(BuyerAnswer::Sold, 10)]), outcome(2, &[(unknown(), 20)])];
         let found = |opening, books| figures(opening, &two, &books).found();
 
         assert_eq!(found(2, books(0, &[(1, 1), (2, 1)])), []);
@@ -188,18 +189,22 @@ mod tests {
 
     #[test]
     fn wrong_queries_are_named() {
-        let sold = |number| outcome(number, &[(Answer::Sold, 10)]);
+        let sold = |number| outcome(number, &[(BuyerAnswer::Sold, 10)]);
         let sold = [sold(1), sold(2)];
         let both = [(1, 1), (2, 1)];
-        let check = |opening, books: &Books| {
+        let check = |opening, books: &BookTotals| {
             let checked = check_books(&figures(opening, &sold, books));
             checked.err().map(|error| error.to_string()).unwrap_or_default()
         };
         assert_eq!(check(2, &books(0, &both)), "");
         for (opening, books, expected) in [
-            (2, Books { sold: 0, ..books(2, &both) }, "sold found none of the 2 units"),
+            (2, BookTotals { sold: 0, ..books(2, &both) }, "sold found none of the 2 units"),
             (2, books(1, &[(3, 1)]), "by_key returned none of the 2 keys"),
-            (2, Books { sold: 1, ..books(0, &both) }, "by_key and [books] sold disagree: by_key"),
+            (
+                2,
+                BookTotals { sold: 1, ..books(0, &both) },
+                "by_key and [books] sold disagree: by_key",
+            ),
             (2, books(2, &both), "[books] stock found 2 units before the first order, and 2 after"),
         ] {
             let said = check(opening, &books);
@@ -213,14 +218,14 @@ mod tests {
     /// The one that was not answered may have an order.
     #[test]
     fn orders_without_keys_are_counted() {
-        let gone = Answer::Unknown("gone".to_owned());
+        let gone = BuyerAnswer::Unknown("gone".to_owned());
         let three = [
-            outcome(1, &[(Answer::Sold, 10)]),
+            outcome(1, &[(BuyerAnswer::Sold, 10)]),
             outcome(2, &[(gone, 20)]),
-            outcome(3, &[(Answer::SoldOut, 30)]),
+            outcome(3, &[(BuyerAnswer::SoldOut, 30)]),
         ];
         let found = |sold: i64| {
-            let books = Books { stock: 3 - sold, sold, by_key: None };
+            let books = BookTotals { stock: 3 - sold, sold, by_key: None };
             figures(3, &three, &books).found()
         };
         assert_eq!(found(0), [Imbalance::Lost]);
@@ -231,13 +236,13 @@ mod tests {
 
     #[test]
     fn errors_are_counted_beside_a_sale() {
-        let failed = Answer::Error("status 500".to_owned());
-        let gone = Answer::Unknown("gone".to_owned());
+        let failed = BuyerAnswer::Error("status 500".to_owned());
+        let gone = BuyerAnswer::Unknown("gone".to_owned());
         let sent = [
-            outcome(1, &[(gone.clone(), 10), (Answer::Sold, 20)]),
-            outcome(2, &[(Answer::Sold, 10), (failed, 20)]),
+            outcome(1, &[(gone.clone(), 10), (BuyerAnswer::Sold, 20)]),
+            outcome(2, &[(BuyerAnswer::Sold, 10), (failed, 20)]),
         ];
-        let figures_of = |sent: &[Outcome]| {
+        let figures_of = |sent: &[AttemptOutcome]| {
             let figures = figures(2, sent, &books(0, &[(1, 1), (2, 1)]));
             (figures.sold, figures.unknown, figures.errors, figures.error)
         };
@@ -250,9 +255,12 @@ mod tests {
 
     #[test]
     fn attempt_is_sold_if_one_of_its_answers_says_so() {
-        let sent = outcome(1, &[(Answer::Sold, 30), (Answer::SoldOut, 40)]);
-        let figures =
-            figures(5, &[sent, outcome(2, &[(Answer::Sold, 9_000)])], &books(3, &[(1, 1), (2, 1)]));
+        let sent = outcome(1, &[(BuyerAnswer::Sold, 30), (BuyerAnswer::SoldOut, 40)]);
+        let figures = figures(
+            5,
+            &[sent, outcome(2, &[(BuyerAnswer::Sold, 9_000)])],
+            &books(3, &[(1, 1), (2, 1)]),
+        );
         assert_eq!((figures.sold, figures.sold_out, figures.found().len()), (2, 0, 0));
         // Units were left, and no buyer bought one after that.
         assert_eq!((figures.gap_ms, figures.p99_ms), (8, 9));

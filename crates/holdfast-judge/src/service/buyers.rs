@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use uuid::{Builder, Uuid};
 
-use super::file::{Order, Values};
+use super::file::{OrderSettings, Values};
 use super::http::HttpRequest;
 use super::pass::{Load, Pass};
 use super::program::BuyerProgram;
@@ -34,7 +34,7 @@ const SILENT_ORDERS: usize = 3;
 /// How orders are placed.
 #[derive(Debug)]
 pub(super) struct Buyers {
-    pub(super) order: Order,
+    pub(super) order: OrderSettings,
     /// The URLs of the instances.
     pub(super) bases: Vec<String>,
     pub(super) program: Option<BuyerProgram>,
@@ -48,7 +48,7 @@ pub(super) struct Buyers {
 
 /// An order of one unit by one buyer, at an instance.
 #[derive(Debug, Clone)]
-pub(super) struct Attempt {
+pub(super) struct OrderAttempt {
     pub(super) buyer: u64,
     pub(super) key: Uuid,
     pub(super) instance: usize,
@@ -56,8 +56,8 @@ pub(super) struct Attempt {
 
 /// The result of an attempt.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
-    pub(super) attempt: Attempt,
+pub(super) struct AttemptOutcome {
+    pub(super) attempt: OrderAttempt,
     /// Of each time it was sent.
     pub(super) answers: Vec<Answered>,
 }
@@ -65,13 +65,13 @@ pub(super) struct Outcome {
 #[derive(Debug, Clone)]
 pub(super) struct Answered {
     pub(super) instance: usize,
-    pub(super) answer: Answer,
+    pub(super) answer: BuyerAnswer,
     pub(super) sent_us: u64,
     pub(super) answered_us: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum BuyerAnswer {
     Sold,
     SoldOut,
     /// Neither of these.
@@ -90,23 +90,23 @@ impl Display for NotPrepared {
     }
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// Returns the answer that counts: a sale if there is one among them.
-    pub(super) fn answer(&self) -> &Answer {
+    pub(super) fn answer(&self) -> &BuyerAnswer {
         let answers = || self.answers.iter().map(|answered| &answered.answer);
-        let sold = answers().find(|answer| **answer == Answer::Sold);
-        let refused = answers().find(|answer| **answer == Answer::SoldOut);
-        let none = const { &Answer::Unknown(String::new()) };
+        let sold = answers().find(|answer| **answer == BuyerAnswer::Sold);
+        let refused = answers().find(|answer| **answer == BuyerAnswer::SoldOut);
+        let none = const { &BuyerAnswer::Unknown(String::new()) };
         sold.or(refused).or(answers().next_back()).unwrap_or(none)
     }
 }
 
 /// Returns the attempts of a run, over all instances.
-pub(super) fn attempts(load: Load, instances: usize, seed: u64) -> Vec<Attempt> {
+pub(super) fn attempts(load: Load, instances: usize, seed: u64) -> Vec<OrderAttempt> {
     let mut random = StdRng::seed_from_u64(seed);
     let numbers = (1..).take(load.attempts);
     numbers
-        .map(|buyer| Attempt {
+        .map(|buyer| OrderAttempt {
             buyer,
             key: Builder::from_random_bytes(random.random()).into_uuid(),
             instance: random.random_range(0..instances),
@@ -116,7 +116,11 @@ pub(super) fn attempts(load: Load, instances: usize, seed: u64) -> Vec<Attempt> 
 
 impl Buyers {
     /// Goes through the steps before the orders, if a program has to.
-    pub(super) async fn prepare(&self, attempts: &[Attempt], item: &Value) -> anyhow::Result<()> {
+    pub(super) async fn prepare(
+        &self,
+        attempts: &[OrderAttempt],
+        item: &Value,
+    ) -> anyhow::Result<()> {
         let Some(program) = &self.program else { return Ok(()) };
         let preparing = attempts.iter().map(async |attempt| {
             let key = attempt.key.to_string();
@@ -133,19 +137,19 @@ impl Buyers {
     pub(super) async fn order(
         &self,
         pass: Pass,
-        attempts: Vec<Attempt>,
+        attempts: Vec<OrderAttempt>,
         at_once: usize,
         values: &Values,
-    ) -> Vec<Outcome> {
+    ) -> Vec<AttemptOutcome> {
         self.ended.store(0, Ordering::Relaxed);
         self.cuts.store(0, Ordering::Relaxed);
         let ordering = attempts.into_iter().map(async |attempt| {
             let answers = self.attempt(pass, &attempt, values).await;
             self.ended.fetch_add(1, Ordering::Relaxed);
-            Outcome { attempt, answers }
+            AttemptOutcome { attempt, answers }
         });
         let mut ordering = stream::iter(ordering).buffer_unordered(at_once);
-        let is_silent = |it: &Outcome| matches!(it.answer(), Answer::Unknown(_));
+        let is_silent = |it: &AttemptOutcome| matches!(it.answer(), BuyerAnswer::Unknown(_));
         let mut outcomes = Vec::new();
         while let Some(outcome) = ordering.next().await {
             outcomes.push(outcome);
@@ -157,7 +161,7 @@ impl Buyers {
         outcomes
     }
 
-    async fn attempt(&self, pass: Pass, attempt: &Attempt, values: &Values) -> Vec<Answered> {
+    async fn attempt(&self, pass: Pass, attempt: &OrderAttempt, values: &Values) -> Vec<Answered> {
         let values = values.with("buyer", attempt.buyer).with("key", attempt.key.to_string());
         let elsewhere = (attempt.instance + 1) % self.bases.len();
         match pass {
@@ -177,7 +181,7 @@ impl Buyers {
             }
             _ => {
                 let answered = self.send(attempt, attempt.instance, &values).await;
-                if pass.strikes_redis() && matches!(answered.answer, Answer::Error(_)) {
+                if pass.strikes_redis() && matches!(answered.answer, BuyerAnswer::Error(_)) {
                     sleep(ERROR_PAUSE).await;
                 }
                 vec![answered]
@@ -185,7 +189,7 @@ impl Buyers {
         }
     }
 
-    async fn send(&self, attempt: &Attempt, mut instance: usize, values: &Values) -> Answered {
+    async fn send(&self, attempt: &OrderAttempt, mut instance: usize, values: &Values) -> Answered {
         let sent_us = monotonic_us();
         let sending = timeout(self.answer_timeout, async {
             match &self.program {
@@ -194,54 +198,59 @@ impl Buyers {
             }
         });
         let answer = sending.await.unwrap_or_else(|_| {
-            Answer::Unknown(format!("no answer within {:?}", self.answer_timeout))
+            BuyerAnswer::Unknown(format!("no answer within {:?}", self.answer_timeout))
         });
         Answered { instance, answer, sent_us, answered_us: monotonic_us() }
     }
 
-    async fn send_by(&self, program: &BuyerProgram, attempt: &Attempt, instance: usize) -> Answer {
+    async fn send_by(
+        &self,
+        program: &BuyerProgram,
+        attempt: &OrderAttempt,
+        instance: usize,
+    ) -> BuyerAnswer {
         let answer = match program.order(attempt.buyer, &self.bases[instance]).await {
             Ok(answer) => answer,
-            Err(error) => return Answer::Unknown(format!("{error:#}")),
+            Err(error) => return BuyerAnswer::Unknown(format!("{error:#}")),
         };
         match (answer.answer.as_deref(), answer.error) {
-            (Some("sold"), _) => Answer::Sold,
-            (Some("sold-out"), _) => Answer::SoldOut,
-            (Some("unknown"), error) => {
-                Answer::Unknown(error.unwrap_or_else(|| "the program had no answer".to_owned()))
-            }
-            (Some(other), _) => Answer::Error(other.to_owned()),
-            (None, Some(error)) => Answer::Error(error),
-            (None, None) => Answer::Error("an answer without `answer` or `error`".to_owned()),
+            (Some("sold"), _) => BuyerAnswer::Sold,
+            (Some("sold-out"), _) => BuyerAnswer::SoldOut,
+            (Some("unknown"), error) => BuyerAnswer::Unknown(
+                error.unwrap_or_else(|| "the program had no answer".to_owned()),
+            ),
+            (Some(other), _) => BuyerAnswer::Error(other.to_owned()),
+            (None, Some(error)) => BuyerAnswer::Error(error),
+            (None, None) => BuyerAnswer::Error("an answer without `answer` or `error`".to_owned()),
         }
     }
 
     /// Sends a request to an instance; to another one, which then is `instance`, if no process
     /// listens there.
-    async fn send_by_http(&self, instance: &mut usize, values: &Values) -> Answer {
-        let Order { sold, sold_out, .. } = &self.order;
+    async fn send_by_http(&self, instance: &mut usize, values: &Values) -> BuyerAnswer {
+        let OrderSettings { sold, sold_out, .. } = &self.order;
         let is_expected = |status: u16| sold.contains(&status) || sold_out.contains(&status);
         loop {
             let request = match self.request(&self.bases[*instance], values) {
                 Ok(request) => request,
-                Err(error) => return Answer::Error(error.to_string()),
+                Err(error) => return BuyerAnswer::Error(error.to_string()),
             };
             match request.send(is_expected).await {
-                Ok(answer) if sold.contains(&answer.status) => return Answer::Sold,
-                Ok(answer) if sold_out.contains(&answer.status) => return Answer::SoldOut,
-                Ok(answer) => return Answer::Error(answer.describe()),
+                Ok(answer) if sold.contains(&answer.status) => return BuyerAnswer::Sold,
+                Ok(answer) if sold_out.contains(&answer.status) => return BuyerAnswer::SoldOut,
+                Ok(answer) => return BuyerAnswer::Error(answer.describe()),
                 // Nothing was sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     sleep(RECONNECT_DELAY).await;
                     *instance = (*instance + 1) % self.bases.len();
                 }
-                Err(error) => return Answer::Unknown(error.to_string()),
+                Err(error) => return BuyerAnswer::Unknown(error.to_string()),
             }
         }
     }
 
     /// Sends a request, and cuts its connection before the answer.
-    async fn send_and_cut(&self, attempt: &Attempt, values: &Values) -> Answered {
+    async fn send_and_cut(&self, attempt: &OrderAttempt, values: &Values) -> Answered {
         let sent_us = monotonic_us();
         let after = attempt.key.as_u64_pair().0 % (MAX_CUT_MS + 1);
         let cut = async {
@@ -251,7 +260,7 @@ impl Buyers {
         if let Ok(Some(())) = timeout(self.answer_timeout, cut).await {
             self.cuts.fetch_add(1, Ordering::Relaxed);
         }
-        let answer = Answer::Unknown("the connection was cut".to_owned());
+        let answer = BuyerAnswer::Unknown("the connection was cut".to_owned());
         Answered { instance: attempt.instance, answer, sent_us, answered_us: monotonic_us() }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use holdfast_base::output::print_progress;
-use holdfast_services::{Target, TempFolder, TempPostgres};
+use holdfast_services::{TempFolder, TempPostgres, Upstream};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow};
@@ -30,11 +30,11 @@ pub(super) struct Database {
     url: Url,
     options: PgConnectOptions,
     connection: PgConnection,
-    origin: Origin,
+    origin: DatabaseOrigin,
 }
 
 #[derive(Debug)]
-enum Origin {
+enum DatabaseOrigin {
     Own(Box<TempPostgres>),
     /// A database that the judge made in a server of the user's, and drops.
     Made {
@@ -52,7 +52,7 @@ impl Database {
         postgres.create_database(NAME).await?;
         let url = format!("postgres://holdfast:{}@127.0.0.1/{NAME}", postgres.password);
         let options = PgConnectOptions::from_str(&postgres.url_of(NAME))?;
-        Self::connect(Url::parse(&url)?, options, Origin::Own(Box::new(postgres))).await
+        Self::connect(Url::parse(&url)?, options, DatabaseOrigin::Own(Box::new(postgres))).await
     }
 
     /// Makes an empty database in the server of a URL.
@@ -72,7 +72,7 @@ impl Database {
         url.set_path(&name);
         let own = options.clone().database(&name);
         let connected = connect_to(&own, &name).await;
-        let origin = Origin::Made { server: Box::new(options), name };
+        let origin = DatabaseOrigin::Made { server: Box::new(options), name };
         match connected {
             Ok(connection) => Ok(Self::new(url, own, connection, origin)),
             Err(error) => {
@@ -85,25 +85,34 @@ impl Database {
     /// Connects to the database of a service that runs already.
     pub(super) async fn attach(url: &str) -> anyhow::Result<Self> {
         let (url, options) = parse(url)?;
-        Self::connect(url, options, Origin::Attached).await
+        Self::connect(url, options, DatabaseOrigin::Attached).await
     }
 
-    async fn connect(url: Url, options: PgConnectOptions, origin: Origin) -> anyhow::Result<Self> {
+    async fn connect(
+        url: Url,
+        options: PgConnectOptions,
+        origin: DatabaseOrigin,
+    ) -> anyhow::Result<Self> {
         let connection = connect(&options).await?;
         Ok(Self::new(url, options, connection, origin))
     }
 
-    fn new(url: Url, options: PgConnectOptions, connection: PgConnection, origin: Origin) -> Self {
+    fn new(
+        url: Url,
+        options: PgConnectOptions,
+        connection: PgConnection,
+        origin: DatabaseOrigin,
+    ) -> Self {
         Self { url, options: options.disable_statement_logging(), connection, origin }
     }
 
     /// Returns where a proxy finds the server.
-    pub(super) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> Upstream {
         match &self.origin {
-            Origin::Own(postgres) => Target::Socket(postgres.socket()),
-            Origin::Made { .. } | Origin::Attached => {
+            DatabaseOrigin::Own(postgres) => Upstream::Socket(postgres.socket()),
+            DatabaseOrigin::Made { .. } | DatabaseOrigin::Attached => {
                 let host = self.url.host_str().unwrap_or("127.0.0.1");
-                Target::Address(format!("{host}:{}", self.url.port().unwrap_or(5432)))
+                Upstream::Address(format!("{host}:{}", self.url.port().unwrap_or(5432)))
             }
         }
     }
@@ -111,8 +120,8 @@ impl Database {
     /// Returns the id of the process of the judge's own server.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.origin {
-            Origin::Own(postgres) => postgres.pid(),
-            Origin::Made { .. } | Origin::Attached => None,
+            DatabaseOrigin::Own(postgres) => postgres.pid(),
+            DatabaseOrigin::Made { .. } | DatabaseOrigin::Attached => None,
         }
     }
 
@@ -269,7 +278,7 @@ impl Database {
     }
 }
 
-impl Origin {
+impl DatabaseOrigin {
     async fn end(self) {
         match self {
             Self::Own(postgres) => postgres.stop().await,

@@ -36,7 +36,7 @@ pub(super) struct ServiceFile {
     pub(super) service: Service,
     #[serde(default)]
     pub(super) setup: Setup,
-    pub(super) order: Order,
+    pub(super) order: OrderSettings,
     pub(super) books: Books,
     /// The folder of the file, in which its commands run.
     #[serde(skip)]
@@ -76,13 +76,13 @@ pub(super) struct Setup {
     #[serde(default)]
     pub(super) command: Vec<String>,
     #[serde(default)]
-    pub(super) item: ItemKind,
+    pub(super) item: IdFormat,
 }
 
 /// The form of an item's id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ItemKind {
+pub(super) enum IdFormat {
     #[default]
     Text,
     Number,
@@ -91,7 +91,7 @@ pub(super) enum ItemKind {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Order {
+pub(super) struct OrderSettings {
     pub(super) post: Option<String>,
     pub(super) json: Option<Value>,
     pub(super) form: Option<BTreeMap<String, String>>,
@@ -212,7 +212,7 @@ impl ServiceFile {
     /// Returns what looks like a placeholder and is none. It may be the service's own.
     fn unknown_placeholders(&self) -> BTreeSet<String> {
         let Service { start, env, .. } = &self.service;
-        let Order { post, headers, json, form, .. } = &self.order;
+        let OrderSettings { post, headers, json, form, .. } = &self.order;
         let json = json.as_ref().map(ToString::to_string);
         let fields = form.iter().flat_map(BTreeMap::values);
         let texts = start.iter().chain(env.values()).chain(post).chain(headers.values());
@@ -266,7 +266,7 @@ impl ServiceFile {
     }
 }
 
-impl Order {
+impl OrderSettings {
     fn check(&self) -> anyhow::Result<()> {
         let Self { post, command, sold, sold_out, json, form, .. } = self;
         ensure!(

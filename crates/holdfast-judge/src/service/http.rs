@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::file::{Order, Values};
+use super::file::{OrderSettings, Values};
 
 /// Limits of the head of an answer: number of headers, and bytes.
 const MAX_HEADERS: usize = 128;
@@ -58,7 +58,11 @@ impl HttpRequest {
     }
 
     /// Returns the request of an attempt.
-    pub(super) fn order(order: &Order, base: &str, values: &Values) -> anyhow::Result<Self> {
+    pub(super) fn order(
+        order: &OrderSettings,
+        base: &str,
+        values: &Values,
+    ) -> anyhow::Result<Self> {
         let path = values.fill(order.post.as_deref().unwrap_or_default());
         let mut headers: Vec<(String, String)> = Vec::new();
         let json = order.json.as_ref().map(|json| values.fill_json(json).to_string());
@@ -226,7 +230,7 @@ mod tests {
 
     #[test]
     fn order_is_sent_as_described() {
-        let mut order = Order {
+        let mut order = OrderSettings {
             post: Some("/orders/{item}".to_owned()),
             json: Some(json!({ "buyer": "{buyer}" })),
             form: None,
@@ -236,7 +240,7 @@ mod tests {
             command: Vec::new(),
         };
         let values = Values::default().with("item", "tea").with("buyer", 7).with("key", "k");
-        let text = |order: &Order| {
+        let text = |order: &OrderSettings| {
             let request = HttpRequest::order(order, "http://shop:81/api/", &values).unwrap();
             assert_eq!(request.address, "shop:81");
             String::from_utf8(request.bytes).unwrap()

@@ -15,12 +15,12 @@ use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep};
 
 use super::pass::{Load, Pass};
-use super::recording::Recording;
+use super::recording::ScheduleRecording;
 use super::report::Figures;
 use super::sale::{Run, balance, prepare};
 use super::schedule::Schedule;
 use super::sql::{Access, access};
-use super::stage::Stage;
+use super::stage::ServiceStage;
 use super::steps::Passed;
 use super::watch::Watch;
 
@@ -46,7 +46,7 @@ pub(super) struct Search {
     pub(super) left: usize,
     /// The run of the shortest schedule that has found something; else that of the last one.
     pub(super) run: Run,
-    pub(super) found: Option<Recording>,
+    pub(super) found: Option<ScheduleRecording>,
 }
 
 impl Search {
@@ -103,7 +103,7 @@ impl Tried {
 
 /// Tries schedules, until one finds something or the time is over; that one is made shorter.
 pub(super) async fn search(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     budget: Duration,
     seed: u64,
     mut progress: impl FnMut(u32),
@@ -139,14 +139,14 @@ pub(super) async fn search(
     }
     let Tried { schedule, run, passed, is_finished } = shorten(stage, last, seed).await;
     let service = stage.file.name.clone();
-    let found = is_finished.then_some(Recording { service, schedule, statements: passed });
+    let found = is_finished.then_some(ScheduleRecording { service, schedule, statements: passed });
     Ok(Search { tried, finished, has_run, left: 0, run, found })
 }
 
 /// Watches what the service sends without an order, and lets it place two, one after the other:
 /// the first ones may fill caches. Returns the run of two more, unless the first ones have found
 /// something.
-pub(super) async fn warm_up(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<Tried> {
+pub(super) async fn warm_up(stage: &mut ServiceStage<'_>, seed: u64) -> anyhow::Result<Tried> {
     stage.watch.steps.begin_idle();
     sleep(IDLE).await;
     stage.watch.steps.end();
@@ -161,7 +161,7 @@ pub(super) async fn warm_up(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<
 
 /// Returns how many statements the first request has sent, and the numbers of those that read the
 /// stock.
-fn learn(stage: &Stage<'_>, passed: &[Passed]) -> (usize, Vec<usize>) {
+fn learn(stage: &ServiceStage<'_>, passed: &[Passed]) -> (usize, Vec<usize>) {
     let tables = &stage.learned.tables;
     let of_first = || passed.iter().filter(|passed| passed.request == 0);
     let is_read = |passed: &Passed| access(&passed.statement, tables) == Some(Access::Read);
@@ -170,7 +170,7 @@ fn learn(stage: &Stage<'_>, passed: &[Passed]) -> (usize, Vec<usize>) {
 }
 
 /// Takes switches away while the schedule still finds something.
-async fn shorten(stage: &mut Stage<'_>, mut best: Tried, seed: u64) -> Tried {
+async fn shorten(stage: &mut ServiceStage<'_>, mut best: Tried, seed: u64) -> Tried {
     let until = Instant::now() + SHORTENING;
     let mut candidates = best.schedule.shorter().into_iter();
     while let Some(schedule) = candidates.next()
@@ -189,8 +189,8 @@ async fn shorten(stage: &mut Stage<'_>, mut best: Tried, seed: u64) -> Tried {
 /// Runs a recording again. Fails if the service sends other statements now, each time: once may be
 /// chance, as with a pool that opens a connection.
 pub(super) async fn replay(
-    stage: &mut Stage<'_>,
-    recording: &Recording,
+    stage: &mut ServiceStage<'_>,
+    recording: &ScheduleRecording,
     seed: u64,
 ) -> anyhow::Result<Run> {
     let mut attempts = 1;
@@ -206,7 +206,7 @@ pub(super) async fn replay(
 
 /// Sells one unit to two requests, whose statements pass as the schedule says.
 async fn run_scheduled(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     schedule: Schedule,
     seed: u64,
 ) -> anyhow::Result<Tried> {

@@ -21,6 +21,7 @@ mod instances;
 mod interleave;
 mod learned;
 mod pass;
+mod pass_table;
 mod pattern;
 mod program;
 mod recording;
@@ -33,7 +34,6 @@ mod sql;
 mod stage;
 mod steps;
 mod strike;
-mod table;
 mod transactions;
 mod watch;
 mod writes;
@@ -51,8 +51,8 @@ use crate::demands::Demands;
 pub use self::args::ServiceArgs;
 pub use self::instances::run_instance;
 pub use self::pass::Pass;
+pub use self::pass_table::format_service;
 pub use self::report::Pattern;
-pub use self::table::format_service;
 
 /// Judges a service. Must be called from the main thread, with which its processes end.
 pub async fn judge_service(

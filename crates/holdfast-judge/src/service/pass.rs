@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_base::messages::Language;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use super::recording::Recording;
+use super::recording::ScheduleRecording;
 use super::watch::Aim;
 
 /// The passes, in the order in which they run.
@@ -48,7 +48,7 @@ pub(super) struct Plan {
     /// Time for the schedules of `interleavings`.
     pub(super) budget: Duration,
     /// The schedule to run again, instead of all passes.
-    pub(super) replay: Option<Recording>,
+    pub(super) replay: Option<ScheduleRecording>,
     /// The file to which a schedule is written that finds something.
     pub(super) recording: PathBuf,
     /// RFC 3339, UTC.

@@ -11,13 +11,13 @@ use super::steps::Passed;
 
 /// A schedule, and what has passed under it: a file that `--replay` runs again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Recording {
+pub(super) struct ScheduleRecording {
     pub(super) service: String,
     pub(super) schedule: Schedule,
     pub(super) statements: Vec<Passed>,
 }
 
-impl Recording {
+impl ScheduleRecording {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("--replay: can't read {}", path.display()))?;
@@ -119,7 +119,7 @@ mod tests {
         let passed = |request: usize, text: &str| Passed { request, statement: text.to_owned() };
         let statements = vec![passed(0, "select ?"), passed(1, "commit")];
         let schedule = Schedule { first: 0, switches: vec![1], patient: false };
-        let recording = Recording { service: "shop".to_owned(), schedule, statements };
+        let recording = ScheduleRecording { service: "shop".to_owned(), schedule, statements };
         assert!(recording.check(&recording.statements).is_ok());
         for (other, word) in [
             (vec![passed(0, "select ?")], "\nnow\n  nothing more"),

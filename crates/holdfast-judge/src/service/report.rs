@@ -64,7 +64,7 @@ pub struct PassReport {
     pub untried: Option<NonZeroUsize>,
     #[serde(flatten)]
     pub figures: Figures,
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<ServiceEvidence>,
 }
 
 /// The figures of one run.
@@ -259,7 +259,7 @@ pub enum Pattern {
 
 /// Two orders that show how it came to what a pass has found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct ServiceEvidence {
     /// Name of the pass in which two requests alone have shown it.
     pub under: String,
     pub pattern: Pattern,
@@ -295,7 +295,7 @@ pub struct StatementReport {
     pub decisive: bool,
 }
 
-impl Evidence {
+impl ServiceEvidence {
     /// Says what the mark of some statements means, and which ones are not shown.
     pub fn notes_in(&self, language: Language) -> Vec<String> {
         let has_marks = self.statements.iter().any(|statement| statement.decisive);

@@ -14,14 +14,16 @@ use super::balances::check_books;
 use super::buyers::NotPrepared;
 use super::database::Database;
 use super::evidence;
-use super::file::{Order, ServiceFile};
+use super::file::{OrderSettings, ServiceFile};
 use super::instances::Instance;
 use super::interleave::{self, Search};
 use super::pass::{Load, Pass, Plan, Variant};
-use super::recording::Recording;
-use super::report::{Evidence, Figures, Imbalance, PassReport, ServiceJudgement, ServiceName};
+use super::recording::ScheduleRecording;
+use super::report::{
+    Figures, Imbalance, PassReport, ServiceEvidence, ServiceJudgement, ServiceName,
+};
 use super::sale::{GATE_HELD, Run, run_once};
-use super::stage::Stage;
+use super::stage::ServiceStage;
 use super::transactions::are_one_by_one;
 use super::writes::learn_hidden_writes;
 use crate::demands::Judged as _;
@@ -41,8 +43,12 @@ pub(super) async fn run(
     signals: &mut mpsc::UnboundedReceiver<&'static str>,
 ) -> anyhow::Result<ServiceJudgement> {
     adopt_orphans();
-    let mut judge =
-        Judge { stage: Stage::new(file), plan, shown: BTreeSet::new(), is_unchecked: false };
+    let mut judge = ServiceJudge {
+        stage: ServiceStage::new(file),
+        plan,
+        shown: BTreeSet::new(),
+        is_unchecked: false,
+    };
     // A signal waits for it: a half-made database would be forgotten.
     let passes = match judge.stage.make_database().await {
         Ok(()) => tokio::select! {
@@ -73,8 +79,8 @@ pub(super) async fn run(
     Ok(judgement)
 }
 
-struct Judge<'a> {
-    stage: Stage<'a>,
+struct ServiceJudge<'a> {
+    stage: ServiceStage<'a>,
     plan: &'a Plan,
     /// The patterns that were shown: another pass finds the same mistake.
     shown: BTreeSet<&'static str>,
@@ -82,7 +88,7 @@ struct Judge<'a> {
     is_unchecked: bool,
 }
 
-impl Judge<'_> {
+impl ServiceJudge<'_> {
     async fn run_all(
         &mut self,
         folder: &TempFolder,
@@ -195,7 +201,7 @@ impl Judge<'_> {
         figures: &Figures,
         seed: u64,
         variant: Variant,
-    ) -> Vec<Evidence> {
+    ) -> Vec<ServiceEvidence> {
         let shown = self.show(pass, figures, seed, variant).await;
         shown.unwrap_or_else(|error| {
             print_progress(&format!(
@@ -238,7 +244,7 @@ impl Judge<'_> {
     /// Runs a recorded schedule again.
     async fn replay(
         &mut self,
-        recording: &Recording,
+        recording: &ScheduleRecording,
         mut progress: impl FnMut(&str),
     ) -> anyhow::Result<PassReport> {
         let Plan { repeat, seed, .. } = self.plan;
@@ -296,7 +302,7 @@ impl Judge<'_> {
         let Figures { sold, error, .. } = figures;
         if *sold == 0 {
             let error = error.as_deref().unwrap_or("each answer was *sold out*");
-            let Order { sold, sold_out, command, .. } = &self.stage.file.order;
+            let OrderSettings { sold, sold_out, command, .. } = &self.stage.file.order;
             // A program knows itself what was sold.
             let statuses = match command.is_empty() {
                 true => format!("[order] has sold = {sold:?}, sold_out = {sold_out:?}. "),
@@ -319,7 +325,7 @@ impl Judge<'_> {
         figures: &Figures,
         seed: u64,
         variant: Variant,
-    ) -> anyhow::Result<Vec<Evidence>> {
+    ) -> anyhow::Result<Vec<ServiceEvidence>> {
         let found = figures.found();
         // Its statements are not seen, and each run leaves an item in its database.
         if self.stage.file.is_attached() {
@@ -378,7 +384,7 @@ fn not_run(pass: Pass, why: Message) -> PassReport {
 }
 
 /// Returns why the fault of a pass struck nothing.
-fn why_no_strike(stage: &Stage<'_>, pass: Pass) -> Message {
+fn why_no_strike(stage: &ServiceStage<'_>, pass: Pass) -> Message {
     let tables = stage.learned.tables.join(", ");
     match pass {
         Pass::Gate => message!("service-why-no-waiter"),
@@ -399,7 +405,7 @@ fn without_strike(pass: Pass, report: PassReport, why: Message) -> PassReport {
 }
 
 /// Returns why a pass can't run.
-fn why_not(stage: &Stage<'_>, pass: Pass) -> Option<Message> {
+fn why_not(stage: &ServiceStage<'_>, pass: Pass) -> Option<Message> {
     let file = stage.file;
     match pass {
         Pass::Retry | Pass::LostAnswer if !file.has_key() => Some(message!("service-why-no-key")),

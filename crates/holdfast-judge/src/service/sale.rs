@@ -12,12 +12,12 @@ use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
 use super::balances::figures;
-use super::buyers::{Answer, Answered, Attempt, Outcome, attempts};
+use super::buyers::{Answered, AttemptOutcome, BuyerAnswer, OrderAttempt, attempts};
 use super::pass::{Load, Pass, Variant};
 use super::report::Figures;
-use super::stage::{Item, QUIET, Stage};
+use super::stage::{QUIET, RunItem, ServiceStage};
 use super::strike::{Struck, sell_and_strike, serve_each};
-use super::watch::{Delays, Late, Seen};
+use super::watch::{DelayTarget, Delays, Seen};
 
 /// The gate is held until each order was answered, or waits for it; or nothing happens for so long;
 /// for this time at most.
@@ -34,8 +34,8 @@ const ABANDONED: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) figures: Figures,
-    pub(super) item: Item,
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) item: RunItem,
+    pub(super) outcomes: Vec<AttemptOutcome>,
     pub(super) seen: Vec<Seen>,
     /// To Redis.
     pub(super) commands: Vec<Seen>,
@@ -66,7 +66,7 @@ impl Run {
 
 /// Sells a new item under a pass, and balances the books.
 pub(super) async fn run_once(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     pass: Pass,
     load: Load,
     variant: Variant,
@@ -75,8 +75,10 @@ pub(super) async fn run_once(
     let (item, attempts) = prepare(stage, pass, load, seed).await?;
     stage.buyers.answer_timeout = stage.file.answer_timeout(pass);
     stage.watch.begin(match pass {
-        Pass::Stretch => Some(Delays::new(Late::Answers, seed, None)),
-        Pass::SlowCommit => Some(Delays::new(Late::Commits, seed, stage.file.beyond_lease())),
+        Pass::Stretch => Some(Delays::new(DelayTarget::Answers, seed, None)),
+        Pass::SlowCommit => {
+            Some(Delays::new(DelayTarget::Commits, seed, stage.file.beyond_lease()))
+        }
         _ => None,
     });
     let (mut struck, mut over_after) = (None, None);
@@ -118,11 +120,11 @@ pub(super) async fn run_once(
 
 /// Makes a new item, and the attempts to buy it, up to their orders.
 pub(super) async fn prepare(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     pass: Pass,
     load: Load,
     seed: u64,
-) -> anyhow::Result<(Item, Vec<Attempt>)> {
+) -> anyhow::Result<(RunItem, Vec<OrderAttempt>)> {
     let item = stage.make_item(load.units).await?;
     // Another run has other keys.
     let run_seed = seed.wrapping_add(u64::from(stage.items) << u32::BITS);
@@ -140,11 +142,11 @@ pub(super) async fn prepare(
 /// Balances the books of an item against the answers to its buyers, once the service has been
 /// quiet for a while.
 pub(super) async fn balance(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     pass: Pass,
-    item: &Item,
+    item: &RunItem,
     load: Load,
-    outcomes: &[Outcome],
+    outcomes: &[AttemptOutcome],
     quiet: Duration,
 ) -> anyhow::Result<Figures> {
     stage.wait_quiet(quiet).await;
@@ -154,7 +156,7 @@ pub(super) async fn balance(
     }
 
     // It must be there still when nothing can change any more.
-    let is_given_up = |it: &Answered| matches!(it.answer, Answer::Unknown(_));
+    let is_given_up = |it: &Answered| matches!(it.answer, BuyerAnswer::Unknown(_));
     if outcomes.iter().any(|outcome| outcome.answers.iter().any(is_given_up)) {
         sleep(ABANDONED).await;
     }
@@ -163,11 +165,11 @@ pub(super) async fn balance(
 }
 
 async fn compare(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     pass: Pass,
-    item: &Item,
+    item: &RunItem,
     load: Load,
-    outcomes: &[Outcome],
+    outcomes: &[AttemptOutcome],
 ) -> anyhow::Result<Figures> {
     for instance in &mut stage.instances {
         // Some end when they are struck.
@@ -187,11 +189,11 @@ async fn compare(
 /// Locks the row of the item until all orders wait: plain reads pass by then, and writes wait.
 /// Returns what became of them, whether any has waited, and after what time all were over.
 async fn sell_at_gate(
-    stage: &mut Stage<'_>,
-    attempts: Vec<Attempt>,
-    item: &Item,
+    stage: &mut ServiceStage<'_>,
+    attempts: Vec<OrderAttempt>,
+    item: &RunItem,
     variant: Variant,
-) -> anyhow::Result<(Vec<Outcome>, usize, Option<Duration>)> {
+) -> anyhow::Result<(Vec<AttemptOutcome>, usize, Option<Duration>)> {
     let gate = stage.lock_row(item).await?;
     let database = stage.database.as_mut().context("there is no database")?;
     let (buyers, watch) = (&stage.buyers, &stage.watch);
@@ -200,7 +202,7 @@ async fn sell_at_gate(
     let wanted = attempts.len();
     let opening = async {
         let since = Instant::now();
-        let mut waits = Waits::default();
+        let mut waits = GateArrivals::default();
         while since.elapsed() < GATE_TIMEOUT.max(least) {
             sleep(GATE_INTERVAL).await;
             // First: of those that are seen to wait after it, none has ended.
@@ -226,14 +228,14 @@ async fn sell_at_gate(
 /// The orders that have come to the gate since it was shut. One that gives up soon and tries again
 /// is seen to wait only now and then.
 #[derive(Debug, Default)]
-struct Waits {
+struct GateArrivals {
     ended: usize,
     /// The server's processes that were seen to wait since an order has last ended.
     processes: HashSet<i32>,
     has_any: bool,
 }
 
-impl Waits {
+impl GateArrivals {
     /// Returns how many orders have ended, or have waited so far.
     fn note(&mut self, ended: usize, waiting: Vec<i32>) -> usize {
         // That one may be among them. Those that go on trying are seen again.
@@ -257,7 +259,7 @@ mod tests {
         let why = |over_after| {
             let run = Run {
                 figures: Figures { error: Some("status 503".to_owned()), ..Figures::default() },
-                item: Item { id: "tea".into(), values: Values::default() },
+                item: RunItem { id: "tea".into(), values: Values::default() },
                 outcomes: Vec::new(),
                 seen: Vec::new(),
                 commands: Vec::new(),
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn orders_wait_at_different_times() {
-        let mut waits = Waits::default();
+        let mut waits = GateArrivals::default();
         let counts = [(0, vec![1, 2]), (0, vec![3]), (0, vec![1]), (1, vec![]), (1, vec![3])];
         let counts = counts.map(|(ended, waiting)| waits.note(ended, waiting));
         assert_eq!((counts, waits.has_any), ([2, 3, 3, 1, 2], true));

@@ -3,7 +3,7 @@
 
 use std::iter::once;
 
-use holdfast_services::{Exchange, Server, Statement};
+use holdfast_services::{Exchange, ServerKind, Statement};
 
 use super::sql::{fingerprint, is_scheduled};
 
@@ -17,14 +17,14 @@ pub(super) const WITHOUT_EFFECT: [&str; 21] = [
 
 /// The statements or commands that are sent at once.
 #[derive(Debug)]
-pub(super) struct Sent {
-    pub(super) server: Server,
+pub(super) struct SentStatements {
+    pub(super) server: ServerKind,
     statements: Vec<Statement>,
 }
 
-impl Sent {
+impl SentStatements {
     pub(super) fn of<'a>(exchanges: impl IntoIterator<Item = &'a Exchange>) -> Self {
-        let mut sent = Self { server: Server::default(), statements: Vec::new() };
+        let mut sent = Self { server: ServerKind::default(), statements: Vec::new() };
         for exchange in exchanges {
             sent.server = exchange.server;
             sent.statements.extend_from_slice(&exchange.statements);
@@ -36,11 +36,11 @@ impl Sent {
     pub(super) fn name(&self) -> Option<String> {
         let statements = self.statements.iter();
         let names: Vec<String> = match self.server {
-            Server::Postgres => {
+            ServerKind::Postgres => {
                 let fingerprints = statements.map(|statement| fingerprint(&statement.text));
                 fingerprints.filter(|it| is_scheduled(it)).collect()
             }
-            Server::Redis => {
+            ServerKind::Redis => {
                 let commands = statements.filter(|it| !WITHOUT_EFFECT.contains(&&*it.text));
                 commands.map(|command| format!("redis {}", command.text)).collect()
             }
@@ -65,20 +65,20 @@ impl Sent {
             values.any(|value| value == key)
         };
         self.server == waiting.server
-            && (self.server == Server::Postgres || waiting.keys().any(names))
+            && (self.server == ServerKind::Postgres || waiting.keys().any(names))
     }
 
     /// Returns whether Redis may answer only after a command of another client.
     pub(super) fn may_wait(&self) -> bool {
-        self.server == Server::Redis && self.statements.iter().any(may_wait)
+        self.server == ServerKind::Redis && self.statements.iter().any(may_wait)
     }
 
     /// Returns what is the same each time that a request asks again.
     fn asked(&self) -> impl Iterator<Item = (&str, &[Option<String>])> {
         self.statements.iter().map(move |statement| {
             let values = match self.server {
-                Server::Postgres => &statement.values[..],
-                Server::Redis => without_token(statement),
+                ServerKind::Postgres => &statement.values[..],
+                ServerKind::Redis => without_token(statement),
             };
             (&*statement.text, values)
         })
@@ -86,7 +86,7 @@ impl Sent {
 
     /// Returns the first keys of commands.
     fn keys(&self) -> impl Iterator<Item = &str> {
-        let commands = self.statements.iter().filter(move |_| self.server == Server::Redis);
+        let commands = self.statements.iter().filter(move |_| self.server == ServerKind::Redis);
         commands.filter_map(key)
     }
 }
@@ -141,20 +141,20 @@ mod tests {
     use super::*;
 
     /// Returns what is sent at once. Commands are words with spaces between them.
-    fn sent(server: Server, texts: &str) -> Sent {
+    fn sent(server: ServerKind, texts: &str) -> SentStatements {
         let statements = texts.split("; ").map(|text| {
             let (name, values) = match server {
-                Server::Postgres => (text, ""),
-                Server::Redis => text.split_once(' ').unwrap_or((text, "")),
+                ServerKind::Postgres => (text, ""),
+                ServerKind::Redis => text.split_once(' ').unwrap_or((text, "")),
             };
             let values = values.split_whitespace().map(|value| Some(value.to_owned())).collect();
             Statement { text: name.into(), values, ..Statement::default() }
         });
-        Sent { server, statements: statements.collect() }
+        SentStatements { server, statements: statements.collect() }
     }
 
-    fn redis(commands: &str) -> Sent {
-        sent(Server::Redis, commands)
+    fn redis(commands: &str) -> SentStatements {
+        sent(ServerKind::Redis, commands)
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         }
         assert_eq!(redis("MULTI").name(), None);
         assert_eq!(redis("CLIENT SETINFO LIB-NAME x; SELECT 0").name(), None);
-        let statement = sent(Server::Postgres, "commit");
+        let statement = sent(ServerKind::Postgres, "commit");
         assert_eq!(statement.name().as_deref(), Some("commit"));
         assert_eq!(statement.name_with_keys("commit"), "commit");
     }
@@ -204,7 +204,7 @@ mod tests {
             assert!(redis(command).may_free(&waiting), "{command}");
         }
         assert!(!redis("DEL other").may_free(&waiting));
-        assert!(!sent(Server::Postgres, "commit").may_free(&waiting));
+        assert!(!sent(ServerKind::Postgres, "commit").may_free(&waiting));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use futures_util::future::{join, try_join_all};
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_base::output::print_progress;
-use holdfast_services::{Proxy, Target, TempFolder, tied_command};
+use holdfast_services::{Proxy, TempFolder, Upstream, tied_command};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,10 +22,10 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use uuid::Uuid;
 
-use super::balances::Books as BookEntries;
+use super::balances::BookTotals;
 use super::buyers::Buyers;
 use super::database::{Database, decoded};
-use super::file::{Books, ItemKind, ServiceFile, Values, program};
+use super::file::{Books, IdFormat, ServiceFile, Values, program};
 use super::instances::{Instance, InstanceSetup, free_port};
 use super::learned::Learned;
 use super::pass::Pass;
@@ -44,7 +44,7 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(10);
 const QUIET_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(super) struct Stage<'a> {
+pub(super) struct ServiceStage<'a> {
     pub(super) file: &'a ServiceFile,
     pub(super) database: Option<Database>,
     pub(super) instances: Vec<Instance>,
@@ -74,7 +74,7 @@ pub(super) struct Stage<'a> {
 
 /// An item of one run.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct RunItem {
     pub(super) id: Value,
     pub(super) values: Values,
 }
@@ -84,7 +84,7 @@ struct MadeItem {
     item: Value,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ServiceStage<'a> {
     pub(super) fn new(file: &'a ServiceFile) -> Self {
         let buyers = Buyers {
             order: file.order.clone(),
@@ -191,7 +191,7 @@ impl<'a> Stage<'a> {
         let (target, mut url) = match (&self.redis, &self.file.service.redis) {
             (Some(redis), _) => {
                 let url = format!("redis://:{}@127.0.0.1/0", redis.primary.password);
-                (Target::Socket(redis.primary.socket()), Url::parse(&url)?)
+                (Upstream::Socket(redis.primary.socket()), Url::parse(&url)?)
             }
             (None, Some(url)) => {
                 let wrong = || "[service] redis: it must be a URL, redis://HOST:PORT".to_owned();
@@ -199,7 +199,7 @@ impl<'a> Stage<'a> {
                 let url = url.with_context(wrong)?;
                 let host = url.host_str().with_context(wrong)?;
                 let address = format!("{host}:{}", url.port().unwrap_or(6379));
-                (Target::Address(address), url)
+                (Upstream::Address(address), url)
             }
             (None, None) => return Ok(values),
         };
@@ -309,26 +309,26 @@ impl<'a> Stage<'a> {
     }
 
     /// Makes a new item with `units` units.
-    pub(super) async fn make_item(&mut self, units: i64) -> anyhow::Result<Item> {
+    pub(super) async fn make_item(&mut self, units: i64) -> anyhow::Result<RunItem> {
         self.items += 1;
         let setup = &self.file.setup;
         let id: Value = match setup.item {
-            ItemKind::Text => format!("item-{:08x}-{}", self.id, self.items).into(),
+            IdFormat::Text => format!("item-{:08x}-{}", self.id, self.items).into(),
             // Far from the first ids of a sequence, and within 31 bits.
-            ItemKind::Number => (1_000_000_000 + self.id % 1_000_000 * 1_000 + self.items).into(),
-            ItemKind::Uuid => Uuid::new_v4().to_string().into(),
+            IdFormat::Number => (1_000_000_000 + self.id % 1_000_000 * 1_000 + self.items).into(),
+            IdFormat::Uuid => Uuid::new_v4().to_string().into(),
         };
         let values = self.values.with("item", id.clone()).with("stock", units);
         if let Some(sql) = &setup.sql {
             let key = "[setup] sql";
             self.database(key)?.run(key, &values.fill(sql)).await?;
-            return Ok(Item { id, values });
+            return Ok(RunItem { id, values });
         }
 
         let (key, expected) = ("[setup] command", r#"{"item": "…"}"#);
         let made: MadeItem = self.read_printed(key, &setup.command, &values, expected).await?;
         let values = self.values.with("item", made.item.clone()).with("stock", units);
-        Ok(Item { id: made.item, values })
+        Ok(RunItem { id: made.item, values })
     }
 
     fn database(&mut self, key: &str) -> anyhow::Result<&mut Database> {
@@ -338,7 +338,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Learns from the query of the stock which tables and columns have it.
-    pub(super) async fn learn(&mut self, item: &Item) -> anyhow::Result<()> {
+    pub(super) async fn learn(&mut self, item: &RunItem) -> anyhow::Result<()> {
         if let (Some(sql), Some(database)) = (&self.file.books.stock, &mut self.database) {
             let learned = database.learn(&item.values.fill(sql)).await?;
             self.set_learned(learned);
@@ -352,7 +352,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Locks the row of an item in a transaction, until the connection is closed.
-    pub(super) async fn lock_row(&mut self, item: &Item) -> anyhow::Result<PgConnection> {
+    pub(super) async fn lock_row(&mut self, item: &RunItem) -> anyhow::Result<PgConnection> {
         let Books { row, stock, .. } = &self.file.books;
         let without_end = |sql: &String| sql.trim_end().trim_end_matches(';').to_owned();
         let learned = stock.as_ref().map(without_end).map(|sql| sql + "\nfor no key update");
@@ -362,7 +362,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Finds out whether the row of an item can be locked.
-    pub(super) async fn try_gate(&mut self, item: &Item) {
+    pub(super) async fn try_gate(&mut self, item: &RunItem) {
         if let Err(error) = self.lock_row(item).await {
             self.no_gate = Some(message!("service-why-no-row", error = format!("{error:#}")));
         }
@@ -386,7 +386,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Reads the books of an item.
-    pub(super) async fn books(&mut self, item: &Item) -> anyhow::Result<BookEntries> {
+    pub(super) async fn books(&mut self, item: &RunItem) -> anyhow::Result<BookTotals> {
         let books = &self.file.books;
         let fill = |sql: &str| item.values.fill(sql);
         let (Some(stock), Some(sold)) = (&books.stock, &books.sold) else {
@@ -404,7 +404,7 @@ impl<'a> Stage<'a> {
                 Some(sql) => Some(database.numbers("[books] by_key", &fill(sql)).await?),
                 None => None,
             };
-            anyhow::Ok(BookEntries { stock, sold, by_key })
+            anyhow::Ok(BookTotals { stock, sold, by_key })
         };
         let entries = reading.await;
         // Also after a query that has failed, whose error is returned first.
@@ -413,7 +413,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks the opening stock of an item that was just made.
-    pub(super) async fn check_opening(&mut self, item: &Item, units: i64) -> anyhow::Result<()> {
+    pub(super) async fn check_opening(&mut self, item: &RunItem, units: i64) -> anyhow::Result<()> {
         let books = self.books(item).await?;
         ensure!(
             (books.stock, books.sold) == (units, 0),

@@ -9,9 +9,9 @@ use holdfast_services::{Proxy, Traffic};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::buyers::{Attempt, Outcome};
+use super::buyers::{AttemptOutcome, OrderAttempt};
 use super::pass::{Load, Pass};
-use super::stage::{Item, Stage};
+use super::stage::{RunItem, ServiceStage};
 use super::watch::{Aim, Strike, Watch};
 use crate::servers::RedisServers;
 
@@ -35,7 +35,7 @@ fn part_length(pass: Pass, attempts: usize, instances: usize) -> usize {
 }
 
 /// Gives each instance that is ended one of the orders that are sold during the pass.
-pub(super) fn serve_each(pass: Pass, attempts: &mut [Attempt], instances: usize) {
+pub(super) fn serve_each(pass: Pass, attempts: &mut [OrderAttempt], instances: usize) {
     if pass == Pass::Restart {
         let parts = attempts.chunks_mut(part_length(pass, attempts.len(), instances));
         parts.enumerate().for_each(|(instance, part)| part[0].instance = instance);
@@ -44,19 +44,20 @@ pub(super) fn serve_each(pass: Pass, attempts: &mut [Attempt], instances: usize)
 
 /// Sells, and strikes at a statement. Returns what was struck.
 pub(super) async fn sell_and_strike(
-    stage: &mut Stage<'_>,
+    stage: &mut ServiceStage<'_>,
     pass: Pass,
     aim: Aim,
-    (attempts, load): (Vec<Attempt>, Load),
-    item: &Item,
-) -> anyhow::Result<(Vec<Outcome>, Vec<Struck>)> {
+    (attempts, load): (Vec<OrderAttempt>, Load),
+    item: &RunItem,
+) -> anyhow::Result<(Vec<AttemptOutcome>, Vec<Struck>)> {
     let (mut outcomes, mut all_struck) = (Vec::new(), Vec::new());
     let length = part_length(pass, attempts.len(), stage.instances.len());
     for (number, part) in attempts.chunks(length).enumerate() {
         // Before the first order: a sell-out lasts a tenth of a second.
         let strike = stage.watch.arm(aim, (pass == Pass::Restart).then_some(number));
-        let Stage { file, buyers, watch, instances, redis, postgres_links, redis_links, .. } =
-            &mut *stage;
+        let ServiceStage {
+            file, buyers, watch, instances, redis, postgres_links, redis_links, ..
+        } = &mut *stage;
         let selling = async {
             let sold = buyers.order(pass, part.to_vec(), load.buyers, &item.values).await;
             watch.disarm();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use holdfast_lock::clock::monotonic_us;
-use holdfast_services::{Exchange, Server, Watcher};
+use holdfast_services::{Exchange, ServerKind, Watcher};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -53,7 +53,7 @@ pub(super) struct Seen {
 
 /// The part of the traffic that comes late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Late {
+pub(super) enum DelayTarget {
     Answers,
     /// The `COMMIT` of transactions that have written the stock, on its way to the server: their
     /// locks stay, and what they have written is not seen.
@@ -63,7 +63,7 @@ pub(super) enum Late {
 /// How late it comes.
 #[derive(Debug)]
 pub(super) struct Delays {
-    late: Late,
+    late: DelayTarget,
     random: StdRng,
     /// Of the first one.
     first: Option<Duration>,
@@ -72,15 +72,15 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    pub(super) fn new(late: Late, seed: u64, first: Option<Duration>) -> Self {
+    pub(super) fn new(late: DelayTarget, seed: u64, first: Option<Duration>) -> Self {
         Self { late, random: StdRng::seed_from_u64(seed), first, count: 0 }
     }
 
     fn choose(&mut self) -> Duration {
         self.count += 1;
         let ms = match self.late {
-            Late::Answers => LATE_ANSWER_MS,
-            Late::Commits => LATE_COMMIT_MS,
+            DelayTarget::Answers => LATE_ANSWER_MS,
+            DelayTarget::Commits => LATE_COMMIT_MS,
         };
         let random = Duration::from_millis(self.random.random_range(ms));
         self.first.take().unwrap_or(random)
@@ -162,7 +162,7 @@ impl Watch {
         self.delays.lock().as_ref().map_or(0, |delays| delays.count)
     }
 
-    fn delay(&self, late: Late) -> Option<Duration> {
+    fn delay(&self, late: DelayTarget) -> Option<Duration> {
         let mut delays = self.delays.lock();
         delays.as_mut().filter(|delays| delays.late == late).map(Delays::choose)
     }
@@ -269,7 +269,7 @@ impl Watcher for LinkWatch {
         let held = self.watch.steps.hold(self.instance, &exchanges);
         let (mut delay, mut strike) = (None, None);
         if exchanges.iter().any(|exchange| self.watch.is_commit(self.instance, exchange)) {
-            delay = self.watch.delay(Late::Commits);
+            delay = self.watch.delay(DelayTarget::Commits);
             strike = self.watch.take_armed(self.instance, |aim| aim == Aim::CommitSent);
         }
         Box::pin(async move {
@@ -288,7 +288,7 @@ impl Watcher for LinkWatch {
         }
         self.watch.steps.answered(self.instance, &exchange);
         let strike = self.watch.take_aim(self.instance, &exchange);
-        let delay = self.watch.delay(Late::Answers);
+        let delay = self.watch.delay(DelayTarget::Answers);
         self.watch.seen.lock().push(Seen { instance: self.instance, exchange });
         Box::pin(self.hold(delay, strike))
     }
@@ -299,7 +299,7 @@ impl Watcher for LinkWatch {
             self.watch.note_time();
         }
         self.watch.writing.lock().remove(&(self.instance, connection));
-        self.watch.steps.closed(self.instance, Server::Postgres, connection);
+        self.watch.steps.closed(self.instance, ServerKind::Postgres, connection);
     }
 }
 
@@ -330,7 +330,7 @@ impl Watcher for RedisWatch {
     }
 
     fn closed(&self, connection: u64) {
-        self.watch.steps.closed(self.instance, Server::Redis, connection);
+        self.watch.steps.closed(self.instance, ServerKind::Redis, connection);
     }
 
     fn unread(&self, why: &'static str) {

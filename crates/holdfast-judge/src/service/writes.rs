@@ -18,7 +18,7 @@ use super::learned::Learned;
 use super::pass::{Load, Pass};
 use super::sale::prepare;
 use super::sql::{ends_transaction, fingerprint, is_scheduled};
-use super::stage::{QUIET, Stage};
+use super::stage::{QUIET, ServiceStage};
 use super::transactions::connection_of;
 use super::watch::{Aim, Seen, Strike};
 
@@ -29,14 +29,17 @@ const STOCK: &str = "[books] stock";
 const MAX_CHARS: usize = 120;
 
 /// Looks for such statements, if none of the last run names the tables in a write.
-pub(super) async fn learn_hidden_writes(stage: &mut Stage<'_>, seed: u64) -> anyhow::Result<()> {
+pub(super) async fn learn_hidden_writes(
+    stage: &mut ServiceStage<'_>,
+    seed: u64,
+) -> anyhow::Result<()> {
     let is_blind = stage.file.is_attached() || stage.learned.tables.is_empty();
     if is_blind || stage.watch.has_seen_write() {
         return Ok(());
     }
     let (item, attempts) = prepare(stage, Pass::Control, ONE, seed).await?;
     stage.watch.begin(None);
-    let Stage { file, buyers, watch, database, learned, .. } = &mut *stage;
+    let ServiceStage { file, buyers, watch, database, learned, .. } = &mut *stage;
     let stock = file.books.stock.as_ref().context("[books] has no `stock`")?;
     let database = database.as_mut().context("there is no database")?;
     // The order may have locked the table, and go on only when its answer on another connection,

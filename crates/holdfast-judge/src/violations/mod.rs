@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::events::{Recording, events_between, ms, story};
 use super::fault::Fault;
 use super::holds::{self, HoldPair};
-use super::ledger::{Ledger, LedgerEntry};
+use super::ledger::{ChainEntry, Ledger};
 use super::plan::JudgePlan;
 use super::protocol::{Turn, TurnOutcome};
 use super::report::{BLOCKED_TO_END, ClientId, FaultReport, Violation, ViolationKind, WithFence};
@@ -26,7 +26,7 @@ const MAX_NAMES: usize = 8;
 
 /// The record of a pass, and the report that is made from it.
 #[derive(Debug)]
-pub(super) struct Evidence<'a> {
+pub(super) struct FaultEvidence<'a> {
     pub(super) plan: &'a JudgePlan,
     pub(super) recording: &'a Recording,
     /// All turns with a grant, by its time.
@@ -34,7 +34,7 @@ pub(super) struct Evidence<'a> {
     pub(super) report: FaultReport,
 }
 
-impl Evidence<'_> {
+impl FaultEvidence<'_> {
     fn add(
         &mut self,
         kind: ViolationKind,
@@ -106,7 +106,7 @@ impl Evidence<'_> {
 
     /// Formats when a write was sent, and when it was answered: Postgres made it in between. A
     /// client that was killed has no answer.
-    fn time_of(&self, entry: &LedgerEntry) -> String {
+    fn time_of(&self, entry: &ChainEntry) -> String {
         let turn = self.holds.iter().find(|turn| {
             (turn.id, turn.answered_us) == (entry.id, entry.granted_us) && turn.release_us > 0
         });
@@ -149,7 +149,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    fn describe(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
+    fn describe(&self, early: &ChainEntry, late: &ChainEntry) -> Message {
         let undone = late.before - late.stock_before;
         let both = message!(
             "judge-found-both-read",
@@ -169,7 +169,7 @@ impl Evidence<'_> {
         }
     }
 
-    fn describe_with_fence(&self, early: &LedgerEntry, late: &LedgerEntry) -> Message {
+    fn describe_with_fence(&self, early: &ChainEntry, late: &ChainEntry) -> Message {
         let fence = late.fence.unwrap_or_default();
         message!("judge-found-with-fence", fence, found = self.describe(early, late))
     }

@@ -46,7 +46,7 @@ fn every_violation_is_told_in_each_language() {
     let holds = holds::holds(&ended);
 
     let report = FaultReport::default();
-    let mut evidence = Evidence { plan: &plan, recording: &ended, holds: &holds, report };
+    let mut evidence = FaultEvidence { plan: &plan, recording: &ended, holds: &holds, report };
     evidence.overlaps();
     evidence.wrong_releases();
     evidence.early_losses();
@@ -59,7 +59,7 @@ fn every_violation_is_told_in_each_language() {
     evidence.grants();
     evidence.leftover_keys(&BTreeSet::from(["lock:7".to_owned()]));
 
-    let entry = |id, granted_us, sent_us, stock_before| LedgerEntry {
+    let entry = |id, granted_us, sent_us, stock_before| ChainEntry {
         id,
         granted_us,
         before: 1_000,

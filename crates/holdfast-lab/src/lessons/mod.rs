@@ -50,7 +50,7 @@ pub(super) use super::scenario::{Scenario, poll, wait_until};
 pub(super) use outlived::LEASE_MS;
 pub use parts::{Chapter, Lesson, LessonResult};
 pub(super) use parts::{acquire, compare_replicas, lock_client, sales, whole_ms, yes_or_no};
-pub use sketches::{Cell, Row};
+pub use sketches::{Row, SketchCell};
 
 /// A row has the lesson's name and file, the scene that its question asks about, the index of the
 /// right answer among its guesses, the time that it takes, its difficulty (1 to 3), whether it asks

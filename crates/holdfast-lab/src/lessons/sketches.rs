@@ -49,11 +49,11 @@ fn source(lesson: &str) -> Option<&'static str> {
 #[derive(Debug)]
 pub struct Row {
     pub name: &'static str,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<SketchCell>,
 }
 
 #[derive(Debug)]
-pub struct Cell {
+pub struct SketchCell {
     pub text: String,
     pub columns: usize,
     /// Names of its style: what happens, and how far the lock reaches.
@@ -76,7 +76,7 @@ fn parse_row(row: &'static str, language: Language) -> Option<Row> {
     Some(Row { name, cells })
 }
 
-fn parse_cell(part: &str, is_locked: &mut bool, language: Language) -> Cell {
+fn parse_cell(part: &str, is_locked: &mut bool, language: Language) -> SketchCell {
     let mut lock = Vec::new();
     let part = match part.strip_prefix('[') {
         Some(rest) => {
@@ -103,7 +103,7 @@ fn parse_cell(part: &str, is_locked: &mut bool, language: Language) -> Cell {
     let (part, columns) = part.split_once('*').unwrap_or((part, "1"));
     let (kind, text) = label(part, language);
     lock.insert(0, kind);
-    Cell { text, columns: columns.parse().unwrap_or(1), class: lock.join(" ") }
+    SketchCell { text, columns: columns.parse().unwrap_or(1), class: lock.join(" ") }
 }
 
 /// Returns the kind of a cell, and its text in a language.

@@ -28,7 +28,7 @@ use holdfast_shop::model::Item;
 use holdfast_shop::probe::PausedRequest;
 use holdfast_shop::store::items;
 use holdfast_shop::{Shop, Sku, audit};
-use holdfast_story::{Event, EventKind};
+use holdfast_story::{EventKind, TimelineEvent};
 
 /// Upper bound of a race of two, from the first request to the last response. A crowd has more if
 /// its preparation has left it: 200 orders take half a second here, and six times as long on a busy
@@ -296,7 +296,7 @@ async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
 
     let release = lane.events.iter().find(|event| event.kind == EventKind::Release);
     if let Some(end_us) = lease_end_us.filter(|end| release.is_none_or(|it| *end < it.at_us)) {
-        let expired = Event::new((), end_us, EventKind::Expired);
+        let expired = TimelineEvent::new((), end_us, EventKind::Expired);
         lane.events.push(expired.with_number(i64::try_from(LEASE_MS).ok()));
         lane.events.sort_by_key(|event| event.at_us);
     }
@@ -305,7 +305,7 @@ async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
 
 /// Returns the correction of a replica's clock. A replica on another machine has a monotonic clock
 /// of its own: its events are moved into the middle between request and response.
-fn clock_shift(trace: &[Event<()>], sent_us: u64, answered_us: u64) -> i64 {
+fn clock_shift(trace: &[TimelineEvent<()>], sent_us: u64, answered_us: u64) -> i64 {
     let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return 0 };
     if first.at_us >= sent_us && last.at_us <= answered_us {
         return 0;
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn foreign_clock_is_moved_between_request_and_response() {
-        let event = |at_us| Event::new((), at_us, EventKind::Read);
+        let event = |at_us| TimelineEvent::new((), at_us, EventKind::Read);
         assert_eq!(clock_shift(&[event(110), event(190)], 100, 200), 0);
         assert_eq!(clock_shift(&[event(5_000), event(5_020)], 100, 200), 150 - 5_010);
         assert_eq!(clock_shift(&[], 100, 200), 0);

@@ -11,7 +11,7 @@ use crate::lessons::LEASE_MS;
 use crate::run::{DescribedEvent, LabRun, LabRunState, Lane, RunRequest};
 use holdfast_base::messages::{Message, message};
 use holdfast_shop::Strategy;
-use holdfast_story::{Event, EventKind};
+use holdfast_story::{EventKind, TimelineEvent};
 
 pub const MAX_RACE_BUYERS: u16 = 200;
 const MAX_RACE_STOCK: i64 = 1_000;
@@ -124,7 +124,7 @@ pub struct RaceLane {
     pub result: String,
     /// The trace, from `sent` to `answered`, which are the buyer's own.
     #[schema(value_type = Vec<DescribedEvent>)]
-    pub events: Vec<Event<()>>,
+    pub events: Vec<TimelineEvent<()>>,
 }
 
 /// Two recorded races, which a page without scripts shows: responses of `GET /api/race/{id}`, which
@@ -205,9 +205,13 @@ impl RaceLane {
             _ => lane.problem.as_deref().unwrap_or(NO_ANSWER),
         };
 
-        let mut events = vec![Event::new((), lane.sent_us, EventKind::Sent)];
-        events.extend(lane.events.into_iter().map(|event| Event { key: String::new(), ..event }));
-        events.extend(lane.answered_us.map(|at_us| Event::new((), at_us, EventKind::Answered)));
+        let mut events = vec![TimelineEvent::new((), lane.sent_us, EventKind::Sent)];
+        events.extend(
+            lane.events.into_iter().map(|event| TimelineEvent { key: String::new(), ..event }),
+        );
+        events.extend(
+            lane.answered_us.map(|at_us| TimelineEvent::new((), at_us, EventKind::Answered)),
+        );
 
         Self {
             buyer: lane.label.english(),
@@ -217,7 +221,7 @@ impl RaceLane {
         }
     }
 
-    pub fn event(&self, kind: &EventKind) -> Option<&Event<()>> {
+    pub fn event(&self, kind: &EventKind) -> Option<&TimelineEvent<()>> {
         self.events.iter().find(|event| event.kind == *kind)
     }
 
@@ -226,7 +230,7 @@ impl RaceLane {
     }
 
     pub fn value_at(&self, kind: &EventKind) -> Option<i64> {
-        self.event(kind).and_then(Event::number)
+        self.event(kind).and_then(TimelineEvent::number)
     }
 }
 

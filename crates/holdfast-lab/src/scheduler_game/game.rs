@@ -56,7 +56,7 @@ pub(super) struct GameStep {
 
 /// Why an action was refused; the game is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Refusal {
+pub enum ActionRejection {
     #[serde(rename = "over")]
     Over,
     #[serde(rename = "steps")]
@@ -79,7 +79,7 @@ pub enum NoRoom {
 
 #[derive(Debug)]
 pub enum GameError {
-    Refused(Refusal),
+    Refused(ActionRejection),
     NoRoom(NoRoom),
     Failed(Failure),
 }
@@ -90,8 +90,8 @@ impl From<NoRoom> for GameError {
     }
 }
 
-impl From<Refusal> for GameError {
-    fn from(refusal: Refusal) -> Self {
+impl From<ActionRejection> for GameError {
+    fn from(refusal: ActionRejection) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -121,11 +121,15 @@ impl Game {
         self.orders.iter().all(GameOrder::is_over)
     }
 
-    pub(super) fn check_step(&self) -> Result<(), Refusal> {
+    pub(super) fn check_step(&self) -> Result<(), ActionRejection> {
         if self.is_over() {
-            return Err(Refusal::Over);
+            return Err(ActionRejection::Over);
         }
-        if self.steps.lock().len() >= MAX_STEPS { Err(Refusal::TooManySteps) } else { Ok(()) }
+        if self.steps.lock().len() >= MAX_STEPS {
+            Err(ActionRejection::TooManySteps)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn release(&self) {

@@ -6,7 +6,7 @@
 //! process that started them, and end after [`GAME_DURATION`]. A real request cannot be undone:
 //! [`Games::undo`] replays the steps before in a new game. A game that is not used for
 //! [`IDLE_TIMEOUT`] ends when another one needs its place.
-//! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
+//! Tests: `tests/it/scheduler_game.rs`, `tests/pages/scheduler_game.rs`.
 
 mod game;
 mod observer;
@@ -35,7 +35,7 @@ use holdfast_shop::{
     Error, Failure, IdempotencyKey, Rejection, RequestContext, Shop, Sku, UserId, engine,
 };
 
-pub use game::{Game, GameError, NoRoom, Player, Refusal};
+pub use game::{ActionRejection, Game, GameError, NoRoom, Player};
 use game::{GameOrder, GameStep, SharedOrderResult};
 use observer::GameObserver;
 use rules::RejectedWrites;
@@ -296,7 +296,7 @@ impl Games {
                 ErrorClass::LockTimeout,
                 _,
             ))))) => {
-                return Err(Refusal::NotReplayed.into());
+                return Err(ActionRejection::NotReplayed.into());
             }
             Ok(replayed) => replayed?,
         };
@@ -339,7 +339,7 @@ impl Games {
 
         match game.orders.iter().find(|order| order.name == step.shown.who) {
             Some(order) => {
-                let (_, since) = observer.paused_at(order).ok_or(Refusal::NotReplayed)?;
+                let (_, since) = observer.paused_at(order).ok_or(ActionRejection::NotReplayed)?;
                 let _ = self.board.resume(order.probe.request_id, Some(since));
                 // An order that waits does not settle: it gets as long as it needs to ask.
                 let waits = step.shown.waits_for.is_some();

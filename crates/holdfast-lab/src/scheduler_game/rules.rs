@@ -83,13 +83,13 @@ struct LevelDescription {
     name: String,
     strategy: String,
     orders: usize,
-    goal: Goal,
+    goal: LevelGoal,
     solution: String,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Goal {
+enum LevelGoal {
     /// More units are sold than there were.
     Oversold,
     /// The version rejects a write, whose order reads again, and the books balance.
@@ -173,12 +173,13 @@ impl GameRules {
     }
 
     pub(super) fn is_reached(self, audit: &ItemSummary, rejected: RejectedWrites) -> bool {
-        let goal = self.level.and_then(Level::description).map_or(Goal::Oversold, |it| it.goal);
+        let goal =
+            self.level.and_then(Level::description).map_or(LevelGoal::Oversold, |it| it.goal);
         let is_sold_once = audit.adds_up() && audit.sold == 1;
         match goal {
-            Goal::Oversold => audit.oversold > 0,
-            Goal::Conflict => is_sold_once && rejected.any,
-            Goal::StaleWrite => is_sold_once && rejected.stale,
+            LevelGoal::Oversold => audit.oversold > 0,
+            LevelGoal::Conflict => is_sold_once && rejected.any,
+            LevelGoal::StaleWrite => is_sold_once && rejected.stale,
         }
     }
 }

@@ -31,12 +31,12 @@ struct StrategyRules {
     /// The comparison of a write with the row.
     guard: WriteGuard,
     has_lock: bool,
-    stages: Vec<Stage>,
+    stages: Vec<OrderStage>,
 }
 
 /// A part of an order's way, from one point to the next.
 #[derive(Debug, Serialize)]
-struct Stage {
+struct OrderStage {
     /// The point at which the order is paused before it.
     at: Point,
     next: NextAction,
@@ -114,11 +114,11 @@ impl StrategyRules {
     }
 }
 
-fn stages(strategy: &Strategy) -> Vec<Stage> {
+fn stages(strategy: &Strategy) -> Vec<OrderStage> {
     let points = points(strategy);
     let stage = |(number, at): (usize, &Point)| {
         let to = points.get(number + 1).copied();
-        Stage {
+        OrderStage {
             at: *at,
             next: next_action(strategy, *at, None),
             kind: kind(strategy, to),

@@ -9,7 +9,9 @@ use crate::run::Lane;
 use holdfast_base::messages::Language;
 use holdfast_shop::Strategy;
 use holdfast_shop::probe::Point;
-use holdfast_story::{Detail, Event, EventKind, Timeline, TimelineLane, Value, with_gone_locks};
+use holdfast_story::{
+    Detail, EventKind, Timeline, TimelineEvent, TimelineLane, Value, with_gone_locks,
+};
 
 #[derive(Debug, Clone, Copy)]
 pub struct TracedRequest<'a> {
@@ -22,7 +24,7 @@ pub struct TracedRequest<'a> {
 
 /// Returns the timeline of requests, with what follows from their events.
 pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeline {
-    let events: Vec<&Event<()>> =
+    let events: Vec<&TimelineEvent<()>> =
         requests.iter().flat_map(|request| &request.lane.events).collect();
     let has_lock = events.iter().any(|event| event.kind == EventKind::Held);
     let mut keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
@@ -30,7 +32,7 @@ pub fn timeline_of(requests: &[TracedRequest<'_>], language: Language) -> Timeli
     let shared = shared_keys(requests);
 
     let mut lanes = Vec::with_capacity(requests.len());
-    let mut all: Vec<Event> = Vec::new();
+    let mut all: Vec<TimelineEvent> = Vec::new();
     for (place, request) in requests.iter().enumerate() {
         lanes.push(TimelineLane {
             name: request.lane.label.text(language),
@@ -72,11 +74,11 @@ impl TracedRequest<'_> {
         has_lock: bool,
         names_keys: bool,
         shared_key: Option<&str>,
-    ) -> Vec<Event> {
+    ) -> Vec<TimelineEvent> {
         let lane = self.lane;
-        let mut events: Vec<Event> = Vec::with_capacity(lane.events.len() + 2);
+        let mut events: Vec<TimelineEvent> = Vec::with_capacity(lane.events.len() + 2);
         if !lane.is_actor() {
-            events.push(Event::new(place, lane.sent_us, EventKind::Sent));
+            events.push(TimelineEvent::new(place, lane.sent_us, EventKind::Sent));
         }
 
         let is_autocommit = commits_before_write(&lane.events);
@@ -90,7 +92,7 @@ impl TracedRequest<'_> {
                 continue;
             }
             let detail = self.detail(traced, &kind, names_keys);
-            events.push(Event { kind, detail, ..traced.clone().on(place) });
+            events.push(TimelineEvent { kind, detail, ..traced.clone().on(place) });
         }
 
         events.extend(self.response(place));
@@ -120,7 +122,7 @@ impl TracedRequest<'_> {
     }
 
     /// Returns the response, or that there was none; nothing if the events say why.
-    fn response(&self, place: usize) -> Option<Event> {
+    fn response(&self, place: usize) -> Option<TimelineEvent> {
         let lane = self.lane;
         if let (Some(at_us), Some(status)) = (lane.answered_us, lane.status) {
             let detail = Detail {
@@ -128,7 +130,10 @@ impl TracedRequest<'_> {
                 problem: lane.problem.clone(),
                 ..Detail::default()
             };
-            return Some(Event { detail, ..Event::new(place, at_us, EventKind::Answered) });
+            return Some(TimelineEvent {
+                detail,
+                ..TimelineEvent::new(place, at_us, EventKind::Answered)
+            });
         }
 
         let is_explained = lane
@@ -136,11 +141,11 @@ impl TracedRequest<'_> {
             .iter()
             .any(|event| matches!(event.kind, EventKind::Killed | EventKind::Disconnected));
         let last_us = lane.events.last().map_or(lane.sent_us, |event| event.at_us);
-        let broken = Event::new(place, last_us, EventKind::Broken);
+        let broken = TimelineEvent::new(place, last_us, EventKind::Broken);
         (!lane.is_actor() && !is_explained).then_some(broken)
     }
 
-    fn detail(&self, traced: &Event<()>, kind: &EventKind, names_key: bool) -> Detail {
+    fn detail(&self, traced: &TimelineEvent<()>, kind: &EventKind, names_key: bool) -> Detail {
         let point = match kind {
             EventKind::Foreign | EventKind::Lost | EventKind::Absent => Some(Point::Release),
             _ => Point::named(traced.kind.as_str()),
@@ -161,13 +166,13 @@ impl TracedRequest<'_> {
 const DELETES_BLINDLY: [&str; 3] = ["setnx", "setnx-expire", "ttl"];
 
 /// Returns whether an event says what became of the lock at its release.
-fn is_end(event: &Event) -> bool {
+fn is_end(event: &TimelineEvent) -> bool {
     use EventKind::{Absent, Foreign, Left, Lost};
     matches!(event.kind, Foreign | Lost | Absent | Left)
 }
 
 /// Adds to the events of a lane how long it was paused, or worked, if it went on.
-fn measure_pauses(events: &mut [Event]) {
+fn measure_pauses(events: &mut [TimelineEvent]) {
     for index in 0..events.len() {
         let (pauses, rest) = events.split_at_mut(index + 1);
         let Some(pause) = pauses.last_mut() else { continue };
@@ -197,7 +202,7 @@ fn shared_keys(requests: &[TracedRequest<'_>]) -> Vec<(Uuid, String)> {
 }
 
 /// Returns whether the write commits itself: it then passes the point of the commit before.
-fn commits_before_write(events: &[Event<()>]) -> bool {
+fn commits_before_write(events: &[TimelineEvent<()>]) -> bool {
     let mut kinds = events.iter().map(|event| &event.kind);
     let first = kinds.find(|kind| matches!(kind, EventKind::Write | EventKind::Commit));
     first == Some(&EventKind::Commit)
@@ -257,7 +262,7 @@ mod tests {
         let timeline = timeline_of(&requests, Language::English);
         let ends = [EventKind::Sent, EventKind::Answered];
         let events = timeline.events.iter().filter(|event| !ends.contains(&event.kind));
-        let sentence = |event: &Event| {
+        let sentence = |event: &TimelineEvent| {
             format!("{} {}", timeline.lanes[event.lane].name, event.text(Language::English))
         };
         events.map(sentence).collect()

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::server::{Faults, Server};
+use super::server::{Faults, RedisStandIn};
 use crate::fenced::{FencedGuard, Timing};
 use crate::observer::{Event, Observer, Source};
 use crate::redis::in_memory;
@@ -104,7 +104,7 @@ pub(super) fn explore(mode: Mode, seed: u64, bug: Option<Bug>) -> Result<Trace, 
 }
 
 async fn run(mode: Mode, board: Board) {
-    let server = Server::default();
+    let server = RedisStandIn::default();
     let connecting = server.clone();
     in_memory::set(move || connecting.connect());
 
@@ -128,7 +128,7 @@ async fn run(mode: Mode, board: Board) {
     let mut callers = tokio::task::JoinSet::new();
     for number in 0..PROCESSES * CALLERS_PER_PROCESS {
         let locks = processes[number % PROCESSES].clone();
-        let caller = Caller { number, locks, key: key.clone(), board: board.clone(), mode };
+        let caller = RandomCaller { number, locks, key: key.clone(), board: board.clone(), mode };
         callers.spawn(shuffled(caller.run()));
     }
     let watching = board.clone();
@@ -167,7 +167,7 @@ async fn run(mode: Mode, board: Board) {
     }
 }
 
-struct Caller {
+struct RandomCaller {
     number: usize,
     locks: Locks,
     key: LockKey,
@@ -175,7 +175,7 @@ struct Caller {
     mode: Mode,
 }
 
-impl Caller {
+impl RandomCaller {
     async fn run(self) {
         for _ in 0..ACQUISITIONS_PER_CALLER {
             sleep(up_to(self.mode.max_pause())).await;
@@ -277,19 +277,19 @@ impl Caller {
 
 /// The callers that believe to hold the lock, and the rules.
 #[derive(Clone)]
-struct Board(Arc<Mutex<State>>);
+struct Board(Arc<Mutex<BoardState>>);
 
 #[derive(Default)]
-struct State {
+struct BoardState {
     mode: Option<Mode>,
-    holders: Vec<Holder>,
+    holders: Vec<BoardHolder>,
     last_fence: i64,
     is_closing: bool,
     violation: Option<String>,
     trace: Trace,
 }
 
-struct Holder {
+struct BoardHolder {
     number: usize,
     lease: LeaseId,
     is_held: Box<dyn Fn() -> bool + Send>,
@@ -301,7 +301,7 @@ struct Place<'a>(&'a Board, usize);
 
 impl Board {
     fn new(mode: Mode) -> Self {
-        Self(Arc::new(Mutex::new(State { mode: Some(mode), ..State::default() })))
+        Self(Arc::new(Mutex::new(BoardState { mode: Some(mode), ..BoardState::default() })))
     }
 
     fn note(&self, count: &'static str, what: &str, about: String) {
@@ -337,7 +337,7 @@ impl Board {
         if state.holders.iter().any(|other| other.lease == lease) {
             state.violation.get_or_insert_with(|| "two callers have one lease".to_owned());
         }
-        state.holders.push(Holder { number, lease, is_held, was_lost: false });
+        state.holders.push(BoardHolder { number, lease, is_held, was_lost: false });
         drop(state);
         self.check();
         Place(self, number)

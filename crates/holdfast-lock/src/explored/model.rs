@@ -10,8 +10,8 @@ use crate::fenced::FENCES_PER_GRANT;
 pub(super) type Notice = (String, String);
 
 #[derive(Debug, Default)]
-pub(super) struct Lock {
-    held: Option<Held>,
+pub(super) struct ModelLock {
+    held: Option<ModelLease>,
     /// In the order of their tickets.
     queue: Vec<String>,
     /// When each was last seen.
@@ -20,14 +20,14 @@ pub(super) struct Lock {
 }
 
 #[derive(Debug, Clone)]
-struct Held {
+struct ModelLease {
     id: String,
     fence: i64,
     ends_us: u64,
 }
 
 /// The arguments of a script, and the time of the server.
-pub(super) struct Call<'a> {
+pub(super) struct ScriptCall<'a> {
     pub now_us: u64,
     pub id: &'a str,
     pub ttl_us: u64,
@@ -37,12 +37,12 @@ pub(super) struct Call<'a> {
 
 /// The response of a script, and the messages it sends.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct ScriptResult {
     pub response: Vec<String>,
     pub notices: Vec<Notice>,
 }
 
-impl Lock {
+impl ModelLock {
     pub(super) fn value(&mut self, now_us: u64) -> Option<(String, u64)> {
         let held = self.held_at(now_us)?;
         Some((format!("{} {}@1", held.id, held.fence), held.ends_us - now_us))
@@ -57,8 +57,8 @@ impl Lock {
         self.held = None;
     }
 
-    pub(super) fn acquire(&mut self, call: &Call<'_>, waits: bool) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn acquire(&mut self, call: &ScriptCall<'_>, waits: bool) -> ScriptResult {
+        let mut outcome = ScriptResult::default();
         let held = self.held_at(call.now_us);
         if held.as_ref().is_some_and(|held| held.id == call.id) {
             let fence = self.prolong(call);
@@ -98,7 +98,7 @@ impl Lock {
         outcome
     }
 
-    pub(super) fn confirm(&mut self, call: &Call<'_>) -> Outcome {
+    pub(super) fn confirm(&mut self, call: &ScriptCall<'_>) -> ScriptResult {
         let is_held = self.held_at(call.now_us).is_some_and(|held| held.id == call.id);
         let response = if is_held {
             let fence = self.prolong(call);
@@ -106,11 +106,11 @@ impl Lock {
         } else {
             vec!["lost".to_owned()]
         };
-        Outcome { response, ..Outcome::default() }
+        ScriptResult { response, ..ScriptResult::default() }
     }
 
-    pub(super) fn release(&mut self, call: &Call<'_>, next_id: &str) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) fn release(&mut self, call: &ScriptCall<'_>, next_id: &str) -> ScriptResult {
+        let mut outcome = ScriptResult::default();
         let held = self.held_at(call.now_us);
         let is_held = held.as_ref().is_some_and(|held| held.id == call.id);
         if !is_held {
@@ -142,8 +142,9 @@ impl Lock {
         outcome
     }
 
-    pub(super) fn leave(&mut self, call: &Call<'_>) -> Outcome {
-        let mut outcome = Outcome { response: vec!["1".to_owned()], ..Outcome::default() };
+    pub(super) fn leave(&mut self, call: &ScriptCall<'_>) -> ScriptResult {
+        let mut outcome =
+            ScriptResult { response: vec!["1".to_owned()], ..ScriptResult::default() };
         self.dequeue(call.id);
         let held = self.held_at(call.now_us);
         if held.is_none_or(|held| held.id == call.id) {
@@ -153,21 +154,21 @@ impl Lock {
         outcome
     }
 
-    pub(super) fn raise_fence(&mut self, call: &Call<'_>, floor: i64) -> Outcome {
+    pub(super) fn raise_fence(&mut self, call: &ScriptCall<'_>, floor: i64) -> ScriptResult {
         let Some(held) = self.held_at(call.now_us).filter(|held| held.id == call.id) else {
-            return Outcome { response: vec!["lost".to_owned()], ..Outcome::default() };
+            return ScriptResult { response: vec!["lost".to_owned()], ..ScriptResult::default() };
         };
         self.last_fence = self.last_fence.max(floor);
         let fence = self.grant(&held.id, held.ends_us);
-        Outcome { response: self.granted("held", fence), ..Outcome::default() }
+        ScriptResult { response: self.granted("held", fence), ..ScriptResult::default() }
     }
 
-    fn held_at(&mut self, now_us: u64) -> Option<Held> {
+    fn held_at(&mut self, now_us: u64) -> Option<ModelLease> {
         self.held = self.held.take().filter(|held| now_us < held.ends_us);
         self.held.clone()
     }
 
-    fn prolong(&mut self, call: &Call<'_>) -> i64 {
+    fn prolong(&mut self, call: &ScriptCall<'_>) -> i64 {
         let Some(held) = &mut self.held else { return 0 };
         held.ends_us = call.now_us + call.ttl_us;
         held.fence
@@ -177,11 +178,11 @@ impl Lock {
         self.dequeue(id);
         let fence = self.last_fence + 1;
         self.last_fence += FENCES_PER_GRANT;
-        self.held = Some(Held { id: id.to_owned(), fence, ends_us });
+        self.held = Some(ModelLease { id: id.to_owned(), fence, ends_us });
         fence
     }
 
-    fn grant_to_first(&mut self, call: &Call<'_>, outcome: &mut Outcome) -> Option<i64> {
+    fn grant_to_first(&mut self, call: &ScriptCall<'_>, outcome: &mut ScriptResult) -> Option<i64> {
         let first = self.first_live_waiter(call)?;
         let fence = self.grant(&first, call.now_us + call.grant_us);
         let text = format!("granted {first} {fence} {}", self.queue.len());
@@ -208,7 +209,7 @@ impl Lock {
         self.seen_us.remove(id);
     }
 
-    fn first_live_waiter(&mut self, call: &Call<'_>) -> Option<String> {
+    fn first_live_waiter(&mut self, call: &ScriptCall<'_>) -> Option<String> {
         loop {
             let first = self.queue.first()?.clone();
             let seen_us = self.seen_us.get(&first).copied().unwrap_or(0);

@@ -11,7 +11,7 @@ use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::model::{Call, Lock, Notice, Outcome};
+use super::model::{ModelLock, Notice, ScriptCall, ScriptResult};
 use crate::clock::monotonic_us;
 use crate::fenced::script_of;
 use crate::time::sleep;
@@ -37,16 +37,16 @@ const USUAL_LATENCY: Duration = Duration::from_millis(2);
 type Replies = mpsc::UnboundedSender<String>;
 
 #[derive(Clone, Default)]
-pub(super) struct Server(Arc<Mutex<State>>);
+pub(super) struct RedisStandIn(Arc<Mutex<StandInState>>);
 
 #[derive(Default)]
-struct State {
-    locks: HashMap<String, Lock>,
+struct StandInState {
+    locks: HashMap<String, ModelLock>,
     subscribers: HashMap<String, Vec<Replies>>,
     faults: Faults,
 }
 
-impl Server {
+impl RedisStandIn {
     pub(super) fn set_faults(&self, faults: Faults) {
         self.0.lock().faults = faults;
     }
@@ -119,8 +119,8 @@ impl Server {
     }
 }
 
-impl State {
-    fn lock_of(&mut self, key: &str) -> &mut Lock {
+impl StandInState {
+    fn lock_of(&mut self, key: &str) -> &mut ModelLock {
         self.locks.entry(key.to_owned()).or_default()
     }
 
@@ -128,7 +128,7 @@ impl State {
         let script = script_of(&command[1]);
         let (key, arguments) = (command[3].clone(), &command[7..]);
         let us = |at: usize| arguments[at].parse::<u64>().expect("milliseconds") * 1_000;
-        let call = |ttl: Option<usize>, grant: Option<usize>| Call {
+        let call = |ttl: Option<usize>, grant: Option<usize>| ScriptCall {
             now_us: monotonic_us(),
             id: &arguments[0],
             ttl_us: ttl.map_or(0, us),
@@ -157,7 +157,7 @@ impl State {
             }
         };
 
-        let Outcome { response, notices } = outcome;
+        let ScriptResult { response, notices } = outcome;
         for notice in notices {
             self.publish(channels.map_or("", String::as_str), &key, &notice);
         }
@@ -181,7 +181,7 @@ impl State {
 }
 
 async fn write_replies(
-    server: Server,
+    server: RedisStandIn,
     mut queue: mpsc::UnboundedReceiver<String>,
     mut stream: WriteHalf<DuplexStream>,
 ) {

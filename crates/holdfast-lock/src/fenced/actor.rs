@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
-use super::guard::{FencedGuard, Lease, Message, Waiter};
+use super::guard::{ActorMessage, FencedGuard, Lease, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
@@ -27,8 +27,8 @@ use crate::{Error, LockKind, Released, inspect};
 pub(super) struct KeyActor {
     pub(super) shared: Arc<Shared>,
     pub(super) key: String,
-    sender: mpsc::UnboundedSender<Message>,
-    pub(super) inbox: mpsc::UnboundedReceiver<Message>,
+    sender: mpsc::UnboundedSender<ActorMessage>,
+    pub(super) inbox: mpsc::UnboundedReceiver<ActorMessage>,
     pub(super) waiters: VecDeque<Waiter>,
     pub(super) state: LocalState,
     /// True while the observer knows the key as contended.
@@ -39,8 +39,8 @@ impl KeyActor {
     pub(super) fn new(
         shared: Arc<Shared>,
         key: String,
-        sender: mpsc::UnboundedSender<Message>,
-        inbox: mpsc::UnboundedReceiver<Message>,
+        sender: mpsc::UnboundedSender<ActorMessage>,
+        inbox: mpsc::UnboundedReceiver<ActorMessage>,
     ) -> Self {
         let waiters = VecDeque::new();
         Self { shared, key, sender, inbox, waiters, state: LocalState::Idle, contended: false }
@@ -91,10 +91,10 @@ impl KeyActor {
         over
     }
 
-    pub(super) async fn handle(&mut self, message: Message) {
+    pub(super) async fn handle(&mut self, message: ActorMessage) {
         match message {
-            Message::Join(waiter) => self.join(waiter),
-            Message::Released { id, responder } => match self.held_by(&id) {
+            ActorMessage::Join(waiter) => self.join(waiter),
+            ActorMessage::Released { id, responder } => match self.held_by(&id) {
                 Some(held) => {
                     held.ended_after = Some(held.held_for());
                     held.in_use = false;
@@ -102,7 +102,7 @@ impl KeyActor {
                 }
                 None => respond(responder, Released::Lost),
             },
-            Message::LeftToExpire { id } => {
+            ActorMessage::LeftToExpire { id } => {
                 if let Some(held) = self.held_by(&id) {
                     let (kind, held) = (LockKind::Fenced, held.held_for());
                     self.shared.leases.observe(Event::LeftToExpire { kind, held });
@@ -110,12 +110,12 @@ impl KeyActor {
                     self.state = LocalState::Idle;
                 }
             }
-            Message::RaiseFence { id, floor, responder } => {
+            ActorMessage::RaiseFence { id, floor, responder } => {
                 let response = self.raise_fence(&id, floor).await;
                 let _ = responder.send(response);
             }
-            Message::Granted { id, grant, .. } => self.handle_grant(&id, grant).await,
-            Message::RemoteWaiter { .. } => {
+            ActorMessage::Granted { id, grant, .. } => self.handle_grant(&id, grant).await,
+            ActorMessage::RemoteWaiter { .. } => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
                         monotonic_us(),
@@ -124,8 +124,8 @@ impl KeyActor {
                 }
             }
             // It has woken `run`, which removes those who left.
-            Message::WaiterLeft => {}
-            Message::Close { responder } => self.close(responder).await,
+            ActorMessage::WaiterLeft => {}
+            ActorMessage::Close { responder } => self.close(responder).await,
         }
     }
 
@@ -198,9 +198,10 @@ impl KeyActor {
 
     #[cfg(test)]
     fn forget_grants(&mut self) {
-        let messages: Vec<Message> = std::iter::from_fn(|| self.inbox.try_recv().ok()).collect();
+        let messages: Vec<ActorMessage> =
+            std::iter::from_fn(|| self.inbox.try_recv().ok()).collect();
         for message in messages {
-            if !matches!(message, Message::Granted { .. }) {
+            if !matches!(message, ActorMessage::Granted { .. }) {
                 let _ = self.sender.send(message);
             }
         }

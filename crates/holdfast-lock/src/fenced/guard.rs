@@ -52,7 +52,7 @@ impl Lease {
 pub struct FencedGuard {
     pub(super) fence: i64,
     pub(super) lease: Arc<Lease>,
-    pub(super) actor: mpsc::UnboundedSender<Message>,
+    pub(super) actor: mpsc::UnboundedSender<ActorMessage>,
     pub(super) released: bool,
 }
 
@@ -123,7 +123,7 @@ impl FencedGuard {
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (responder, response) = oneshot::channel();
         let id = self.lease.id.clone();
-        if self.actor.send(Message::RaiseFence { id, floor, responder }).is_err() {
+        if self.actor.send(ActorMessage::RaiseFence { id, floor, responder }).is_err() {
             return Ok(None);
         }
         let fence = response.await.unwrap_or(Ok(None))?;
@@ -149,7 +149,7 @@ impl FencedGuard {
         self.released = true;
         let (responder, response) = oneshot::channel();
         let id = self.lease.id.clone();
-        let sent = self.actor.send(Message::Released { id, responder: Some(responder) });
+        let sent = self.actor.send(ActorMessage::Released { id, responder: Some(responder) });
         if sent.is_ok()
             && let Ok(released) = response.await
         {
@@ -165,7 +165,7 @@ impl FencedGuard {
     pub fn leave_to_expire(mut self) {
         self.released = true;
         let id = self.lease.id.clone();
-        let _ = self.actor.send(Message::LeftToExpire { id });
+        let _ = self.actor.send(ActorMessage::LeftToExpire { id });
     }
 }
 
@@ -173,7 +173,7 @@ impl Drop for FencedGuard {
     fn drop(&mut self) {
         if !self.released {
             let id = self.lease.id.clone();
-            let _ = self.actor.send(Message::Released { id, responder: None });
+            let _ = self.actor.send(ActorMessage::Released { id, responder: None });
         }
     }
 }
@@ -195,7 +195,7 @@ pub(super) struct Waiter {
 type HintPlace = OwnedSemaphorePermit;
 
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum ActorMessage {
     Join(Waiter),
     Released {
         id: String,

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::guard::Message;
+use super::guard::ActorMessage;
 use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
@@ -87,9 +87,9 @@ fn pass_on<'a>(payload: &'a str, shared: &Shared) -> Option<&'a str> {
 
     if let Ok(place) = place {
         let message = match hint {
-            Hint::RemoteWaiter => Message::RemoteWaiter { _place: place },
+            Hint::RemoteWaiter => ActorMessage::RemoteWaiter { _place: place },
             Hint::Granted { id, grant } => {
-                Message::Granted { id: id.to_owned(), grant, _place: place }
+                ActorMessage::Granted { id: id.to_owned(), grant, _place: place }
             }
         };
         shared.notify(key, message);
@@ -127,13 +127,17 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::lease::Leases;
-    use crate::process::Process;
+    use crate::process::ProcessIdentity;
 
     #[tokio::test]
     async fn flood_of_messages_fills_no_inbox() {
         let redis = Redis::open("redis://127.0.0.1:1").unwrap();
-        let locks =
-            FencedLocks::new(redis, &Settings::default(), &Process::new(None), Leases::new(None));
+        let locks = FencedLocks::new(
+            redis,
+            &Settings::default(),
+            &ProcessIdentity::new(None),
+            Leases::new(None),
+        );
         let shared = &locks.0;
         // An actor that waits for Redis reads none of its messages.
         let (sender, mut inbox) = mpsc::unbounded_channel();
@@ -149,6 +153,6 @@ mod tests {
 
         while inbox.try_recv().is_ok() {}
         assert_eq!(pass_on("granted id 8 0 key", shared), Some("key"));
-        assert!(matches!(inbox.try_recv(), Ok(Message::Granted { .. })));
+        assert!(matches!(inbox.try_recv(), Ok(ActorMessage::Granted { .. })));
     }
 }

@@ -31,14 +31,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::lease::{Leases, all_of};
-use crate::process::Process;
+use crate::process::ProcessIdentity;
 use crate::redis::RESPONSE_TIMEOUT;
 use crate::time::{Instant, timeout_at};
 use crate::{Error, Holder, ProbeFailure, Redis, Released, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
 pub use guard::FencedGuard;
-use guard::{Message, Waiter};
+use guard::{ActorMessage, Waiter};
 #[doc(hidden)]
 pub use protocol::FENCES_PER_GRANT;
 use protocol::Protocol;
@@ -60,7 +60,7 @@ impl FencedLocks {
     pub(crate) fn new(
         redis: Redis,
         settings: &Settings,
-        process: &Process,
+        process: &ProcessIdentity,
         leases: Leases,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -103,7 +103,7 @@ impl FencedLocks {
         let closing = actors.into_iter().map(async |actor| {
             let (responder, response) = oneshot::channel();
             // An actor that has ended holds nothing, unless it panicked.
-            match actor.send(Message::Close { responder }) {
+            match actor.send(ActorMessage::Close { responder }) {
                 Ok(()) => response.await.unwrap_or(Released::Unknown),
                 Err(_) => Released::Held,
             }
@@ -138,7 +138,7 @@ impl FencedLocks {
         let (responder, response) = oneshot::channel();
         let joined_us = clock::monotonic_us();
         let waiter = Waiter { responder, joined_us, only_try, ttl, max_hold, takes_mail };
-        self.send(redis_key, Message::Join(waiter));
+        self.send(redis_key, ActorMessage::Join(waiter));
 
         // Dropping the receiver leaves the queue; the place then wakes the actor.
         let mut queue_place = QueuePlace { shared: &self.0, redis_key, has_guard: false };
@@ -157,7 +157,7 @@ impl FencedLocks {
     }
 
     /// Sends a message to the key's actor; starts it if there is none.
-    fn send(&self, redis_key: &str, message: Message) {
+    fn send(&self, redis_key: &str, message: ActorMessage) {
         let mut actors = self.0.actors.lock();
         let message = match actors.get(redis_key) {
             Some(actor) => match actor.send(message) {
@@ -186,7 +186,7 @@ struct QueuePlace<'a> {
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         if !self.has_guard {
-            self.shared.notify(self.redis_key, Message::WaiterLeft);
+            self.shared.notify(self.redis_key, ActorMessage::WaiterLeft);
         }
     }
 }
@@ -199,8 +199,12 @@ mod tests {
     #[tokio::test]
     async fn id_says_whether_all_who_wait_take_mail() {
         let redis = Redis::open("redis://127.0.0.1:1").unwrap();
-        let locks =
-            FencedLocks::new(redis, &Settings::default(), &Process::new(None), Leases::new(None));
+        let locks = FencedLocks::new(
+            redis,
+            &Settings::default(),
+            &ProcessIdentity::new(None),
+            Leases::new(None),
+        );
         let (sender, inbox) = mpsc::unbounded_channel();
         let mut actor = KeyActor::new(locks.0.clone(), "key".to_owned(), sender, inbox);
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::guard::Message;
+use super::guard::ActorMessage;
 use super::protocol::{Protocol, Timing};
 use crate::lease::Leases;
 
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) leases: Leases,
     /// Begins the ids of this process and names its channel. New with every start.
     pub(super) process: String,
-    pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
+    pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<ActorMessage>>>,
     /// The free places for messages of Redis in all inboxes together.
     pub(super) hint_places: Arc<Semaphore>,
     /// The task that receives the messages of the process's channel.
@@ -35,7 +35,7 @@ impl Shared {
         format!("{}{}", self.protocol.channels, self.process)
     }
 
-    pub(super) fn notify(&self, redis_key: &str, message: Message) {
+    pub(super) fn notify(&self, redis_key: &str, message: ActorMessage) {
         let actors = self.actors.lock();
         if let Some(actor) = actors.get(redis_key) {
             // An actor that has ended had no waiter to notify.

@@ -20,23 +20,23 @@ const MIN_COST: Duration = RESPONSE_TIMEOUT.checked_div(2).unwrap();
 const PING_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
-pub(super) struct ClusterNode(Arc<Internals>);
+pub(super) struct ClusterNode(Arc<NodeInternals>);
 
-struct Internals {
+struct NodeInternals {
     connection: ServerConnection,
     background: Background,
-    last_results: Mutex<LastResults>,
+    last_results: Mutex<NodeResults>,
 }
 
 #[derive(Default)]
-struct LastResults {
+struct NodeResults {
     responded_at: Option<Instant>,
     /// Set while the node does not respond.
     outage: Option<RedisError>,
 }
 
 /// A call under way. If it is dropped before it ends, its caller has given up.
-pub(super) struct Call<'a> {
+pub(super) struct NodeCall<'a> {
     node: &'a ClusterNode,
     sent: Instant,
     ended: bool,
@@ -45,7 +45,7 @@ pub(super) struct Call<'a> {
 impl ClusterNode {
     pub(super) fn new(address: ConnectionInfo, background: Background) -> Result<Self, RedisError> {
         let connection = ServerConnection::new(address, None)?;
-        Ok(Self(Arc::new(Internals { connection, background, last_results: Mutex::default() })))
+        Ok(Self(Arc::new(NodeInternals { connection, background, last_results: Mutex::default() })))
     }
 
     pub(super) fn connection(&self) -> &ServerConnection {
@@ -56,13 +56,13 @@ impl ClusterNode {
         self.0.last_results.lock().outage.clone()
     }
 
-    pub(super) fn begin_call(&self) -> Call<'_> {
-        Call { node: self, sent: Instant::now(), ended: false }
+    pub(super) fn begin_call(&self) -> NodeCall<'_> {
+        NodeCall { node: self, sent: Instant::now(), ended: false }
     }
 
     fn record_response(&self) {
         *self.0.last_results.lock() =
-            LastResults { responded_at: Some(Instant::now()), outage: None };
+            NodeResults { responded_at: Some(Instant::now()), outage: None };
     }
 
     /// Records that a call which was sent at `sent` got no response. If it is the first one since
@@ -78,7 +78,7 @@ impl ClusterNode {
     }
 }
 
-impl Call<'_> {
+impl NodeCall<'_> {
     pub(super) fn end<T>(mut self, result: &Result<T, RedisError>) {
         self.ended = true;
         match result {
@@ -93,7 +93,7 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for NodeCall<'_> {
     fn drop(&mut self) {
         if !self.ended && self.sent.elapsed() >= MIN_COST {
             self.node.record_silence(self.sent, timed_out());
@@ -102,7 +102,7 @@ impl Drop for Call<'_> {
 }
 
 /// Ends the outage when the node responds, also with an error; gives up once the node is forgotten.
-async fn ping_until_it_responds(node: Weak<Internals>) {
+async fn ping_until_it_responds(node: Weak<NodeInternals>) {
     while let Some(node) = node.upgrade().map(ClusterNode) {
         let ping = redis::cmd("PING");
         let response = in_time(node.connection().send(RedisRequest::Command(&ping))).await;

@@ -15,7 +15,7 @@ const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);
 const MIN_COST: Duration = RESPONSE_TIMEOUT.checked_div(2).unwrap();
 
 #[derive(Debug, Default)]
-struct LastResults {
+struct CommandResults {
     responded_at: Option<Instant>,
     /// The last command without a response, if none was received since it was sent.
     failed: Option<(Instant, Error)>,
@@ -23,7 +23,7 @@ struct LastResults {
 
 /// The last results of a connection. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outage(Arc<Mutex<LastResults>>);
+pub(super) struct Outage(Arc<Mutex<CommandResults>>);
 
 impl Outage {
     /// Returns the error of a command that failed within the last [`FAILURE_CACHE_TIME`], if the
@@ -46,7 +46,7 @@ impl Outage {
                     last.failed = Some((now, error.clone()));
                 }
             }
-            _ => *last = LastResults { responded_at: Some(now), failed: None },
+            _ => *last = CommandResults { responded_at: Some(now), failed: None },
         }
     }
 }

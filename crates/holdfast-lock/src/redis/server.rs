@@ -34,19 +34,19 @@ const MIN_LIFETIME: Duration = Duration::from_secs(1);
 
 /// A connection to one server. Cheap to clone; clones share it.
 #[derive(Clone)]
-pub(super) struct ServerConnection(Arc<Server>);
+pub(super) struct ServerConnection(Arc<SharedConnection>);
 
-struct Server {
+struct SharedConnection {
     client: Client,
     /// Those that get the messages of sharded channels.
     receivers: Option<Arc<Receivers>>,
-    state: Mutex<State>,
+    state: Mutex<ReconnectState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReconnectState {
     /// The last attempt; its connection is in use if it succeeded.
-    attempt: Option<Attempt>,
+    attempt: Option<ConnectAttempt>,
     /// Number of attempts one after another that failed, or whose connection soon broke.
     failures: u32,
     /// The time of the next attempt, until which commands get the error of the last one.
@@ -56,7 +56,7 @@ struct State {
 
 /// An attempt to connect, which several commands can wait for.
 #[derive(Clone)]
-struct Attempt {
+struct ConnectAttempt {
     number: u64,
     connection: Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>>,
 }
@@ -70,7 +70,7 @@ impl ServerConnection {
         receivers: Option<Arc<Receivers>>,
     ) -> Result<Self, RedisError> {
         let client = Client::open(with_resp3(address))?;
-        Ok(Self(Arc::new(Server { client, receivers, state: Mutex::default() })))
+        Ok(Self(Arc::new(SharedConnection { client, receivers, state: Mutex::default() })))
     }
 
     pub(super) fn address(&self) -> &ConnectionInfo {
@@ -92,10 +92,10 @@ impl ServerConnection {
     }
 }
 
-impl Server {
+impl SharedConnection {
     /// Returns the attempt whose connection is to be used, or whose failure is recent; begins one
     /// if there is none.
-    fn current_attempt(self: &Arc<Self>) -> Attempt {
+    fn current_attempt(self: &Arc<Self>) -> ConnectAttempt {
         let mut state = self.state.lock();
         match &state.attempt {
             Some(attempt) if state.retry_at.is_none_or(|at| Instant::now() < at) => attempt.clone(),
@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// Connects in a task of its own, because the commands that wait for it may be dropped.
-    fn begin_attempt(self: &Arc<Self>, state: &mut State) -> Attempt {
+    fn begin_attempt(self: &Arc<Self>, state: &mut ReconnectState) -> ConnectAttempt {
         let number = state.attempt.as_ref().map_or(0, |last| last.number + 1);
         let server = Arc::downgrade(self);
         let client = self.client.clone();
@@ -136,7 +136,7 @@ impl Server {
             result
         };
 
-        let attempt = Attempt { number, connection: connection.boxed().shared() };
+        let attempt = ConnectAttempt { number, connection: connection.boxed().shared() };
         tokio::spawn(attempt.connection.clone());
 
         state.retry_at = None;
@@ -159,7 +159,7 @@ impl Server {
     }
 }
 
-impl State {
+impl ReconnectState {
     /// Delays the next attempt, by a random part so that many clients do not come at once.
     fn record_failure(&mut self) {
         let pause = MIN_PAUSE.saturating_mul(1 << self.failures.min(10)).min(MAX_PAUSE);
@@ -170,7 +170,7 @@ impl State {
 }
 
 /// Returns the settings of a connection that reports its end to `server`.
-fn config(server: &Weak<Server>, number: u64) -> AsyncConnectionConfig {
+fn config(server: &Weak<SharedConnection>, number: u64) -> AsyncConnectionConfig {
     let server = server.clone();
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))

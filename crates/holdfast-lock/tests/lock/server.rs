@@ -11,7 +11,7 @@ use holdfast_lock::{
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use crate::topology::{self, Running, Topology};
+use crate::topology::{self, RunningServers, Topology};
 
 /// Short enough for a test, long enough for a busy machine.
 pub const TTL: Duration = Duration::from_millis(900);
@@ -23,14 +23,14 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The Redis servers of one topology, for one test at a time. They end with the value, except those
 /// that are slow to start: the next test of this process reuses them.
 pub struct Server {
-    running: Option<Running>,
+    running: Option<RunningServers>,
     topology: Topology,
     /// No server was changed, killed or stopped.
     reusable: Cell<bool>,
 }
 
 /// Topologies that no test uses at the moment.
-static IDLE: Mutex<Vec<(Topology, Running)>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<(Topology, RunningServers)>> = Mutex::new(Vec::new());
 
 /// Runs each test against each topology, as a test of its own.
 macro_rules! each_topology {
@@ -83,7 +83,7 @@ impl Server {
         Some(Self { running, topology, reusable: Cell::new(true) })
     }
 
-    fn running(&self) -> &Running {
+    fn running(&self) -> &RunningServers {
         self.running.as_ref().unwrap()
     }
 

@@ -40,7 +40,7 @@ enum Transport {
     Tls,
 }
 
-pub struct Running {
+pub struct RunningServers {
     /// The servers that store keys, each with its address.
     pub data: Vec<(Daemon, String)>,
     /// The address of all of them for the product.
@@ -57,7 +57,7 @@ pub fn skip(reason: &str) {
 }
 
 /// Returns `None` if Valkey is not installed; see [`skip`].
-pub fn start(topology: Topology) -> Option<Running> {
+pub fn start(topology: Topology) -> Option<RunningServers> {
     let redis = redis_program;
     match topology {
         Topology::Redis => Some(one(&redis())),
@@ -86,7 +86,7 @@ fn valkey() -> Option<PathBuf> {
     named.map(PathBuf::from).or_else(|| program("valkey-server"))
 }
 
-fn one(program: &Path) -> Running {
+fn one(program: &Path) -> RunningServers {
     let server = Daemon::start(program, |folder| {
         let mut arguments = data(folder, Transport::Plain, 0);
         arguments.extend(split("--unixsocket"));
@@ -95,10 +95,10 @@ fn one(program: &Path) -> Running {
     });
     let url = format!("redis+unix://{}", server.folder.join("redis.sock").display());
     until("it responds", || query::<String>(&url, "PING").is_ok());
-    Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
+    RunningServers { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
-pub fn start_with_certificate(name: &str) -> Running {
+pub fn start_with_certificate(name: &str) -> RunningServers {
     let [port] = free_ports();
     let server = Daemon::start(&redis_program(), |folder| {
         let mut arguments = data(folder, Transport::Tls, port);
@@ -108,11 +108,11 @@ pub fn start_with_certificate(name: &str) -> Running {
     });
     until("it listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
     let url = format!("rediss://localhost:{port}");
-    Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
+    RunningServers { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
 /// Three nodes with a third of the slots each, created with the commands of `redis-cli --cluster`.
-fn cluster(program: &Path, transport: Transport) -> Running {
+fn cluster(program: &Path, transport: Transport) -> RunningServers {
     let [a, b, c, bus_a, bus_b, bus_c] = free_ports();
     let scheme = transport.scheme();
     let nodes = [(a, bus_a), (b, bus_b), (c, bus_c)].map(|(port, bus)| {
@@ -138,12 +138,12 @@ fn cluster(program: &Path, transport: Transport) -> Running {
         let _: String = query(&nodes[0].1, &meet).unwrap();
     }
     let url = format!("{scheme}-cluster://127.0.0.1:{a},127.0.0.1:{b}");
-    let running = Running { data: nodes.into(), url, _sentinels: Vec::new() };
+    let running = RunningServers { data: nodes.into(), url, _sentinels: Vec::new() };
     running.wait_until_complete();
     running
 }
 
-fn sentinel(program: &Path, transport: Transport) -> Running {
+fn sentinel(program: &Path, transport: Transport) -> RunningServers {
     let scheme = transport.scheme();
     let [primary, replica, a, b, c] = free_ports();
     let data = [(primary, None), (replica, Some(primary))].map(|(port, of)| {
@@ -185,10 +185,10 @@ fn sentinel(program: &Path, transport: Transport) -> Running {
         });
     }
     let url = format!("{scheme}-sentinel://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}/{MASTER}");
-    Running { data: data.into(), url, _sentinels: sentinels.into() }
+    RunningServers { data: data.into(), url, _sentinels: sentinels.into() }
 }
 
-impl Running {
+impl RunningServers {
     /// Waits until every node of a Cluster serves and knows every slot.
     pub fn wait_until_complete(&self) {
         for (_, url) in &self.data {

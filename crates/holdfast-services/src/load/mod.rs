@@ -137,7 +137,7 @@ impl LoadReport {
 /// The responses that are counted and recorded, as in the plan. The window in which they count is
 /// on the machine's monotonic clock.
 #[derive(Debug, Clone)]
-struct Recording {
+struct LoadWindow {
     begin_us: u64,
     /// No request is sent from then on.
     end_us: u64,
@@ -166,7 +166,7 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
 
     let begin_us = monotonic_us() + micros(warm_up);
     let end_us = window.map_or(u64::MAX, |window| begin_us + micros(window));
-    let recording = Recording { begin_us, end_us, expected, observe, report };
+    let recording = LoadWindow { begin_us, end_us, expected, observe, report };
 
     let mut running = JoinSet::new();
     for (number, (connections, script)) in connected.into_iter().enumerate() {
@@ -192,7 +192,7 @@ async fn run_client(
     client: usize,
     mut connections: Vec<(SocketAddr, HttpConnection)>,
     mut script: Posts,
-    recording: Recording,
+    recording: LoadWindow,
 ) {
     let mut request = Vec::with_capacity(1 << 10);
     while monotonic_us() < recording.end_us {
@@ -238,7 +238,7 @@ async fn run_client(
     }
 }
 
-impl Recording {
+impl LoadWindow {
     /// Counts a request; `status` is `None` without a response.
     fn count(
         &self,
@@ -286,7 +286,7 @@ mod tests {
         let report: Arc<Mutex<LoadReport>> = Arc::default();
         report.lock().by_client = vec![0];
         let expected = |status| status == 201;
-        let recording = Recording { begin_us: 100, end_us: 200, expected, observe: false, report };
+        let recording = LoadWindow { begin_us: 100, end_us: 200, expected, observe: false, report };
         let count = |from_us, to_us, status| recording.count((0, target), from_us, to_us, status);
         count(50, 90, Some(201)); // before the window
         count(90, 110, Some(201)); // counts, without a latency

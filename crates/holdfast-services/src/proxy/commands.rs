@@ -18,7 +18,7 @@ use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
 use redis_protocol::resp3::decode::complete;
 
-use super::passing::{Exchange, Passing, Server, Statement, Watcher, tell};
+use super::passing::{Exchange, Passing, ServerKind, Statement, Watcher, tell};
 
 /// The longest command, and the longest answer, that is read.
 const MAX_KEPT: usize = 256 << 10;
@@ -35,7 +35,7 @@ const OTHER_ANSWERS: &str = "MONITOR, SYNC, PSYNC or CLIENT REPLY";
 pub(super) struct CommandConnection {
     watcher: Arc<dyn Watcher>,
     connection: u64,
-    state: Mutex<ConnectionState>,
+    state: Mutex<RedisConnectionState>,
 }
 
 impl CommandConnection {
@@ -44,7 +44,7 @@ impl CommandConnection {
     }
 
     /// Reads what one side sends; the watcher learns if nothing more can be read.
-    fn read<T>(&self, read: impl FnOnce(&mut ConnectionState) -> T) -> T {
+    fn read<T>(&self, read: impl FnOnce(&mut RedisConnectionState) -> T) -> T {
         let mut state = self.state.lock();
         let was_over = state.over.is_some();
         let result = read(&mut state);
@@ -62,8 +62,8 @@ impl Drop for CommandConnection {
 }
 
 impl Passing for CommandConnection {
-    fn server(&self) -> Server {
-        Server::Redis
+    fn server(&self) -> ServerKind {
+        ServerKind::Redis
     }
 
     fn request<'a>(&'a self, chunk: &'a [u8]) -> BoxFuture<'a, bool> {
@@ -89,7 +89,7 @@ impl Passing for CommandConnection {
 }
 
 #[derive(Debug, Default)]
-struct ConnectionState {
+struct RedisConnectionState {
     /// The bytes of both sides, from the beginning of a frame that is not complete.
     requests: BytesMut,
     answers: BytesMut,
@@ -103,7 +103,7 @@ struct ConnectionState {
     has_subscribed: bool,
 }
 
-impl ConnectionState {
+impl RedisConnectionState {
     /// Reads what the client sends, and returns the commands that end with it.
     fn take_requests(&mut self, connection: u64, chunk: &[u8]) -> Option<Exchange> {
         if self.over.is_some() {
@@ -135,7 +135,7 @@ impl ConnectionState {
         }
 
         let exchange = Exchange {
-            server: Server::Redis,
+            server: ServerKind::Redis,
             connection,
             number: self.sent,
             statements,
@@ -254,18 +254,18 @@ mod tests {
     use redis::{Client, cmd, pipe};
 
     use super::*;
-    use crate::{Proxy, Target, TempRedis};
+    use crate::{Proxy, TempRedis, Upstream};
 
     /// The exchanges that were sent, and those that were answered.
     #[derive(Debug, Default)]
-    struct Log {
+    struct ExchangeLog {
         sent: Mutex<Vec<Exchange>>,
         answered: Mutex<Vec<Exchange>>,
         closed: Mutex<Vec<u64>>,
         unread: Mutex<Vec<&'static str>>,
     }
 
-    impl Watcher for Log {
+    impl Watcher for ExchangeLog {
         fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
             self.sent.lock().extend(exchanges);
             Box::pin(ready(true))
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    impl Log {
+    impl ExchangeLog {
         /// Returns the commands of each exchange since the last call, with what was answered.
         fn take(&self) -> Vec<Vec<String>> {
             let told = |it: &Statement| match (&it.tag, &it.error) {
@@ -309,7 +309,7 @@ mod tests {
         const ANSWERS: &[u8] =
             b">2\r\n$10\r\ninvalidate\r\n_\r\n+OK\r\n%1\r\n+one\r\n#t\r\n+PONG\r\n";
         for size in [1, 2, 5, 1_000] {
-            let mut state = ConnectionState::default();
+            let mut state = RedisConnectionState::default();
             let mut sent = Vec::new();
             for chunk in SENT.chunks(size) {
                 sent.extend(state.take_requests(7, chunk));
@@ -339,7 +339,7 @@ mod tests {
         let ends: [(&[u8], &str); 3] =
             [(b"PING\r\n", INLINE), (monitor, OTHER_ANSWERS), (&long_command, LONG_COMMAND)];
         for (end, why) in ends {
-            let mut state = ConnectionState::default();
+            let mut state = RedisConnectionState::default();
             let sent = state.take_requests(1, &[get, end].concat()).expect("one command");
             assert_eq!((sent.statements.len(), state.over), (1, Some(why)));
             assert!(state.take_requests(1, get).is_none());
@@ -353,7 +353,7 @@ mod tests {
         }
 
         // The end of an answer that is too long is not awaited.
-        let mut state = ConnectionState::default();
+        let mut state = RedisConnectionState::default();
         let sent = state.take_requests(1, get);
         assert_eq!(state.take_answers(&long("$300000\r\n")), Vec::from_iter(sent));
         assert_eq!(state.over, Some(LONG_ANSWER));
@@ -361,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn end_of_the_reading_is_told_once() {
-        let log = Arc::<Log>::default();
+        let log = Arc::<ExchangeLog>::default();
         let watcher = Arc::clone(&log);
         let connection = CommandConnection::new(watcher, 7);
         assert!(connection.request(b"PING\r\nPING\r\n").await);
@@ -380,7 +380,7 @@ mod tests {
             let notice = |name: &str| {
                 format!("{kind}3\r\n${}\r\n{name}\r\n$3\r\ncup\r\n$3\r\nnew\r\n", name.len())
             };
-            let mut state = ConnectionState::default();
+            let mut state = RedisConnectionState::default();
             for _ in 0..2 {
                 let sent = state.take_requests(1, SENT).expect("one command");
                 assert_eq!((sent.statements.len(), &*sent.statements[0].text), (1, "GET"));
@@ -396,8 +396,8 @@ mod tests {
     #[tokio::test]
     async fn commands_are_seen_with_their_answers() {
         let redis = TempRedis::start().await.unwrap();
-        let log = Arc::<Log>::default();
-        let (target, watcher) = (Target::Socket(redis.socket()), Arc::clone(&log));
+        let log = Arc::<ExchangeLog>::default();
+        let (target, watcher) = (Upstream::Socket(redis.socket()), Arc::clone(&log));
         let proxy = Proxy::watched_redis(target, watcher).await.unwrap();
         for protocol in ["resp2", "resp3"] {
             let (password, port) = (&redis.password, proxy.port);
@@ -424,7 +424,7 @@ mod tests {
         }
 
         let sent = log.sent.lock().clone();
-        assert!(sent.iter().all(|exchange| exchange.server == Server::Redis), "{sent:?}");
+        assert!(sent.iter().all(|exchange| exchange.server == ServerKind::Redis), "{sent:?}");
         proxy.close_connections().await;
         let mut closed = log.closed.lock().clone();
         closed.sort_unstable();

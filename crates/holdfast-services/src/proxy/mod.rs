@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::commands::CommandConnection;
 use self::exchanges::WatchedConnection;
-pub use self::passing::{Exchange, Passing, Server, Statement, Watcher};
+pub use self::passing::{Exchange, Passing, ServerKind, Statement, Watcher};
 
 /// A statement is a chunk, also that of a full batch.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -33,7 +33,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Proxy {
     pub port: u16,
     link: watch::Sender<Link>,
-    open: Arc<Mutex<OpenConnections>>,
+    open: Arc<Mutex<EpochConnections>>,
     accepted: Arc<AtomicUsize>,
     _accepting: AbortOnDropHandle<()>,
 }
@@ -43,7 +43,7 @@ type NewPassing = Box<dyn Fn(u64) -> Box<dyn Passing> + Send + Sync>;
 
 /// Where a server listens.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum Upstream {
     Socket(PathBuf),
     /// A host and its port.
     Address(String),
@@ -51,7 +51,7 @@ pub enum Target {
 
 type ServerHalves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
-impl Target {
+impl Upstream {
     async fn connect(&self) -> std::io::Result<ServerHalves> {
         Ok(match self {
             Self::Socket(path) => {
@@ -70,7 +70,7 @@ impl Target {
 
 #[derive(Debug, Clone)]
 struct Link {
-    target: Target,
+    target: Upstream,
     delay: Duration,
     traffic: Traffic,
     /// Connections of an earlier epoch are closed.
@@ -113,13 +113,13 @@ enum Sender {
 
 /// The connections of an epoch, which end together.
 #[derive(Debug)]
-struct OpenConnections {
+struct EpochConnections {
     /// Each connection has a clone, so that the receiver ends with the last of them.
     token: mpsc::Sender<()>,
     ended: mpsc::Receiver<()>,
 }
 
-impl OpenConnections {
+impl EpochConnections {
     fn new() -> Self {
         let (token, ended) = mpsc::channel(1);
         Self { token, ended }
@@ -127,12 +127,12 @@ impl OpenConnections {
 }
 
 impl Proxy {
-    pub async fn start(target: Target) -> std::io::Result<Self> {
+    pub async fn start(target: Upstream) -> std::io::Result<Self> {
         Self::start_with(target, None).await
     }
 
     /// Starts a proxy to Postgres whose exchanges `watcher` gets.
-    pub async fn watched(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
+    pub async fn watched(target: Upstream, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
         let new = move |number: u64| -> Box<dyn Passing> {
             Box::new(WatchedConnection::new(Arc::clone(&watcher), number))
         };
@@ -141,7 +141,10 @@ impl Proxy {
 
     /// Starts a proxy to Redis whose commands `watcher` gets, those that are sent at once as an
     /// exchange.
-    pub async fn watched_redis(target: Target, watcher: Arc<dyn Watcher>) -> std::io::Result<Self> {
+    pub async fn watched_redis(
+        target: Upstream,
+        watcher: Arc<dyn Watcher>,
+    ) -> std::io::Result<Self> {
         let new = move |number: u64| -> Box<dyn Passing> {
             Box::new(CommandConnection::new(Arc::clone(&watcher), number))
         };
@@ -150,7 +153,7 @@ impl Proxy {
 
     /// Starts a proxy. If it does something with the connections, the server has no TLS to its
     /// clients.
-    pub async fn start_with(target: Target, new: Option<NewPassing>) -> std::io::Result<Self> {
+    pub async fn start_with(target: Upstream, new: Option<NewPassing>) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (link, links) = watch::channel(Link {
@@ -160,7 +163,7 @@ impl Proxy {
             epoch: 0,
             keeps_server: false,
         });
-        let open = Arc::new(Mutex::new(OpenConnections::new()));
+        let open = Arc::new(Mutex::new(EpochConnections::new()));
         let accepted = Arc::new(AtomicUsize::new(0));
 
         let (count, admitted) = (Arc::clone(&accepted), Arc::clone(&open));
@@ -207,7 +210,7 @@ impl Proxy {
     /// Closes all connections and forwards new ones to another socket.
     pub fn repoint(&self, target: &Path) {
         self.end_epoch(|link| {
-            link.target = Target::Socket(target.to_owned());
+            link.target = Upstream::Socket(target.to_owned());
             link.traffic = Traffic::Forwarded;
         });
     }
@@ -241,7 +244,7 @@ impl Proxy {
     /// Closes the open connections. Returns what ends with the last of them.
     fn end_epoch(&self, change: impl FnOnce(&mut Link)) -> mpsc::Receiver<()> {
         let mut open = self.open.lock();
-        let old = std::mem::replace(&mut *open, OpenConnections::new());
+        let old = std::mem::replace(&mut *open, EpochConnections::new());
         self.link.send_modify(|link| {
             change(link);
             link.epoch += 1;
@@ -264,7 +267,7 @@ async fn carry(
 
     let connecting = async {
         let first = match passing {
-            Some(passing) if passing.server() == Server::Postgres => {
+            Some(passing) if passing.server() == ServerKind::Postgres => {
                 exchanges::admit(&mut client).await.ok()?
             }
             _ => Vec::new(),
@@ -310,7 +313,7 @@ impl OpenLink {
 
     /// Waits until the link forwards what one side sends, and returns its target; `None` if the
     /// proxy was dropped.
-    async fn wait_forwarded(&self, sender: Sender) -> Option<Target> {
+    async fn wait_forwarded(&self, sender: Sender) -> Option<Upstream> {
         let mut links = self.links.clone();
         let is_forwarded = |link: &Link| link.traffic.is_forwarded(sender, self.opened);
         let link = links.wait_for(is_forwarded).await.ok()?;
@@ -382,7 +385,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_that_was_just_accepted_is_cut() {
-        let nowhere = Target::Socket("/nowhere".into());
+        let nowhere = Upstream::Socket("/nowhere".into());
         let proxy = Proxy::start(nowhere).await.expect("a proxy");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 /// The server to which a connection leads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Server {
+pub enum ServerKind {
     #[default]
     Postgres,
     Redis,
@@ -15,8 +15,8 @@ pub enum Server {
 
 /// Handles a connection, chunk by chunk.
 pub trait Passing: Send + Sync {
-    fn server(&self) -> Server {
-        Server::Postgres
+    fn server(&self) -> ServerKind {
+        ServerKind::Postgres
     }
 
     /// The client has sent a chunk. It goes on when the future ends; with `false` never, and the
@@ -52,7 +52,7 @@ pub trait Watcher: fmt::Debug + Send + Sync {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
-    pub server: Server,
+    pub server: ServerKind,
     /// Number of the connection, of its proxy.
     pub connection: u64,
     /// Number of the Sync or simple query that ends it, or of what was sent to Redis at once, on

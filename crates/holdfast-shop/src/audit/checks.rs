@@ -62,12 +62,12 @@ struct Check {
     name: &'static str,
     rule: &'static str,
     query: &'static str,
-    steps: Steps,
+    steps: CheckStatements,
 }
 
 /// The statements of a check.
 #[derive(Clone, Copy)]
-enum Steps {
+enum CheckStatements {
     /// Its query.
     One,
     /// Its query for each range of blocks of this table.
@@ -80,9 +80,9 @@ fn checks() -> impl Iterator<Item = Check> {
     parts(CHECKS).map(|(name, rule, query)| {
         let first_line = query.split('\n').next().unwrap_or_default();
         let steps = match (first_line, first_line.strip_prefix("-- blocks of ")) {
-            ("-- sequences", _) => Steps::Sequences,
-            (_, Some(table)) => Steps::Blocks(table),
-            (_, None) => Steps::One,
+            ("-- sequences", _) => CheckStatements::Sequences,
+            (_, Some(table)) => CheckStatements::Blocks(table),
+            (_, None) => CheckStatements::One,
         };
         Check { name, rule, query, steps }
     })
@@ -112,9 +112,9 @@ pub(super) async fn run_query(
 impl Check {
     async fn statements(&self, tx: &mut PgConnection) -> Result<Vec<String>, Error> {
         let table = match self.steps {
-            Steps::One => return Ok(vec![self.query.to_owned()]),
-            Steps::Sequences => return Ok(db::sequence_queries(tx).await?),
-            Steps::Blocks(table) => table,
+            CheckStatements::One => return Ok(vec![self.query.to_owned()]),
+            CheckStatements::Sequences => return Ok(db::sequence_queries(tx).await?),
+            CheckStatements::Blocks(table) => table,
         };
         let size = "select pg_relation_size($1::regclass) / current_setting('block_size')::bigint";
         let blocks: i64 = sqlx::query_scalar(size).bind(table).fetch_one(tx).await?;
@@ -135,11 +135,11 @@ impl Check {
     /// size; a pass over whole tables would take half a minute by nested loops.
     fn planner_settings(&self) -> &'static str {
         match self.steps {
-            Steps::Blocks(_) | Steps::Sequences => {
+            CheckStatements::Blocks(_) | CheckStatements::Sequences => {
                 "set local enable_nestloop = on; set local enable_hashjoin = off;
                  set local enable_mergejoin = off; set local enable_seqscan = off"
             }
-            Steps::One => {
+            CheckStatements::One => {
                 "set local enable_nestloop = off; set local enable_hashjoin = on;
                  set local enable_mergejoin = on; set local enable_seqscan = on"
             }

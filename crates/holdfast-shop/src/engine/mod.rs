@@ -1,6 +1,6 @@
 //! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
 //!
-//! An order goes down from [`intake`] past its [`duplicates`] to the [`queue`] of its item.
+//! An order goes down from [`intake`] past its [`duplicates`] to the [`command_queue`] of its item.
 //! Its [`leader`] gets the [`lease`], decides a [`batch`] under it, has it written by [`commit`],
 //! and sends the [`reply`]. A single command is executed [`direct`]ly.
 //!
@@ -12,6 +12,7 @@
 //! decision and write, a bounded number of times.
 
 mod batch;
+mod command_queue;
 mod commit;
 pub mod delegation;
 mod direct;
@@ -19,13 +20,13 @@ mod duplicates;
 mod intake;
 mod leader;
 mod lease;
-mod queue;
 mod reply;
 
 use crate::UserId;
 use crate::db::Pool;
 use crate::strategy::data_path::DataPaths;
 use crate::tasks::Tasks;
+use command_queue::CommandQueues;
 use commit::GroupCommit;
 use delegation::Delegation;
 use duplicates::Duplicates;
@@ -39,7 +40,6 @@ pub use intake::{
     edit_item, expire_orders, noop_order, pay_order, place_order, restock, set_limit, top_up,
 };
 use moka::future::Cache;
-use queue::CommandQueues;
 
 /// The metrics that the engine records.
 pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {

@@ -21,44 +21,44 @@ pub type AddressedAnswer = (Address, u64, Answer);
 
 /// The way of a result: to the caller in this process, or to the replica that sent the command.
 #[derive(Debug)]
-pub enum Reply {
+pub enum ReplyRoute {
     Caller(oneshot::Sender<EntryResult>),
     Replica { to: Address, number: u64 },
 }
 
-impl Reply {
+impl ReplyRoute {
     /// Sends the result to a caller. Returns it if it is for another replica: several of them
     /// share a message.
     #[must_use]
     pub fn send(self, result: EntryResult) -> Option<AddressedAnswer> {
         match self {
-            Reply::Caller(caller) => {
+            ReplyRoute::Caller(caller) => {
                 let _ = caller.send(result);
                 None
             }
-            Reply::Replica { to, number } => Some((to, number, Answer::of(result))),
+            ReplyRoute::Replica { to, number } => Some((to, number, Answer::of(result))),
         }
     }
 
     /// Returns whether the result is not awaited any more.
     pub fn is_closed(&self) -> bool {
         match self {
-            Reply::Caller(caller) => caller.is_closed(),
+            ReplyRoute::Caller(caller) => caller.is_closed(),
             // The command may be all that its sender waits for.
-            Reply::Replica { .. } => false,
+            ReplyRoute::Replica { .. } => false,
         }
     }
 
     /// Addresses an answer to a command of another replica.
     pub fn addressed(self, answer: Answer) -> Option<AddressedAnswer> {
         match self {
-            Reply::Caller(_) => None,
-            Reply::Replica { to, number } => Some((to, number, answer)),
+            ReplyRoute::Caller(_) => None,
+            ReplyRoute::Replica { to, number } => Some((to, number, answer)),
         }
     }
 
     pub fn is_to_replica(&self) -> bool {
-        matches!(self, Reply::Replica { .. })
+        matches!(self, ReplyRoute::Replica { .. })
     }
 }
 

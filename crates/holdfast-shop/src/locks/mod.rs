@@ -1,5 +1,5 @@
 //! The locks of the shop, which [`ShopLocks`] acquires: those of the crate `holdfast-lock`, the
-//! teaching locks and the [`queue`]. Each has a file, whose header states the guarantee and
+//! teaching locks and the [`queue_lock`]. Each has a file, whose header states the guarantee and
 //! when it breaks. Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`,
 //! `tests/it/strategies.rs`.
 
@@ -8,7 +8,7 @@ mod commands;
 mod expire_only;
 mod lock;
 pub mod priority;
-pub mod queue;
+pub mod queue_lock;
 mod redis_mark;
 mod setnx;
 mod setnx_expire;

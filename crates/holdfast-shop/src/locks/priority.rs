@@ -1,4 +1,4 @@
-//! A priority queue for the waiting requests of one key of the [`super::queue`].
+//! A priority queue for the waiting requests of one key of the [`super::queue_lock`].
 //!
 //! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; and there
 //! is no starvation: while a normal entry waits, at most [`MAX_HIGH_IN_A_ROW`] of high priority

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::commands::LockCommands;
 use super::lock::{Lock, Provider};
-use super::queue::{KeyQueues, QueueSnapshot};
+use super::queue_lock::{KeyQueues, QueueSnapshot};
 use super::teaching_lock::{TeachingLease, TeachingLock};
 use super::waiting_list::{QueueOptions, WhenFull};
 use crate::probe::Probe;

@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep_until};
 use super::commands::LockCommands;
 
 /// A step of a lock on one key. Returns whether it acquired or released it.
-type Step = for<'a> fn(&'a LockCommands) -> BoxFuture<'a, Result<bool, RedisError>>;
+type LockStep = for<'a> fn(&'a LockCommands) -> BoxFuture<'a, Result<bool, RedisError>>;
 
 /// A lease in Redis with a common mistake.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TeachingLock {
-    pub(super) acquire: Step,
-    pub(super) release: Step,
+    pub(super) acquire: LockStep,
+    pub(super) release: LockStep,
     /// False if its key is only left to expire.
     pub(super) is_ever_deleted: bool,
 }

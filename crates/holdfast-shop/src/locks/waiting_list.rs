@@ -1,11 +1,11 @@
-//! The waiting requests of one key of the [`super::queue`]: those with a place, by priority,
+//! The waiting requests of one key of the [`super::queue_lock`]: those with a place, by priority,
 //! and those that wait for a place.
 //!
 //! Guarantees: the number of places per priority is bounded; a place is free as soon as its request
 //! is served or cancelled; no arrival is missed. In a channel a cancelled request would keep its
 //! place until the consumer reaches it.
 //!
-//! Tests: `tests/it/locks/queue.rs`.
+//! Tests: `tests/it/locks/queue_lock.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +69,7 @@ pub(super) type DoneSender = oneshot::Sender<()>;
 
 #[derive(Debug)]
 pub(super) struct WaitingList {
-    state: Mutex<State>,
+    state: Mutex<WaitingState>,
     high: Arc<Semaphore>,
     normal: Arc<Semaphore>,
     waiting_for_place: AtomicUsize,
@@ -77,7 +77,7 @@ pub(super) struct WaitingList {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaitingState {
     queue: PriorityQueue<QueuedRequest>,
     /// Start of the current use of the key, in Unix time; `None` while the consumer is idle.
     served_since_ms: Option<i64>,

@@ -16,7 +16,7 @@ use crate::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 const MAX_SCANNED: i64 = 200;
 
 #[derive(Debug)]
-pub struct OrderPage {
+pub struct OrderList {
     pub orders: Vec<Order>,
     /// The orders of lab items among those that were looked through, listed or not.
     pub lab_orders: Vec<OrderId>,
@@ -52,7 +52,7 @@ pub async fn page(
     after: Option<OrderId>,
     with_lab: bool,
     length: i64,
-) -> Result<OrderPage, Error> {
+) -> Result<OrderList, Error> {
     let read = shop.pool.read(move |db| {
         async move {
             let limit = if with_lab { length + 1 } else { MAX_SCANNED };
@@ -75,7 +75,7 @@ pub async fn page(
             let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
 
             let orders = select(db, Some(user), &ids).await?;
-            Ok(OrderPage { orders, lab_orders, more })
+            Ok(OrderList { orders, lab_orders, more })
         }
         .boxed()
     });

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::admin::change_once;
+use super::admin_changes::change_once;
 use crate::command::edit_item::ItemFields;
 use crate::command::{MAX_AMOUNT, range};
 use crate::db;

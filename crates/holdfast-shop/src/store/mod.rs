@@ -8,7 +8,7 @@
 //! not match raises no SQL error.
 
 pub mod accounts;
-pub mod admin;
+pub mod admin_changes;
 pub mod changed_rows;
 pub mod conditional_update;
 pub mod edit;

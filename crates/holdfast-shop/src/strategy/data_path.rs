@@ -5,7 +5,7 @@
 //! own has a folder with all that the engine asks for: statements, scripts, tasks. It asks at each
 //! step of a command, and names no strategy.
 //!
-//! [`super::table::data_paths`] lists them.
+//! [`super::registry::data_paths`] lists them.
 
 use std::fmt::Debug;
 use std::sync::Arc;

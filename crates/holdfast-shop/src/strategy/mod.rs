@@ -14,9 +14,9 @@ pub mod exclusion;
 pub mod fenced;
 pub mod none;
 pub mod pre_deduct;
+pub mod registry;
 pub mod row_lock;
 pub mod serializable;
-pub mod table;
 pub mod units;
 pub mod version;
 pub mod wrong_key;
@@ -24,7 +24,7 @@ pub mod wrong_key;
 use super::command::Command;
 pub use definition::{Family, Guarantee, Isolation, Mistake, ReadMethod, Strategy, WriteGuard};
 use holdfast_lock::LockKey;
-pub use table::STRATEGIES;
+pub use registry::STRATEGIES;
 
 impl Strategy {
     pub fn named(name: &str) -> Option<&'static Self> {

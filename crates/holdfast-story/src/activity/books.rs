@@ -17,11 +17,11 @@ pub struct Book {
     /// The first value, if a lane has seen it.
     pub opening: Option<Value>,
     /// By time.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BookEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct BookEntry {
     /// The event that stored it.
     pub event: usize,
     pub before: Option<Value>,
@@ -65,7 +65,7 @@ impl Timeline {
             // Of two writes with one commit, the last one counts.
             entries.pop_if(|last| last.event == write.done);
             let (sold, is_loss) = (sold(read, after), detail.is_loss);
-            entries.push(Entry { event: write.done, before, after, sold, is_loss });
+            entries.push(BookEntry { event: write.done, before, after, sold, is_loss });
         }
 
         for book in books.iter_mut().filter(|book| book.is_counter) {
@@ -77,7 +77,7 @@ impl Timeline {
 
     /// Returns what was taken from a counter. What one has left there that stored nothing, the next
     /// one sees.
-    fn taken(&self, key: Option<&String>) -> Vec<Entry> {
+    fn taken(&self, key: Option<&String>) -> Vec<BookEntry> {
         let writes = self.stored_writes();
         let taken = self.events.iter().enumerate().filter(|(_, event)| {
             event.kind == EventKind::Deducted && event.detail.key.as_ref() == key
@@ -88,7 +88,7 @@ impl Timeline {
             let own = own.map(|it| &self.events[it.write]);
             let after = own.or(taken.get(next).map(|(_, next)| *next))?.detail.value?;
             let before = first.detail.value;
-            Some(Entry { event: *event, before, after, sold: 0, is_loss: false })
+            Some(BookEntry { event: *event, before, after, sold: 0, is_loss: false })
         });
         entries.collect()
     }
@@ -105,19 +105,19 @@ fn sold(read: Option<Value>, after: Value) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Detail, Event, TimelineLane};
+    use crate::{Detail, TimelineEvent, TimelineLane};
 
-    fn event(lane: usize, kind: EventKind, value: Value, key: Option<&str>) -> Event {
+    fn event(lane: usize, kind: EventKind, value: Value, key: Option<&str>) -> TimelineEvent {
         let detail =
             Detail { value: Some(value), key: key.map(str::to_owned), ..Detail::default() };
-        Event { detail, ..Event::new(lane, 0, kind) }
+        TimelineEvent { detail, ..TimelineEvent::new(lane, 0, kind) }
     }
 
-    fn units(lane: usize, kind: EventKind, number: i64) -> Event {
+    fn units(lane: usize, kind: EventKind, number: i64) -> TimelineEvent {
         event(lane, kind, Value::Units(number), None)
     }
 
-    fn timeline(events: Vec<Event>) -> Timeline {
+    fn timeline(events: Vec<TimelineEvent>) -> Timeline {
         let lane = |name: &str| TimelineLane { name: name.to_owned(), ..TimelineLane::default() };
         let mut timeline = Timeline { lanes: ["a", "b", "c"].map(lane).into(), events };
         timeline.mark_stale_writes();
@@ -126,7 +126,7 @@ mod tests {
 
     /// Returns of each entry before, after, sold, and whether a receipt has no unit.
     fn shown(book: &Book) -> Vec<(Option<i64>, i64, i64, bool)> {
-        let entry = |entry: &Entry| {
+        let entry = |entry: &BookEntry| {
             let before = entry.before.map(Value::number);
             (before, entry.after.number(), entry.sold, entry.is_loss)
         };

@@ -12,7 +12,7 @@ use strum::IntoStaticStr;
 use crate::Timeline;
 use crate::kind::EventKind;
 
-pub use books::{Book, Entry};
+pub use books::{Book, BookEntry};
 pub use overlaps::Overlap;
 
 /// The activity of a lane after an event; its text is its name in the style of a drawing.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::labels::text_width;
-use crate::{Event, EventKind, format_ms};
+use crate::{EventKind, TimelineEvent, format_ms};
 
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.
@@ -55,7 +55,7 @@ pub struct Axis {
 impl Axis {
     /// As [`Self::of`], for a drawing of any width, in which half a mark has room at both ends.
     pub fn fitting<'l>(
-        events: &[Event],
+        events: &[TimelineEvent],
         labels: impl Iterator<Item = &'l str>,
         scale: Scale,
     ) -> Self {
@@ -68,7 +68,7 @@ impl Axis {
     }
 
     /// Makes every ms as long as any other.
-    pub fn to_scale(events: &[Event]) -> Self {
+    pub fn to_scale(events: &[TimelineEvent]) -> Self {
         let times: Vec<u64> = events.iter().map(|event| event.at_us).collect();
         let span = times.last().copied().unwrap_or(0).max(1) as f64;
         let inner = 100.0 * (1.0 - 2.0 * MARGIN_PART);
@@ -79,7 +79,11 @@ impl Axis {
 
     /// Leaves room for the labels of each lane. Gaps outside of the scale's are stretched
     /// or shortened.
-    pub fn of<'l>(events: &[Event], labels: impl Iterator<Item = &'l str>, scale: Scale) -> Self {
+    pub fn of<'l>(
+        events: &[TimelineEvent],
+        labels: impl Iterator<Item = &'l str>,
+        scale: Scale,
+    ) -> Self {
         let mut axis = Self::default();
         // Where the last label of each lane ends.
         let mut ends: BTreeMap<usize, f64> = BTreeMap::new();

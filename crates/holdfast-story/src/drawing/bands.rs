@@ -95,11 +95,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{Detail, Event, EventKind, TimelineLane, Value};
+    use crate::{Detail, EventKind, TimelineEvent, TimelineLane, Value};
 
-    fn read(lane: usize, value: i64) -> Event {
+    fn read(lane: usize, value: i64) -> TimelineEvent {
         let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-        Event { detail, ..Event::new(lane, 0, EventKind::Read) }
+        TimelineEvent { detail, ..TimelineEvent::new(lane, 0, EventKind::Read) }
     }
 
     /// Each band says who read what, and no text covers another one in its row.

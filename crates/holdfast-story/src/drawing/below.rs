@@ -1,8 +1,8 @@
 //! The rows below the lanes, with a sign at the place of each event that changed something there:
 //! which lane has the lock at each of several nodes, and the books, with a receipt for each sale.
 
-use super::labels::{Label, Shown};
-use crate::activity::{Book, Entry};
+use super::labels::{Label, ShownLabel};
+use crate::activity::{Book, BookEntry};
 use crate::kind::{DOT, EventKind};
 use crate::{Timeline, Value};
 use holdfast_base::messages::Language;
@@ -31,7 +31,7 @@ pub struct Sign {
     pub name: &'static str,
     /// The texts that may stand below it, the longest first.
     pub texts: Vec<String>,
-    pub labels: Vec<Shown>,
+    pub labels: Vec<ShownLabel>,
 }
 
 impl Row {
@@ -76,7 +76,7 @@ fn of_book(book: &Book, language: Language) -> Row {
         title = language.text_with("swimlane-with-key", &variables);
     }
 
-    let sign = |entry: &Entry| Sign {
+    let sign = |entry: &BookEntry| Sign {
         event: entry.event,
         name: match entry.sold {
             _ if entry.is_loss => UNSOLD,
@@ -92,7 +92,7 @@ fn of_book(book: &Book, language: Language) -> Row {
 }
 
 /// Returns what an entry says, the longest first; nothing if its sign says enough.
-fn texts(entry: &Entry, is_counter: bool, language: Language) -> Vec<String> {
+fn texts(entry: &BookEntry, is_counter: bool, language: Language) -> Vec<String> {
     let with = |id: &str, change: &str| {
         let sold = Value::Units(entry.sold).to_string();
         language.text_with(id, &[("change", change.into()), ("sold", sold.into())])

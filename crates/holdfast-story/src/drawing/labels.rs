@@ -41,21 +41,21 @@ pub struct Label {
 
 /// A label, and the widths of the drawing at which it is shown.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ShownLabel {
     pub label: Label,
     pub widths: String,
 }
 
 /// Returns, for each event, its labels in a drawing that may have any width.
-pub fn place_at_all_widths(wanted: &[Wanted], rows: usize) -> Vec<Vec<Shown>> {
+pub fn place_at_all_widths(wanted: &[Wanted], rows: usize) -> Vec<Vec<ShownLabel>> {
     let placed = WIDTHS.map(|(width, name)| (name, place(wanted, width, rows)));
     let of_event = |index: usize| {
-        let mut shown: Vec<Shown> = Vec::new();
+        let mut shown: Vec<ShownLabel> = Vec::new();
         for (name, labels) in &placed {
             let Some(label) = &labels[index] else { continue };
             match shown.iter_mut().find(|shown| shown.label == *label) {
                 Some(same) => same.widths = format!("{} {name}", same.widths),
-                None => shown.push(Shown { label: label.clone(), widths: (*name).to_owned() }),
+                None => shown.push(ShownLabel { label: label.clone(), widths: (*name).to_owned() }),
             }
         }
         shown
@@ -64,12 +64,12 @@ pub fn place_at_all_widths(wanted: &[Wanted], rows: usize) -> Vec<Vec<Shown>> {
 }
 
 /// The pixels that labels take, by lane and row, each with its event. A row has room for few.
-type Taken = BTreeMap<(usize, usize), Vec<(usize, Range<f64>)>>;
+type OccupiedRanges = BTreeMap<(usize, usize), Vec<(usize, Range<f64>)>>;
 
 /// Returns, for each event, its label if it has room in a drawing of a width.
 pub fn place(wanted: &[Wanted], width: f64, rows: usize) -> Vec<Option<Label>> {
     let mut placed: Vec<Option<Label>> = vec![None; wanted.len()];
-    let mut taken = Taken::new();
+    let mut taken = OccupiedRanges::new();
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|index| wanted[*index].rank);
 
@@ -94,7 +94,7 @@ fn find(
     index: usize,
     text: &str,
     wanted: &[Wanted],
-    taken: &mut Taken,
+    taken: &mut OccupiedRanges,
     (width, rows): (f64, usize),
 ) -> Option<Label> {
     let Wanted { lane, place, rank, .. } = wanted[index];

@@ -17,13 +17,13 @@ use std::ops::RangeInclusive;
 use self::axis::Axis;
 use self::bands::BandText;
 use self::below::{Row, UNSOLD};
-use self::labels::{Label, Shown, Wanted};
+use self::labels::{Label, ShownLabel, Wanted};
 use self::size::{
     COMPACT, HANDLED, LABELLED, LANES, ROW_HEIGHT, SCROLLED, SIGN_ROWS, SMALL, Size, TO_SCALE,
 };
 use crate::Timeline;
 use crate::activity::{LaneState, Overlap};
-use crate::event::Event;
+use crate::event::TimelineEvent;
 use crate::kind::EventKind;
 use holdfast_base::messages::Language;
 
@@ -80,7 +80,7 @@ pub struct Drawing {
     next: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,
     /// The labels of each event, which may differ by the width of the drawing.
-    pub labels: Vec<Vec<Shown>>,
+    pub labels: Vec<Vec<ShownLabel>>,
     /// The words on the overlaps of a drawing that fits its box.
     bands: Vec<BandText>,
     /// The rows below the lanes.
@@ -120,7 +120,7 @@ impl Drawing {
         // A cause is one of the first request, unless only others show it.
         let grip = |handle: &Handle| {
             let events = || view.timeline.events.iter().enumerate();
-            let named = |event: &Event| event.kind == handle.event;
+            let named = |event: &TimelineEvent| event.kind == handle.event;
             let first = events().find(|(_, event)| event.lane == 0 && named(event));
             let any = first.or_else(|| events().find(|(_, event)| named(event)));
             Some((handle.field, any?.0))
@@ -251,13 +251,13 @@ impl Drawing {
     }
 
     /// Returns the labels of a scrolled drawing, whose axis has room for all of them.
-    fn all_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
+    fn all_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<ShownLabel>> {
         let whole = texts.into_iter().map(|texts| texts.into_iter().next());
         let label = |text| at_all_widths(Label { text, row: 0, is_end: false });
         whole.map(|text| text.map(label).into_iter().collect()).collect()
     }
 
-    fn placed_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<Shown>> {
+    fn placed_labels(&self, texts: Vec<Vec<String>>) -> Vec<Vec<ShownLabel>> {
         let events = self.timeline.events.iter().zip(texts).enumerate();
         let wanted = events.map(|(index, (event, texts))| Wanted {
             lane: event.lane,
@@ -275,7 +275,7 @@ impl Drawing {
 
 /// Returns the axis of a drawing, with the room that it keeps for labels: for all of a scrolled
 /// drawing, for reads and writes of a low one.
-fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
+fn axis(events: &[TimelineEvent], texts: &[Vec<String>], size: &Size) -> Axis {
     let is_scrolled = size.axis > 0;
     let labelled = events.iter().zip(texts);
     let kept = labelled.map(|(event, texts)| match size.rows {
@@ -290,13 +290,13 @@ fn axis(events: &[Event], texts: &[Vec<String>], size: &Size) -> Axis {
     }
 }
 
-fn at_all_widths(label: Label) -> Shown {
-    Shown { label, widths: ALL_WIDTHS.to_owned() }
+fn at_all_widths(label: Label) -> ShownLabel {
+    ShownLabel { label, widths: ALL_WIDTHS.to_owned() }
 }
 
 /// Returns how late a label is placed: the outcome first, then what a drawing is about, then reads
 /// and writes. That an order goes on is seen by what it does next.
-fn rank(event: &Event) -> u8 {
+fn rank(event: &TimelineEvent) -> u8 {
     match &event.kind {
         EventKind::Write if event.detail.is_wrong => 0,
         EventKind::Stale => 0,
@@ -312,7 +312,7 @@ fn rank(event: &Event) -> u8 {
     }
 }
 
-fn is_main(event: &Event) -> bool {
+fn is_main(event: &TimelineEvent) -> bool {
     let has_key = event.detail.shared_key.is_some();
     match event.kind {
         EventKind::Read | EventKind::Write | EventKind::Works => true,

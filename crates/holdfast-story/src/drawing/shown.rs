@@ -12,7 +12,7 @@ use super::size::{MARGIN, ROW_HEIGHT, SIGN_LABEL};
 use super::{ALL_WIDTHS, Drawing};
 use crate::TimelineLane;
 use crate::activity::{Activity, Overlap};
-use crate::event::Event;
+use crate::event::TimelineEvent;
 use crate::kind::EventKind;
 
 impl Drawing {
@@ -27,7 +27,7 @@ impl Drawing {
         self.language.text_with("swimlane-list", &[("steps", steps.into())])
     }
 
-    pub fn text(&self, event: &Event) -> String {
+    pub fn text(&self, event: &TimelineEvent) -> String {
         event.text(self.language)
     }
 
@@ -115,7 +115,7 @@ impl Drawing {
     /// end.
     pub fn telling(&self) -> usize {
         let events = &self.timeline.events;
-        let last = |is: fn(&Event) -> bool| events.iter().rposition(is);
+        let last = |is: fn(&TimelineEvent) -> bool| events.iter().rposition(is);
         let unsold = (0..events.len()).rfind(|index| self.is_unsold(*index));
         let loss = unsold.or_else(|| last(|event| event.detail.is_loss));
         let refusal = || last(|event| matches!(event.kind, EventKind::Refused | EventKind::Stale));
@@ -173,7 +173,7 @@ impl Drawing {
     }
 
     /// Returns the y of a label's baseline.
-    pub fn label_y(&self, event: &Event, label: &Label) -> i32 {
+    pub fn label_y(&self, event: &TimelineEvent, label: &Label) -> i32 {
         let row = i32::try_from(label.row).unwrap_or(0);
         self.top(&event.lane) + self.size.label + ROW_HEIGHT * row
     }

@@ -4,9 +4,9 @@ use super::*;
 use crate::{Activity, Detail, TimelineLane, Value};
 use strum::IntoEnumIterator as _;
 
-fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> Event {
+fn event(at_us: u64, lane: usize, kind: EventKind, value: i64) -> TimelineEvent {
     let detail = Detail { value: Some(Value::Units(value)), ..Detail::default() };
-    Event { detail, ..Event::new(lane, at_us, kind) }
+    TimelineEvent { detail, ..TimelineEvent::new(lane, at_us, kind) }
 }
 
 /// Turns of eight clients, with a minute between the tenth and the eleventh event.
@@ -257,7 +257,7 @@ fn loss_tells_more_than_refusal_and_end() {
         event(2, 1, EventKind::Refused, 9),
         event(3, 1, EventKind::Answered, 409),
     ];
-    let telling = |events: &[Event]| {
+    let telling = |events: &[TimelineEvent]| {
         let lanes = vec![TimelineLane::default(); 2];
         let timeline = Timeline { lanes, events: events.to_vec() };
         Drawing::fitting(timeline, Language::English).telling()

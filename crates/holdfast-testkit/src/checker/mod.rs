@@ -49,24 +49,24 @@ pub enum Invariant {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct InvariantViolation {
     pub invariant: Invariant,
     /// Describes the request, the entry and the expected state.
     pub text: String,
 }
 
 #[derive(Default)]
-struct Findings(Vec<Violation>);
+struct Findings(Vec<InvariantViolation>);
 
 impl Findings {
     fn add(&mut self, invariant: Invariant, text: String) {
-        self.0.push(Violation { invariant, text });
+        self.0.push(InvariantViolation { invariant, text });
     }
 }
 
 /// Returns the violations; none if the history is sound.
 #[must_use]
-pub fn check(state: &RecordedState, seen: &[ObservedRequest]) -> Vec<Violation> {
+pub fn check(state: &RecordedState, seen: &[ObservedRequest]) -> Vec<InvariantViolation> {
     let mut findings = Findings::default();
     let matched = operations::check(state, seen, &mut findings);
     timeline::check(state, seen, &matched, &mut findings);

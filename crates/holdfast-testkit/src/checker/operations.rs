@@ -1,6 +1,6 @@
 //! Compares requests and responses with the orders and entries that they should have made.
 //!
-//! An [`Operation`] is executed at most once: placing the order of an idempotency key, paying
+//! An [`OrderOperation`] is executed at most once: placing the order of an idempotency key, paying
 //! it, refunding it. It has the entries that it wrote and the attempts that clients made at it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,7 @@ pub(super) struct MatchedEntries {
     pub later_entry: HashMap<usize, usize>,
 }
 
-struct Operation<'a> {
+struct OrderOperation<'a> {
     order: &'a RecordedOrder,
     reason: &'static str,
     /// The change of each key, given the status of the order.
@@ -57,7 +57,7 @@ pub(super) fn check(
     }
     let bounds = vec![Bounds::NONE; state.entries.len()];
     let matched = MatchedEntries { bounds, later_entry: HashMap::new() };
-    let mut check = Check { state, seen, matched, findings };
+    let mut check = OperationCheck { state, seen, matched, findings };
     for operation in check.operations() {
         let mut own = EntriesByKey::new();
         let key = (operation.order.id, operation.reason);
@@ -75,16 +75,16 @@ pub(super) fn check(
     check.matched
 }
 
-struct Check<'a, 'f> {
+struct OperationCheck<'a, 'f> {
     state: &'a RecordedState,
     seen: &'a [ObservedRequest],
     matched: MatchedEntries,
     findings: &'f mut Findings,
 }
 
-impl<'a> Check<'a, '_> {
+impl<'a> OperationCheck<'a, '_> {
     /// All operations on recorded orders. Other attempts must not be acknowledged.
-    fn operations(&mut self) -> Vec<Operation<'a>> {
+    fn operations(&mut self) -> Vec<OrderOperation<'a>> {
         let mut placing: HashMap<(UserId, &str), Vec<usize>> = HashMap::new();
         let mut paying: HashMap<OrderId, Vec<usize>> = HashMap::new();
         for (at, seen) in self.seen.iter().enumerate() {
@@ -106,7 +106,7 @@ impl<'a> Check<'a, '_> {
             }
             let attempts = placing.remove(&token).unwrap_or_default();
             let deltas = sums(order.lines.iter().map(|(sku, units)| (sku.clone(), -units)));
-            operations.push(Operation { order, reason: "order", deltas, attempts });
+            operations.push(OrderOperation { order, reason: "order", deltas, attempts });
 
             let account = order.user.0.to_string();
             if !self.state.values.contains_key(&account) {
@@ -119,9 +119,14 @@ impl<'a> Check<'a, '_> {
             let was_refunded = order.status == "refunded";
             let was_paid = was_refunded || order.status == "paid";
             let deltas = change(was_paid, -order.total_cents);
-            operations.push(Operation { order, reason: "payment", deltas, attempts });
+            operations.push(OrderOperation { order, reason: "payment", deltas, attempts });
             let deltas = change(was_refunded, order.total_cents);
-            operations.push(Operation { order, reason: "refund", deltas, attempts: Vec::new() });
+            operations.push(OrderOperation {
+                order,
+                reason: "refund",
+                deltas,
+                attempts: Vec::new(),
+            });
         }
 
         for attempt in placing.into_values().chain(paying.into_values()).flatten() {
@@ -134,7 +139,7 @@ impl<'a> Check<'a, '_> {
         operations
     }
 
-    fn operation(&mut self, operation: &Operation<'_>, entries: &EntriesByKey<'_>) {
+    fn operation(&mut self, operation: &OrderOperation<'_>, entries: &EntriesByKey<'_>) {
         self.deltas(operation, entries);
 
         let mut fresh = Vec::new();
@@ -162,8 +167,8 @@ impl<'a> Check<'a, '_> {
     }
 
     /// Each key that should have changed has one entry with that delta, and no other key has one.
-    fn deltas(&mut self, operation: &Operation<'_>, entries: &EntriesByKey<'_>) {
-        let Operation { order, reason, deltas, attempts } = operation;
+    fn deltas(&mut self, operation: &OrderOperation<'_>, entries: &EntriesByKey<'_>) {
+        let OrderOperation { order, reason, deltas, attempts } = operation;
         let is_done = |attempt: &usize| may_be_done(&self.seen[*attempt].outcome) == Some(true);
         let acknowledged = attempts.iter().any(is_done);
         for (key, delta) in deltas {
@@ -192,7 +197,7 @@ impl<'a> Check<'a, '_> {
     /// Request, response and entries agree.
     fn response(
         &mut self,
-        operation: &Operation<'_>,
+        operation: &OrderOperation<'_>,
         attempt: usize,
         order: OrderId,
         changes: &[ObservedChange],

@@ -8,7 +8,7 @@ use holdfast_shop::{OrderId, UserId};
 
 /// The fields of a problem that the outcome depends on.
 #[derive(Deserialize)]
-struct ProblemFields {
+struct ParsedProblem {
     r#type: String,
     sku: Option<String>,
     requested: Option<i64>,
@@ -47,7 +47,7 @@ impl ObservedOutcome {
                     replayed,
                 })
             }
-            _ => serde_json::from_slice::<ProblemFields>(body)
+            _ => serde_json::from_slice::<ParsedProblem>(body)
                 .map_or(Self::Unknown, |problem| problem.outcome(user)),
         }
     }
@@ -65,7 +65,7 @@ fn observed_change(key: String, change: ValueChange) -> ObservedChange {
     ObservedChange { key, before, delta, after }
 }
 
-impl ProblemFields {
+impl ParsedProblem {
     fn outcome(self, user: UserId) -> ObservedOutcome {
         let insufficient =
             |key, requested, available| ObservedOutcome::Insufficient { key, requested, available };

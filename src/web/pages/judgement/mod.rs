@@ -192,7 +192,7 @@ pub fn about(fault: &FaultReport, language: Language) -> Option<String> {
 mod tests {
     use holdfast_base::message;
     use holdfast_base::messages::Message;
-    use holdfast_judge::course::Finding;
+    use holdfast_judge::course::LevelFinding;
     use holdfast_judge::fault::Fault;
     use holdfast_judge::report::Repeats;
     use holdfast_story::EventKind;
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn page_of_a_check_has_its_verdict_and_rules() {
         let judgement = judgement();
-        let rule = Finding {
+        let rule = LevelFinding {
             holds: false,
             fault: Fault::Pause,
             rule: Message::new("course-rule-fences"),

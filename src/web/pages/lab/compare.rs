@@ -2,13 +2,13 @@
 //! turn, on one time scale. The orders of a batch share a lock, a read, a write and a commit, so
 //! they are one turn.
 
-use super::traces::{Player, arm_of, timeline_of_lanes};
+use super::traces::{DrawingPlayer, arm_of, timeline_of_lanes};
 use super::views;
 use crate::web::pages::timeline::TimelineView;
 use holdfast_base::messages::Language;
 use holdfast_lab::lessons::Lesson;
 use holdfast_lab::run::{ArmResult, LabRun, Lane};
-use holdfast_story::{Drawing, Event, EventKind, Value};
+use holdfast_story::{Drawing, EventKind, TimelineEvent, Value};
 
 /// Id of the scene that compares.
 const SCENE: &str = "compare";
@@ -22,12 +22,12 @@ const DRAWN: [EventKind; 5] =
     [EventKind::Held, EventKind::Read, EventKind::Write, EventKind::Committed, EventKind::Release];
 
 /// The steps under one lock, with one commit.
-struct Turn<'a> {
+struct LockTurn<'a> {
     lanes: Vec<&'a Lane>,
-    events: Vec<Event<()>>,
+    events: Vec<TimelineEvent<()>>,
 }
 
-pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<Player> {
+pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Option<DrawingPlayer> {
     let asks = lesson.is_some_and(|lesson| lesson.scene == SCENE);
     let (slow, fast) = views::slowest_and_fastest(&run.outcome.arms).filter(|_| asks)?;
     let turns = [slow, fast].map(|arm| (arm, turns(run, arm)));
@@ -49,7 +49,7 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
     let sentence = language.text_with("lab-compare", &variables);
     let lanes = [of_slow.lanes, of_fast.lanes].concat();
     let timeline = timeline_of_lanes(&lanes, language);
-    Some(Player {
+    Some(DrawingPlayer {
         scene: SCENE.to_owned(),
         sentence: Some(sentence),
         track: TimelineView::from(Drawing::to_scale(timeline, language)),
@@ -58,9 +58,9 @@ pub fn player(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Opti
 }
 
 /// Returns the first turns of an arm, by time.
-fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<Turn<'a>> {
+fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<LockTurn<'a>> {
     let is_own = |lane: &&Lane| arm_of(run, lane).is_some_and(|of_lane| std::ptr::eq(of_lane, arm));
-    let mut turns: Vec<Turn<'a>> = Vec::new();
+    let mut turns: Vec<LockTurn<'a>> = Vec::new();
     for lane in run.outcome.lanes.iter().filter(is_own) {
         let Some(committed) = committed(lane) else { continue };
         let same = turns.iter_mut().find(|turn| {
@@ -70,21 +70,21 @@ fn turns<'a>(run: &'a LabRun, arm: &ArmResult) -> Vec<Turn<'a>> {
         });
         match same {
             Some(turn) => turn.lanes.push(lane),
-            None => turns.push(Turn { lanes: vec![lane], events: Vec::new() }),
+            None => turns.push(LockTurn { lanes: vec![lane], events: Vec::new() }),
         }
     }
 
-    turns.iter_mut().for_each(Turn::merge);
-    turns.sort_by_key(Turn::began_us);
+    turns.iter_mut().for_each(LockTurn::merge);
+    turns.sort_by_key(LockTurn::began_us);
     turns.truncate(MAX_TURNS);
     turns
 }
 
-fn committed(lane: &Lane) -> Option<&Event<()>> {
+fn committed(lane: &Lane) -> Option<&TimelineEvent<()>> {
     lane.events.iter().find(|event| event.kind == EventKind::Committed)
 }
 
-impl Turn<'_> {
+impl LockTurn<'_> {
     /// Returns the number of its orders, of which not all may be recorded.
     fn orders(&self) -> i64 {
         self.told_orders().unwrap_or(1)
@@ -120,7 +120,7 @@ impl Turn<'_> {
     /// reads, and writes what the last one leaves.
     fn merge(&mut self) {
         let value = |lane: &Lane, kind: EventKind| {
-            lane.events.iter().find(|event| event.kind == kind).and_then(Event::number)
+            lane.events.iter().find(|event| event.kind == kind).and_then(TimelineEvent::number)
         };
         self.lanes.sort_by_key(|lane| std::cmp::Reverse(value(lane, EventKind::Write)));
         let first = self.lanes[0];
@@ -154,7 +154,7 @@ struct DrawnArm {
 impl DrawnArm {
     /// Draws its turns from the first one on, each in a lane that is free. What has no lane is not
     /// counted either.
-    fn of(arm: &ArmResult, turns: Vec<Turn<'_>>, language: Language) -> Self {
+    fn of(arm: &ArmResult, turns: Vec<LockTurn<'_>>, language: Language) -> Self {
         let mut drawn = Self::default();
         for turn in turns {
             let orders = turn.orders();
@@ -201,7 +201,7 @@ mod tests {
         })
     }
 
-    fn player_of(lanes: &[Value]) -> Option<Player> {
+    fn player_of(lanes: &[Value]) -> Option<DrawingPlayer> {
         let arm = |strategy: &str, rate: f64| {
             json!({
                 "strategy": strategy, "sku": "tea", "stock_opening": 100, "sold": 4, "stock": 96,

@@ -25,7 +25,7 @@ use holdfast_base::messages::{Language, message};
 use holdfast_judge::fault::Fault;
 use holdfast_judge::report::Judgement;
 use holdfast_judge::service::report::ServiceJudgement;
-use holdfast_judge::verdict::{Cell, Row};
+use holdfast_judge::verdict::{Row, VerdictCell};
 
 /// Upper bound of the events that a page draws, 440 bytes each. The judgements that come with the
 /// program have 800.
@@ -122,9 +122,9 @@ struct JudgedLock {
 impl JudgedLock {
     /// Returns what became of the updates of a row under a fault, which an earlier version may not
     /// have had.
-    fn cell(&self, fault: &Fault, row: &Row) -> Cell {
+    fn cell(&self, fault: &Fault, row: &Row) -> VerdictCell {
         let report = self.judgement.report(fault.name());
-        report.map_or(Cell::NotRun, |report| self.judgement.cell(report, *row))
+        report.map_or(VerdictCell::NotRun, |report| self.judgement.cell(report, *row))
     }
 
     fn is_of(&self, group: &str) -> bool {
@@ -321,8 +321,8 @@ mod tests {
         let lock = judged("first");
         for report in &lock.judgement.faults {
             let expected = match report.ran {
-                true => Cell::Updates { lost: report.lost_updates, turns: report.turns },
-                false => Cell::NotRun,
+                true => VerdictCell::Updates { lost: report.lost_updates, turns: report.turns },
+                false => VerdictCell::NotRun,
             };
             let fault = report.fault().unwrap();
             assert_eq!(lock.cell(&fault, &Row::WithoutFence), expected, "{}", report.name);
@@ -331,10 +331,10 @@ mod tests {
 
         let mut earlier = judged("earlier");
         earlier.judgement.faults.truncate(1);
-        assert_eq!(earlier.cell(&Fault::Pause, &Row::WithoutFence), Cell::NotRun);
+        assert_eq!(earlier.cell(&Fault::Pause, &Row::WithoutFence), VerdictCell::NotRun);
 
         earlier.judgement.faults[0].fence_regressions = 4;
-        assert_eq!(earlier.cell(&Fault::Undisturbed, &Row::WithFence), Cell::FencesBack(4));
+        assert_eq!(earlier.cell(&Fault::Undisturbed, &Row::WithFence), VerdictCell::FencesBack(4));
     }
 
     #[test]
@@ -393,8 +393,8 @@ mod tests {
         pause.repeats = Some(Repeats { runs: 10, lost_in: 9, lost_in_with_fence: 3, run_seed: 12 });
         let turns = pause.turns;
         let cell = |row| judged.cell(&Fault::Pause, &row);
-        assert_eq!(cell(Row::WithoutFence), Cell::Runs { lost: 9, runs: 10, turns });
+        assert_eq!(cell(Row::WithoutFence), VerdictCell::Runs { lost: 9, runs: 10, turns });
         // The row that compares the fence lost in other runs than the one that is shown.
-        assert_eq!(cell(Row::WithFence), Cell::Runs { lost: 3, runs: 10, turns });
+        assert_eq!(cell(Row::WithFence), VerdictCell::Runs { lost: 3, runs: 10, turns });
     }
 }

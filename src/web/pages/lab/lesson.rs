@@ -23,7 +23,7 @@ use holdfast_base::messages::message;
 use holdfast_lab::class;
 use holdfast_lab::lessons::{self, GUESSES, Lesson};
 use holdfast_lab::progress::{self, Visitor};
-use holdfast_lab::source::{self, Source};
+use holdfast_lab::source::{self, LessonSource};
 use holdfast_lab::store::{self, NewRun, RunSummary};
 
 const MAX_LISTED_RUNS: i64 = 5;
@@ -34,7 +34,7 @@ struct LessonPage {
     layout: Layout,
     access: RunAccess,
     lesson: &'static Lesson,
-    shows: Vec<Source>,
+    shows: Vec<LessonSource>,
     form: RunForm,
     errors: FormErrors,
     votes: Votes,

@@ -8,10 +8,10 @@ use crate::web::{AppState, Problem, app_state};
 use holdfast_base::messages::Language;
 use holdfast_lab::class;
 use holdfast_lab::lessons::Lesson;
-use holdfast_lab::progress::{self, Activity, AnswerCount};
+use holdfast_lab::progress::{self, AnswerCount, VisitorActivity};
 
 #[derive(Debug, Default)]
-pub struct Progress(Vec<Activity>);
+pub struct Progress(Vec<VisitorActivity>);
 
 impl Progress {
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
@@ -22,7 +22,7 @@ impl Progress {
         })
     }
 
-    pub fn activity(&self, lesson: &Lesson) -> Option<&Activity> {
+    pub fn activity(&self, lesson: &Lesson) -> Option<&VisitorActivity> {
         self.0.iter().find(|activity| activity.name == lesson.name)
     }
 

@@ -10,7 +10,7 @@ use super::hand_in::{self, HandIn};
 use super::progress::{Guesses, Progress};
 use super::run_form;
 use super::traces::{
-    self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, first_scene, player, scenes,
+    self, DrawingBudget, DrawingPlayer, MAX_DRAWN_FORKS, Scene, first_scene, player, scenes,
 };
 use super::views;
 use crate::web::api::lab_runs::{find_run, queue_run};
@@ -41,7 +41,7 @@ struct RunPage {
     guesses: Option<Guesses>,
     /// Of a run that goes on: its first scene, once it is over.
     first_scene: Option<TimelineView>,
-    player: Option<Player>,
+    player: Option<DrawingPlayer>,
     /// The causes that can be dragged in the scene that plays.
     handles: Vec<Handle>,
     access: RunAccess,

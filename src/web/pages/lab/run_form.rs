@@ -4,7 +4,7 @@ use crate::web::middleware::FormFields;
 use crate::web::pages::rejection::FormErrors;
 use holdfast_base::messages::{Language, Message, message};
 use holdfast_lab::lessons::Lesson;
-use holdfast_lab::run::{Fault, FaultKind, Journey, RunRequest};
+use holdfast_lab::run::{FaultKind, Journey, RunFault, RunRequest};
 use holdfast_lab::validate::{invalid_number, range_of};
 
 pub const LOAD_NUMBERS: [(&str, &str); 6] = [
@@ -86,7 +86,7 @@ pub fn load(input: FormFields) -> (RunRequest, RunForm) {
     run.seed = form.number("seed");
 
     if let Ok(kind) = form.value("fault").parse::<FaultKind>() {
-        run.fault = Some(Fault {
+        run.fault = Some(RunFault {
             kind,
             at_ms: form.number("fault_at_ms").unwrap_or(0),
             for_ms: form.number("fault_for_ms").unwrap_or(0),

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::compare;
 use super::run;
 use super::runs;
-use super::traces::{self, DrawingBudget, MAX_DRAWN_FORKS, Player, Scene, player, scenes};
+use super::traces::{self, DrawingBudget, DrawingPlayer, MAX_DRAWN_FORKS, Scene, player, scenes};
 use super::upload::{self, FileError, MAX_FILE_BYTES};
 use super::views;
 use crate::web::api::lab_runs::find_run;
@@ -44,7 +44,7 @@ struct SavedRun {
     layout: Layout,
     run: LabRun,
     lesson: Option<&'static Lesson>,
-    player: Option<Player>,
+    player: Option<DrawingPlayer>,
     scenes: Vec<Scene>,
     crowds: Vec<Scene>,
     budget: DrawingBudget,

@@ -127,7 +127,7 @@ pub struct Scene {
 
 /// The drawing that plays first.
 #[derive(Debug)]
-pub struct Player {
+pub struct DrawingPlayer {
     /// Id of its scene; empty if a fork is drawn.
     pub scene: String,
     /// Its subject in a sentence, if that needs words.
@@ -146,11 +146,11 @@ pub fn player(
     handles: &[Handle],
     budget: &DrawingBudget,
     language: Language,
-) -> Option<Player> {
+) -> Option<DrawingPlayer> {
     let groups = groups(run);
     let wanted = lesson.map_or("", |lesson| lesson.scene);
     let asked = groups.iter().find(|scene| !wanted.is_empty() && scene[0].scene == wanted);
-    let drawn = |scene: &Vec<&Lane>, track| Player {
+    let drawn = |scene: &Vec<&Lane>, track| DrawingPlayer {
         scene: scene[0].scene.clone(),
         sentence: None,
         track,
@@ -177,7 +177,7 @@ pub fn player(
         let lanes: Vec<Lane> = beside.iter().copied().cloned().collect();
         let late = [("ms", what_if::late_ms(&lanes).into())];
         let retry_ms = run.request.retry_ms.unwrap_or(what_if::RETRY_MS);
-        return Some(Player {
+        return Some(DrawingPlayer {
             sentence: Some(language.text_with("lab-waits-retry", &[("retry_ms", retry_ms.into())])),
             beside: Some((language.text_with("lab-waits-queue", &late), below)),
             ..drawn(scene, track)
@@ -190,7 +190,7 @@ pub fn player(
             ("after", number(written(fork, lanes[0]))),
             ("apart", apart(&lanes).into()),
         ];
-        return Some(Player {
+        return Some(DrawingPlayer {
             scene: String::new(),
             sentence: Some(language.text_with("lab-pair", &variables)),
             track: draw(arm, fork, &lanes, budget, language)?,
@@ -219,7 +219,7 @@ pub fn first_scene(
 pub fn scenes(
     run: &LabRun,
     lesson: Option<&Lesson>,
-    player: Option<&Player>,
+    player: Option<&DrawingPlayer>,
     budget: &DrawingBudget,
     language: Language,
 ) -> (Vec<Scene>, Vec<Scene>) {

@@ -3,7 +3,7 @@
 
 use crate::web::pages::format::format_count;
 use crate::web::pages::glossary;
-use holdfast_base::glossary::Entry;
+use holdfast_base::glossary::GlossaryEntry;
 use holdfast_base::messages::{Language, Text};
 pub use holdfast_base::output::{grouped as count, rate};
 use holdfast_lab::lessons::Lesson;
@@ -16,11 +16,11 @@ const MAX_TABLE_ROWS: usize = 40;
 const MAX_CURVE_POINTS: usize = 300;
 
 /// A figure in the table of the arms: its formatted value, and whether it does not add up.
-type Figure = (String, bool);
+type ArmFigure = (String, bool);
 
 /// Returns the figures of the arms side by side, by the name of the figure.
-pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<Figure>)> {
-    type FigureRow = (&'static str, fn(&ArmResult) -> Figure);
+pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<ArmFigure>)> {
+    type FigureRow = (&'static str, fn(&ArmResult) -> ArmFigure);
     const FIGURES: [FigureRow; 11] = [
         ("opening", |arm| (counted(arm, arm.stock_opening), false)),
         ("sold", |arm| (counted(arm, arm.sold), false)),
@@ -226,7 +226,7 @@ pub fn sentence(run: &LabRun, language: Language) -> Option<String> {
 }
 
 /// Returns the entries of the words that the texts of a run use, for paper, where no word opens.
-pub fn used_words(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Vec<Entry> {
+pub fn used_words(run: &LabRun, lesson: Option<&Lesson>, language: Language) -> Vec<GlossaryEntry> {
     let told = run.outcome.scenes.iter().map(|scene| scene.sentence.text(language));
     let mut texts: Vec<String> = sentence(run, language).into_iter().chain(told).collect();
     if let Some(lesson) = lesson {

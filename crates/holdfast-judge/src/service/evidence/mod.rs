@@ -14,15 +14,15 @@ use holdfast_services::{Exchange, Statement};
 use self::choice::{Line, leave_out, weigh_failures, weigh_for, weigh_reads, weight_of_command};
 use self::masking::ShownValues;
 use self::shortening::without_columns;
-use super::buyers::{Answer, Attempt};
+use super::buyers::{BuyerAnswer, OrderAttempt};
 use super::learned::Learned;
 use super::pass::{Load, Pass};
 use super::pattern::Step;
-use super::report::{Evidence, Imbalance, NO_ANSWER, Pattern, REDIS, StatementReport};
+use super::report::{Imbalance, NO_ANSWER, Pattern, REDIS, ServiceEvidence, StatementReport};
 use super::sale::Run;
-use super::sent::Sent;
+use super::sent::SentStatements;
 use super::sql::Access;
-use super::stage::Stage;
+use super::stage::ServiceStage;
 use super::strike::Struck;
 use super::transactions::{connection_of, leave_out_restart, transactions};
 use super::watch::Seen;
@@ -50,11 +50,11 @@ pub(super) fn load(pass: Pass, found: &[Imbalance]) -> Load {
 /// Returns what a run of two requests shows; `None` if it has not found what the pass has, or no
 /// statement of the requests was seen.
 pub(super) fn of(
-    stage: &Stage<'_>,
+    stage: &ServiceStage<'_>,
     pass: Pass,
     found: &[Imbalance],
     run: &Run,
-) -> Option<Evidence> {
+) -> Option<ServiceEvidence> {
     let shows = run.figures.found();
     if !found.iter().any(|imbalance| shows.contains(imbalance)) {
         return None;
@@ -75,7 +75,8 @@ pub(super) fn of(
     let mut lines = Vec::new();
     for (number, seen) in by_request(&requests, transactions) {
         let request = &requests[number];
-        let shown = Shown { learned: &stage.learned, values: &values, number, request, began };
+        let shown =
+            RequestView { learned: &stage.learned, values: &values, number, request, began };
         for statement in &seen.exchange.statements {
             lines.extend(shown.line(&seen.exchange, statement));
         }
@@ -116,7 +117,7 @@ pub(super) fn of(
     }
 
     let message = pattern.message(run.figures.sold, run.figures.opening);
-    Some(Evidence {
+    Some(ServiceEvidence {
         under: pass.name().to_owned(),
         pattern,
         summary: message.english(),
@@ -134,9 +135,9 @@ fn sort(lines: &mut [Line]) {
 /// Returns the commands of the requests to Redis, if each request has an instance for itself: those
 /// that name the order. Only in schedules it is known that others are not a job's.
 fn commands(
-    stage: &Stage<'_>,
+    stage: &ServiceStage<'_>,
     pass: Pass,
-    requests: &[Request],
+    requests: &[BuyerRequest],
     run: &Run,
     values: &ShownValues,
 ) -> Vec<Line> {
@@ -148,7 +149,7 @@ fn commands(
     let began = requests.iter().map(|request| request.sent_us).min().unwrap_or_default();
     let mut lines = Vec::new();
     for (number, request) in requests.iter().enumerate() {
-        let shown = Shown { learned: &stage.learned, values, number, request, began };
+        let shown = RequestView { learned: &stage.learned, values, number, request, began };
         let times = request.sent_us..request.until_us;
         let is_own = |seen: &&Seen| {
             let Seen { instance, exchange } = seen;
@@ -163,9 +164,9 @@ fn commands(
             run.commands.iter().filter(is_own).map(|seen| &seen.exchange).collect();
         for (place, exchange) in own.iter().enumerate() {
             // Of a command that is repeated, the last time shows the result.
-            let is_asked_again = own
-                .get(place + 1)
-                .is_some_and(|next| Sent::of([*next]).repeats(&Sent::of([*exchange])));
+            let is_asked_again = own.get(place + 1).is_some_and(|next| {
+                SentStatements::of([*next]).repeats(&SentStatements::of([*exchange]))
+            });
             if !is_asked_again {
                 let commands = exchange.statements.iter();
                 lines.extend(commands.filter_map(|command| shown.command(exchange, command)));
@@ -200,7 +201,7 @@ fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
 /// Says what struck an instance, or Redis.
 fn mark(
     pass: Pass,
-    requests: &[Request],
+    requests: &[BuyerRequest],
     instance: usize,
     after_us: u64,
 ) -> Option<StatementReport> {
@@ -218,7 +219,7 @@ fn mark(
 }
 
 /// A request to an instance.
-struct Request {
+struct BuyerRequest {
     instance: usize,
     buyer: u64,
     key: String,
@@ -229,18 +230,18 @@ struct Request {
     until_us: u64,
 }
 
-fn requests(run: &Run) -> Vec<Request> {
+fn requests(run: &Run) -> Vec<BuyerRequest> {
     let requests = run.outcomes.iter().flat_map(|outcome| {
-        let Attempt { buyer, key, .. } = &outcome.attempt;
+        let OrderAttempt { buyer, key, .. } = &outcome.attempt;
         // The third time that an order is sent only repeats the first.
         let third = outcome.answers.get(2).map(|answered| answered.sent_us);
-        outcome.answers.iter().take(2).map(move |answered| Request {
+        outcome.answers.iter().take(2).map(move |answered| BuyerRequest {
             instance: answered.instance,
             buyer: *buyer,
             key: key.to_string(),
             sent_us: answered.sent_us,
             answered_us: match answered.answer {
-                Answer::Unknown(_) => u64::MAX,
+                BuyerAnswer::Unknown(_) => u64::MAX,
                 _ => answered.answered_us,
             },
             until_us: third.unwrap_or(u64::MAX),
@@ -251,7 +252,7 @@ fn requests(run: &Run) -> Vec<Request> {
 
 /// Returns the exchanges of the requests, each with the number of its request.
 fn by_request<'a>(
-    requests: &[Request],
+    requests: &[BuyerRequest],
     transactions: Vec<Vec<&'a Seen>>,
 ) -> Vec<(usize, &'a Seen)> {
     let mut found = Vec::new();
@@ -272,7 +273,7 @@ fn by_request<'a>(
 /// statement without a key and outside of a transaction, whether its connection has changed hands.
 fn request_of(
     transaction: &[&Seen],
-    requests: &[Request],
+    requests: &[BuyerRequest],
     last_requests: &BTreeMap<(usize, u64), usize>,
 ) -> Option<usize> {
     let Seen { instance, exchange: first } = transaction.first()?;
@@ -302,15 +303,15 @@ fn names(statement: &Statement, value: &str) -> bool {
     is_in(&statement.text) || statement.values.iter().flatten().any(|it| is_in(it))
 }
 
-struct Shown<'a> {
+struct RequestView<'a> {
     learned: &'a Learned,
     values: &'a ShownValues,
     number: usize,
-    request: &'a Request,
+    request: &'a BuyerRequest,
     began: u64,
 }
 
-impl Shown<'_> {
+impl RequestView<'_> {
     /// Returns a statement as it is shown, and how important it is; `None` if it says nothing of
     /// the order.
     fn line(&self, exchange: &Exchange, statement: &Statement) -> Option<Line> {
@@ -412,11 +413,11 @@ mod tests {
         Seen { instance: 0, exchange }
     }
 
-    fn request(key: &str, sent_us: u64, answered_us: u64) -> Request {
-        Request { instance: 0, buyer: 1, key: key.into(), sent_us, answered_us, until_us: 90 }
+    fn request(key: &str, sent_us: u64, answered_us: u64) -> BuyerRequest {
+        BuyerRequest { instance: 0, buyer: 1, key: key.into(), sent_us, answered_us, until_us: 90 }
     }
 
-    fn numbers(requests: &[Request], seen: &[Seen]) -> Vec<(usize, u64)> {
+    fn numbers(requests: &[BuyerRequest], seen: &[Seen]) -> Vec<(usize, u64)> {
         let found = by_request(requests, transactions(seen)).into_iter();
         found.map(|(number, seen)| (number, seen.exchange.sent_us)).collect()
     }
@@ -458,7 +459,7 @@ mod tests {
         let learned = Learned { tables: vec!["goods".to_owned()], ..Learned::default() };
         let request = request("a", 10, 80);
         let (learned, values, request) = (&learned, &values, &request);
-        let shown = Shown { learned, values, number: 0, request, began: 10 };
+        let shown = RequestView { learned, values, number: 0, request, began: 10 };
         let line = |error: Option<&str>| {
             let mut exchange = seen(1, 11, "select stock from goods", true).exchange;
             exchange.statements[0].error = error.map(str::to_owned);

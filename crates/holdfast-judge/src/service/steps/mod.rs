@@ -9,14 +9,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use holdfast_services::{Exchange, Server};
+use holdfast_services::{Exchange, ServerKind};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::schedule::Schedule;
-use super::sent::Sent;
+use super::sent::SentStatements;
 use super::sql::ends_transaction;
 
 /// A statement without an answer for so long may wait for a lock; then it is asked so often.
@@ -40,13 +40,13 @@ const PATIENT_SPINS: usize = 10;
 /// The statements of two requests that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    state: Mutex<State>,
+    state: Mutex<StepsState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    mode: Mode,
+struct StepsState {
+    mode: StepMode,
     requests: [RequestState; 2],
     /// Statements that are sent without a request, and commands with their keys. Not the ends of
     /// transactions, which orders have, too.
@@ -57,7 +57,7 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Mode {
+enum StepMode {
     #[default]
     Off,
     /// There are no requests.
@@ -66,7 +66,7 @@ enum Mode {
 }
 
 /// A connection of an instance. Those to each server are counted for themselves.
-type Connection = (Server, u64);
+type ConnectionKey = (ServerKind, u64);
 
 /// The statements that a request has sent at once, without their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,34 +78,34 @@ pub(super) struct Passed {
 
 #[derive(Debug, Default)]
 struct RequestState {
-    held: VecDeque<Held>,
+    held: VecDeque<HeldStatement>,
     /// The statements without an answer, of each connection.
-    running: HashMap<Connection, Running>,
+    running: HashMap<ConnectionKey, RunningStatement>,
     /// Connections with a transaction in which something was scheduled.
-    open: HashSet<Connection>,
+    open: HashSet<ConnectionKey>,
     has_ended: bool,
     /// Since the last answer.
     thinks_since: Option<Instant>,
     /// It has done nothing for long, and nothing since.
     is_silent: bool,
     /// The statements that have passed since the other one last did what it may wait for.
-    alone: Vec<Sent>,
+    alone: Vec<SentStatements>,
     /// The other one has just done that in Redis; nothing has passed since.
     is_freed: bool,
 }
 
 #[derive(Debug)]
-struct Held {
-    connection: Connection,
-    running: Running,
+struct HeldStatement {
+    connection: ConnectionKey,
+    running: RunningStatement,
     statement: String,
-    sent: Sent,
+    sent: SentStatements,
     go: oneshot::Sender<()>,
 }
 
 /// Statements that pass at once.
 #[derive(Debug, Clone, Copy)]
-struct Running {
+struct RunningStatement {
     /// The server's process that executes it.
     backend: i32,
     /// Number of the exchange whose answer is the last one.
@@ -126,7 +126,7 @@ enum Settled {
 impl Steps {
     /// Begins to note what is sent without a request.
     pub(super) fn begin_idle(&self) {
-        self.state.lock().mode = Mode::Idle;
+        self.state.lock().mode = StepMode::Idle;
     }
 
     /// Begins to hold the statements of two requests.
@@ -134,13 +134,13 @@ impl Steps {
         let mut state = self.state.lock();
         state.requests = <[RequestState; 2]>::default();
         state.passed.clear();
-        state.mode = Mode::On;
+        state.mode = StepMode::On;
     }
 
     /// Lets everything pass, and returns what has passed since the begin.
     pub(super) fn end(&self) -> Vec<Passed> {
         let mut state = self.state.lock();
-        state.mode = Mode::Off;
+        state.mode = StepMode::Off;
         // Those that are held go on when their senders are dropped.
         state.requests = <[RequestState; 2]>::default();
         std::mem::take(&mut state.passed)
@@ -158,7 +158,7 @@ impl Steps {
             return false;
         }
         let mut sent = exchanges.into_iter().filter_map(|exchange| {
-            let sent = Sent::of([exchange]);
+            let sent = SentStatements::of([exchange]);
             let name = sent.name()?;
             Some(sent.name_with_keys(&name))
         });
@@ -178,24 +178,24 @@ impl Steps {
         exchanges: &[Exchange],
     ) -> Option<oneshot::Receiver<()>> {
         let mut state = self.state.lock();
-        let State { mode, requests, of_nobody, passed, longest_pause } = &mut *state;
-        if *mode == Mode::Off {
+        let StepsState { mode, requests, of_nobody, passed, longest_pause } = &mut *state;
+        if *mode == StepMode::Off {
             return None;
         }
         let Exchange { server, connection, backend, number: last, .. } = *exchanges.last()?;
         let connection = (server, connection);
-        let sent = Sent::of(exchanges);
+        let sent = SentStatements::of(exchanges);
         let statement = sent.name()?;
         let with_keys = sent.name_with_keys(&statement);
         let is_end = ends_transaction(&statement);
         match mode {
-            Mode::Idle if is_end => return None,
-            Mode::Idle => {
+            StepMode::Idle if is_end => return None,
+            StepMode::Idle => {
                 of_nobody.insert(with_keys);
                 return None;
             }
-            Mode::On if of_nobody.contains(&with_keys) => return None,
-            Mode::On | Mode::Off => {}
+            StepMode::On if of_nobody.contains(&with_keys) => return None,
+            StepMode::On | StepMode::Off => {}
         }
 
         let request = requests.get_mut(instance).filter(|request| !request.has_ended)?;
@@ -212,8 +212,8 @@ impl Steps {
         }
         request.is_silent = false;
         let (go, goes) = oneshot::channel();
-        let running = Running { backend, last, may_wait: sent.may_wait() };
-        request.held.push_back(Held { connection, running, statement, sent, go });
+        let running = RunningStatement { backend, last, may_wait: sent.may_wait() };
+        request.held.push_back(HeldStatement { connection, running, statement, sent, go });
         self.changed.notify_one();
         Some(goes)
     }
@@ -234,7 +234,7 @@ impl Steps {
     }
 
     /// A connection of an instance was closed.
-    pub(super) fn closed(&self, instance: usize, server: Server, connection: u64) {
+    pub(super) fn closed(&self, instance: usize, server: ServerKind, connection: u64) {
         let mut state = self.state.lock();
         let Some(request) = state.requests.get_mut(instance) else { return };
         let connection = (server, connection);
@@ -305,10 +305,10 @@ impl Steps {
     /// asks Redis for the same until it gets it depends on how long it sleeps in between.
     fn pass(&self, request: usize) -> bool {
         let mut state = self.state.lock();
-        let State { requests: [first, second], passed, .. } = &mut *state;
+        let StepsState { requests: [first, second], passed, .. } = &mut *state;
         let (own, other) = if request == 0 { (first, second) } else { (second, first) };
         let Some(held) = own.held.pop_front() else { return false };
-        let Held { connection, running, statement, sent, go } = held;
+        let HeldStatement { connection, running, statement, sent, go } = held;
         // Otherwise the instance has closed the connection since.
         if go.send(()).is_err() {
             return false;
@@ -379,7 +379,7 @@ impl Steps {
                     return Ok(waits);
                 }
                 let running = request.running.iter();
-                let running = running.filter(|((server, _), _)| *server == Server::Postgres);
+                let running = running.filter(|((server, _), _)| *server == ServerKind::Postgres);
                 (running.map(|(_, running)| running.backend).collect::<Vec<_>>(), waits)
             };
 
@@ -395,7 +395,7 @@ impl Steps {
 
 impl RequestState {
     /// Nothing more is answered on a connection.
-    fn end_running(&mut self, connection: Connection) {
+    fn end_running(&mut self, connection: ConnectionKey) {
         if self.running.remove(&connection).is_some() {
             self.thinks_since = Some(Instant::now());
             self.is_silent = false;
@@ -403,16 +403,16 @@ impl RequestState {
     }
 
     /// Returns whether it asks Redis for what it has just asked for.
-    fn asks_again(&self, sent: &Sent) -> bool {
-        let last = self.alone.last().filter(|last| last.server == Server::Redis);
+    fn asks_again(&self, sent: &SentStatements) -> bool {
+        let last = self.alone.last().filter(|last| last.server == ServerKind::Redis);
         last.is_some_and(|last| sent.repeats(last))
     }
 
     /// The other request sends something.
-    fn free(&mut self, sent: &Sent) {
+    fn free(&mut self, sent: &SentStatements) {
         let waiting = self.alone.len();
         self.alone.retain(|earlier| !sent.may_free(earlier));
-        if sent.server == Server::Redis && self.alone.len() < waiting {
+        if sent.server == ServerKind::Redis && self.alone.len() < waiting {
             (self.is_freed, self.is_silent) = (true, false);
         }
     }

@@ -36,7 +36,7 @@ fn command(connection: u64, number: u64, words: &str) -> Exchange {
     let text = words.next().unwrap_or_default().into();
     let values = words.map(Some).collect();
     let mut command = exchange(connection, number, "commit");
-    command.server = Server::Redis;
+    command.server = ServerKind::Redis;
     command.statements = vec![Statement { text, values, ..Statement::default() }];
     command
 }
@@ -229,7 +229,7 @@ async fn both_servers_have_connections_of_their_own() {
     steps.pass(0);
     held.await.expect("it goes");
     steps.answered(0, &exchange(1, 3, READ));
-    steps.closed(0, Server::Postgres, 1);
+    steps.closed(0, ServerKind::Postgres, 1);
     assert!(steps.is_running(0));
     steps.answered(0, &read);
     assert!(!steps.is_running(0));
@@ -252,7 +252,7 @@ async fn request_runs_until_its_last_answer_or_its_close() {
     steps.pass(0);
     held.await.expect("it goes");
     let waiting = steps.hold(0, &[exchange(1, 3, WRITE)]).expect("it is scheduled");
-    steps.closed(0, Server::Postgres, 1);
+    steps.closed(0, ServerKind::Postgres, 1);
     assert!(!steps.is_running(0));
     waiting.await.expect_err("its connection is closed");
 }

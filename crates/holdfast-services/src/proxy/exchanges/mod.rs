@@ -66,12 +66,12 @@ pub(super) async fn admit(client: &mut TcpStream) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub(super) struct WatchedConnection {
     watcher: Arc<dyn Watcher>,
-    state: Mutex<ConnectionState>,
+    state: Mutex<PostgresConnectionState>,
 }
 
 impl WatchedConnection {
     pub(super) fn new(watcher: Arc<dyn Watcher>, connection: u64) -> Self {
-        let state = ConnectionState { connection, ..ConnectionState::default() };
+        let state = PostgresConnectionState { connection, ..PostgresConnectionState::default() };
         Self { watcher, state: Mutex::new(state) }
     }
 
@@ -122,7 +122,7 @@ impl Passing for WatchedConnection {
 }
 
 #[derive(Debug, Default)]
-struct ConnectionState {
+struct PostgresConnectionState {
     connection: u64,
     backend: i32,
     requests: Messages,
@@ -148,7 +148,7 @@ struct ConnectionState {
     ignores_sync: bool,
 }
 
-impl ConnectionState {
+impl PostgresConnectionState {
     fn take_request(&mut self, mut message: Received) {
         match message.kind {
             b'P' => {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{Proxy, Target, TempFolder, TempPostgres};
+use crate::{Proxy, TempFolder, TempPostgres, Upstream};
 
 const SYNC: &[u8] = b"S\0\0\0\x04";
 const FLUSH: &[u8] = b"H\0\0\0\x04";
@@ -18,7 +18,7 @@ const COPY_DONE: &[u8] = b"c\0\0\0\x04";
 const STARTUP: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0holdfast\0database\0holdfast\0\0";
 
 #[derive(Debug, Default)]
-struct Log {
+struct AnswerLog {
     answered: Mutex<Vec<Exchange>>,
     /// Learns that `HELD` is held, and decides whether it goes on.
     holding: Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<bool>)>>,
@@ -26,7 +26,7 @@ struct Log {
 
 const HELD: &str = "insert into tea values (2)";
 
-impl Watcher for Log {
+impl Watcher for AnswerLog {
     fn sent(&self, exchanges: Vec<Exchange>) -> BoxFuture<'_, bool> {
         let mut statements = exchanges.iter().flat_map(|exchange| &exchange.statements);
         let is_held = statements.any(|statement| &*statement.text == HELD);
@@ -45,7 +45,7 @@ impl Watcher for Log {
 }
 
 struct Watched {
-    log: Arc<Log>,
+    log: Arc<AnswerLog>,
     proxy: Proxy,
     postgres: TempPostgres,
     folder: TempFolder,
@@ -55,9 +55,9 @@ impl Watched {
     async fn start() -> Self {
         let folder = TempFolder::create().unwrap();
         let postgres = TempPostgres::start(&folder).await.unwrap();
-        let log = Arc::<Log>::default();
+        let log = Arc::<AnswerLog>::default();
         let watcher = Arc::clone(&log);
-        let proxy = Proxy::watched(Target::Socket(postgres.socket()), watcher).await.unwrap();
+        let proxy = Proxy::watched(Upstream::Socket(postgres.socket()), watcher).await.unwrap();
         Self { log, proxy, postgres, folder }
     }
 

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use crate::db::{ErrorClass, Pool};
 use crate::engine::batch::session::{DatabaseSession, refuse_while_commits_wait};
-use crate::engine::queue::limit::MAX_BATCH_SIZE;
+use crate::engine::command_queue::limit::MAX_BATCH_SIZE;
 use crate::failure::{Error, Failure};
 use crate::store::edit::edit;
 use crate::store::place::place;
@@ -67,12 +67,12 @@ struct WriteGroup {
 #[derive(Debug)]
 struct QueuedWrite {
     write: Arc<BatchWrite>,
-    reply: oneshot::Sender<GroupOutcome>,
+    reply: oneshot::Sender<GroupResult>,
 }
 
 /// The outcome of a group: [`WriteResult::RowChanged`] if nothing was written, possibly because of
 /// a row of another write; an error if Postgres is unavailable.
-type GroupOutcome = Result<WriteResult, Error>;
+type GroupResult = Result<WriteResult, Error>;
 
 impl GroupCommit {
     pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
@@ -171,7 +171,7 @@ fn join(
     group: &Mutex<WriteGroup>,
     session: &mut DatabaseSession,
     write: &Arc<BatchWrite>,
-) -> Option<oneshot::Receiver<GroupOutcome>> {
+) -> Option<oneshot::Receiver<GroupResult>> {
     let mut group = group.lock();
     if !std::mem::replace(&mut group.busy, true) {
         return None;

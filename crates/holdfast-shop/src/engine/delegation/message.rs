@@ -24,7 +24,7 @@ use crate::{IdempotencyKey, OrderId, Sku, UserId};
 pub(super) const MAILBOX: &str = "commands-3";
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum DelegationMessage {
     Commands {
         /// The lease to which they are addressed, of `key`.
         lease: String,
@@ -118,14 +118,14 @@ impl Seal {
     }
 
     /// Returns the sealed message to the process with that id.
-    pub fn close(&self, to: &str, message: &Message) -> Result<String, Error> {
+    pub fn close(&self, to: &str, message: &DelegationMessage) -> Result<String, Error> {
         let text = serde_json::to_string(message).map_err(|error| Error::Bug(error.to_string()))?;
         let mac = self.mac(to, &text).finalize().into_bytes();
         Ok(format!("{} {text}", BASE64_STANDARD_NO_PAD.encode(mac)))
     }
 
     /// Returns the message to the process with that id; `None` if it is not a replica's.
-    pub fn open(&self, to: &str, sealed: &str) -> Option<Message> {
+    pub fn open(&self, to: &str, sealed: &str) -> Option<DelegationMessage> {
         let (mac, text) = sealed.split_once(' ')?;
         let mac = BASE64_STANDARD_NO_PAD.decode(mac).ok()?;
         self.mac(to, text).verify_slice(&mac).ok()?;
@@ -146,10 +146,10 @@ impl Seal {
 mod tests {
     use super::*;
 
-    fn answers() -> Message {
+    fn answers() -> DelegationMessage {
         let body = r#"{"id":"é\"\n"}"#.to_owned();
         let executed = Answer::Executed { status: 201, body, replayed: false };
-        Message::Answers { key: "{sku:tea}".to_owned(), answers: vec![(7, executed)] }
+        DelegationMessage::Answers { key: "{sku:tea}".to_owned(), answers: vec![(7, executed)] }
     }
 
     #[test]

@@ -33,15 +33,15 @@ use tokio::time::Instant;
 use tracing::{Span, debug_span};
 use uuid::Uuid;
 
-use super::queue::QueueEntry;
-use super::reply::{Address, Answer, Reply};
+use super::command_queue::QueueEntry;
+use super::reply::{Address, Answer, ReplyRoute};
 use crate::command::Command as _;
 use crate::strategy::batched;
 use crate::{RequestContext, Shop};
 use holdfast_base::log_limit;
+use message::{DelegationMessage, MAILBOX, Seal};
 pub(super) use message::{ForwardedOrder, ms};
-use message::{MAILBOX, Message, Seal};
-use outbox::Running;
+use outbox::DelegationContext;
 pub(super) use outbox::{Delegation, RemoteLease};
 
 /// Starts to forward commands, and to execute those of other replicas, until the process ends.
@@ -51,7 +51,7 @@ pub fn start(shop: &Shop, key: Uuid) {
     let locks = shop.locks.leases().clone();
     let process = locks.process_id();
     let inbox = locks.inbox(MAILBOX);
-    let running = Running {
+    let running = DelegationContext {
         locks,
         process,
         seal: Seal::new(key),
@@ -66,14 +66,14 @@ pub fn start(shop: &Shop, key: Uuid) {
 
 async fn receive(shop: Shop, mut inbox: Inbox) {
     let delegation = shop.engine.delegation.clone();
-    let Some(Running { process, seal, .. }) = delegation.running() else { return };
+    let Some(DelegationContext { process, seal, .. }) = delegation.running() else { return };
     loop {
         match seal.open(process, &inbox.next().await) {
-            Some(Message::Commands { lease, key, from, orders }) => {
+            Some(DelegationMessage::Commands { lease, key, from, orders }) => {
                 let Ok(key) = LockKey::new(key) else { continue };
                 accept(&shop, &LeaseId::new(lease), &(from.into(), key), orders);
             }
-            Some(Message::Answers { key, answers }) => {
+            Some(DelegationMessage::Answers { key, answers }) => {
                 let Ok(key) = LockKey::new(key) else { continue };
                 delegation.mailboxes().deliver(&key, answers);
             }
@@ -127,6 +127,6 @@ fn entry(shop: &Shop, to: &Address, order: &ForwardedOrder) -> Result<QueueEntry
         in_flight,
         request: Span::none(),
         stage: Span::none(),
-        reply: Reply::Replica { to: to.clone(), number: order.number },
+        reply: ReplyRoute::Replica { to: to.clone(), number: order.number },
     })
 }

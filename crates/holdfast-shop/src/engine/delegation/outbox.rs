@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::mailbox::Mailboxes;
-use super::message::{ForwardedOrder, MAILBOX, Message, Seal};
-use crate::engine::queue::QueueEntry;
+use super::message::{DelegationMessage, ForwardedOrder, MAILBOX, Seal};
+use crate::engine::command_queue::QueueEntry;
 use crate::engine::reply::{Address, AddressedAnswer, Answer};
 use crate::failure::Error;
 use crate::tasks::Tasks;
@@ -69,7 +69,7 @@ pub(in crate::engine) struct Delegation(Arc<SharedDelegation>);
 
 #[derive(Debug)]
 struct SharedDelegation {
-    running: OnceLock<Running>,
+    running: OnceLock<DelegationContext>,
     last_number: AtomicU64,
     /// The leases of other processes, by key.
     holders: Cache<LockKey, RemoteLease>,
@@ -84,7 +84,7 @@ struct SharedDelegation {
 }
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct DelegationContext {
     pub locks: Locks,
     pub process: String,
     pub seal: Seal,
@@ -112,11 +112,11 @@ impl Default for Delegation {
 
 impl Delegation {
     /// Returns whether it is the first call.
-    pub(super) fn run(&self, running: Running) -> bool {
+    pub(super) fn run(&self, running: DelegationContext) -> bool {
         self.0.running.set(running).is_ok()
     }
 
-    pub(super) fn running(&self) -> Option<&Running> {
+    pub(super) fn running(&self) -> Option<&DelegationContext> {
         self.0.running.get()
     }
 
@@ -193,7 +193,7 @@ impl Delegation {
         orders: Vec<ForwardedOrder>,
     ) -> Result<Delivery, Error> {
         let Some(running) = self.0.running.get() else { return Ok(Delivery::NotReceived) };
-        let message = Message::Commands {
+        let message = DelegationMessage::Commands {
             lease: lease.as_str().to_owned(),
             key: key.as_str().to_owned(),
             from: running.process.clone(),
@@ -254,7 +254,7 @@ impl Delegation {
         let mut sending = Sending { outbox: &self.0.outbox, to: Some(to) };
         while let Some((to, answers)) = sending.next() {
             let (process, key) = &to;
-            let message = Message::Answers { key: key.as_str().to_owned(), answers };
+            let message = DelegationMessage::Answers { key: key.as_str().to_owned(), answers };
             let sent = match running.seal.close(process, &message) {
                 Ok(sealed) => running.locks.send_to_process(process, MAILBOX, &sealed).await,
                 Err(error) => return tracing::error!(%error, "answers can't be sent"),

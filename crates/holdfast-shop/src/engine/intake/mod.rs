@@ -26,8 +26,8 @@ use crate::command::place_order::PlaceOrder;
 use crate::command::restock::{Restock, RestockRequest};
 use crate::command::state::{ShopState, StockSnapshot};
 use crate::command::top_up::TopUp;
-use crate::engine::queue::QueueEntry;
-use crate::engine::reply::Reply;
+use crate::engine::command_queue::QueueEntry;
+use crate::engine::reply::ReplyRoute;
 use crate::engine::{direct, leader};
 use crate::failure::{Component, Error, Execution, Failure, Rejection};
 use crate::model::RequestedLine;
@@ -289,7 +289,7 @@ async fn wait_for_batch(
         in_flight,
         request: Span::current(),
         stage: debug_span!("wait"),
-        reply: Reply::Caller(reply),
+        reply: ReplyRoute::Caller(reply),
     };
     if !leader::enqueue(shop, &key, entry) {
         let full = Error::Overloaded(format!("too many requests wait for {key}"));

@@ -1,6 +1,6 @@
 //! Cancels and refunds an order, on behalf of its customer or of an admin: the same command under
 //! the same locks, so that units and money return once.
-//! Tests: `tests/it/keeper_returns.rs`.
+//! Tests: `tests/it/admin_returns.rs`.
 
 use std::sync::Arc;
 

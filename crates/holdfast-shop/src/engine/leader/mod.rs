@@ -23,10 +23,10 @@ use tracing::{Instrument as _, Span, debug_span, error_span};
 
 use crate::Shop;
 use crate::engine::batch::entry::EntryResult;
+use crate::engine::command_queue::limit::MAX_BATCH_SIZE;
+use crate::engine::command_queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use crate::engine::lease::forward::Forwarder;
 use crate::engine::lease::locks::{AcquiredLocks, LockState};
-use crate::engine::queue::limit::MAX_BATCH_SIZE;
-use crate::engine::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use crate::failure::Error;
 use holdfast_base::metrics::{COUNTS, define_metrics};
 use responses::Responses;

@@ -8,8 +8,8 @@ use tokio::task::yield_now;
 
 use crate::Shop;
 use crate::engine::batch::entry::EntryResult;
+use crate::engine::command_queue::QueueEntry;
 use crate::engine::duplicates::{KeyLocks, keeps_lock};
-use crate::engine::queue::QueueEntry;
 use crate::engine::reply::AddressedAnswer;
 use crate::failure::{Error, Failure};
 

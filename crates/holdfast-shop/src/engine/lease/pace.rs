@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::queue::limit::MAX_BATCH_SIZE;
+use crate::engine::command_queue::limit::MAX_BATCH_SIZE;
 
 /// Longest time for which a message is held: no client notices it.
 const MAX_HOLD: Duration = Duration::from_millis(5);

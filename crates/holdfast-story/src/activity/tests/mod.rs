@@ -3,14 +3,14 @@
 mod pairs;
 
 use super::*;
-use crate::{Detail, Event, TimelineLane, Value};
+use crate::{Detail, TimelineEvent, TimelineLane, Value};
 
-fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
+fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> TimelineEvent {
     let detail = Detail { value: value.map(Value::Units), ..Detail::default() };
-    Event { detail, ..Event::new(lane, at_us, kind) }
+    TimelineEvent { detail, ..TimelineEvent::new(lane, at_us, kind) }
 }
 
-fn timeline(events: Vec<Event>) -> Timeline {
+fn timeline(events: Vec<TimelineEvent>) -> Timeline {
     let lanes = ["a", "b", "c"]
         .map(|name| TimelineLane { name: name.to_owned(), ..TimelineLane::default() });
     let mut timeline = Timeline { lanes: lanes.into(), events };
@@ -141,7 +141,7 @@ fn names(timeline: &Timeline) -> Vec<&'static str> {
 /// Who waits for a second lock still has the first one; who asks for the same one again has none.
 #[test]
 fn first_lock_is_held_while_the_second_is_awaited() {
-    let of = |kind, key: &str| Event { key: key.to_owned(), ..event(0, 0, kind, None) };
+    let of = |kind, key: &str| TimelineEvent { key: key.to_owned(), ..event(0, 0, kind, None) };
     let told = |second: &str, end: EventKind| {
         let events = vec![
             of(EventKind::Wait, "tea"),

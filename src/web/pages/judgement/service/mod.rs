@@ -16,7 +16,7 @@ use holdfast_base::messages::Language;
 use holdfast_base::output::grouped;
 use holdfast_judge::Judged as _;
 use holdfast_judge::service::report::{
-    Evidence, Imbalance, PassReport, ServiceJudgement, StatementReport,
+    Imbalance, PassReport, ServiceEvidence, ServiceJudgement, StatementReport,
 };
 use holdfast_judge::service::{Pass, Pattern};
 use holdfast_lab::lessons;
@@ -53,14 +53,14 @@ impl SavedService<'_> {
 
 /// A row of the drawing: a statement is sent, or is answered after it has waited.
 #[derive(Debug)]
-struct Step {
+struct StepRow {
     at: String,
     /// One of each request.
-    cells: Vec<Cell>,
+    cells: Vec<StepCell>,
 }
 
 #[derive(Debug, Default)]
-struct Cell {
+struct StepCell {
     /// A statement is sent and not answered yet, or was until now.
     waits: bool,
     is_decisive: bool,
@@ -225,7 +225,7 @@ impl ServiceView<'_> {
 
     /// Returns the sentence of what happened, without the name of the mistake, which stands before
     /// it, and the language's tag.
-    fn sentence(&self, evidence: &Evidence) -> (String, &'static str) {
+    fn sentence(&self, evidence: &ServiceEvidence) -> (String, &'static str) {
         let own = evidence.message.as_ref().and_then(|message| message.format(self.language));
         let (sentence, language) = match own {
             Some(sentence) => (sentence, self.language),
@@ -241,7 +241,7 @@ impl ServiceView<'_> {
     }
 
     /// Returns what has to be known of the two requests.
-    fn how(&self, pass: &PassReport, evidence: &Evidence) -> Vec<String> {
+    fn how(&self, pass: &PassReport, evidence: &ServiceEvidence) -> Vec<String> {
         let under = self.title_of(&evidence.under);
         let under = (evidence.under != pass.name)
             .then(|| self.language.text_with("service-under", &[("pass", under.into())]));
@@ -250,7 +250,7 @@ impl ServiceView<'_> {
         under.into_iter().chain(held).collect()
     }
 
-    fn request_names(&self, evidence: &Evidence) -> Vec<String> {
+    fn request_names(&self, evidence: &ServiceEvidence) -> Vec<String> {
         requests(evidence).into_iter().map(|request| self.request_name(request)).collect()
     }
 
@@ -261,7 +261,7 @@ impl ServiceView<'_> {
 
     /// Returns the rows of the drawing. An answer that came at once, with no other statement
     /// before it, stands with its own.
-    fn steps(&self, evidence: &Evidence) -> Vec<Step> {
+    fn steps(&self, evidence: &ServiceEvidence) -> Vec<StepRow> {
         let sent = evidence.statements.iter().map(|it| (it.sent_ms, it, false));
         let waited = evidence.statements.iter().filter(|it| evidence.waited_ms(it).is_some());
         let mut moments: Vec<_> = sent.chain(waited.map(|it| (it.answered_ms, it, true))).collect();
@@ -272,14 +272,21 @@ impl ServiceView<'_> {
         for (at, statement, is_answer) in moments {
             let cells = columns.iter().map(|column| match *column == request_of(statement) {
                 true => self.cell(evidence, statement, is_answer),
-                false => Cell { waits: is_waiting(evidence, *column, at), ..Cell::default() },
+                false => {
+                    StepCell { waits: is_waiting(evidence, *column, at), ..StepCell::default() }
+                }
             });
-            steps.push(Step { at: in_ms(at), cells: cells.collect() });
+            steps.push(StepRow { at: in_ms(at), cells: cells.collect() });
         }
         steps
     }
 
-    fn cell(&self, evidence: &Evidence, statement: &StatementReport, is_answer: bool) -> Cell {
+    fn cell(
+        &self,
+        evidence: &ServiceEvidence,
+        statement: &StatementReport,
+        is_answer: bool,
+    ) -> StepCell {
         let waited = evidence.waited_ms(statement);
         let note = match (waited, is_answer) {
             (None, _) => in_ms(statement.answered_ms - statement.sent_ms) + " ms",
@@ -291,9 +298,9 @@ impl ServiceView<'_> {
         let request = Some(self.request_name(request_of(statement)));
         let result = statement.result_in(self.language);
         if statement.sql.is_empty() {
-            return Cell { request, note: result, ..Cell::default() };
+            return StepCell { request, note: result, ..StepCell::default() };
         }
-        Cell {
+        StepCell {
             waits: waited.is_some(),
             is_decisive: statement.decisive && !is_answer,
             request,
@@ -304,7 +311,7 @@ impl ServiceView<'_> {
     }
 
     /// Returns where the mistake and its cure are shown: lessons and files.
-    fn further(&self, evidence: &Evidence) -> Vec<String> {
+    fn further(&self, evidence: &ServiceEvidence) -> Vec<String> {
         let said = |(message, name): &(&str, &str)| {
             let title = lessons::named(name).map(|lesson| lesson.title(self.language));
             let title = title.unwrap_or_default();
@@ -332,7 +339,7 @@ fn cells(pass: &PassReport) -> Vec<(String, bool)> {
 }
 
 /// Returns the requests, which are the columns of the drawing: each has its buyer and instance.
-fn requests(evidence: &Evidence) -> Vec<(u64, usize)> {
+fn requests(evidence: &ServiceEvidence) -> Vec<(u64, usize)> {
     let mut requests: Vec<_> = evidence.statements.iter().map(request_of).collect();
     requests.sort_unstable();
     requests.dedup();
@@ -348,7 +355,7 @@ fn in_ms(ms: f64) -> String {
 }
 
 /// Returns whether a statement of a request waits at a time.
-fn is_waiting(evidence: &Evidence, request: (u64, usize), at: f64) -> bool {
+fn is_waiting(evidence: &ServiceEvidence, request: (u64, usize), at: f64) -> bool {
     let mut statements = evidence.statements.iter().filter(|it| request_of(it) == request);
     statements.any(|it| evidence.waited_ms(it).is_some() && it.sent_ms < at && at < it.answered_ms)
 }

@@ -100,10 +100,10 @@ impl LogRow {
     }
 
     pub(in crate::web::pages) fn new(entry: LoggedChange, language: Language) -> Self {
-        let action = language.text(&format!("keeper-action-{}", entry.action.name()));
+        let action = language.text(&format!("admin-action-{}", entry.action.name()));
         let after = entry.after.as_object().into_iter().flatten();
         let fields = after.map(|(field, after)| ChangedField {
-            name: language.text(&format!("keeper-field-{}", field.replace('_', "-"))),
+            name: language.text(&format!("admin-field-{}", field.replace('_', "-"))),
             before: entry.before.get(field).map(|before| in_words(field, before, language)),
             after: in_words(field, after, language),
         });
@@ -141,13 +141,13 @@ pub(super) fn in_words(field: &str, value: &Value, language: Language) -> String
         Value::String(status) if field == "status" => {
             language.text(&format!("shop-status-{status}")).to_lowercase()
         }
-        Value::Null => language.text("keeper-value-none"),
-        Value::Bool(true) => language.text("keeper-value-yes"),
-        Value::Bool(false) => language.text("keeper-value-no"),
+        Value::Null => language.text("admin-value-none"),
+        Value::Bool(true) => language.text("admin-value-yes"),
+        Value::Bool(false) => language.text("admin-value-no"),
         Value::Number(cents) if field.ends_with("_cents") => {
             Cents(cents.as_i64().unwrap_or_default()).money()
         }
-        Value::String(text) if text.is_empty() => language.text("keeper-value-none"),
+        Value::String(text) if text.is_empty() => language.text("admin-value-none"),
         Value::String(text) if text.chars().count() > SHOWN_CHARACTERS => {
             text.chars().take(SHOWN_CHARACTERS).chain(['…']).collect()
         }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use regex::Regex;
 
 use crate::visitor::{Page, Visitor};
 
 /// The source of the routes: the test knows every address that there is.
-const ROUTES: &str = include_str!("../../src/web/pages/keeper/mod.rs");
+const ROUTES: &str = include_str!("../../src/web/pages/admin/mod.rs");
 
 /// Every address below `/admin` and `/api/admin`.
-async fn addresses(shop: &Shop) -> BTreeSet<String> {
+async fn addresses(shop: &TestShop) -> BTreeSet<String> {
     let description = shop.anonymous().reads("/api/openapi.json").await;
     let described = description["paths"].as_object().unwrap().keys();
     let described = described.filter(|path| path.starts_with("/api/admin")).cloned();
@@ -27,8 +27,8 @@ async fn addresses(shop: &Shop) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_admins_reach_the_keepers_room() {
-    let shop = Shop::start(1).await;
+async fn only_admins_reach_the_admin_pages() {
+    let shop = TestShop::start(1).await;
     let (nobody, alice) = (Visitor::new(&shop), Visitor::signed_in(&shop, "alice").await);
     let csrf = alice.get("/account").await.csrf();
     let addresses = addresses(&shop).await;
@@ -63,7 +63,7 @@ async fn only_admins_reach_the_keepers_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn user_is_changed_once_per_form() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     Visitor::signed_in(&shop, "alice").await;
     let other = Visitor { http: admin.http.clone(), base: shop.replicas[1].base_url.clone() };
@@ -114,7 +114,7 @@ async fn user_is_changed_once_per_form() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_finds_an_order_and_sees_what_it_changed() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let (alice, admin) =
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "admin").await);
     let (order, csrf) = alice.buy("deadbolt", 2).await;

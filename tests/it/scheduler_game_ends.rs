@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use holdfast_base::messages::Language;
 use holdfast_lab::progress::Visitor;
 use holdfast_lab::scheduler_game::{
-    Game, GameCatalogue, GameError, GameState, Games, Level, LockBelief, MAX_TRANSACTIONS, Player,
-    Refusal, Waits,
+    ActionRejection, Game, GameCatalogue, GameError, GameState, Games, Level, LockBelief,
+    MAX_TRANSACTIONS, Player, Waits,
 };
 use holdfast_shop::probe::PauseBoard;
 use holdfast_shop::store::shared::shared_sql;
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ impl PostgresEnd {
         let pglite = String::from_utf8(pglite.stdout).unwrap();
 
         let mut node = tokio::process::Command::new("node");
-        node.args(["tests/it/scheduler_end.mjs", pglite.trim()]).kill_on_drop(true);
+        node.args(["tests/it/scheduler_game_end.mjs", pglite.trim()]).kill_on_drop(true);
         let mut node = node.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(node.stdout.take().unwrap()).lines();
         let mut input = node.stdin.take().unwrap();
@@ -92,7 +92,7 @@ impl<'a> ServerEnd<'a> {
         let mut again = None;
         until("the game is undone", async || match self.games.undo(&self.game).await {
             Ok(game) => again.insert(game).id != self.game.id,
-            Err(GameError::Refused(Refusal::NotReplayed)) => false,
+            Err(GameError::Refused(ActionRejection::NotReplayed)) => false,
             Err(other) => panic!("{other:?}"),
         })
         .await;
@@ -176,7 +176,7 @@ fn random_steps(seed: u64, level: Level) -> impl FnMut(&GameState) -> Option<Str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ends_return_the_same_states() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     // Each player has a replica's games: they share nothing but the servers.
     let new_games =
         || Games::new(&shop.in_process("batched"), &PauseBoard::default(), MAX_TRANSACTIONS);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use holdfast_lock::{LockKey, Wait};
-use holdfast_shop::locks::queue::{KeyQueues, QueueGuard};
+use holdfast_shop::locks::queue_lock::{KeyQueues, QueueGuard};
 use holdfast_shop::locks::{Priority, QueueDeadlines, QueueOptions, WhenFull};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -45,7 +45,7 @@ async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn script_gets_the_state_after_each_action() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let choice = visitor.get("/lab/scheduler").await;
     assert!(choice.words().contains("1. Sell one unit twice"), "{}", choice.words());
@@ -99,7 +99,7 @@ fn steps(state: &Value) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_games_are_listed_continued_and_ended() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let visitor = Visitor::new(&shop);
     let begin = async |visitor: &Visitor, form: &str| visitor.post("/lab/scheduler", form).await;
     let mut games = Vec::new();
@@ -140,7 +140,7 @@ async fn open_games_are_listed_continued_and_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scheduler_requires_lab_mode_and_local_visitor() {
-    let mut shop = Shop::start(1).await;
+    let mut shop = TestShop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let visitor = Visitor::new(&shop);
     let off = Visitor { base: shop.replicas[1].base_url.clone(), http: visitor.http.clone() };
@@ -180,7 +180,7 @@ async fn texts(browser: &Browser, css: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_shows_steps_books_and_ledger() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/lab/scheduler").await;
     browser.click("button[value=oversell]").await;
@@ -241,7 +241,7 @@ async fn page_shows_steps_books_and_ledger() {
 /// The game was ended in another tab, and others hold every transaction meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn game_that_has_no_room_says_why() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/lab/scheduler").await;
     browser.click(".free summary").await;
@@ -264,7 +264,7 @@ async fn game_that_has_no_room_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn levels_are_played_by_keyboard_on_one_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/lab/scheduler").await;
     browser.click("button[value=fence]").await;

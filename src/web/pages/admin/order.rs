@@ -8,7 +8,7 @@ use super::sender::{SentForm, sender};
 use crate::web::api::admin_orders::find;
 use crate::web::middleware::{AdminUser, DefaultContext, FormFields, Query};
 use crate::web::pages::layout::{DoneQuery, language_of};
-use crate::web::pages::order::{self, KeeperView};
+use crate::web::pages::order::{self, AdminView};
 use crate::web::pages::place_order::submit;
 use crate::web::{HttpResult, State, app_state, see_other};
 use holdfast_shop::command::return_order::{MAX_REASON_LENGTH, Return, ReturnedBy};
@@ -23,21 +23,21 @@ pub async fn show(
     query: Query<DoneQuery>,
 ) -> HttpResult {
     let done = match query.read()?.done.as_str() {
-        "cancel" => Some((OrderStatus::Cancelled, "keeper-done-cancel")),
-        "refund" => Some((OrderStatus::Refunded, "keeper-done-refund")),
+        "cancel" => Some((OrderStatus::Cancelled, "admin-done-cancel")),
+        "refund" => Some((OrderStatus::Refunded, "admin-done-refund")),
         _ => None,
     };
-    page(&request, &id, KeeperView { done, ..KeeperView::default() }).await
+    page(&request, &id, AdminView { done, ..AdminView::default() }).await
 }
 
 /// Shows the order with the text of its form, which was not executed.
 pub(super) async fn show_again(request: &HttpRequest, id: &str, form: SentForm) -> HttpResult {
-    page(request, id, KeeperView { form, ..KeeperView::default() }).await
+    page(request, id, AdminView { form, ..AdminView::default() }).await
 }
 
-async fn page(request: &HttpRequest, id: &str, view: KeeperView) -> HttpResult {
+async fn page(request: &HttpRequest, id: &str, view: AdminView) -> HttpResult {
     let (id, user, customer) = find(app_state(request)?, id).await?;
-    order::page(request, user, id, None, Some(KeeperView { customer, ..view })).await
+    order::page(request, user, id, None, Some(AdminView { customer, ..view })).await
 }
 
 type ReturnForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
@@ -76,7 +76,7 @@ async fn execute(
     }
 
     let max = [("max", MAX_REASON_LENGTH.into())];
-    let rule = language.text_with("keeper-return-rule", &max);
+    let rule = language.text_with("admin-return-rule", &max);
     let errors = errors.explain("reason", &rule);
     show_again(&request, &id, SentForm { fields: form.into_inner(), errors }).await
 }

@@ -1,7 +1,7 @@
 // The end of the scheduler game that plays on PGlite, as the site's page has it, for
-// tests/it/scheduler_ends.rs:
+// tests/it/scheduler_game_ends.rs:
 //
-//   node tests/it/scheduler_end.mjs PGLITE
+//   node tests/it/scheduler_game_end.mjs PGLITE
 //
 // The first line of its input has the catalogue and the shop's SQL. Each further one is an action in a
 // game, and is answered by a line with the state after it.

@@ -1,7 +1,7 @@
 //! The admin pages of items: they are added, edited, corrected and hidden by forms, once per
 //! form; two admins do not overwrite each other.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::json;
 
 use crate::visitor::{Page, Visitor};
@@ -22,7 +22,7 @@ fn english_in(text: &str) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_form_is_executed_once() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let other = Visitor { http: admin.http.clone(), base: shop.replicas[1].base_url.clone() };
     let send_twice = async |path: &str, form: &str, place: &str| {
@@ -87,7 +87,7 @@ async fn each_form_is_executed_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_page_overwrites_only_what_it_changes() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let stale = admin.get(ITEM).await;
     let save = async |page: &Page, inputs: &[(&str, &str)]| {
@@ -117,7 +117,7 @@ async fn stale_page_overwrites_only_what_it_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let page = admin.get(ITEM).await;
     let (csrf, key) = (page.csrf(), page.field("key"));
@@ -169,7 +169,7 @@ async fn rejected_form_explains_its_field_in_the_language_of_the_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_wrong_fields_are_told_at_once() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let page = admin.get(ITEM).await;
     let session = format!("csrf={}&key={}", page.csrf(), page.field("key"));
@@ -214,7 +214,7 @@ async fn all_wrong_fields_are_told_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn form_of_ended_session_keeps_its_text() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let edit = format!("{ITEM}/edit");
     let old = admin.get(ITEM).await;
@@ -286,7 +286,7 @@ async fn form_of_ended_session_keeps_its_text() {
 /// Also through the API, where a new name alone removes that of the old thing.
 #[tokio::test(flavor = "multi_thread")]
 async fn renamed_item_is_asked_for_its_chinese_name() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let api = shop.sign_in("admin").await;
     let titles = async || {

@@ -67,7 +67,7 @@ pub async fn create(
                 let (item, key, id) = (item.clone(), Some(key.clone()), context.request_id);
                 match items::create(&state.shop, admin, item, key, id).await {
                     Err(Failure::Rejected(Rejection::Exists(_))) => {
-                        let why = message!("keeper-sku-taken");
+                        let why = message!("admin-sku-taken");
                         Err(Rejection::Invalid("sku".into(), why).into())
                     }
                     other => other,
@@ -89,16 +89,16 @@ fn new_item(form: &FormFields, language: Language) -> Result<Item, FormErrors> {
     let (set, mut errors) = settings(form, "", language);
     let sku = Sku::try_from(form.trimmed("sku").to_owned()).ok();
     match &sku {
-        None => errors = errors.and("sku", &language.text("keeper-sku-rule")),
+        None => errors = errors.and("sku", &language.text("admin-sku-rule")),
         Some(sku) if sku.is_throw_away() => {
-            errors = errors.and("sku", &language.text("keeper-sku-lab"));
+            errors = errors.and("sku", &language.text("admin-sku-lab"));
         }
         Some(_) => {}
     }
     let stock = form.trimmed("stock").parse().ok();
     let stock = stock.filter(|stock| (0..=MAX_AMOUNT).contains(stock));
     if stock.is_none() {
-        errors = errors.and("stock", &language.text("keeper-stock-rule"));
+        errors = errors.and("stock", &language.text("admin-stock-rule"));
     }
 
     match (sku, stock) {

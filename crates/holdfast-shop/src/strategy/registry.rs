@@ -59,7 +59,7 @@ pub static STRATEGIES: &[Strategy] = &[
     serializable::STRATEGY,
     advisory::STRATEGY,
     units::STRATEGY,
-    locked!("queue", Queue, OneReplica, "crates/holdfast-shop/src/locks/queue.rs"),
+    locked!("queue", Queue, OneReplica, "crates/holdfast-shop/src/locks/queue_lock.rs"),
     pre_deduct::STRATEGY,
     batched::STRATEGY,
 ];

@@ -1,7 +1,7 @@
 //! An admin cancels and refunds the orders of others: with a reason, the whole order, to the
 //! customer's account, and once beside the customer and other admins.
 
-use holdfast_testkit::{Shop, User, assert_has, fresh_key, id_of};
+use holdfast_testkit::{TestShop, User, assert_has, fresh_key, id_of};
 use serde_json::{Value, json};
 
 fn because(reason: &str) -> Value {
@@ -18,7 +18,7 @@ async fn log(admin: &User) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn admin_returns_the_orders_of_others() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let [alice, bob, admin] =
         [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("admin").await];
     for (action, status, total) in [("cancel", "cancelled", 0), ("refund", "refunded", 9_800)] {
@@ -81,7 +81,7 @@ async fn admin_returns_the_orders_of_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn key_of_an_admin_is_no_one_elses() {
-    let shop = Shop::start(2).await;
+    let shop = TestShop::start(2).await;
     let [alice, admin, bob] =
         [shop.sign_in("alice").await, shop.sign_in("admin").await, shop.promoted("bob").await];
     let key = fresh_key();
@@ -114,7 +114,7 @@ async fn key_of_an_admin_is_no_one_elses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn customer_and_admins_at_once_return_an_order_once() {
     for strategy in ["batched", "atomic", "row-lock"] {
-        let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
+        let shop = TestShop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
         let [alice, admin, bob] =
             [shop.sign_in("alice").await, shop.sign_in("admin").await, shop.promoted("bob").await];
         let mut by_admin = 0;

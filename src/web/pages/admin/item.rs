@@ -31,7 +31,7 @@ const REASONS: [&str; 3] = ["restock", "correction", "damaged"];
 
 #[derive(Template)]
 #[template(path = "admin_item.html")]
-struct ItemPage {
+struct AdminItemPage {
     layout: Layout,
     item: Item,
     /// The name in the language of the page.
@@ -44,7 +44,7 @@ struct ItemPage {
     done: Option<&'static str>,
 }
 
-impl ItemPage {
+impl AdminItemPage {
     fn was(&self, input: &str) -> &str {
         self.edit.fields.text(&format!("{WAS}{input}"))
     }
@@ -63,9 +63,9 @@ pub async fn show(
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let done = match query.read()?.done.as_str() {
-        "create" => Some("keeper-done-create"),
-        "edit" => Some("keeper-done-edit"),
-        "stock" => Some("keeper-done-stock"),
+        "create" => Some("admin-done-create"),
+        "edit" => Some("admin-done-edit"),
+        "stock" => Some("admin-done-stock"),
         _ => None,
     };
     let item = find(&app_state(&request)?.shop, &sku).await?;
@@ -163,11 +163,11 @@ fn delta_rule(delta: i64, stock: i64, language: Language) -> String {
     let stock_and_most =
         [("stock", format_count(stock).into()), ("most", format_count(MAX_AMOUNT).into())];
     if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
-        language.text("keeper-delta-range")
+        language.text("admin-delta-range")
     } else if stock.saturating_add(delta) < 0 {
-        language.text_with("keeper-delta-below", &stock_and_most)
+        language.text_with("admin-delta-below", &stock_and_most)
     } else {
-        language.text_with("keeper-delta-above", &stock_and_most)
+        language.text_with("admin-delta-above", &stock_and_most)
     }
 }
 
@@ -197,5 +197,5 @@ async fn page(
 
     let status = if edit.errors.is_empty() { stock.errors.status() } else { edit.errors.status() };
     let title = layout.named(item.clone()).name;
-    html(status, &ItemPage { layout, item, title, log, has_older, edit, stock, done })
+    html(status, &AdminItemPage { layout, item, title, log, has_older, edit, stock, done })
 }

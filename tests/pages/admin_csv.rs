@@ -1,6 +1,6 @@
 //! The lists as CSV: what a spreadsheet reads back is what the shop has.
 
-use holdfast_testkit::Shop;
+use holdfast_testkit::TestShop;
 use serde_json::json;
 
 use crate::visitor::Visitor;
@@ -39,7 +39,7 @@ async fn file(visitor: &Visitor, path: &str) -> Vec<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_hold_texts_of_every_kind() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let api = shop.sign_in("admin").await;
     let evil = r#"=HYPERLINK("http://x","a, b")"#;
@@ -97,7 +97,7 @@ async fn files_hold_texts_of_every_kind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_list_is_whole() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let orders = "
         with placed as (

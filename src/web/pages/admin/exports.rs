@@ -15,7 +15,7 @@ use super::orders::OrderFilter;
 use super::users::UsersQuery;
 use crate::web::api::admin_users::find;
 use crate::web::middleware::{AdminUser, Query, body};
-use crate::web::pages::csv::{self, Cell};
+use crate::web::pages::csv::{self, CsvCell};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
@@ -64,14 +64,14 @@ pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> Http
 
         let lines = items.into_iter().map(|item| {
             csv::line(&[
-                Cell::text(item.sku.as_str()),
-                Cell::text(item.name),
-                item.name_zh.map_or(Cell::Empty, Cell::text),
-                Cell::plain(item.price_cents),
-                Cell::plain(item.stock),
-                Cell::maybe(item.limit_per_user),
-                Cell::plain(item.hidden),
-                Cell::text(item.description),
+                CsvCell::text(item.sku.as_str()),
+                CsvCell::text(item.name),
+                item.name_zh.map_or(CsvCell::Empty, CsvCell::text),
+                CsvCell::plain(item.price_cents),
+                CsvCell::plain(item.stock),
+                CsvCell::maybe(item.limit_per_user),
+                CsvCell::plain(item.hidden),
+                CsvCell::text(item.description),
             ])
         });
         Ok((lines.collect(), more))
@@ -108,23 +108,23 @@ async fn orders_part(
     for FoundOrder { user, order } in &found.orders {
         let returned_as = |status: OrderStatus| {
             let at = returned.get(&order.id).filter(|_| order.status == status);
-            Cell::maybe(at.map(|at| at.rfc3339()))
+            CsvCell::maybe(at.map(|at| at.rfc3339()))
         };
         for (place, line) in order.lines.iter().enumerate() {
             lines += &csv::line(&[
-                Cell::plain(order.id),
-                Cell::text(user.as_str()),
-                Cell::plain(order.status.name()),
-                Cell::maybe((place == 0).then_some(order.total_cents)),
-                Cell::plain(order.created_at.rfc3339()),
-                Cell::maybe(order.paid_at.map(|at| at.rfc3339())),
+                CsvCell::plain(order.id),
+                CsvCell::text(user.as_str()),
+                CsvCell::plain(order.status.name()),
+                CsvCell::maybe((place == 0).then_some(order.total_cents)),
+                CsvCell::plain(order.created_at.rfc3339()),
+                CsvCell::maybe(order.paid_at.map(|at| at.rfc3339())),
                 returned_as(OrderStatus::Cancelled),
                 returned_as(OrderStatus::Refunded),
-                Cell::text(line.sku.as_str()),
-                Cell::text(line.names.name.as_str()),
-                line.names.name_zh.as_deref().map_or(Cell::Empty, Cell::text),
-                Cell::plain(line.quantity),
-                Cell::plain(line.unit_price_cents),
+                CsvCell::text(line.sku.as_str()),
+                CsvCell::text(line.names.name.as_str()),
+                line.names.name_zh.as_deref().map_or(CsvCell::Empty, CsvCell::text),
+                CsvCell::plain(line.quantity),
+                CsvCell::plain(line.unit_price_cents),
             ]);
         }
     }
@@ -140,12 +140,12 @@ pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> Http
 
         let lines = found.into_iter().map(|account| {
             csv::line(&[
-                Cell::text(account.user),
-                Cell::plain(account.admin),
-                Cell::maybe(account.disabled_at.map(|at| at.rfc3339())),
-                Cell::plain(account.created_at.rfc3339()),
-                Cell::plain(account.balance_cents),
-                Cell::plain(account.sessions),
+                CsvCell::text(account.user),
+                CsvCell::plain(account.admin),
+                CsvCell::maybe(account.disabled_at.map(|at| at.rfc3339())),
+                CsvCell::plain(account.created_at.rfc3339()),
+                CsvCell::plain(account.balance_cents),
+                CsvCell::plain(account.sessions),
             ])
         });
         Ok((lines.collect(), more))
@@ -162,15 +162,15 @@ pub async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpRe
 
         let lines = log.into_iter().map(|entry| {
             csv::line(&[
-                Cell::plain(entry.seq),
-                Cell::plain(entry.at.rfc3339()),
-                Cell::text(entry.admin),
-                Cell::plain(entry.action.name()),
-                Cell::text(entry.subject),
-                entry.user.map_or(Cell::Empty, Cell::text),
-                Cell::text(entry.before.to_string()),
-                Cell::text(entry.after.to_string()),
-                Cell::plain(entry.request_id),
+                CsvCell::plain(entry.seq),
+                CsvCell::plain(entry.at.rfc3339()),
+                CsvCell::text(entry.admin),
+                CsvCell::plain(entry.action.name()),
+                CsvCell::text(entry.subject),
+                entry.user.map_or(CsvCell::Empty, CsvCell::text),
+                CsvCell::text(entry.before.to_string()),
+                CsvCell::text(entry.after.to_string()),
+                CsvCell::plain(entry.request_id),
             ])
         });
         Ok((lines.collect(), more))
@@ -205,16 +205,16 @@ fn ledger_part(mut entries: Vec<LedgerEntry>) -> Part<i64> {
     let more = cut_page(&mut entries, PAGE_LENGTH, |entry| entry.seq);
     let lines = entries.into_iter().map(|entry| {
         csv::line(&[
-            Cell::plain(entry.seq),
-            Cell::plain(entry.at.rfc3339()),
-            Cell::plain(entry.before),
-            Cell::plain(entry.delta),
-            Cell::plain(entry.after),
-            Cell::text(entry.reason),
-            Cell::maybe(entry.order_id),
-            Cell::plain(entry.version),
-            Cell::maybe(entry.fence),
-            Cell::plain(entry.request_id),
+            CsvCell::plain(entry.seq),
+            CsvCell::plain(entry.at.rfc3339()),
+            CsvCell::plain(entry.before),
+            CsvCell::plain(entry.delta),
+            CsvCell::plain(entry.after),
+            CsvCell::text(entry.reason),
+            CsvCell::maybe(entry.order_id),
+            CsvCell::plain(entry.version),
+            CsvCell::maybe(entry.fence),
+            CsvCell::plain(entry.request_id),
         ])
     });
     (lines.collect(), more)

@@ -20,7 +20,7 @@ use crate::command::Command;
 use crate::command::place_order::PlaceOrder;
 use crate::engine::batch::entry::EntryResult;
 use crate::engine::duplicates::in_flight::InFlightKeys;
-use crate::engine::reply::Reply;
+use crate::engine::reply::ReplyRoute;
 use crate::failure::Error;
 use crate::model::RequestedLine;
 use crate::strategy::batched;
@@ -62,7 +62,7 @@ fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
         in_flight,
         request: Span::none(),
         stage: Span::none(),
-        reply: Reply::Caller(reply),
+        reply: ReplyRoute::Caller(reply),
     };
     (entry, response)
 }

@@ -82,7 +82,7 @@ pub(super) fn settings(
 
     let mut errors = explain(FormErrors::of_fields(fields.invalid(), language), language);
     if fields.price_cents.is_none() {
-        errors = errors.and("price_cents", &language.text("keeper-price-rule"));
+        errors = errors.and("price_cents", &language.text("admin-price-rule"));
     }
     if limit.is_err() {
         errors = errors.and("limit_per_user", &limit_rule(language));
@@ -137,7 +137,7 @@ pub(super) fn explain_rejection(
             continue;
         }
         let now = in_words(field, &now.unwrap_or_default(), language);
-        let text = language.text_with("keeper-edit-changed", &[("now", now.into())]);
+        let text = language.text_with("admin-edit-changed", &[("now", now.into())]);
         let name = format!("{WAS}{input}");
         form.set(&name, shown(item, input));
         errors = errors.and(field, &text);
@@ -148,10 +148,10 @@ pub(super) fn explain_rejection(
 /// Replaces the API's reason of an error by the rule of its field.
 pub(super) fn explain(errors: FormErrors, language: Language) -> FormErrors {
     errors
-        .explain("name", &language.text("keeper-name-rule"))
-        .explain("name_zh", &language.text("keeper-name-rule"))
-        .explain("price_cents", &language.text("keeper-price-rule"))
-        .explain("stock", &language.text("keeper-stock-rule"))
-        .explain("description", &language.text("keeper-description-rule"))
+        .explain("name", &language.text("admin-name-rule"))
+        .explain("name_zh", &language.text("admin-name-rule"))
+        .explain("price_cents", &language.text("admin-price-rule"))
+        .explain("stock", &language.text("admin-stock-rule"))
+        .explain("description", &language.text("admin-description-rule"))
         .explain("limit_per_user", &limit_rule(language))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::goals::Goal;
 use super::results::{Machine, Method, Results, SharedServers};
-use super::runs::{RunResult, Spread};
+use super::runs::{BenchRunResult, Spread};
 use holdfast_base::IS_FULL_BUILD;
 use holdfast_base::output::grouped;
 
@@ -98,7 +98,7 @@ fn mixed_load(results: &Results) -> String {
     text + "\n" + NOTES_ON_MIXED_LOAD
 }
 
-fn line(result: &RunResult) -> String {
+fn line(result: &BenchRunResult) -> String {
     let name = result.run.strategy;
     let Some(orders) = result.per_second else {
         return format!("{name:<10}{:>10}  {}", "–", result.audit);
@@ -118,7 +118,7 @@ fn line(result: &RunResult) -> String {
     )
 }
 
-fn refused(result: &RunResult) -> String {
+fn refused(result: &BenchRunResult) -> String {
     match result.refused {
         0 => String::new(),
         number => format!(", refused: {}", grouped(number)),

@@ -23,7 +23,7 @@ const PAGE_LENGTH: i64 = 50;
 
 #[derive(Debug, Template)]
 #[template(path = "admin_orders.html")]
-struct OrdersPage {
+struct AdminOrdersPage {
     layout: Layout,
     filter: OrderFilter,
     orders: Vec<FoundOrder>,
@@ -78,7 +78,7 @@ impl OrderFilter {
     }
 }
 
-impl OrdersPage {
+impl AdminOrdersPage {
     /// Returns the query of another page of the same search.
     fn query_after(&self, after: &OrderId) -> String {
         match self.filter.query() {
@@ -109,5 +109,5 @@ pub async fn list(
     };
 
     let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { layout, filter, orders, more })
+    html(StatusCode::OK, &AdminOrdersPage { layout, filter, orders, more })
 }

@@ -22,7 +22,7 @@ use crate::RequestContext;
 use crate::command::Command;
 use crate::engine::batch::entry::BatchEntry;
 use crate::engine::duplicates::InFlightKey;
-use crate::engine::reply::{AddressedAnswer, Answer, Reply};
+use crate::engine::reply::{AddressedAnswer, Answer, ReplyRoute};
 use crate::probe::Probe;
 use limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
 
@@ -43,7 +43,7 @@ pub struct QueueEntry {
     /// then `held` until its response.
     pub request: Span,
     pub stage: Span,
-    pub reply: Reply,
+    pub reply: ReplyRoute,
 }
 
 impl QueueEntry {

@@ -6,7 +6,7 @@ use strum::VariantArray as _;
 
 use super::evidence::shortened;
 use super::pass::Pass;
-use super::report::{Evidence, Imbalance, PassReport, ServiceJudgement, StatementReport};
+use super::report::{Imbalance, PassReport, ServiceEvidence, ServiceJudgement, StatementReport};
 use crate::demands::Judged as _;
 
 /// Columns of milliseconds, and their width.
@@ -117,7 +117,7 @@ fn remarks(judgement: &ServiceJudgement) -> String {
     text
 }
 
-fn format_evidence(pass: &str, evidence: &Evidence) -> String {
+fn format_evidence(pass: &str, evidence: &ServiceEvidence) -> String {
     let mut text = format!("\n{pass}: {}.\n", evidence.summary);
     if evidence.under != pass {
         let variables = [("pass", evidence.under.clone().into())];
@@ -137,7 +137,7 @@ fn format_evidence(pass: &str, evidence: &Evidence) -> String {
 }
 
 /// Formats a statement: when it was sent, whose it is, and its result.
-fn line(evidence: &Evidence, statement: &StatementReport) -> String {
+fn line(evidence: &ServiceEvidence, statement: &StatementReport) -> String {
     let StatementReport { buyer, instance, sent_ms, sql, result, .. } = statement;
     let waited = evidence.waited_ms(statement).map(|ms| {
         // Without a decimal, a short time would not say which statement came first.

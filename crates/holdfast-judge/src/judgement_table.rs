@@ -5,7 +5,7 @@ use holdfast_base::output::grouped;
 
 use super::columns::{Column, Figure};
 use super::report::{FaultReport, Judgement, Repeats};
-use super::verdict::{Cell, Outcome, Row, without_capital};
+use super::verdict::{Outcome, Row, VerdictCell, without_capital};
 
 /// Columns after the fault's name: heading, width, and unit of the figures.
 const COLUMNS: [(Column, &str, usize, &str); 15] = [
@@ -95,8 +95,8 @@ fn line(
     }
 
     let cells = columns.iter().map(|(column, _, width, unit)| {
-        let is_elsewhere =
-            *column == Column::Lost && judgement.cell(fault, Row::WithoutFence) == Cell::Elsewhere;
+        let is_elsewhere = *column == Column::Lost
+            && judgement.cell(fault, Row::WithoutFence) == VerdictCell::Elsewhere;
         let cell = match column.figure(fault) {
             _ if is_elsewhere => "○".to_owned(),
             Figure::Runs { lost, runs } => format!("{lost} of {runs}"),

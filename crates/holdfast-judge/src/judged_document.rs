@@ -37,7 +37,7 @@ pub struct JudgedArgs {
 
 /// A judgement that is kept.
 #[derive(Debug)]
-struct JudgedLock {
+struct KeptJudgement {
     /// Name of its file.
     name: String,
     /// Its adapter's folder in `judge/`.
@@ -94,7 +94,7 @@ fn stored(result: &str, options: &str) -> anyhow::Result<String> {
     Ok(json.replace("{\"name\":", "\n{\"name\":") + "\n")
 }
 
-fn judged_locks(root: &Path) -> anyhow::Result<Vec<JudgedLock>> {
+fn judged_locks(root: &Path) -> anyhow::Result<Vec<KeptJudgement>> {
     let folder = root.join("docs/judged");
     let entries = fs::read_dir(&folder);
     let entries = entries.with_context(|| format!("can't read {}", folder.display()))?;
@@ -104,7 +104,7 @@ fn judged_locks(root: &Path) -> anyhow::Result<Vec<JudgedLock>> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let judgement = serde_json::from_str(&read(&path)?);
         let judgement = judgement.with_context(|| format!("{} is no judgement", path.display()))?;
-        locks.push(JudgedLock { folder: adapter_folder(root, &name)?, name, judgement });
+        locks.push(KeptJudgement { folder: adapter_folder(root, &name)?, name, judgement });
     }
 
     ensure!(!locks.is_empty(), "{} has no judgement", folder.display());
@@ -126,7 +126,7 @@ fn adapter_folder(root: &Path, name: &str) -> anyhow::Result<String> {
     Ok(folder.to_owned())
 }
 
-impl JudgedLock {
+impl KeptJudgement {
     fn is_ours(&self) -> bool {
         self.name.starts_with(OURS)
     }
@@ -146,13 +146,13 @@ fn judged_services(root: &Path) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Returns the different values that the judgements have.
-fn distinct(locks: &[JudgedLock], value: impl Fn(&Judgement) -> String) -> String {
+fn distinct(locks: &[KeptJudgement], value: impl Fn(&Judgement) -> String) -> String {
     let values: BTreeSet<String> = locks.iter().map(|lock| value(&lock.judgement)).collect();
     values.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
-fn lock_row(root: &Path, lock: &JudgedLock) -> anyhow::Result<String> {
-    let JudgedLock { name, folder, judgement } = lock;
+fn lock_row(root: &Path, lock: &KeptJudgement) -> anyhow::Result<String> {
+    let KeptJudgement { name, folder, judgement } = lock;
     let readme = readme(root, folder)?;
     let (_, language, server) = subject(&readme, folder)?;
     let statements = judgement.statements(Language::English);

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use holdfast_lab::progress::Visitor;
 use holdfast_lab::scheduler_game::{
-    Game, GameError, GameRules, GameState, Games, Level, MAX_TRANSACTIONS, NoRoom, OrderResult,
-    Player, Refusal, Waits, playable_named,
+    ActionRejection, Game, GameError, GameRules, GameState, Games, Level, MAX_TRANSACTIONS, NoRoom,
+    OrderResult, Player, Waits, playable_named,
 };
 use holdfast_shop::UserId;
 use holdfast_shop::probe::{PauseBoard, Point};
-use holdfast_testkit::{Shop, until};
+use holdfast_testkit::{TestShop, until};
 use uuid::Uuid;
 
 /// Returns a browser without a session.
@@ -25,15 +25,15 @@ fn signed_in(number: u128) -> Player {
     Player { visitor: Visitor { id, user: Some(UserId(id)) }, ..player(number) }
 }
 
-fn games_of(shop: &Shop) -> Games {
+fn games_of(shop: &TestShop) -> Games {
     Games::new(&shop.in_process("batched"), &PauseBoard::default(), MAX_TRANSACTIONS)
 }
 
 /// A shop in this process with a visitor.
 struct TestGame {
-    scheduler: Arc<Games>,
+    games: Arc<Games>,
     game: Arc<Game>,
-    shop: Arc<Shop>,
+    shop: Arc<TestShop>,
 }
 
 impl TestGame {
@@ -43,21 +43,21 @@ impl TestGame {
     }
 
     async fn with_rules(rules: GameRules) -> Self {
-        let shop = Arc::new(Shop::start(1).await);
-        let scheduler = Arc::new(games_of(&shop));
-        let game = scheduler.begin(&player(1), rules, None).await.unwrap();
-        Self { scheduler, game, shop }
+        let shop = Arc::new(TestShop::start(1).await);
+        let games = Arc::new(games_of(&shop));
+        let game = games.begin(&player(1), rules, None).await.unwrap();
+        Self { games, game, shop }
     }
 
     async fn state(&self) -> GameState {
-        self.scheduler.state(&self.game).await.unwrap()
+        self.games.state(&self.game).await.unwrap()
     }
 
     /// Steps the requests in this order, each as soon as it can be; `X` ends the lease.
     async fn run_script(&self, script: &str) {
         for who in script.chars() {
             if who == 'X' {
-                self.scheduler.expire_lease(&self.game).await.unwrap();
+                self.games.expire_lease(&self.game).await.unwrap();
                 continue;
             }
             // It may wait for a lock that is just being released.
@@ -65,7 +65,7 @@ impl TestGame {
                 self.paused_at(who as usize - 'A' as usize).await.is_some()
             })
             .await;
-            let stepped = self.scheduler.step(&self.game, who, None).await.unwrap();
+            let stepped = self.games.step(&self.game, who, None).await.unwrap();
             assert!(stepped, "{who} of {script} is not held");
         }
     }
@@ -82,7 +82,7 @@ impl TestGame {
                 return state;
             }
             for order in state.orders {
-                let _ = self.scheduler.step(&self.game, order.name, None).await.unwrap();
+                let _ = self.games.step(&self.game, order.name, None).await.unwrap();
             }
         }
     }
@@ -177,15 +177,15 @@ async fn undo_replays_all_steps_but_last() {
     game.run_script("AABXBA").await;
     let before = game.state().await;
     game.run_script("A").await;
-    let again = game.scheduler.undo(&game.game).await.unwrap();
+    let again = game.games.undo(&game.game).await.unwrap();
     assert_ne!(again.id, game.game.id);
     assert_ne!(again.sku, game.game.sku, "the orders are new ones");
-    assert!(game.scheduler.game(game.game.id).is_none());
-    let replayed = game.scheduler.state(&again).await.unwrap();
+    assert!(game.games.game(game.game.id).is_none());
+    let replayed = game.games.state(&again).await.unwrap();
     assert_eq!(replayed.orders, before.orders);
     assert_eq!(replayed.steps, before.steps);
-    assert!(game.scheduler.undo(&game.game).await.is_err(), "a second click undoes nothing more");
-    assert!(game.scheduler.game(again.id).is_some());
+    assert!(game.games.undo(&game.game).await.is_err(), "a second click undoes nothing more");
+    assert!(game.games.game(again.id).is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,43 +197,49 @@ async fn game_stays_if_undo_fails() {
     let mut blocker = game.shop.pool.begin().await.unwrap();
     sqlx::query("lock table items in share mode").execute(&mut *blocker).await.unwrap();
     let begun = Instant::now();
-    let rejected = game.scheduler.undo(&game.game).await.unwrap_err();
-    assert!(matches!(rejected, GameError::Refused(Refusal::NotReplayed)), "{rejected:?}");
+    let rejected = game.games.undo(&game.game).await.unwrap_err();
+    assert!(matches!(rejected, GameError::Refused(ActionRejection::NotReplayed)), "{rejected:?}");
     assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
-    assert!(game.scheduler.game(game.game.id).is_some());
+    assert!(game.games.game(game.game.id).is_some());
     assert_eq!(game.state().await.orders, before);
     blocker.rollback().await.unwrap();
-    let again = game.scheduler.undo(&game.game).await.unwrap();
-    assert_eq!(game.scheduler.state(&again).await.unwrap().steps.len(), 3);
+    let again = game.games.undo(&game.game).await.unwrap();
+    assert_eq!(game.games.state(&again).await.unwrap().steps.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_of_a_game_are_bounded() {
     let game = TestGame::begin("owner", 2).await;
     game.run_script(&"X".repeat(100)).await;
-    let rejected = game.scheduler.expire_lease(&game.game).await;
-    assert!(matches!(rejected, Err(GameError::Refused(Refusal::TooManySteps))), "{rejected:?}");
-    let rejected = game.scheduler.step(&game.game, 'A', None).await;
-    assert!(matches!(rejected, Err(GameError::Refused(Refusal::TooManySteps))), "{rejected:?}");
+    let rejected = game.games.expire_lease(&game.game).await;
+    assert!(
+        matches!(rejected, Err(GameError::Refused(ActionRejection::TooManySteps))),
+        "{rejected:?}"
+    );
+    let rejected = game.games.step(&game.game, 'A', None).await;
+    assert!(
+        matches!(rejected, Err(GameError::Refused(ActionRejection::TooManySteps))),
+        "{rejected:?}"
+    );
     assert_eq!(game.state().await.steps.len(), 100);
     // Even the longest game can be undone in time.
-    let again = game.scheduler.undo(&game.game).await.unwrap();
-    assert_eq!(game.scheduler.state(&again).await.unwrap().steps.len(), 99);
+    let again = game.games.undo(&game.game).await.unwrap();
+    assert_eq!(game.games.state(&again).await.unwrap().steps.len(), 99);
 
     let game = TestGame::begin("owner", 2).await;
     let steps = game.finish().await.steps.len();
-    let rejected = game.scheduler.expire_lease(&game.game).await;
-    assert!(matches!(rejected, Err(GameError::Refused(Refusal::Over))), "{rejected:?}");
+    let rejected = game.games.expire_lease(&game.game).await;
+    assert!(matches!(rejected, Err(GameError::Refused(ActionRejection::Over))), "{rejected:?}");
     assert_eq!(game.state().await.steps.len(), steps);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_click_is_one_step() {
     let game = TestGame::begin("none", 2).await;
-    let since = game.scheduler.pauses(&game.game).get(&'A').copied();
+    let since = game.games.pauses(&game.game).get(&'A').copied();
     assert!(since.is_some());
-    assert!(game.scheduler.step(&game.game, 'A', since).await.unwrap());
-    assert!(!game.scheduler.step(&game.game, 'A', since).await.unwrap());
+    assert!(game.games.step(&game.game, 'A', since).await.unwrap());
+    assert!(!game.games.step(&game.game, 'A', since).await.unwrap());
     assert_eq!(game.paused_at(0).await, Some(Point::Read));
     assert_eq!(game.state().await.steps.len(), 1);
 }
@@ -243,9 +249,9 @@ async fn new_game_ends_the_previous_one() {
     let game = TestGame::begin("owner", 3).await;
     game.run_script("AA").await;
     let (rules, previous) = (game.game.rules, Some(game.game.id));
-    let again = game.scheduler.begin(&player(1), rules, previous).await.unwrap();
+    let again = game.games.begin(&player(1), rules, previous).await.unwrap();
     assert_ne!(again.id, game.game.id);
-    assert!(game.scheduler.game(game.game.id).is_none());
+    assert!(game.games.game(game.game.id).is_none());
     until("the first game is over", async || {
         game.state().await.orders.iter().all(|order| order.result.is_some())
     })
@@ -254,7 +260,7 @@ async fn new_game_ends_the_previous_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn first_games_of_replicas_share_their_buyer() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let games = [(); 4].map(|()| games_of(&shop));
     let rules = Level::Oversell.rules().unwrap();
     let first = player(1);
@@ -265,7 +271,7 @@ async fn first_games_of_replicas_share_their_buyer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_games_hold_no_connection() {
-    let shop = Shop::start(1).await;
+    let shop = TestShop::start(1).await;
     let domain = shop.in_process("batched");
     let games = Games::new(&domain, &PauseBoard::default(), MAX_TRANSACTIONS);
     let rules = ["none", "owner", "fenced"].map(|strategy| {
@@ -297,7 +303,7 @@ async fn thirty_games_hold_no_connection() {
 /// A class that plays, and undoes its last step in the same second.
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_games_step_and_undo_at_once() {
-    let shop = Arc::new(Shop::start(1).await);
+    let shop = Arc::new(TestShop::start(1).await);
     let games = Arc::new(games_of(&shop));
     let play = async |number: u128| {
         let (level, script) = [
@@ -307,7 +313,7 @@ async fn thirty_games_step_and_undo_at_once() {
         ][usize::try_from(number % 3).unwrap()];
         let player = signed_in(number);
         let begun = games.begin(&player, level.rules().unwrap(), None).await.unwrap();
-        let game = TestGame { scheduler: games.clone(), game: begun, shop: shop.clone() };
+        let game = TestGame { games: games.clone(), game: begun, shop: shop.clone() };
         game.run_script(script).await;
         (player, game.game, script.len())
     };
@@ -344,7 +350,7 @@ async fn transaction_survives_ten_seconds_of_pause() {
 async fn games_are_bounded_per_player_address_and_replica() {
     let game = TestGame::begin("none", 2).await;
     let begin = async |player: Player| {
-        let begun = game.scheduler.begin(&player, game.game.rules, None).await;
+        let begun = game.games.begin(&player, game.game.rules, None).await;
         begun.map(|game| game.id).map_err(|error| match error {
             GameError::NoRoom(why) => why,
             other => panic!("{other:?}"),
@@ -355,12 +361,12 @@ async fn games_are_bounded_per_player_address_and_replica() {
     }
     assert_eq!(begin(player(1)).await, Err(NoRoom::OfPlayer));
     // One that the player ends, or that is over, no longer counts.
-    let listed = game.scheduler.of(player(1).visitor);
+    let listed = game.games.of(player(1).visitor);
     assert_eq!((listed.len(), listed[0].id), (4, game.game.id), "the oldest first");
-    game.scheduler.end_game(listed[3].id);
+    game.games.end_game(listed[3].id);
     begin(player(1)).await.unwrap();
     game.finish().await;
-    assert_eq!(game.scheduler.of(player(1).visitor).len(), 3);
+    assert_eq!(game.games.of(player(1).visitor).len(), 3);
     begin(player(1)).await.unwrap();
 
     // A browser without a cookie is a new visitor each time.
@@ -377,7 +383,7 @@ async fn games_are_bounded_per_player_address_and_replica() {
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_of_games_are_bounded() {
     let game = TestGame::begin("row-lock", 2).await;
-    let begin = async |number| game.scheduler.begin(&player(number), game.game.rules, None).await;
+    let begin = async |number| game.games.begin(&player(number), game.game.rules, None).await;
     for number in 2..4 {
         begin(number).await.unwrap();
     }
