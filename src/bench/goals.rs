@@ -1,4 +1,4 @@
-//! The goals, each with its measured value. `docs/PERFORMANCE.md` explains them and their source.
+//! The goals, each with its measured value. `docs/PERFORMANCE.md` has those that were missed.
 
 use serde::Serialize;
 
