@@ -1,7 +1,8 @@
 //! The catalogue as this replica last read it, which the pages show while Postgres is away.
 //!
 //! The replica reads it at its start, and again when somebody looks at the shop and it is old. No
-//! order is decided by it: the engine reads its items from Postgres. Tests: `tests/pages/paused.rs`.
+//! order is decided by it: the engine reads its items from Postgres. Tests:
+//! `tests/pages/paused.rs`.
 
 use std::time::Duration;
 
