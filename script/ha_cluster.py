@@ -304,6 +304,11 @@ class Cluster:
     def __exit__(self, *_):
         self.stop()
 
+    def etcd_env(self):
+        """The variable by which Patroni and patronictl find etcd."""
+        name = "PATRONI_ETCD3_HOSTS" if self.etcd3 else "PATRONI_ETCD_HOSTS"
+        return {name: ",".join(f"127.0.0.1:{node.ports['etcd']}" for node in self.nodes)}
+
     def node_env(self, node):
         """The variables of deploy/ha/node.env."""
         def address(port):
@@ -322,9 +327,7 @@ class Cluster:
             "ETCD_ENABLE_V2": str(not self.etcd3).lower(),
             # Three members on one disk: the defaults take a slow write for a lost leader.
             "ETCD_HEARTBEAT_INTERVAL": "250", "ETCD_ELECTION_TIMEOUT": "2500",
-            "PATRONI_NAME": node.name,
-            "PATRONI_ETCD3_HOSTS" if self.etcd3 else "PATRONI_ETCD_HOSTS":
-                ",".join(address(other.ports["etcd"]) for other in self.nodes),
+            "PATRONI_NAME": node.name, **self.etcd_env(),
             "PATRONI_RESTAPI_LISTEN": address(ports["patroni"]),
             "PATRONI_RESTAPI_CONNECT_ADDRESS": address(ports["patroni"]),
             "PATRONI_POSTGRESQL_LISTEN": address(ports["postgres"]),
