@@ -142,6 +142,16 @@ class Orders(Threads):
                   f"the order {order}, sent again, got {status}: {body}")
         connection.close()
 
+    def check_expiry(self):
+        """Unpaid orders are cancelled on time again, whichever replica had the lease of this."""
+        def count(condition):
+            return self.cluster.psql(self.cluster.primary().ports["postgres"], "holdfast", "holdfast",
+                                     f"select count(*) from orders where {condition}")[1].strip()
+
+        overdue = "status = 'pending' and expires_at < now() - interval '2 s'"
+        until("no order is overdue", lambda: count(overdue) == "0", 60)
+        check(count("status = 'cancelled'") != "0", "no unpaid order was cancelled")
+
     def check_ledgers(self):
         for sku in self.skus:
             audit = shop.audit(self.urls[0], self.admin, sku)

@@ -229,7 +229,7 @@ class Node:
         env = {"DATABASE_URL": database_url, "REDIS_URL": self.cluster.redis_url,
                "HOLDFAST_LISTEN": f"127.0.0.1:{port}", "HOLDFAST_REPLICA": name,
                "HOLDFAST_REPLICAS": ",".join(node.url for node in self.cluster.nodes),
-               "HOLDFAST_LAB": "on", "HOLDFAST_DRAIN_S": "0"}
+               "HOLDFAST_LAB": "on", "HOLDFAST_DRAIN_S": "0", **self.cluster.shop_env}
         folder = self.cluster.folder.path / f"shop-{name}"
         folder.mkdir(exist_ok=True)
         return Program(f"shop-{name}", folder, [self.cluster.programs["holdfast"], "serve"], env)
@@ -281,8 +281,9 @@ class Cluster:
     """`pooler` is `before` for a PgBouncer between each replica and its HAProxy, `behind` for one
     between HAProxy and each Postgres."""
 
-    def __init__(self, folder, programs, pooler=None, etcd3=None):
+    def __init__(self, folder, programs, pooler=None, etcd3=None, shop_env=None):
         self.folder, self.programs, self.pooler = folder, programs, pooler
+        self.shop_env = shop_env or {}
         self.etcd3 = uses_etcd3(programs["patroni"]) if etcd3 is None else etcd3
         if pooler and not programs["pgbouncer"]:
             raise Failed("pgbouncer is missing: install the package pgbouncer")
