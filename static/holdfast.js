@@ -36,7 +36,12 @@ async function refresh() {
     if (!replacement) continue;
     element.className = replacement.className;
     // While selling is paused, the buttons that buy are disabled.
-    if ("disabled" in replacement) element.disabled = replacement.disabled;
+    if ("disabled" in replacement) {
+      element.disabled = replacement.disabled;
+      const why = replacement.getAttribute("aria-describedby");
+      if (why) element.setAttribute("aria-describedby", why);
+      else element.removeAttribute("aria-describedby");
+    }
     const status = element.querySelector("[role=status]");
     if (status) replaceContent(status, replacement.querySelector("[role=status]"));
     else replaceContent(element, replacement);

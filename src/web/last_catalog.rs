@@ -17,14 +17,14 @@ use holdfast_shop::{Error, Shop, Sku, with_timeout};
 /// Upper bound of the items that are kept, the first ones by sku.
 const MAX_ITEMS: i64 = 600;
 /// Timeout of a read: a page waits for it.
-const READ_TIMEOUT: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_millis(300);
 /// Age at which the next page reads the catalogue again.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct LastCatalog {
     catalog: RwLock<Option<Catalog>>,
-    /// When it was last asked for, or is to be.
+    /// Earlier than this, no page reads it again.
     next_read: Mutex<Instant>,
 }
 

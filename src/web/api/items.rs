@@ -55,7 +55,15 @@ pub async fn create(
     let (admin, id) = (admin.0.caller.id, context.request_id);
 
     let created = items::create(&state.shop, admin, item, key, id).await;
-    creation_response(created, context.probe(), |item: Item| format!("/api/items/{}", item.sku))
+    creation_response(created, context.probe(), |item: CreatedItem| {
+        format!("/api/items/{}", item.sku)
+    })
+}
+
+/// What the address of an item needs of it.
+#[derive(Debug, Deserialize)]
+struct CreatedItem {
+    sku: Sku,
 }
 
 /// A new item.

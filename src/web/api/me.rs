@@ -88,7 +88,13 @@ pub async fn top_up(
     let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
     let entry = engine::top_up(&state.shop, &context, user.caller.id, key, cents).await;
-    creation_response(entry, context.probe(), |entry: LedgerEntry| {
+    creation_response(entry, context.probe(), |entry: TopUp| {
         format!("/api/me/ledger?after={}&limit=1", entry.seq - 1)
     })
+}
+
+/// What the address of a ledger entry needs of it.
+#[derive(Debug, Deserialize)]
+struct TopUp {
+    seq: i64,
 }

@@ -31,6 +31,13 @@ pub(super) fn check_text(url: &str) -> Result<(), Error> {
         ));
     }
 
+    // Else `sqlx` warns that it leaves out a parameter, and its name is a part of the password.
+    if url.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        return rejected(
+            "it has an @ behind a ?: write a ? of the password as %3F, or such an @ as %40",
+        );
+    }
+
     let authority = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
@@ -154,6 +161,8 @@ mod tests {
             ("jdbc:postgresql://db/shop?user=ann&password=hush", "for Java"),
             ("mysql://ann:hush@db/shop", "begins with mysql://"),
             ("redis://:hush@db/0", "begins with redis://"),
+            ("postgres://ann:?hush@db/shop", "%3F"),
+            ("postgres://ann:hu?sh=hush@db/shop", "%3F"),
             ("postgres://ann:hush@one:5432,two:5432/shop", "several hosts"),
             ("postgres://ann:hush@one,two/shop", "several hosts"),
             ("postgres:///shop?host=one,two&password=hush", "several hosts"),

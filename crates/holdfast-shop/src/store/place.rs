@@ -48,9 +48,9 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
     // As in `transition`, each part selects from what it waits for. Key records are inserted in
     // sorted order, or two statements with the same two keys would deadlock.
     //
-    // Only arrays of text and bytes are expanded: `unnest` keeps the values of each once more, which
-    // costs more than to read the value at a place. Values that differ in length have none: they
-    // are counted from the first on.
+    // Of orders and lines, only arrays of text and bytes are expanded: `unnest` keeps the values of
+    // each once more, which costs more than to read the value at a place. Values that differ in
+    // length are counted from the first on.
     let holds = sqlx::query_file_scalar!(
         "src/store/place.sql",
         super::row_lock_timeout(batches),
