@@ -51,7 +51,7 @@ async fn course_shows_level_1_being_solved() {
                 "447 ms w1 c4 获得锁",
                 "没有通过（lock.py，种子 7）",
                 "通过（lock.py，种子 7）",
-                "别人要在两个租约之内拿到锁，并且不留下键。",
+                "别人要在两个租约之内拿到锁，并且不留下 key。",
             ],
         ),
     ] {
