@@ -168,7 +168,7 @@ fn page_is_in_each_language() {
                 "判定程序锁住商品所在的行",
                 "（省略：BEGIN）",
                 "演示这个错误的课程：先检查，再扣减",
-                "没有应答</code>",
+                "没有响应</code>",
                 "aria-label=\"起决定作用\">▶</span> <code class=\"sql\">update products",
             ],
         ),
@@ -179,7 +179,7 @@ fn page_is_in_each_language() {
         assert!(page.contains("email = &#39;…&#39;"), "a masked value: {page}");
         assert!(!page.contains("Unknown localization key") && !page.contains("<script"));
     }
-    assert!(row(&chinese, "应答丢失").contains("买家是一个程序"), "{chinese}");
+    assert!(row(&chinese, "响应丢失").contains("买家是一个程序"), "{chinese}");
     assert!(!chinese.contains("both requests"), "{chinese}");
 
     for (language, full_stop) in [(Language::English, "."), (Language::Chinese, "。")] {
