@@ -5,7 +5,7 @@ problem-price-changed-detail = 现在要 { $total_cents } 分，预期是 { $exp
 problem-price-changed-detail-page = 页面上的总价为 { $expected }，现在为 { $total }。
 problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：你已有 { $already } 件，还要购买 { $requested } 件。
 problem-insufficient-funds-detail = 应付 { $needed_cents } 分，{ $account ->
-    [lab] 实验账户里有 { $balance_cents } 分，它为实验商品付款；退一件就能拿回它的钱
+    [lab] 实验室账户里有 { $balance_cents } 分，只用于支付实验室商品；退掉一个实验室订单，可以拿回它的价款
    *[shop] 账户里有 { $balance_cents } 分
  }
 problem-insufficient-funds-detail-page = 应付 { $needed }，余额 { $balance }。
@@ -41,8 +41,8 @@ problem-line = 一行，1 到 { $most } 个字符
 problem-missing-field = 缺少此项
 problem-object-expected = 应为一个 JSON 对象
 problem-ascii-only = 只能用可见的 ASCII 字符
-problem-unreadable-body = 请求体读不出来：{ $error }
-problem-not-json = 它不是 JSON：{ $error }
+problem-unreadable-body = 无法读取请求体：{ $error }
+problem-not-json = 请求体不是 JSON：{ $error }
 problem-send-json = 请发送 UTF-8 的 application/json
 problem-send-form = 请发送 application/x-www-form-urlencoded
 problem-compressed-body = 请发送未压缩的请求体
@@ -51,9 +51,9 @@ problem-late-body = 请求体没有在 { $seconds } 秒内到齐
 problem-late-head = 请求行和请求头没有在 5 秒内到齐
 problem-large-head = 请求行和请求头太大：最多 128 KiB、96 个请求头
 problem-invalid-head = 请求行或某个请求头不是有效的 HTTP/1.1；请改正后在新连接上发送
-problem-unread-request = 请求没能读出来；请在新连接上再发一次
+problem-unread-request = 无法读取请求；请在新连接上重新发送
 problem-wrong-method = { $path } 不接受 { $method }，接受的是 { $allowed }
-problem-host = “{ $host }”不是本店的名字
+problem-host = “{ $host }”不是本商店的主机名
 problem-rate-limit = 限额“{ $name }”：一次最多 { $burst } 个，之后{ $period ->
     [second] 每秒
     [minute] 每分钟
@@ -63,105 +63,105 @@ problem-send-key = 请在请求头 Idempotency-Key 里发送一个新的 UUID
 problem-different-keys = 请求里有不同的幂等键（Idempotency-Key、?token=）；请只发一个
 problem-key-in-flight = 带有这个键的请求还在执行
 problem-key-mismatch = 这个键之前发送过不同的内容
-problem-key-used = 这个键在一天多以前用过
+problem-key-used = 这个键在一天多以前已用过
 
 problem-session-over = 没有会话，或会话已经结束
-problem-sign-in-wrong = 用户名或密码不对
-problem-sign-in-disabled = 管理员停用了这个用户
-problem-admin-only = 只有管理员能这样做
+problem-sign-in-wrong = 用户名或密码不正确
+problem-sign-in-disabled = 该用户已被管理员停用
+problem-admin-only = 只有管理员可以这样做
 problem-foreign-form = 表单不是来自本会话的页面；请重新载入页面后再发送
 problem-csrf-header = 浏览器的请求必须带上 { $header }
-problem-no-session-id = 不是会话的 id
-problem-wrong-password = 这不是当前的密码
-problem-user-name = 1 到 { $most } 个字符：a-z、0-9、点、横线和下划线；大写按小写算
+problem-no-session-id = 不是有效的会话 id
+problem-wrong-password = 当前密码不正确
+problem-user-name = 1 到 { $most } 个字符：a–z、0–9、点、短横线和下划线；不区分大小写
 problem-reserved-name = 以 { $prefix } 开头的名字留给{ $of ->
     [lab] 实验室
    *[class] 学生
  }
-problem-user-exists = 用户 { $user } 已经存在
-problem-own-account = 这是你自己：请像所有用户一样修改自己的密码和会话
+problem-user-exists = 用户 { $user } 已存在
+problem-own-account = 这是你自己的账户：请像其他用户一样修改自己的密码和会话
 
 problem-line-count = 1 到 { $most } 行
 problem-costs-too-much = 总价太高
 problem-limit = 1 到 { $most }，或 null
 problem-description = 最多 { $most } 个字符和换行（\n）
-problem-changed-since = 现在是 { $now }：有人已经改过了
+problem-changed-since = 现在是 { $now }：你读取之后有人改过
 problem-delta = 必须是 −{ $most } 到 { $most } 的整数，不能是 0
-problem-reserved-reason = “{ $reason }”留给商店自己的记录；请换一个词
-problem-reason-missing = 这是别的用户的订单：请说明原因，写入管理日志
-problem-reason-of-admin = 只有管理员填写原因，写入管理日志
-problem-item-exists = 已经有商品 { $sku }
-problem-sku-of-lab = “lab-”加 32 位十六进制数字是实验商品的编号：请换一个
+problem-reserved-reason = “{ $reason }”是商店自用的保留词；请换一个
+problem-reason-missing = 这是其他用户的订单：请说明原因，写入操作记录
+problem-reason-of-admin = 只有管理员填写原因，原因写入操作记录
+problem-item-exists = 商品 { $sku } 已存在
+problem-sku-of-lab = “lab-”加 32 位十六进制数字是实验室商品的名称：请换一个
 problem-stock-above = 库存有 { $stock } 件；最多 { $most } 件
 problem-stock-below = 库存只有 { $stock } 件
 problem-balance-above = 账户余额最多 { $most }
-problem-too-many-unpaid = 你有 { $max } 个未付款的订单，已到上限；请付款或取消一个，或等一个过期
-problem-order-expired-detail = 它不能再付款了；没有扣款
-problem-busy-basket = 别的请求正在同时修改购物车
+problem-too-many-unpaid = 你已有 { $max } 个未付款的订单，达到上限；请付款或取消一个，或者等一个超时
+problem-order-expired-detail = 订单已不能付款；没有扣款
+problem-busy-basket = 其他请求正在同时修改购物车
 
-problem-sold-in-units = 它按件出售：请用 Holdfast-Lock: units 下单
-problem-not-in-units = Holdfast-Lock: units 只用于按件出售的商品。管理员用 POST /api/lab/items 和 in_units 创建
-problem-too-many-units = 按件出售的商品最多 { $most } 件
-problem-partly-in-units = { $sku } 不是按件出售，其他的是：请分成两个订单
-problem-units-kept = 按件出售的商品，件数和设置在创建后不变
-problem-unit-count = 按件出售时 1 到 { $most }
-problem-no-limit-in-units = 按件出售的商品没有限购
-problem-refund-in-units = 按件出售的订单，只有由 Postgres 隔离付款时才能退款，而本店的锁是 { $strategy }
-problem-not-pre-deducted = { $sku } 是商店自己的商品，不用 pre-deduct 出售
-problem-lab-and-shop = 一个订单只能有实验商品或商店自己的商品：{ $lab } 是实验商品，{ $own } 是商店自己的；请分成两个订单
-problem-kept-to-lab = 这只用于实验商品，而 { $sku } 是商店自己的：{ $why }
-problem-kept-headers = 只有管理员能对它发送实验请求头（Holdfast-*）
-problem-kept-strategy = 用 Holdfast-Lock: { $strategy } 或 Holdfast-Ttl-Ms，旁边别的请求用 { $beside }，可能丢失销售。管理员用 POST /api/lab/items 创建实验商品
-problem-kept-window = 它最多为未付款的订单保留 { $max_ms } 毫秒（Holdfast-Pay-Within-Ms）
+problem-sold-in-units = 该商品每件一行：请用 Holdfast-Lock: units 下单
+problem-not-in-units = Holdfast-Lock: units 只用于每件一行的商品。这种商品由管理员用 POST /api/lab/items 和 in_units 创建
+problem-too-many-units = 每件一行的商品最多 { $most } 件
+problem-partly-in-units = { $sku } 不是每件一行，其他商品是：请分成两个订单
+problem-units-kept = 每件一行的商品，件数和设置在创建后不能改变
+problem-unit-count = 每件一行时，1 到 { $most }
+problem-no-limit-in-units = 每件一行的商品没有限购
+problem-refund-in-units = 只有由 Postgres 隔离付款时，每件一行的商品的订单才能退款，而本商店的锁是 { $strategy }
+problem-not-pre-deducted = { $sku } 是商店自己的商品，不能用 pre-deduct 出售
+problem-lab-and-shop = 一个订单要么全是实验室商品，要么全是商店自己的商品：{ $lab } 是实验室商品，{ $own } 是商店自己的；请分成两个订单
+problem-kept-to-lab = 这只用于实验室商品，而 { $sku } 是商店自己的：{ $why }
+problem-kept-headers = 只有管理员能对它发送实验室请求头（Holdfast-*）
+problem-kept-strategy = 使用 Holdfast-Lock: { $strategy } 或 Holdfast-Ttl-Ms，而同时的其他请求使用 { $beside }，可能丢失销售。实验室商品由管理员用 POST /api/lab/items 创建
+problem-kept-window = 未付款时，它的库存最多预留 { $max_ms } 毫秒（Holdfast-Pay-Within-Ms）
 problem-no-redlock = 这里没有配置 { $name }；它需要 REDLOCK_URLS
-problem-no-such-wait = { $strategy } 没有等待方式 { $name }
+problem-no-such-wait = { $strategy } 没有 { $name } 这种等待方式
 problem-no-effect-with-try = 与 Holdfast-Wait: try 一起时不起作用
 
-problem-lab-off = 本店没有开启实验室；用 --lab on 启动的商店才有
-problem-lab-readers = 访客可以看这个实验室；只有管理员能启动实验
+problem-lab-off = 本商店没有开启实验室；启动时加上 --lab on 才有
+problem-lab-readers = 访客可以查看这个实验室；只有管理员可以运行
 problem-lab-headers-off = Holdfast-* 请求头属于实验室，而实验室没有开启
-problem-lab-headers-in-class = Holdfast-* 请求头会暂停和破坏请求：在班级里只由教师使用
-problem-not-paused = 这里没有暂停的请求 { $id }
+problem-lab-headers-in-class = Holdfast-* 请求头会暂停或破坏请求：在班级里只能由教师使用
+problem-not-paused = 这里没有被暂停的请求 { $id }
 problem-not-beside = 应为与 { $strategy } 并存时仍然有效的策略
 problem-pause-or-rest = 不能与 rest_ms 一起使用
-problem-no-failed-expiry = 没有处理失败的未付款订单 { $order }
-problem-jobs-off = 这个副本没有开启任务（HOLDFAST_JOBS）
-problem-queued-runs = 已经有 { $runs } 个实验在排队
-problem-open-runs = 你有 { $runs } 个实验还没有结束
-problem-no-runner = 这家商店不是由 `holdfast up` 运行的，而课程和实验要暂停、杀死它的副本。请运行 `holdfast up`，或用 `holdfast lesson NAME` 运行一课。实验请求头、实验商品和 load/ 在这里也能用
-problem-run-of-lesson = 应为一次已完成的课程实验
-problem-run-without-result = 应为已经显示结果的实验
-problem-no-result = 对决 { $race } 还没有结果
+problem-no-failed-expiry = 没有取消失败的未付款订单 { $order }
+problem-jobs-off = 本副本不执行任务（HOLDFAST_JOBS）
+problem-queued-runs = 已有 { $runs } 次运行在排队
+problem-open-runs = 你有 { $runs } 次运行还没有结束
+problem-no-runner = 这家商店不是由 `holdfast up` 启动的，而课程和自定义负载需要暂停、杀死它的副本。请运行 `holdfast up`，或用 `holdfast lesson NAME` 运行一课。实验室请求头、实验室商品和 load/ 在这里也能用
+problem-run-of-lesson = 应为某一课已完成的运行
+problem-run-without-result = 应为已显示结果的运行
+problem-no-result = 抢购 { $race } 还没有结果
 problem-large-file = 文件最大 4 MiB；请选择由实验室或 `holdfast judge --json` 写出的文件
 problem-late-file = 文件没有在 { $seconds } 秒内到齐
-problem-other-files = 正在读取别的文件；请过几秒再试
-problem-choose-one = 请选择一个
+problem-other-files = 正在读取其他文件；请过几秒再试
+problem-choose-one = 请选择一项
 problem-free-or-remove = free 或 remove
 problem-unplayable-level = 这一关不能玩
 problem-two-or-three = 2 或 3
 problem-who-steps = 订单的字母、expire 或 undo
 
-problem-lock-held = 别的请求持有这把锁
+problem-lock-held = 另一个请求持有锁
 problem-lock-waited = 等了 { $ms } 毫秒
-problem-lock-lost-detail = 写入之前锁已经丢了；什么都没有写
-problem-row-locked = Postgres 里有一行一直被锁住；什么都没有改变
-problem-late-request = 请求超过了 { $seconds } 秒
-problem-no-response = { $what } 没有响应
+problem-lock-lost-detail = 写入之前锁已丢失；没有写入
+problem-row-locked = Postgres 里有一行一直被锁住；没有做任何修改
+problem-late-request = 请求用时超过 { $seconds } 秒
+problem-no-response = 没有响应：{ $what }
 component-postgres = Postgres
 component-redis = Redis
-component-batch-task = 批次的任务
-component-command-task = 命令的任务
-component-lease-holder = 持有商品租约的副本
-problem-no-writes = Postgres 现在不接受写入；什么都没有写
-problem-postgres-refuses = Postgres 拒绝商店的用户；什么都没有写
-problem-replica-stops = 这个副本处理完手里的请求就停止；请用别的副本
-problem-event-streams = 这个副本已经在发送 { $streams } 个事件流，或者你的地址已经达到一个地址的上限
-problem-other-pages = 正在绘制和发送别的同类页面；请过几秒再试
+component-batch-task = 执行批处理的任务
+component-command-task = 执行命令的任务
+component-lease-holder = 持有该商品租约的副本
+problem-no-writes = Postgres 现在不接受写入；没有写入
+problem-postgres-refuses = Postgres 拒绝商店所用的用户；没有写入
+problem-replica-stops = 本副本处理完手里的请求就停止；请使用其他副本
+problem-event-streams = 本副本的事件流已达 { $streams } 个，或者发往你的地址的已达单个地址的上限
+problem-other-pages = 正在生成其他同类页面；请过几秒再试
 problem-page-length = 这个页面会超过 { $max_bytes } 字节
-problem-undrawn-page = 页面画不出来
-problem-unset-cookie = cookie 设置不了
-problem-not-set-up = 站点没有配置好
-problem-bug = 详情在商店的日志里
+problem-undrawn-page = 无法生成页面
+problem-unset-cookie = 无法设置 cookie
+problem-not-set-up = 网站尚未配置好
+problem-bug = 详情见商店的日志
 problem-missing-asset = 没有 { $name }
 
 problem-invalid-request-title = 请求无效
@@ -306,12 +306,12 @@ problem-redis-refused = Redis 拒绝了请求：{ $code ->
     [NOTREDIS] 该地址上的服务器不是 Redis
     [MOVED] MOVED（它是 Cluster 的一个节点）
     [CROSSSLOT] CROSSSLOT（它是一个 Cluster）
-    [READONLY] READONLY（它是只读副本）
-    [MASTERDOWN] MASTERDOWN（它是没有主节点的副本）
+    [READONLY] READONLY（它是只读的从节点）
+    [MASTERDOWN] MASTERDOWN（它是没有主节点的从节点）
     [OOM] OOM（它的内存已满）
-    [NOREPLICAS] NOREPLICAS（它的副本太少）
+    [NOREPLICAS] NOREPLICAS（它的从节点太少）
     [MISCONF] MISCONF（它无法保存数据）
-    [WRONGTYPE] WRONGTYPE（其他程序在使用它的键）
+    [WRONGTYPE] WRONGTYPE（其他程序在使用它的 key）
     [LOADING] LOADING（它正在加载数据）
     [CLUSTERDOWN] CLUSTERDOWN（Cluster 的一部分已停止）
    *[other] 它的错误是 { $code }
