@@ -69,7 +69,7 @@ class-nowhere = 教师还没有展示页面
 class-follow = 跟随
 class-show-answers = 公布回答
 class-late = 晚了：全班的回答已经公布。
-class-late-count = { $count } 个晚了
+class-late-count = { $count } 个回答晚了
 class-most-wrong = 选 { $number } 的人最多，为什么不对：
 class-most-right = 选 { $number } 的人最多，选对了。
 
@@ -88,7 +88,7 @@ exercise-print = 打印出来会有横线，可以手写。
 exercise-lost-update = 找出读到同一个库存的两个订单。写下它们各读到什么、写入什么，以及卖出几件、库存少了几件。
 exercise-one-replica = 比较一个副本和两个副本。写下同一把互斥锁为什么一次管用、一次不管用。
 exercise-check-then-delete = 找到 `GET` 和 `DEL` 之间的那一刻。写下这期间发生了什么，删掉的是谁的锁。
-exercise-outlived = 找到租约到期的那一刻。写下持锁者之后做了什么，为什么没有东西拦住它的写入。
+exercise-outlived = 找到租约过期的那一刻。写下持锁者之后做了什么，为什么没有东西拦住它的写入。
 exercise-fence = 找到被拒绝的写入。写下 Postgres 比较了什么，为什么只比较令牌还不够。
 exercise-double-submit = 找到带同一个幂等键的两个请求。写下它们各得到什么，一共有几个订单。
 class-access-teacher = 上课时这些由教师运行；课程和抢购你都可以玩。

@@ -6,11 +6,11 @@ scheduler-level-oversell-goal = 没有锁。让两个订单都买到最后一件
 scheduler-level-version-title = 让版本来决定
 scheduler-level-version-goal = 没有锁，但现在每次写入都要求版本仍是订单读到的那个（语句里的 $3）。走同样的 6 步，看第二次写入被拒绝。
 scheduler-level-useless-lock-title = 让锁失效
-scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 9 步把这件商品卖两次。你可以随时让租约到期。
+scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 9 步把这件商品卖两次。你可以随时让租约过期。
 scheduler-level-fence-title = 使用栅栏令牌
 scheduler-level-fence-goal = 现在每次写入都带栅栏令牌。让一个订单失去租约，看它迟到的写入被拒绝，并让它返回响应，需要 10 步。
 scheduler-level-free-title = 自由模式
-scheduler-level-free-goal = 步骤顺序任选。你能卖出比库存更多的商品吗？
+scheduler-level-free-goal = 步骤的顺序由你决定。你能卖出比库存更多的商品吗？
 scheduler-open = 你未结束的游戏
 scheduler-open-game = 已走 { $steps } 步 · 还剩 { $minutes } 分钟
 scheduler-continue = 继续
@@ -41,14 +41,14 @@ scheduler-oversold = { $units } 件被卖了两次
 scheduler-waits-lock = 正在等待锁。
 scheduler-waits-row = 正在等待 Postgres：另一个订单锁住了这一行，还没有提交。
 scheduler-undo = 撤销
-scheduler-expire = 让租约到期
+scheduler-expire = 让租约过期
 scheduler-again = 重新开始
 scheduler-next-level = 下一关
 scheduler-keys = 按键：{ $orders ->
     [2] A、B
    *[other] A、B、C
 } 走一步，U 撤销{ $leases ->
-    [yes] ，X 让租约到期
+    [yes] ，X 让租约过期
    *[no] {""}
 }，R 重新开始。
 scheduler-undo-about = 真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
@@ -59,9 +59,9 @@ scheduler-ledger = 账本，最新的在前
 scheduler-fences = 每个租约预留 { $fences } 个栅栏令牌，供同一台服务器上相继持锁、不再询问 Redis 的订单使用。因此下一个租约的令牌大 { $fences }。
 scheduler-fork = 分叉：另一条记录由同一版本计算得出。
 scheduler-step = { $order }：{ $did }
-scheduler-step-expired = Redis 删除了锁：租约到期
+scheduler-step-expired = Redis 删除了锁：租约过期
 scheduler-step-waits = 等待
-scheduler-step-waits-notice = 等待，直到它的服务器发现租约已到期
+scheduler-step-waits-notice = 等待，直到它的服务器发现租约已过期
 scheduler-rejected = 写入被拒绝：这一行的版本是 { $version }
 scheduler-rejected-fenced = 写入被拒绝：这一行的版本是 { $version }，栅栏令牌是 { $fence }
 scheduler-rejected-again = { $rejected }；它重新读取，库存为 { $value }
@@ -82,7 +82,7 @@ scheduler-next-respond = 返回响应
 scheduler-result-sold = ✓ 已售出：库存 { $before } → { $after }
 scheduler-result-sold-out = 已售罄
 scheduler-result-timeout = 等待锁超时
-scheduler-result-stale = 过期写入被拒绝：租约已丢失，后来的持锁者已写入
+scheduler-result-stale = 迟到的写入被拒绝：租约已丢失，后来的持锁者已经写入
 scheduler-result-failed = 失败：{ $why }
 scheduler-code-compute = 新库存 = 库存 − 1
 scheduler-code-sold-out = 库存为零：已售罄
@@ -97,7 +97,7 @@ site-scheduler-loading = 正在加载 Postgres：{ $loaded } / { $total } MB。�
 site-scheduler-loading-watched = 正在加载 Postgres：{ $loaded } / { $total } MB。加载完后，点某一关的“开始”就可以自己玩。
 site-scheduler-starting = 正在启动 Postgres：需要 5 到 20 秒……
 site-scheduler-tables = Postgres 已启动。正在创建商店的表：{ $done } / { $all }……
-site-scheduler-opening = 正在把商品放进商店……
+site-scheduler-opening = 正在添加商品……
 site-scheduler-no-wasm = 这里无法加载 Postgres（从文件打开的页面不能加载 WebAssembly）。下面的录像播放商店里每一关的最佳解法。
 site-scheduler-failed = 无法加载 Postgres：{ $why }。下面的录像播放每一关的最佳解法。
 site-scheduler-broken = 没有成功：{ $why }。请重新开始这一关。

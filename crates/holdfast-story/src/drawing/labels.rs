@@ -152,7 +152,7 @@ mod tests {
         "write 9, fence 2, lost update",
         "✗ write rejected",
         "deletes B’s lock",
-        "租约到期",
+        "租约过期",
         "删除 B 的锁",
         "rejected, 409",
     ];

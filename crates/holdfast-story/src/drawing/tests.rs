@@ -230,7 +230,7 @@ fn books_are_below_the_lanes() {
     timeline.mark_stale_writes();
     for (language, title, entry) in [
         (Language::English, "stock: 10 at first", "stock 9 → 9, lost update"),
-        (Language::Chinese, "库存：起初 10", "库存 9 → 9，丢失更新"),
+        (Language::Chinese, "库存：期初 10", "库存 9 → 9，丢失更新"),
     ] {
         let view = Drawing::fitting(timeline.clone(), language);
         assert_eq!(view.rows[0].title, title);
