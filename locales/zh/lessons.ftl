@@ -9,7 +9,7 @@ lesson-chapter-redis = 附录：Redis
 ## Why a lock
 lesson-lost-update-title = 丢失更新
 lesson-lost-update-claim = 不加锁时，两个订单都读到 10，又都写入 9：卖出两件，库存只减一。库存始终不为负，卖出的却比实际有的多。
-lesson-lost-update-primer = 商店有两个服务器（副本），每种商品只存一个数：库存。卖一件时，服务器先读库存，至少还有 1 件就减一，再写回去。两个服务器同时为许多买家这样做。
+lesson-lost-update-primer = 商店有两台服务器（副本），每种商品只存一个数：库存。卖一件时，服务器先读库存，至少还有 1 件就减一，再写回去。两台服务器同时为许多买家这样做。
 lesson-lost-update-question = 100 件商品，16 个买家，400 个订单，不加锁。会卖出多少件？
 lesson-lost-update-guess-1 = 正好 100 件
 lesson-lost-update-guess-2 = 不到 100 件：相互重叠的订单会失败
@@ -93,7 +93,7 @@ lesson-let-it-expire-takeaway-2 = TTL 越短，卖得越快，也越早出错：
 lesson-let-it-expire-takeaway-3 = 如果一件事在一段时间内最多只该发生一次，比如发提醒邮件，这种锁正合适。
 
 lesson-wrong-delete-title = 误删别人的锁
-lesson-wrong-delete-claim = 这种锁会过期，但没有记下持锁者是谁。A 超时后删掉 B 的锁，B 删掉 C 的锁，C 删掉 D 的锁，一路连锁下去。
+lesson-wrong-delete-claim = 这种锁会过期，但没有记下持锁者是谁。A 超过租约后删掉 B 的锁，B 删掉 C 的锁，C 删掉 D 的锁，一路连锁下去。
 lesson-wrong-delete-primer = 持锁者删除 key 来释放锁。会自动过期的锁叫租约：即使持锁者死了，锁也会自动失效。加锁和过期时间要写在一条命令里：在 `SETNX` 和 `EXPIRE` 之间崩溃，锁就永远留着。同一种商品的锁用同一个 key，没有记下持锁者是谁。
 lesson-wrong-delete-question = A 的锁已过期，现在 B 持有锁。A 执行完毕，删除这个 key。损害会持续多久？
 lesson-wrong-delete-guess-1 = 没有损害：A 的 key 已过期，`DEL` 删不到东西
@@ -101,7 +101,7 @@ lesson-wrong-delete-guess-2 = 到 B 执行完为止
 lesson-wrong-delete-guess-3 = 到再过一个 TTL 为止
 lesson-wrong-delete-guess-4 = 只要不断有客户端来就一直持续：每个都删除下一个的锁
 lesson-wrong-delete-takeaway-1 = `DEL key` 不看锁是谁的，一律删掉；过期之后，那已经是别人的锁。
-lesson-wrong-delete-takeaway-2 = 一个持锁者超时就够了：B 和 C 从未超时，却照样删掉了下一把锁。
+lesson-wrong-delete-takeaway-2 = 一个持锁者超过租约就够了：B 和 C 从未超过，却照样删掉了下一把锁。
 lesson-wrong-delete-takeaway-3 = 释放锁时，“确认是自己的”和“删除”必须在同一步里完成。
 
 lesson-check-then-delete-title = 先检查，再删除
@@ -155,7 +155,7 @@ lesson-fence-takeaway-3 = Redlock 容忍得了 Redis 宕机，容忍不了客户
 
 lesson-failover-title = Redis 主从切换
 lesson-failover-claim = 主节点授予锁之后、复制到从节点之前宕机；升为主节点的从节点又授予同一把锁：出现两个持锁者。
-lesson-failover-primer = 一个 Redis 是主节点，应答所有客户端；另一个是从节点，在客户端得到响应之后不久收到每次写入的拷贝。主节点宕机，从节点就升为主节点。
+lesson-failover-primer = 一个 Redis 是主节点，响应所有客户端；另一个是从节点，客户端得到响应之后不久，它才收到这次写入。主节点宕机，从节点就升为主节点。
 lesson-failover-question = Redis 主节点把锁给了 A，在从节点收到这个 key 之前宕机。从节点升为主节点，B 向它请求这把锁。会怎样？
 lesson-failover-guess-1 = B 被拒绝：锁在主从切换后仍然存在
 lesson-failover-guess-2 = B 拿到锁，而 A 仍持有它
@@ -163,7 +163,7 @@ lesson-failover-guess-3 = B 拿到锁，A 会收到锁已丢失的通知
 lesson-failover-guess-4 = B 要等到 A 的租约过期
 lesson-failover-takeaway-1 = Redis 在从节点收到写入之前就已返回响应。切换之后，最后授予的几把锁可能等于没授予过。
 lesson-failover-takeaway-2 = `WAIT` 返回有多少个从节点收到了写入，但不会撤销任何东西。它只是让漏洞变小。
-lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过期写入的存储：见“栅栏令牌”。
+lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝迟到写入的存储：见“栅栏令牌”。
 
 lesson-redlock-title = Redlock：五个节点的多数
 lesson-redlock-claim = 五个节点宕机两个，锁照常可用；宕机三个，就拒绝加锁。但持锁者一暂停，还是会出现两个持锁者，而它没有栅栏令牌来拦住。
@@ -178,7 +178,7 @@ lesson-redlock-takeaway-2 = Redlock 能容忍节点故障，容忍不了客户�
 lesson-redlock-takeaway-3 = 它没有随每次授予递增的编号，存储无从比较：见“栅栏令牌”。
 
 ## What it costs
-lesson-waiting-title = 放弃、重试还是排队
+lesson-waiting-title = 立即失败、重试还是排队
 lesson-waiting-claim = 立即失败的请求不用等，但也拿不到锁。重试时，锁空出来了也没人知道，要等到下一次尝试。排队时，锁一释放就唤醒下一个。
 lesson-waiting-primer = 请求发现锁被占用，可以立即失败；可以睡一会儿再试，这里约每隔 50 ms 一次；也可以排队，持锁者释放锁时唤醒队首。
 lesson-waiting-question = A 持有锁，B 和 C 在等，每隔约 50 ms 再试一次。与排队相比，这样做有什么代价？
@@ -300,7 +300,7 @@ lesson-unpaid-takeaway-2 = 订单状态用“比较并设置”修改，与库�
 lesson-unpaid-takeaway-3 = Redis 被清空时丢失的内容再也找不回来，除非另有记录。订单所在的行就是这份记录，它本身也可以当队列。
 
 lesson-price-changed-title = 价格变了
-lesson-price-changed-claim = 锁管的是下单，管不到页面显示之后的那段时间。价格在此期间上涨，顾客就会按没人给他看过的价格买下。订单若说明页面显示的总价，而在锁内读到的行更贵，就会被拒绝。
+lesson-price-changed-claim = 锁管的是下单，管不到页面显示之后的那段时间。价格在此期间上涨，顾客就会按一个没给他看过的价格买下。订单若带上页面显示的总价，而锁内读到的行更贵，就会被拒绝。
 lesson-price-changed-primer = 页面读取价格时不加锁，顾客过一会儿才决定。订单再获得商品的锁（`fenced`），读取存有库存和价格的行，写入，提交。修改价格也要获得同一把锁。
 lesson-price-changed-question = A 的页面显示 1.00，A 下单。订单拿到锁之前，店主把价格涨到 2.00。没有任何报错：订单获得锁，读取行，写入，提交。哪里出了问题？
 lesson-price-changed-guess-1 = A 看到 1.00，订单却是 2.00

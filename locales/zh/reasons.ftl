@@ -32,7 +32,7 @@ lesson-let-it-expire-wrong-4 = 每个订单只等前一个订单的锁过期，�
 
 lesson-wrong-delete-wrong-1 = 所有持锁者用的是同一个 key，所以 `DEL` 删掉的是 B 的锁。
 lesson-wrong-delete-wrong-2 = B 执行完也会删除这个 key，而那时它已经是 C 的锁。
-lesson-wrong-delete-wrong-3 = 后面的误删不需要过期：B 没有超时，执行完照样删掉 C 的锁。
+lesson-wrong-delete-wrong-3 = 后面的误删不需要过期：B 没有超过租约，执行完照样删掉 C 的锁。
 
 lesson-check-then-delete-wrong-1 = `GET` 看到的只是那一刻的持锁者，等到 `DEL` 执行时，可能已经换人。
 lesson-check-then-delete-wrong-3 = 标识确实各不相同，但 `DEL` 不比较标识：那里是谁的锁，就删谁的。
@@ -52,7 +52,7 @@ lesson-fence-wrong-2 = A 被暂停了：它不知道租约已经过期，恢复�
 lesson-fence-wrong-3 = 写入的是 Postgres，Redis 根本看不到。
 
 lesson-failover-wrong-1 = 主节点还没复制这个 key 就宕机了，升为主节点的从节点里没有这把锁。
-lesson-failover-wrong-3 = Redis 不会发出锁已丢失的通知：A 最后得知的，是自己持有锁。
+lesson-failover-wrong-3 = Redis 不会发出锁已丢失的通知：A 得到的最后消息，是自己持有锁。
 lesson-failover-wrong-4 = A 的租约只在宕机的主节点上；升为主节点的从节点没有这个 key，B 也就不用等。
 
 lesson-redlock-wrong-1 = 第二个持锁者必须拿到剩下的全部三个节点，而其中至少一个存着第一个持锁者的锁。
