@@ -17,7 +17,8 @@
 //! nothing is forwarded while one of the own replica needs the lease, nor to a lease that not only
 //! leaders have asked for, as its id says ([`LeaseId::takes_mail`]): the leader then waits itself.
 //! And a leader executes what it has accepted before it lets others have the lease, within its
-//! first batches under that lease. Else most of what is forwarded comes back where such commands are many.
+//! first batches under that lease. Else most of what is forwarded comes back where such commands
+//! are many.
 //!
 //! Tests: `tests/model/delegation.rs`, `tests/it/delegation.rs`.
 
