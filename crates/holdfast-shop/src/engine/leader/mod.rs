@@ -254,8 +254,8 @@ impl Leader {
     }
 }
 
-/// Returns whether the next batch may follow `batches` others of this lease while someone else wants
-/// it: a full one may, or one with commands of other replicas, up to a bound.
+/// Returns whether the next batch may follow `batches` others of this lease while someone else
+/// wants it: a full one may, or one with commands of other replicas, up to a bound.
 fn may_keep_others_waiting(batches: u32, waiting: usize, of_replicas: bool) -> bool {
     (waiting >= MAX_BATCH_SIZE || of_replicas) && batches < MAX_BATCHES_PER_LEASE
 }
