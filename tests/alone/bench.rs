@@ -105,7 +105,9 @@ fn mixed_load_is_measured_alone() {
     for run in runs {
         assert_eq!(run["audit"]["ok"], true, "{run:#}");
         assert!(is_a_spread(&run["ratio_to_one_replica"]), "{run:#}");
-        assert_eq!(is_a_spread(&run["returned"]), run["replicas"] != 1, "{run:#}");
+        // Under such a load few commands are forwarded, perhaps none.
+        let (returned, is_one) = (&run["returned"], run["replicas"] == 1);
+        assert!(returned.is_null() || !is_one && is_a_spread(returned), "{run:#}");
     }
 
     let table = String::from_utf8(output.stdout).unwrap();
