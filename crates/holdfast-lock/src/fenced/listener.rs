@@ -125,19 +125,10 @@ mod tests {
     use super::super::FencedLocks;
     use super::super::shared::MAX_WAITING_HINTS;
     use super::*;
-    use crate::Settings;
-    use crate::lease::Leases;
-    use crate::process::ProcessIdentity;
 
     #[tokio::test]
     async fn flood_of_messages_fills_no_inbox() {
-        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
-        let locks = FencedLocks::new(
-            redis,
-            &Settings::default(),
-            &ProcessIdentity::new(None),
-            Leases::new(None),
-        );
+        let locks = FencedLocks::without_redis();
         let shared = &locks.0;
         // An actor that waits for Redis reads none of its messages.
         let (sender, mut inbox) = mpsc::unbounded_channel();

@@ -196,15 +196,17 @@ mod tests {
     use super::*;
     use crate::LeaseId;
 
+    impl FencedLocks {
+        /// For what happens before an answer of Redis, or without one.
+        pub fn without_redis() -> Self {
+            let redis = Redis::open("redis://127.0.0.1:1").unwrap();
+            Self::new(redis, &Settings::default(), &ProcessIdentity::new(None), Leases::new(None))
+        }
+    }
+
     #[tokio::test]
     async fn id_says_whether_all_who_wait_take_mail() {
-        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
-        let locks = FencedLocks::new(
-            redis,
-            &Settings::default(),
-            &ProcessIdentity::new(None),
-            Leases::new(None),
-        );
+        let locks = FencedLocks::without_redis();
         let (sender, inbox) = mpsc::unbounded_channel();
         let mut actor = KeyActor::new(locks.0.clone(), "key".to_owned(), sender, inbox);
 
