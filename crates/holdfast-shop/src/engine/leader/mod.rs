@@ -34,7 +34,8 @@ use responses::Responses;
 /// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
 /// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
-const MAX_BATCHES_PER_LEASE: u32 = 4;
+/// Number of batches for which others wait for the item lease, with the one in which they asked.
+const MAX_BATCHES_WHILE_WANTED: u32 = 4;
 /// Time after which a leader starts no further batch under its lease, even if it knows no other
 /// waiter.
 const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
@@ -72,7 +73,8 @@ async fn lead(shop: Shop, key: LockKey) {
         queue,
         forwarder: None,
         expected_batch_size: 0,
-        batches: 0,
+        has_executed: false,
+        batches_while_wanted: 0,
         reads_due: 0,
     };
     let mut last_end = Instant::now();
@@ -103,7 +105,7 @@ async fn lead(shop: Shop, key: LockKey) {
 
         let span = begin_batch(&leader.queue.key, &mut batch);
         let (mut done, state) = leader.run_batch(&mut locks, batch).instrument(span).await;
-        leader.record(done.len(), last_end.elapsed());
+        leader.record(&locks, done.len(), last_end.elapsed());
         last_end = Instant::now();
         done.extend(dead.into_iter().map(|entry| (entry, Err(Error::deadline_passed().into()))));
 
@@ -158,8 +160,10 @@ pub struct Leader {
     pub forwarder: Option<Forwarder>,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     pub expected_batch_size: usize,
-    /// Number of batches under the current item lease.
-    pub batches: u32,
+    /// True after the first batch under the current item lease.
+    pub has_executed: bool,
+    /// Number of batches under it at whose end others waited for it.
+    pub batches_while_wanted: u32,
     /// Number of batches that are to be read, because one without a read was refused.
     pub reads_due: u32,
 }
@@ -178,11 +182,14 @@ impl Leader {
         self.responses.reject(dead.into_iter().chain(batch), outage).await;
     }
 
-    fn record(&mut self, commands: usize, took: Duration) {
+    fn record(&mut self, locks: &AcquiredLocks, commands: usize, took: Duration) {
         if commands > 0 {
             metrics::histogram!(BATCH_REQUESTS).record(commands as f64);
         }
-        self.batches += 1;
+        self.has_executed = true;
+        if locks.lease().is_some_and(FencedGuard::is_wanted) {
+            self.batches_while_wanted += 1;
+        }
         self.expected_batch_size = commands + self.queue.waiting();
         if self.expected_batch_size > 1 {
             // A batch of one says little about the throughput.
@@ -202,14 +209,14 @@ impl Leader {
             return true;
         }
         let of_replicas = self.queue.has_entries_of_replicas();
-        may_keep_others_waiting(self.batches, waiting, of_replicas)
+        may_keep_others_waiting(self.batches_while_wanted, waiting, of_replicas)
     }
 
     /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
     /// the next command of a sequential client needs no acquisition. Returns whether a command
     /// arrived.
     async fn linger(&self, locks: &AcquiredLocks) -> bool {
-        if self.batches == 0 || !self.may_continue(locks, 0) {
+        if !self.has_executed || !self.may_continue(locks, 0) {
             return false;
         }
 
@@ -254,10 +261,11 @@ impl Leader {
     }
 }
 
-/// Returns whether the next batch may follow `batches` others of this lease while someone else
-/// wants it: a full one may, or one with commands of other replicas, up to a bound.
+/// Returns whether the next batch may follow while someone else wants the lease and has waited for
+/// `batches` so far: a full one may, or one with commands of other replicas, up to a bound. Batches
+/// from before anyone asked do not count.
 fn may_keep_others_waiting(batches: u32, waiting: usize, of_replicas: bool) -> bool {
-    (waiting >= MAX_BATCH_SIZE || of_replicas) && batches < MAX_BATCHES_PER_LEASE
+    (waiting >= MAX_BATCH_SIZE || of_replicas) && batches < MAX_BATCHES_WHILE_WANTED
 }
 
 #[cfg(test)]
@@ -266,10 +274,11 @@ mod tests {
 
     #[test]
     fn others_wait_for_some_full_batches_only() {
+        assert!(may_keep_others_waiting(0, MAX_BATCH_SIZE, false), "it was asked for just now");
         assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE, false));
         assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1, false));
         assert!(may_keep_others_waiting(1, 1, true), "another replica waits for its answer");
-        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE, false));
-        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE, true));
+        assert!(may_keep_others_waiting(MAX_BATCHES_WHILE_WANTED - 1, MAX_BATCH_SIZE, false));
+        assert!(!may_keep_others_waiting(MAX_BATCHES_WHILE_WANTED, MAX_BATCH_SIZE, true));
     }
 }

@@ -161,7 +161,8 @@ impl Leader {
             awaited = usize::MAX;
         }
 
-        self.batches = 0;
+        self.has_executed = false;
+        self.batches_while_wanted = 0;
         let failure = match Pin::new(&mut acquiring).take_output()? {
             Ok(LeaseLocation::Here(mut locks)) => {
                 if let Some(forwarder) = &mut self.forwarder {
