@@ -127,7 +127,7 @@ async fn orders_complete_beside_uploads_of_the_worst_file() {
     shop.assert_sound().await;
 }
 
-/// As long as `holdfast judge` can make it: 16 faults, each with all kinds of violations.
+/// As long as `holdfast judge` can make it: many faults, each with all kinds of violations.
 #[tokio::test(flavor = "multi_thread")]
 async fn longest_judgement_opens_up_to_the_bound() {
     let shop = TestShop::start(1).await;
