@@ -20,6 +20,21 @@ RETRY_S = 0.1
 # Until an order is accepted, with all repetitions.
 MAX_ORDER_S = 150
 WATCH_S = 0.25
+LOCK_FAMILY = "select family, strategy, redis_mark from lock_family"
+# Of columns: those below a stored number, and those with a number that is stored twice.
+WRONG_SEQUENCES = """
+    select sequence.relname
+    from pg_class as sequence
+    join pg_depend on objid = sequence.oid and classid = 'pg_class'::regclass and deptype = 'i'
+    join pg_attribute on attrelid = refobjid and attnum = refobjsubid
+    cross join lateral query_to_xml(
+        format('select coalesce(max(%1$I), 0) as newest, count(*) - count(distinct %1$I) as twice '
+               'from %2$s', attname, refobjid::regclass), false, true, '') as stored
+    where sequence.relkind = 'S'
+      and (coalesce(pg_sequence_last_value(sequence.oid), 0)
+             < (xpath('//newest/text()', stored))[1]::text::bigint
+           or (xpath('//twice/text()', stored))[1]::text <> '0')
+"""
 
 
 class Threads:
@@ -51,6 +66,7 @@ class Orders(Threads):
     def __enter__(self):
         base = self.urls[0]
         self.admin, self.buyer = shop.sign_in(base, ADMIN), shop.sign_in(base, BUYER)
+        self.lock_family = self.stored(LOCK_FAMILY)
         self.skus = [shop.create_lab_item(base, self.admin, STOCK) for _ in range(ITEMS)]
         self.began = time.monotonic()
         self.threads = [threading.Thread(target=self.place_orders, args=(number,))
@@ -109,16 +125,29 @@ class Orders(Threads):
         times = sorted([self.began, *(at for _, at in self.accepted.values())])
         return max((after - before for before, after in zip(times, times[1:])), default=0.0)
 
+    def stored(self, statement):
+        """What the primary responds to a statement."""
+        port = self.cluster.primary().ports["postgres"]
+        code, output = self.cluster.psql(port, "holdfast", "holdfast", statement, 60)
+        check(code == 0, f"psql exited with {code}: {output}")
+        return output.strip()
+
     # ---- afterwards
+
+    def check_each_replica(self):
+        """Each replica sells again, to a session from before the fault, and under the same lock."""
+        for node in self.cluster.nodes:
+            connection = shop.Connection(node.url, self.buyer)
+            self.place_order([connection], 0, self.skus[0])
+            connection.close()
+        family = self.stored(LOCK_FAMILY)
+        check(family == self.lock_family, f"the lock was {self.lock_family}, and is {family}")
 
     def compare(self):
         """Compares the books with the database; returns lost and doubled orders."""
         names = ", ".join(f"'{sku}'" for sku in self.skus)
-        code, output = self.cluster.psql(
-            self.cluster.primary().ports["postgres"], "holdfast", "holdfast",
-            f"select token, id from orders join order_lines on order_id = id where sku in ({names})",
-            60)
-        check(code == 0, f"the orders could not be read: {output}")
+        output = self.stored("select token, id from orders join order_lines on order_id = id "
+                             f"where sku in ({names})")
         stored = {}
         for line in output.split():
             key, _, order = line.partition("|")
@@ -151,6 +180,11 @@ class Orders(Threads):
         overdue = "status = 'pending' and expires_at < now() - interval '2 s'"
         until("no order is overdue", lambda: count(overdue) == "0", 60)
         check(count("status = 'cancelled'") != "0", "no unpaid order was cancelled")
+
+    def check_sequences(self):
+        """No number was given twice, and none that is stored will be."""
+        wrong = self.stored(WRONG_SEQUENCES)
+        check(not wrong, f"these sequences went back: {wrong}")
 
     def check_ledgers(self):
         for sku in self.skus:
