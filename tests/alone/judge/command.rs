@@ -164,11 +164,17 @@ impl JudgeRun {
         folder.unwrap()
     }
 
-    /// Interrupts the judge while its Postgres is made: of its folder nothing is left.
-    pub fn interrupt_at_its_start(self) {
-        let folder = self.wait_for_cluster();
-        self.send(Signal::INT);
-        let run = self.finish();
+    /// Interrupts a judge while its Postgres is made: of its folder nothing is left.
+    pub fn interrupt_at_its_start(mut judge: Command) {
+        // A copy of a cluster, as script/unsynced-postgres makes it, would be there at once.
+        let path = std::env::var("PATH").unwrap();
+        let folders = path.split(':').filter(|folder| !folder.ends_with("/unsynced"));
+        judge.env("PATH", folders.collect::<Vec<_>>().join(":"));
+        let run = Self::watch(judge, share_machine());
+
+        let folder = run.wait_for_cluster();
+        run.send(Signal::INT);
+        let run = run.finish();
         assert_eq!(run.code, Some(2), "{}", run.stderr);
         assert!(!folder.exists(), "{}", folder.display());
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use command::{JudgeRun, is_alive};
+use command::{ADAPTER, JudgeRun, is_alive};
 
 fn fault<'a>(judgement: &'a Value, name: &str) -> &'a Value {
     let faults = judgement["faults"].as_array().unwrap();
@@ -436,7 +436,9 @@ fn interrupted_judge_leaves_nothing_behind() {
 
 #[test]
 fn judge_interrupted_at_its_start_leaves_no_folder() {
-    JudgeRun::start("flock", &["--faults", "none"]).interrupt_at_its_start();
+    let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    judge.args(["judge", "--faults", "none", "--", "python3", ADAPTER, "flock"]);
+    JudgeRun::interrupt_at_its_start(judge);
 }
 
 /// The judge is killed while a worker is stopped.

@@ -1,6 +1,7 @@
 //! Services in a Postgres of somebody: the judge uses a database of its own there, drops it however
 //! it ends, and touches no other one.
 
+use std::process::Command;
 use std::time::Duration;
 
 use holdfast_services::{Proxy, TempFolder, TempPostgres, Upstream};
@@ -182,7 +183,9 @@ fn judge_of_a_service_interrupted_at_its_start_leaves_no_folder() {
     let used = r#"[service]
 env = { DATABASE_URL = "{database_url}" }"#;
     let misfit = Misfit::with("sound", &[("[service]", used)]);
-    misfit.start(&[]).interrupt_at_its_start();
+    let mut judge = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    judge.args(["judge", "service"]).arg(misfit.path("service.toml"));
+    JudgeRun::interrupt_at_its_start(judge);
 }
 
 /// An instance is stopped when the judge ends. Killed, the judge can't wait for the end of others.
