@@ -93,20 +93,31 @@ fn bad_schedule_is_found_and_runs_again() {
     }
 }
 
+/// Of five statements. A busy machine may leave some of more statements.
+const ALL_OF_TWO_SWITCHES: u64 = 42;
+
+/// Returns how many schedules were tried.
+fn tried(run: &JudgeEnd) -> u64 {
+    pass(&run.judgement(), "interleavings")["runs"].as_u64().unwrap()
+}
+
 /// A request that waits for the other, in Postgres, in a loop or for what is not seen, does not
 /// hold up the schedule.
 #[test]
 fn sound_orders_pass_all_schedules_of_two_switches() {
     let modes = ["row-lock", "conditional", "advisory", "no-wait", "serializable", "redis-lock"];
     for mode in modes {
-        let (folder, run) = search(mode, "20");
+        let (mut folder, mut run) = search(mode, "12");
+        // A busy machine gets more time.
+        if run.code == Some(0) && tried(&run) < ALL_OF_TWO_SWITCHES {
+            (folder, run) = search(mode, "40");
+        }
         assert_eq!(run.code, Some(0), "{mode}: {}{}", run.stdout, run.stderr);
         let judgement = run.judgement();
         let pass = pass(&judgement, "interleavings");
         assert_sold_once(pass);
         assert_eq!(pass["hits"], pass["runs"], "{mode}: {pass:#}");
-        // All of two switches of five statements. A busy machine may leave some of more statements.
-        assert!(pass["runs"].as_u64() >= Some(42), "{mode}: {pass:#}");
+        assert!(tried(&run) >= ALL_OF_TWO_SWITCHES, "{mode}: {pass:#}");
         assert!(!folder.path().join("service.schedule.json").exists());
     }
 }
