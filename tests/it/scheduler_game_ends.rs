@@ -23,7 +23,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-const RANDOM_GAMES: u64 = 200;
+/// Of each of four levels, two for each player.
+const RANDOM_GAMES: u64 = 8 * PLAYERS;
 const MAX_STEPS: usize = 14;
 /// Games that are played at a time: they mostly wait.
 const PLAYERS: u64 = 16;
