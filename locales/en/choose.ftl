@@ -43,7 +43,7 @@ choose-advisory-price = Each waiter keeps a connection. If the session is cut, o
 choose-advisory-needed = A client that stops when its session ends, before it writes; idempotent requests. And a store that checks a number, as soon as there is one: no lock makes up for it.
 choose-batched-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
 choose-fenced-needed = The check of the fence in each write: without it, the lock is one with a lease. Idempotent requests.
-choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (The judge writes in another session, so there the write goes on.) Idempotent requests: an answer to a commit can be lost.
+choose-row-lock-needed = Read and write in one transaction, with a limit for idle ones: then a session that is cut takes its write with it. (In the judge, lock and write have separate sessions, so the write survives the cut.) Idempotent requests: an answer to a commit can be lost.
 choose-version-needed = Retries with a bound. Idempotent requests: an answer to a commit can be lost.
 
 ## The room of this page, of what was judged and of the course
