@@ -111,6 +111,7 @@ problem-kept-strategy = under Holdfast-Lock: { $strategy } or with a Holdfast-Tt
 problem-kept-window = it keeps its units unpaid for { $max_ms } ms at most (Holdfast-Pay-Within-Ms)
 problem-no-redlock = { $name } is not configured here; it needs REDLOCK_URLS
 problem-no-such-wait = { $strategy } has no waiting mode { $name }
+problem-no-lab-header = the lab has no such header; it has { $names }
 problem-no-effect-with-try = has no effect with Holdfast-Wait: try
 
 problem-lab-off = the lab is off in this shop; one that is started with --lab on has it

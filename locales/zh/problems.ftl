@@ -115,6 +115,7 @@ problem-kept-strategy = 使用 Holdfast-Lock: { $strategy } 或 Holdfast-Ttl-Ms�
 problem-kept-window = 未付款时，它的库存最多预留 { $max_ms } 毫秒（Holdfast-Pay-Within-Ms）
 problem-no-redlock = 这里没有配置 { $name }；它需要 REDLOCK_URLS
 problem-no-such-wait = { $strategy } 没有 { $name } 这种等待方式
+problem-no-lab-header = 实验室没有这个请求头；它有 { $names }
 problem-no-effect-with-try = 与 Holdfast-Wait: try 一起时不起作用
 
 problem-lab-off = 本商店没有开启实验室；启动时加上 --lab on 才有

@@ -193,7 +193,7 @@ async fn invalid_lab_headers_are_rejected() {
     type Headers = &'static [(&'static str, &'static str)];
     const TRY_IN_QUEUE: [(&str, &str); 3] =
         [("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try"), ("Holdfast-Offer", "put")];
-    let rejected: [(&str, Headers, u16, &str); 23] = [
+    let rejected: [(&str, Headers, u16, &str); 24] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -209,6 +209,7 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Priority", "1")], 422, "invalid-request"),
         (&sku, &TRY_IN_QUEUE, 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "setnx"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Locks", "none")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Wait", "perhaps")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "5001")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "-1")], 422, "invalid-request"),

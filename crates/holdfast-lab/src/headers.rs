@@ -56,6 +56,7 @@ lab_headers! {
         "time for which the order keeps its units unpaid";
 }
 
+const PREFIX: &str = "Holdfast-";
 pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
 pub const RETRY_RANGE_MS: RangeInclusive<u64> = 1..=1_000;
 
@@ -233,6 +234,20 @@ impl LabHeader {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| self.invalid())
     }
+}
+
+/// Returns the first name that begins as those of [`LAB_HEADERS`] do and is none of them, and why
+/// it is wrong: if it were ignored, a misspelt header would have no effect unnoticed.
+pub fn unknown_header<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<(&'n str, Message)> {
+    let is_unknown = |name: &str| {
+        let prefix = name.get(..PREFIX.len());
+        prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(PREFIX))
+            && !LAB_HEADERS.iter().any(|header| header.name.eq_ignore_ascii_case(name))
+    };
+    let unknown = names.into_iter().find(|name| is_unknown(name))?;
+
+    let known: Vec<&str> = LAB_HEADERS.iter().map(|header| header.name).collect();
+    Some((unknown, message!("problem-no-lab-header", names = known.join(", "))))
 }
 
 fn priority(name: &str) -> Result<Priority, LabHeaderError> {

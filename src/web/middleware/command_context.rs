@@ -13,6 +13,7 @@ use super::auth::known_caller;
 use super::request_notes::RequestNotes;
 use crate::web::{Problem, ProblemType, app_state};
 use holdfast_base::messages::message;
+use holdfast_lab::headers::unknown_header;
 use holdfast_lab::{LabHeaderError, LabHeaders};
 use holdfast_shop::{IdempotencyKey, RequestContext};
 
@@ -45,6 +46,13 @@ impl FromRequest for DefaultContext {
 /// than an extractor: the user must be known.
 pub fn lab_context(request: &HttpRequest) -> Result<RequestContext, Problem> {
     let state = app_state(request)?;
+    let names = request.headers().keys().map(HeaderName::as_str);
+    if state.lab
+        && let Some((name, why)) = unknown_header(names)
+    {
+        return Err(Problem::field(name, why));
+    }
+
     let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value));
     let lab_headers = LabHeaders::read(headers, visible_text)?;
 
