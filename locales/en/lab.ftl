@@ -70,6 +70,7 @@ lab-wrong-units = Under units the load orders, and there is at least one unit: p
 lab-wrong-wait-name = Choose try, retry or notify.
 lab-wrong-strategies = Choose 1 to 6 strategies.
 lab-wrong-wait = One of the strategies does not have this mode.
+lab-wrong-node = This shop has no quorum; start it with --redlock 3.
 lab-wrong-redlock = { $strategy } is not available here; start the shop with --redlock 3.
 lab-journey-order = orders one unit of the same item
 lab-journey-pay = pays orders from the same account

@@ -70,6 +70,7 @@ lab-wrong-units = 用 units 时，负载只能是下单，而且库存至少一�
 lab-wrong-wait-name = 请选择 try、retry 或 notify。
 lab-wrong-strategies = 请选择 1 到 6 种策略。
 lab-wrong-wait = 所选策略中有一种不支持这种方式。
+lab-wrong-node = 这家商店没有 Redlock 节点；请用 --redlock 3 启动商店。
 lab-wrong-redlock = { $strategy } 在此处不可用；请用 --redlock 3 启动商店。
 lab-journey-order = 购买同一种商品一件
 lab-journey-pay = 从同一个账户支付订单

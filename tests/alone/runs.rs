@@ -232,6 +232,9 @@ async fn check_parameters(lab: &Lab) {
             json!({ "strategies": ["none"], "fault": { "kind": "kill-replica", "at_ms": 99_999 } }),
             "fault",
         ),
+        // Without a quorum.
+        (json!({ "strategies": ["redlock"] }), "strategies"),
+        (json!({ "strategies": ["none"], "fault": { "kind": "pause-node" } }), "fault"),
     ] {
         let problem = lab.admin.starts_run(&request).fails(422, "invalid-request").await;
         assert_eq!(problem["errors"][0]["field"], field, "{request}: {problem}");

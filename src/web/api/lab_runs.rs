@@ -20,13 +20,14 @@ use crate::web::offload::offload;
 use crate::web::page_place::{FrameTimeout, PagePlace, next_slice};
 use crate::web::run_frames::run_json;
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
-use holdfast_base::messages::{Language, message};
-use holdfast_lab::run::{LabRun, RunRequest};
+use holdfast_base::messages::{Language, Message, message};
+use holdfast_lab::run::{FaultKind, LabRun, RunRequest};
 use holdfast_lab::store::{
     self, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunEnqueueResult, RunRevision,
     RunSummary, StoredRun,
 };
 use holdfast_shop::budget::BudgetPermit;
+use holdfast_shop::locks::Lock;
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const QUEUE_INTERVAL: Duration = Duration::from_millis(500);
@@ -68,7 +69,8 @@ pub async fn create(
 
 /// Validates and queues a run; returns its id.
 pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
-    if let Some((field, why)) = run.request.invalid_field() {
+    let invalid = run.request.invalid_field();
+    if let Some((field, why)) = invalid.or_else(|| unconfigured_field(state, run.request)) {
         return Err(Problem::field(field, why));
     }
 
@@ -96,6 +98,20 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
             Err(Problem::new(ProblemType::Unavailable, message!("problem-no-runner")))
         }
     }
+}
+
+/// Returns the first field of a load that needs the servers of `redlock`, if this shop has none.
+pub fn unconfigured_field(state: &AppState, run: &RunRequest) -> Option<(&'static str, Message)> {
+    if run.lesson.is_some() || state.shop.locks.is_configured(Lock::Redlock) {
+        return None;
+    }
+
+    let redlock = run.strategies.iter().find(|name| *name == "redlock");
+    if let Some(strategy) = redlock {
+        return Some(("strategies", message!("lab-wrong-redlock", strategy)));
+    }
+    let pauses_node = run.fault.as_ref().is_some_and(|fault| fault.kind == FaultKind::PauseNode);
+    pauses_node.then(|| ("fault", message!("lab-wrong-node")))
 }
 
 /// Lists the runs, newest first. Needs no sign-in while the lab is on.

@@ -6,6 +6,7 @@ use askama::Template;
 
 use super::run::{self, start_run};
 use super::run_form::{self, FAULT_NUMBERS, LOAD_NUMBERS, RunForm};
+use crate::web::api::lab_runs::unconfigured_field;
 use crate::web::middleware::lab_access::{Action, RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
@@ -13,7 +14,6 @@ use crate::web::pages::layout::{Layout, language_of};
 use crate::web::pages::rejection::FormErrors;
 use crate::web::pages::respond::html;
 use crate::web::{AppState, HttpResult, State, app_state};
-use holdfast_base::messages::message;
 use holdfast_lab::run::FaultKind;
 use holdfast_lab::store::{self, NewRun, RunSummary};
 use holdfast_shop::Strategy;
@@ -65,12 +65,7 @@ pub(super) async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult 
 pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let user = check_run_form(&request, form.csrf(), Action::Load).await?;
     let (load, mut form) = run_form::load(form.into_inner());
-    let unconfigured = |name: &&String| {
-        Strategy::named(name).is_some_and(|strategy| !is_configured(&state, strategy))
-    };
-    if let Some(strategy) = load.strategies.iter().find(unconfigured) {
-        form.wrong.push(("strategies", message!("lab-wrong-redlock", strategy)));
-    }
+    form.wrong.extend(unconfigured_field(&state, &load));
     if !form.is_right() {
         let errors = form.errors(language_of(&request));
         return page(&request, form, errors).await;
