@@ -146,7 +146,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let second = second.placed().await?;
 
     let number = stored_fence(lab, &sku).await?;
-    lab.say(message!("run-fence-step-6", number, second));
+    lab.say(message!("run-fence-step-6", before, number, second));
 
     let response = lab.resume_until_done(first).await?;
     let audit = lab.audit(&sku).await?;
@@ -155,7 +155,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
         Some(stock) => message!("run-fence-wrote", stock, written = stock - 1).into(),
         None => Text::from(response.rejection()),
     };
-    lab.say(message!("run-fence-step-7", of_a, result));
+    lab.say(message!("run-fence-step-7", of_a, number, result));
 
     let numbers = format!("{before}, {number}");
     lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
