@@ -7,8 +7,14 @@ admin-audit-notes = Notes
 admin-audit-note-checked = checked as of { $at } UTC: { $items } items, { $orders } orders, { $entries } ledger entries
 admin-audit-as-of = checked as of
 admin-audit-read = read: { $items } items, { $orders } orders, { $entries } ledger entries
-admin-audit-note-apart = counted separately: { $items } lab items with { $forks } forks in their ledgers, { $accounts } lab accounts
-admin-audit-note-locks = Redis: { $held } locks held, { $forever } of them without an expiry (the lock on an idempotency key stays for some seconds after its request)
+admin-audit-note-apart = counted separately: { $items } lab items with { $forks ->
+    [one] 1 fork
+   *[other] { $forks } forks
+} in their ledgers, { $accounts } lab accounts
+admin-audit-note-locks = Redis: { $held ->
+    [one] 1 lock
+   *[other] { $held } locks
+} held, { $forever } of them without an expiry (the lock on an idempotency key stays for some seconds after its request)
 admin-audit-note-without-redis = Redis was left out: { $error }
 admin-audit-hint = All checks read one repeatable-read snapshot, so they are exact for one moment, even under load. On the command line: `holdfast audit`
 admin-audit-running = The audit is running: { $done } of { $total } checks are done. Current check: `{ $check }`

@@ -370,10 +370,22 @@ run-arm-replicas = { $name }, { $replicas ->
     [one] 1 replica
    *[other] { $replicas } replicas
 }
-run-arm-overspent = { $name }: { $amount } paid beyond the balance, { $forks } forks
-run-arm-oversold = { $name }: { $units } units sold that do not exist, { $forks } forks
+run-arm-overspent = { $name }: { $amount } paid beyond the balance, { $forks ->
+    [one] 1 fork
+   *[other] { $forks } forks
+}
+run-arm-oversold = { $name }: { $units ->
+    [one] 1 unit sold that does not exist
+   *[other] { $units } units sold that do not exist
+}, { $forks ->
+    [one] 1 fork
+   *[other] { $forks } forks
+}
 run-arm-nothing = { $name }: nothing was sold
-run-arm-unsound = { $name }: the books do not balance, { $forks } forks
+run-arm-unsound = { $name }: the books do not balance, { $forks ->
+    [one] 1 fork
+   *[other] { $forks } forks
+}
 run-arm-sound = { $name }: sound
 
 ## Names of requests
