@@ -49,6 +49,11 @@ impl ServicesDir {
         Self { path, account, _lock: None, services_lock: None }
     }
 
+    /// Returns whether no shop has used the data folder yet.
+    pub(super) fn is_new(data: &Path) -> bool {
+        fs::symlink_metadata(data.join(IDENTITY)).is_err()
+    }
+
     /// Finds or creates the folder for this data folder, which is locked. `adopt` accepts a copy.
     pub(super) fn open(data: &Path, adopt: bool) -> Result<Self> {
         let record = data.join(IDENTITY);

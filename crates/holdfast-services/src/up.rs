@@ -63,6 +63,10 @@ async fn run_until_stopped(
     );
 
     let addresses = replicas::addresses(options.listen, options.replicas)?;
+    if ServicesDir::is_new(&options.data) {
+        // Before the folder is made, which a start that is refused would leave behind.
+        replicas::check_free(&addresses)?;
+    }
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
     let mut services_dir = ServicesDir::open(&data_dir.path, options.adopt)?;
     // The folder is locked, so what they belonged to has ended. They may have the replicas' ports.

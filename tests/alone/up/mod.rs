@@ -187,7 +187,7 @@ async fn taken_port_is_rejected_before_start() {
         stderr.contains(&format!("--listen 127.0.0.1:{}", test_folder.port + 1_001)),
         "{stderr}"
     );
-    assert!(!test_folder.data().join("postgres").exists());
+    assert!(!test_folder.data().exists());
 }
 
 #[tokio::test]
