@@ -304,6 +304,8 @@ function showLinks(race) {
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
   byId("race-file").href = `/race/${race.id}/file`;
+  byId("race-why").href = `/lab/lessons/${race.lesson}`;
+  byId("race-why").textContent = race.why;
   byId("race-image").href = `/race/${race.id}/picture.svg`;
 }
 

@@ -122,7 +122,7 @@ async fn switches_tell_the_story() {
     browser.until_text("#race-verdict", "2 sold · 1 existed").await;
 
     browser.click(".race-ways a").await;
-    browser.until_text("h1", "Work that outlives its lease").await;
+    browser.until_text("h1", "The lost update").await;
     browser.go("/").await;
     let own = browser.driver.find(By::LinkText("Does your own shop oversell?")).await.unwrap();
     assert!(own.attr("href").await.unwrap().unwrap().ends_with("/lab/judged#services"));

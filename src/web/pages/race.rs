@@ -12,7 +12,7 @@ use super::layout::{Layout, language_of};
 use super::race_entries::RaceEntries;
 use super::race_film;
 use super::race_picture;
-use super::race_view::RaceView;
+use super::race_view::{self, RaceView};
 use super::respond::{html, script_json};
 use super::timeline::TimelineView;
 use crate::web::api::race::{find_race, run_race};
@@ -129,6 +129,8 @@ struct RaceStage {
     lock: String,
     pause: bool,
     buyers: u16,
+    /// Name of the lesson that explains the race.
+    lesson: &'static str,
     /// Texts and race for the script, as JSON that is safe within a script element.
     texts: String,
     race: String,
@@ -140,13 +142,16 @@ impl RaceStage {
     fn new(state: &AppState, language: Language, race: Option<&Race>) -> Self {
         let view = race.and_then(|race| RaceView::of(race, language));
         let [a, b] = state.races.servers();
+        let lock = race.map_or("none", |race| race.lock.as_str());
+        let pause = race.is_some_and(|race| race.pause);
         Self {
             language,
             phones: vec![('A', a), ('B', b)],
-            lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
-            pause: race.is_some_and(|race| race.pause),
+            lock: lock.to_owned(),
+            pause,
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
+            lesson: race_view::lesson_of(lock, pause),
             texts: script_json(&race_film::script_texts(language)),
             race: view.map_or_else(String::new, |view| script_json(&view.film())),
             films: String::new(),
@@ -165,6 +170,8 @@ impl RaceStage {
             lock: "none".to_owned(),
             pause: false,
             buyers: 2,
+            // The site does not have those of all its races.
+            lesson: "outlived",
             texts: script_json(&race_film::script_texts(language)),
             race: String::new(),
             films: script_json(&films),
@@ -183,6 +190,14 @@ impl RaceStage {
     /// Returns the names of the switches, in the order of their story, and which are on.
     fn switches(&self) -> [(&'static str, bool); 3] {
         [("on", self.is_on()), ("pause", self.pause), ("fence", self.lock == "fenced")]
+    }
+
+    fn lesson_path(&self) -> String {
+        format!("/lab/lessons/{}", self.lesson)
+    }
+
+    fn why(&self) -> String {
+        race_view::why(self.lesson, self.language)
     }
 
     /// Returns what the orders will do.

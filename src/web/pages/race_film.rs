@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::race_view::{RaceView, outcome, sentences, server};
+use super::race_view::{RaceView, lesson_of, outcome, sentences, server, why};
 use super::timeline::TimelineView;
 use holdfast_base::messages::{FluentValue, Language, Message};
 use holdfast_lab::race::model::{NO_ANSWER, RaceLane, SOLD, SOLD_OUT};
@@ -90,6 +90,7 @@ impl RaceView<'_> {
             (true, 1) => "race-entries-one",
             (true, _) => "race-entries",
         };
+        let lesson = lesson_of(&race.lock, race.pause);
         let mut film = json!({
             "id": race.id, "lock": race.lock, "buyers": race.buyers, "stock": race.stock,
             "pause": race.pause, "left": result.left, "playMs": self.play_ms(),
@@ -98,6 +99,7 @@ impl RaceView<'_> {
             "proof": self.proof(duel.as_ref()),
             "servers": servers, "announced": language.text_with("race-announced", &said),
             "verdict": verdict, "caption": caption, "entries": language.text(entries),
+            "lesson": lesson, "why": why(lesson, language),
         });
 
         if let Some(view) = duel {

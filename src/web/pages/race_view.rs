@@ -159,6 +159,23 @@ pub(super) fn sentences(language: Language, first: String, second: &str) -> Stri
     }
 }
 
+/// Returns the name of the lesson that explains a race under this lock.
+pub(super) fn lesson_of(lock: &str, is_paused: bool) -> &'static str {
+    match lock {
+        "local" => "one-replica",
+        "owner" if is_paused => "outlived",
+        "fenced" => "fence",
+        "row-lock" => "database",
+        _ => "lost-update",
+    }
+}
+
+/// Returns the text of the link to a lesson.
+pub(super) fn why(lesson: &str, language: Language) -> String {
+    let title = language.text(&format!("lesson-{lesson}-title"));
+    language.text_with("race-why", &[("lesson", title.into())])
+}
+
 pub(super) fn server(lane: &RaceLane, language: Language) -> String {
     language.text_with("race-server", &[("name", lane.replica.as_str().into())])
 }
@@ -176,7 +193,8 @@ pub(super) fn outcome(lane: &RaceLane, language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_lab::race::model::{WITH_LOCK, WITHOUT_LOCK};
+    use holdfast_lab::lessons;
+    use holdfast_lab::race::model::{RACE_LOCKS, WITH_LOCK, WITHOUT_LOCK};
     use holdfast_story::TimelineEvent;
 
     fn explain(race: &Race, language: Language) -> String {
@@ -208,6 +226,15 @@ mod tests {
         };
         let (lock, result) = (lock.to_owned(), Some(result));
         Race { lock, buyers: 200, stock: 100, result, ..Race::default() }
+    }
+
+    #[test]
+    fn every_race_has_its_lesson() {
+        for lock in RACE_LOCKS {
+            for is_paused in [false, true] {
+                assert!(lessons::named(lesson_of(lock, is_paused)).is_some(), "{lock}");
+            }
+        }
     }
 
     #[test]
