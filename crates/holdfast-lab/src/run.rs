@@ -61,7 +61,11 @@ pub enum Journey {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `kind`: one of pause-replica, kill-replica, pause-redis, \
+                 restart-redis, flush-redis, pause-node"
+)]
 #[schema(as = Fault)]
 pub struct RunFault {
     pub kind: FaultKind,

@@ -115,9 +115,23 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         }
         let why = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
-        let why = why.strip_suffix(&position).unwrap_or(&why);
+        let why = in_words(why.strip_suffix(&position).unwrap_or(&why));
         Problem::unparsed_field(if path == "." { "body" } else { &path }, why)
     })
+}
+
+/// Replaces the name of a Rust type, which serde gives as what it expected.
+fn in_words(why: &str) -> String {
+    let Some((found, expected)) = why.rsplit_once(", expected ") else { return why.to_owned() };
+    let expected = match expected {
+        "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => {
+            let is_out_of_range = found.starts_with("invalid value");
+            if is_out_of_range { "a whole number in its range" } else { "a whole number" }
+        }
+        expected if expected.starts_with("struct ") => "an object",
+        expected => expected,
+    };
+    format!("{found}, expected {expected}")
 }
 
 fn not_json(error: &serde_json::Error) -> Problem {
@@ -290,7 +304,7 @@ mod tests {
 
     use super::*;
     use crate::web::api::orders::OrderRequest;
-    use holdfast_lab::run::RunRequest;
+    use holdfast_lab::run::{FaultKind, RunRequest};
 
     fn order_problem(body: &str) -> (u16, String) {
         let problem = parse::<OrderRequest>(body.as_bytes()).unwrap_err();
@@ -310,6 +324,10 @@ mod tests {
             ),
             ("{\"lines\":[],\"lines\":[]}", "body: duplicate field `lines`"),
             ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0]: missing field `quantity`"),
+            (
+                "{\"lines\":[{\"sku\":\"tea\",\"quantity\":\"1\"}]}",
+                "lines[0].quantity: invalid type: string \"1\", expected a whole number",
+            ),
             ("{\"lines\":[[\"tea\",1]]}", "lines[0]: invalid type: sequence, expected an object"),
         ] {
             assert_eq!(order_problem(body), (422, detail.to_owned()), "{body}");
@@ -317,6 +335,10 @@ mod tests {
         let fault = parse::<RunRequest>(b"{\"fault\":{\"kind\":\"fire\"}}").unwrap_err();
         let why = fault.detail().english();
         assert!(why.starts_with("fault.kind: unknown variant `fire`, expected one of "), "{why}");
+        let fault = parse::<RunRequest>(b"{\"fault\":\"fire\"}").unwrap_err();
+        let why = fault.detail().english();
+        assert!(why.contains("expected an object with `kind`: one of "), "{why}");
+        assert!(FaultKind::ALL.iter().all(|kind| why.contains(kind.name())), "{why}");
     }
 
     #[test]
