@@ -387,6 +387,7 @@ run-arm-unsound = { $name }: the books do not balance, { $forks ->
    *[other] { $forks } forks
 }
 run-arm-sound = { $name }: sound
+run-arm-sound-once = { $name }: sound this time, and one run proves little
 
 ## Names of requests
 run-label-queued = { $name }, queued

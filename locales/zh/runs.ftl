@@ -348,6 +348,7 @@ run-arm-oversold = { $name }：卖出 { $units } 件并不存在的商品，{ $f
 run-arm-nothing = { $name }：什么也没有卖出
 run-arm-unsound = { $name }：账目不符，{ $forks } 处分叉
 run-arm-sound = { $name }：账目相符
+run-arm-sound-once = { $name }：这次账目相符，而一次运行说明不了多少
 
 ## 请求的名称
 run-label-queued = { $name }（排队）

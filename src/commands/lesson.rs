@@ -13,7 +13,7 @@ use holdfast_base::output;
     Exit code 0: the claim was shown. 1: it was not. 2: the lesson did not finish; stderr says why."
 )]
 pub struct LessonArgs {
-    /// Name of the lesson; without a name, all lessons are listed
+    /// Name of the lesson, or its number; without one, all lessons are listed
     pub name: Option<String>,
     /// Folder of a running `holdfast up`; relative to the current folder
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]

@@ -80,6 +80,8 @@ async fn same_load_oversells_only_without_a_lock() {
     let run = lab.wait_until_over(&lab.start(&request).await).await;
     assert_eq!(run["state"], "done", "{run:#}");
     assert_eq!(run["claim_shown"], Value::Null, "a load has no claim");
+    let verdict = run["verdict"].as_str().unwrap();
+    assert!(verdict.contains("owner: sound this time"), "{verdict}");
     let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(none["oversold"].as_i64().unwrap() > 0 && none["ok"] == false, "{none:#}");
     let forks = none["forked"].as_array().unwrap();

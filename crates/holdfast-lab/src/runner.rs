@@ -15,8 +15,9 @@ use super::scenario::Scenario;
 use super::store;
 use holdfast_base::messages::{Message, Text, message};
 use holdfast_services::{ProcessControl, RunningUp};
-use holdfast_shop::Cents;
 use holdfast_shop::db::{self, Pool};
+use holdfast_shop::strategy::Guarantee;
+use holdfast_shop::{Cents, Strategy};
 use holdfast_story::Value;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -152,6 +153,13 @@ fn arm_verdict(arm: &ArmResult) -> Message {
         }
         arm if arm.sold == 0 && arm.stock_opening > 0 => message!("run-arm-nothing", name),
         arm if !arm.ok => message!("run-arm-unsound", name, forks),
+        arm if !is_always_sound(&arm.strategy) => message!("run-arm-sound-once", name),
         _ => message!("run-arm-sound", name),
     }
+}
+
+/// Returns whether the strategy is sound in every run, and not only in one that goes well.
+fn is_always_sound(strategy: &str) -> bool {
+    let guarantee = Strategy::named(strategy).map(|strategy| strategy.guarantee);
+    matches!(guarantee, Some(Guarantee::Always | Guarantee::AmongItself))
 }

@@ -39,7 +39,8 @@ pub fn list() -> String {
 /// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on, otherwise
 /// on a temporary shop. Returns whether the claim was shown.
 pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
-    let Some(lesson) = lessons::named(name) else {
+    let numbered = || LESSONS.iter().copied().find(|it| it.number().to_string() == name);
+    let Some(lesson) = lessons::named(name).or_else(numbered) else {
         bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());
     };
 
