@@ -18,7 +18,7 @@ LABELS = ("alertname", "alertstate", "job", "instance")
 class Alerts:
     """A Prometheus with these rules during the block. Afterwards `lines` says which alerts were
     pending or firing, and for how long; without those that were so before the fault. Each is of one
-    fault: `HoldfastErrors` looks five minutes back."""
+    fault: `HoldfastErrors` looks two minutes back."""
 
     def __init__(self, cluster):
         self.cluster, self.lines = cluster, []
