@@ -105,3 +105,21 @@ fn unknown_outcome(error: &Error, mut results: Vec<EntryResult>) -> Vec<EntryRes
     }
     results
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::StoredResponse;
+
+    #[test]
+    fn replay_stays_known_in_a_batch_that_is_not() {
+        let executed = Execution::now(StoredResponse { status: 201, body: b"{}".to_vec() });
+        let replay = Execution { replayed: true, ..executed.clone() };
+        let results = vec![Ok(executed), Ok(replay.clone())];
+
+        let results = unknown_outcome(&Error::postgres_timeout(), results);
+        let [Err(Failure::Error(error)), Ok(known)] = &results[..] else { panic!("{results:?}") };
+        assert!(matches!(error, Error::Unavailable { outcome_unknown: true, .. }), "{error:?}");
+        assert_eq!(known, &replay);
+    }
+}
