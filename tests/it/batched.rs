@@ -147,6 +147,25 @@ async fn batch_sells_in_order_of_arrival() {
     shop.assert_sound().await;
 }
 
+/// A leader that gets no lease rejects what has waited for the whole timeout, and waits again for
+/// the others.
+#[tokio::test]
+async fn lock_timeout_spares_later_commands() {
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "2000")]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
+    let first = alice.orders(&sku, 1).send();
+    // Its key is locked while its leader waits: that has begun.
+    barrier.until_queued(1).await;
+    let later = alice.orders(&sku, 1).send();
+    first.fails(503, "lock-timeout").await;
+    barrier.open().await;
+    later.ok().await;
+    assert_eq!(shop.item_audit(&sku).await["sold"], 1);
+    shop.assert_sound().await;
+}
+
 #[tokio::test]
 async fn failed_entry_does_not_fail_its_batch() {
     let shop = TestShop::start(1).await;
