@@ -8,10 +8,13 @@ use futures_util::{StreamExt as _, stream};
 use holdfast_shop::jobs::order_expiry::failures;
 use holdfast_shop::jobs::purge::{PurgeLimits, purge};
 use holdfast_shop::{OrderId, RequestContext, Strategy, engine};
+use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::topology::query;
 use holdfast_testkit::{TestShop, assert_has, id_of, services, until};
 use serde_json::json;
 use uuid::Uuid;
+
+use crate::metrics::{metrics, value};
 
 /// Short leases, as a killed replica blocks its locks for one.
 const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
@@ -222,6 +225,36 @@ async fn locked_item_delays_no_other_item() {
     idle.rollback().await.unwrap();
     shop.until_no_order_is_pending().await;
     assert_eq!((expired(&stuck).await, shop.stock(&stuck).await), (200, 500));
+    shop.assert_sound().await;
+}
+
+/// Two items with one due order each share a transaction, whose wait for the lock of one delays the
+/// other. It is shorter than that of an order, which began before it and waits still.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_item_delays_its_transaction_less_than_a_lock_timeout() {
+    let shop = TestShop::start_with(1, &[JOBS_ON]).await;
+    let alice = shop.promoted("alice").await;
+    let (stuck, free) = (shop.shop_item(50, 100).await, shop.shop_item(50, 100).await);
+    shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
+    join_all([&stuck, &free].map(|sku| shop.place_expiring_order(&alice, 0, sku, 1_000))).await;
+
+    let lock = Barrier::before_item(&shop, &stuck).await;
+    let waiting = alice.orders(&stuck, 1).lock("fenced").send();
+    until("an order waits for the lock", async || {
+        let waiters = "holdfast_lock_waiting_requests{strategy=\"fenced\"}";
+        value(&metrics(&shop, 0).await, waiters) == Some(1.0)
+    })
+    .await;
+    let early = "select count(*) from orders where expires_at > now()";
+    until("both are due", async || shop.number(early).await == 0).await;
+    shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
+    until("the other item's order has expired", async || shop.expiry_entries().await == 1).await;
+    assert!(!waiting.is_finished(), "it has expired before the timeout of a lock");
+    assert_eq!((shop.stock(&free).await, shop.stock(&stuck).await), (50, 49));
+
+    lock.open().await;
+    waiting.ok().await;
+    until("both have expired", async || shop.expiry_entries().await == 2).await;
     shop.assert_sound().await;
 }
 
