@@ -61,6 +61,13 @@ async fn next_batch_under_a_lease_reads_nothing() {
     assert!(unread(&shop, "written").await > 0.0);
     assert_eq!(unread(&shop, "refused").await, 0.0);
     assert_eq!(shop.item_audit(&sku).await["sold"], placed);
+    // Postgres tells its time to the batches with a read; the others add what has passed since.
+    let out_of_time = "select count(*) from (
+         select o.created_at < lag(o.created_at) over (partition by e.sku order by e.seq)
+                or o.created_at > e.at as is_wrong
+           from stock_ledger e join orders o on o.id = e.order_id where e.reason = 'order'
+         ) as times where is_wrong";
+    assert_eq!(shop.number(out_of_time).await, 0, "no order is older than the one before it");
     shop.assert_sound().await;
 }
 
