@@ -5,6 +5,22 @@ use holdfast_testkit::barrier::Barrier;
 use holdfast_testkit::{TestShop, fresh_key, until};
 use serde_json::json;
 
+/// Makes Postgres reject the orders with a [`failing_key`], as a bug would.
+pub async fn fail_some_orders(shop: &TestShop) {
+    for statement in [
+        "create function fail_some() returns trigger language plpgsql as
+         $$begin raise exception 'not this one'; end$$",
+        "create trigger fail_some before insert on orders for each row
+         when (new.token like 'rejected-by-postgres%') execute function fail_some()",
+    ] {
+        shop.execute(statement).await;
+    }
+}
+
+pub fn failing_key() -> String {
+    format!("rejected-by-postgres-{}", fresh_key())
+}
+
 #[tokio::test]
 async fn hundred_duplicates_execute_once() {
     let shop = TestShop::start(2).await;
@@ -171,15 +187,8 @@ async fn failed_entry_does_not_fail_its_batch() {
     let shop = TestShop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
-    for statement in [
-        "create function fail_some() returns trigger language plpgsql as
-         $$begin raise exception 'not this one'; end$$",
-        "create trigger fail_some before insert on orders for each row
-         when (new.token like 'rejected-by-postgres%') execute function fail_some()",
-    ] {
-        shop.execute(statement).await;
-    }
-    let bad = format!("rejected-by-postgres-{}", fresh_key());
+    fail_some_orders(&shop).await;
+    let bad = failing_key();
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for n in 0..21 {

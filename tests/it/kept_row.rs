@@ -4,6 +4,7 @@
 use futures_util::future::join_all;
 use holdfast_testkit::{Call, Reply, TestShop, User, fresh_key, until};
 
+use crate::batched::{fail_some_orders, failing_key};
 use crate::metrics::{metrics, value};
 
 /// On a loaded machine a lease may end before the second batch, which then reads.
@@ -174,6 +175,27 @@ async fn open_transaction_with_a_key_fails_no_other_order() {
         assert_eq!(repeated.problem(), "idempotency-key-mismatch", "{repeated}");
         replies.pop().unwrap().succeeds(201);
         shop.resume(&admin, open).await.succeeds(201);
+        if unread(&shop, "refused").await > 0.0 {
+            break;
+        }
+    }
+    assert!(unread(&shop, "refused").await > 0.0);
+    shop.assert_sound().await;
+}
+
+/// Postgres refuses one order of a batch without a read. The others of the batch do not fail with
+/// it.
+#[tokio::test]
+async fn failed_order_fails_no_other_order_of_a_batch_without_a_read() {
+    let shop = TestShop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(100_000, 100).await;
+    fail_some_orders(&shop).await;
+    for _ in 0..MAX_ATTEMPTS {
+        let calls = vec![admin.orders(&sku, 1), admin.orders(&sku, 1).key(&failing_key())];
+        let mut replies = send_behind_batch(&shop, &admin, &sku, calls, async {}).await;
+        replies.pop().unwrap().fails(500, "internal-error");
+        replies.pop().unwrap().succeeds(201);
         if unread(&shop, "refused").await > 0.0 {
             break;
         }
