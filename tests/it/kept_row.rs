@@ -204,6 +204,31 @@ async fn failed_order_fails_no_other_order_of_a_batch_without_a_read() {
     shop.assert_sound().await;
 }
 
+/// Without the read, a request could not be paused at `held`, for instance.
+#[tokio::test]
+async fn watched_order_passes_every_point_behind_a_batch_of_its_lease() {
+    let shop = TestShop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    // With one, the order had the lease of the batch before it.
+    let leases =
+        "select count(distinct fence) from stock_ledger where sku = $1 and reason = 'order'";
+    let mut used: i64 = 0;
+    for _ in 0..MAX_ATTEMPTS {
+        let sku = shop.shop_item(10, 100).await;
+        let calls = vec![admin.orders(&sku, 1).traced()];
+        let mut replies = send_behind_batch(&shop, &admin, &sku, calls, async {}).await;
+        let order = replies.pop().unwrap().succeeds(201);
+        let trace = order["trace"].as_array().unwrap().iter();
+        let points: Vec<&str> = trace.map(|event| event["event"].as_str().unwrap()).collect();
+        assert_eq!(points, ["wait", "held", "read", "commit", "write", "committed", "release"]);
+        used = sqlx::query_scalar(leases).bind(&sku).fetch_one(&shop.pool).await.unwrap();
+        if used == 1 {
+            break;
+        }
+    }
+    assert_eq!(used, 1);
+}
+
 /// Of a change by hand the leader hears nothing: the row's version says it, under every column that
 /// an order reads.
 #[tokio::test]
