@@ -68,3 +68,30 @@ fn take(holders: &mut Holders, key: &str) -> Vec<usize> {
     }
     holders.remove(key).into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(lane: usize, kind: EventKind, key: &str) -> TimelineEvent {
+        TimelineEvent { key: key.to_owned(), ..TimelineEvent::new(lane, 0, kind) }
+    }
+
+    /// Who deletes the lock of one item takes no other holder's; a Redis without its keys has none.
+    #[test]
+    fn only_the_lock_that_was_deleted_is_gone() {
+        let lane = |name: &str| TimelineLane { name: name.to_owned(), ..TimelineLane::default() };
+        let lanes = ["a", "b", "operator"].map(lane);
+        let gone = |kind: EventKind, key: &str| {
+            let held = [event(0, EventKind::Held, "coffee"), event(1, EventKind::Held, "tea")];
+            let events = held.into_iter().chain([event(2, kind, key)]).collect();
+            let mut all = with_gone_locks(events, &lanes, &BTreeSet::new());
+            all.retain(|event| event.kind == EventKind::Gone);
+            all.into_iter().map(|event| (event.lane, event.detail.other)).collect::<Vec<_>>()
+        };
+        let operator = Some("operator".to_owned());
+        assert_eq!(gone(EventKind::Removed, "coffee"), [(0, operator.clone())]);
+        assert_eq!(gone(EventKind::Foreign, "tea"), [(1, operator)]);
+        assert_eq!(gone(EventKind::Flushed, ""), [(0, None), (1, None)]);
+    }
+}
