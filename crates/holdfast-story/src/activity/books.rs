@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// A counter changes when a unit is taken, and the receipt comes later: the unit of who died in
-    /// between has none.
+    /// between has none. Who sells two has left after each what its own receipt says.
     #[test]
     fn counter_changes_before_the_sale() {
         let timeline = timeline(vec![
@@ -193,13 +193,22 @@ mod tests {
             units(1, EventKind::Deducted, 2),
             units(1, EventKind::Read, 2),
             units(1, EventKind::Write, 1),
+            units(1, EventKind::Deducted, 1),
+            units(1, EventKind::Read, 1),
+            units(1, EventKind::Write, 0),
         ]);
         let [book] = timeline.books(false).try_into().expect("one value");
         assert!(book.is_counter && book.opening == Some(Value::Units(3)));
-        let expected = [(Some(3), 2, 0, false), (Some(2), 1, 0, false), (Some(2), 1, 1, false)];
+        let expected = [
+            (Some(3), 2, 0, false),
+            (Some(2), 1, 0, false),
+            (Some(2), 1, 1, false),
+            (Some(1), 0, 0, false),
+            (Some(1), 0, 1, false),
+        ];
         assert_eq!(shown(&book), expected);
         let events: Vec<usize> = book.entries.iter().map(|entry| entry.event).collect();
-        assert_eq!(events, [0, 1, 3]);
+        assert_eq!(events, [0, 1, 3, 4, 6]);
     }
 
     /// Two strategies that are compared sell different items.
