@@ -279,8 +279,9 @@ fn early_release_is_to_blame() {
     assert_eq!((stale(&timeline), wrong(&timeline)), (vec![7], vec![2]));
 }
 
-/// Nodes that grant the lock one after another are one change; a lease that is over frees them. Two
-/// are holders from the second one's lock on, until the first one learns that it has lost it.
+/// Nodes that grant the lock one after another are one change; a lease that is over frees them, as
+/// does a lock that is gone. Two are holders from the second one's lock on, until the first one
+/// learns that it has lost it.
 #[test]
 fn nodes_have_one_owner_each() {
     let granted = |at_us, lane, node| event(at_us, lane, EventKind::Granted, Some(node));
@@ -295,6 +296,8 @@ fn nodes_have_one_owner_each() {
         granted(7, 1, 1),
         event(8, 0, EventKind::Lost, None),
         event(9, 1, EventKind::Release, None),
+        granted(10, 2, 3),
+        event(11, 2, EventKind::Gone, None),
     ]);
     let expected = [
         (2, [Some(0), Some(0), None, None, None]),
@@ -302,6 +305,8 @@ fn nodes_have_one_owner_each() {
         (5, [None; 5]),
         (7, [Some(1), None, None, None, None]),
         (9, [None; 5]),
+        (10, [None, None, Some(2), None, None]),
+        (11, [None; 5]),
     ];
     assert_eq!(timeline.grants(), expected);
     let lanes = BTreeSet::from([0, 1]);
