@@ -200,6 +200,8 @@ mod tests {
         for (opening, books, expected) in [
             (2, BookTotals { sold: 0, ..books(2, &both) }, "sold found none of the 2 units"),
             (2, books(1, &[(3, 1)]), "by_key returned none of the 2 keys"),
+            // More was answered *sold* than there was, and the books are right.
+            (1, books(0, &[(1, 1)]), "1 of the 2 orders that were answered *sold* are not in"),
             (
                 2,
                 BookTotals { sold: 1, ..books(0, &both) },
