@@ -424,7 +424,10 @@ fn why_not(stage: &ServiceStage<'_>, pass: Pass) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_services::Exchange;
+
     use super::*;
+    use crate::service::watch::Seen;
 
     /// It is no result of the fault, and no orders are sound under it.
     #[test]
@@ -441,5 +444,25 @@ mod tests {
         assert_eq!((found.ran, found.lost_in, found.figures.oversold), (false, 1, 2));
         let why = found.why_not.expect("why it did not run");
         assert!(why.contains("struck nothing"), "{why}");
+    }
+
+    /// Orders that never met in the database are no proof, unless they may wait elsewhere.
+    #[test]
+    fn run_whose_orders_never_met_shows_nothing() {
+        let shows_nothing = |lease: &str, oversold, second_us| {
+            let file = format!("name = \"shop\"\n[service]\n{lease}\n[order]\n[books]\n");
+            let file: ServiceFile = toml::from_str(&file).expect("it is whole");
+            let seen = [(1, 10), (2, second_us)].map(|(connection, sent_us)| {
+                let mut exchange = Exchange::default();
+                (exchange.connection, exchange.sent_us) = (connection, sent_us);
+                exchange.answered_us = sent_us + 10;
+                Seen { instance: 0, exchange }
+            });
+            let figures = Figures { oversold, ..Figures::default() };
+            let run = Run { figures, seen: seen.into(), ..Run::default() };
+            never_at_once(&file, Load { units: 1, attempts: 2, buyers: 2 }, &run).is_some()
+        };
+        assert!(shows_nothing("", 0, 20) && !shows_nothing("", 0, 19));
+        assert!(!shows_nothing("lease_ms = 1000", 0, 20) && !shows_nothing("", 1, 20));
     }
 }

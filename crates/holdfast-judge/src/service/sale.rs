@@ -31,7 +31,7 @@ pub(super) const GATE_HELD: Duration = Duration::from_secs(2);
 const ABANDONED: Duration = Duration::from_secs(3);
 
 /// One run of a pass.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) figures: Figures,
     pub(super) item: RunItem,
@@ -252,21 +252,13 @@ impl GateArrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::file::Values;
 
     #[test]
     fn orders_that_the_gate_outlasts_have_given_up() {
         let why = |over_after| {
-            let run = Run {
-                figures: Figures { error: Some("status 503".to_owned()), ..Figures::default() },
-                item: RunItem { id: "tea".into(), values: Values::default() },
-                outcomes: Vec::new(),
-                seen: Vec::new(),
-                commands: Vec::new(),
-                struck: None,
-                hits: 1,
-                over_after,
-            };
+            let error = Some("status 503".to_owned());
+            let figures = Figures { error, ..Figures::default() };
+            let run = Run { figures, over_after, ..Run::default() };
             run.nothing_sold().unwrap().english()
         };
         assert_eq!(why(None), "nothing was sold: status 503");

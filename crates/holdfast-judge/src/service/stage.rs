@@ -73,7 +73,7 @@ pub(super) struct ServiceStage<'a> {
 }
 
 /// An item of one run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RunItem {
     pub(super) id: Value,
     pub(super) values: Values,
