@@ -11,7 +11,7 @@ use super::report::{Imbalance, Pattern};
 use super::sql::{Access, access, is_word};
 
 /// A statement of one of two requests.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Step {
     /// Number of the request.
     pub(super) request: usize,

@@ -276,7 +276,7 @@ pub struct ServiceEvidence {
     pub left_out_names: Vec<String>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StatementReport {
     /// Number of the buyer whose order it belongs to.
     pub buyer: u64,

@@ -124,24 +124,8 @@ mod tests {
 
     /// Returns a line that says nothing of the stock.
     fn line(sql: &str) -> Line {
-        let step = Step {
-            request: 0,
-            connection: 1,
-            access: None,
-            has_key: false,
-            sql: sql.to_owned(),
-            in_transaction: true,
-            has_changed: false,
-        };
-        let report = StatementReport {
-            buyer: 1,
-            instance: 1,
-            sent_ms: 0.0,
-            answered_ms: 0.0,
-            sql: sql.to_owned(),
-            result: String::new(),
-            decisive: false,
-        };
+        let step = Step { sql: sql.to_owned(), in_transaction: true, ..Step::default() };
+        let report = StatementReport { sql: sql.to_owned(), ..StatementReport::default() };
         Line { weight: 1, step, report, has_failed: false }
     }
 

@@ -2,6 +2,7 @@
 //! not the service's secrets.
 
 mod choice;
+mod lease;
 mod masking;
 mod shortening;
 
@@ -12,6 +13,7 @@ use holdfast_base::messages::Language;
 use holdfast_services::{Exchange, Statement};
 
 use self::choice::{Line, leave_out, weigh_failures, weigh_for, weigh_reads, weight_of_command};
+use self::lease::is_lease_outlived;
 use self::masking::ShownValues;
 use self::shortening::without_columns;
 use super::buyers::{BuyerAnswer, OrderAttempt};
@@ -87,10 +89,7 @@ pub(super) fn of(
     sort(&mut lines);
 
     // By all of them, also those that are not shown.
-    let lease_ms = stage.file.service.lease_ms;
-    let outlives = lease_ms.is_some_and(|lease_ms| is_read_after(lease_ms, &lines));
-    // A lock that Redis has lost was not outlived.
-    let outlives = outlives && !pass.strikes_redis();
+    let outlives = is_lease_outlived(stage.file.service.lease_ms, pass, &lines);
     let steps: Vec<&Step> = lines.iter().map(|line| &line.step).collect();
     let pattern = Pattern::of(pass, &shows, &steps, &stage.learned, stage.file.has_lock());
     let pattern = match pattern {
@@ -174,28 +173,6 @@ fn commands(
         }
     }
     lines
-}
-
-/// Returns whether one request read the stock for its write only when the lease of the other was
-/// over: the gate is held for longer, too.
-fn is_read_after(lease_ms: u64, lines: &[Line]) -> bool {
-    let mut written = BTreeSet::new();
-    let mut last_reads = BTreeMap::new();
-    for Line { step, report, .. } in lines {
-        match step.access {
-            Some(Access::Read) if !written.contains(&step.request) => {
-                last_reads.insert(step.request, report.sent_ms);
-            }
-            Some(Access::Write) => {
-                written.insert(step.request);
-            }
-            _ => {}
-        }
-    }
-    let times = || last_reads.values().copied();
-    let between = times().fold(0.0, f64::max) - times().fold(f64::INFINITY, f64::min);
-    // The lease of the first one had begun before it read.
-    last_reads.len() > 1 && between >= 0.8 * lease_ms as f64
 }
 
 /// Says what struck an instance, or Redis.
