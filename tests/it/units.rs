@@ -193,7 +193,8 @@ async fn item_in_units_rejects_what_needs_its_row() {
     assert!(output.contains("the lock units sells only items in units"), "{output}");
 }
 
-/// Five orders expire in one transaction, and the sixth's unit is locked.
+/// Five orders are in one transaction, which expires all but a paid one, and the sixth's unit is
+/// locked.
 #[tokio::test]
 async fn orders_that_expired_before_a_failure_are_reported() {
     let shop = TestShop::start(1).await;
@@ -204,9 +205,16 @@ async fn orders_that_expired_before_a_failure_are_reported() {
         let placed = id_of(&order(&alice, &sku, 1).ok().await).parse().unwrap();
         due.push((OrderId(placed), vec![(Sku::try_from(sku.clone()).unwrap(), 1)]));
     }
-    shop.execute("update orders set expires_at = now()").await;
     let (first, last) = due.split_at(5);
-    let expected: BTreeSet<OrderId> = first.iter().map(|(order, _)| *order).collect();
+    // The paid one has the first unit of those that are locked together.
+    let paid = sqlx::query_scalar(
+        "select order_id from item_units where order_id <> $1 order by unit limit 1",
+    );
+    let paid = OrderId(paid.bind(last[0].0.0).fetch_one(&shop.pool).await.unwrap());
+    alice.pays(paid).ok().await;
+    shop.execute("update orders set expires_at = now()").await;
+    let expected = first.iter().map(|(order, _)| *order).filter(|order| *order != paid);
+    let expected: BTreeSet<OrderId> = expected.collect();
     let mut tx = begin(&shop).await;
     let lock = sqlx::query("select from item_units where order_id = $1 for update");
     lock.bind(last[0].0.0).execute(&mut *tx).await.unwrap();
@@ -219,7 +227,10 @@ async fn orders_that_expired_before_a_failure_are_reported() {
     assert_eq!(expire().await.unwrap(), expected);
     tx.rollback().await.unwrap();
     assert_eq!(expire().await.unwrap(), [last[0].0].into());
-    assert_sound(&shop, &sku, 0, 6).await;
+    let kept = "select count(*) from item_units u join orders o on o.id = u.order_id
+                 where o.status = 'paid'";
+    assert_eq!(shop.number(kept).await, 1, "each order returned its own unit");
+    assert_sound(&shop, &sku, 1, 5).await;
 }
 
 /// The purge waits for an order in flight, which has locked a unit and not the item.
@@ -331,6 +342,26 @@ async fn write_of_a_changed_unit_matches_nothing() {
         }
     }
     assert_sound(&shop, &sku, 0, 1).await;
+}
+
+/// Whether an order was placed is not looked up before the transaction that may place it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_outcome_is_final_behind_its_transaction() {
+    let shop = TestShop::start(1).await;
+    let sku = Sku::try_from(item_in_units(&shop, 1).await).unwrap();
+    let command = one_of(&sku, shop.user_id("alice").await);
+    let mut tx = begin(&shop).await;
+    let write = write_of(&command, read_one(&mut tx, &command).await);
+    assert_eq!(Units.write(&mut tx, &write).await.unwrap(), WriteResult::Done);
+
+    let committed = async {
+        until("it waits for the commit", async || shop.waiting_sessions().await == 1).await;
+        tx.commit().await.unwrap();
+    };
+    let mut db = shop.pool.acquire().await.unwrap();
+    let (is_final, ()) = futures_util::join!(Units.invalidate(&mut db, &write), committed);
+    assert!(is_final.unwrap());
+    assert_sound(&shop, sku.as_str(), 1, 0).await;
 }
 
 /// Under a plan for any number of units, and before any statistics.
