@@ -72,6 +72,21 @@ async fn early_refund_keeps_lab_money_in_lab() {
     shop.assert_sound().await;
 }
 
+/// A refund of units locks the account's row, and payments of this shop its key in Redis: neither
+/// would exclude the other.
+#[tokio::test]
+async fn refund_of_units_needs_payments_that_postgres_isolates() {
+    let shop = TestShop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let item = admin.creates_lab_item(&json!({ "stock": 5, "in_units": true })).ok().await;
+    let order = alice.orders(item["sku"].as_str().unwrap(), 1).lock("units").ok().await;
+    alice.pays(&order).ok().await;
+    let problem = alice.refunds(&order).fails(403, "forbidden").await;
+    assert!(problem.to_string().contains("Postgres isolates payments"), "{problem}");
+    assert_eq!(balances(&alice).await, [100_000, 99_900]);
+    shop.assert_sound().await;
+}
+
 #[tokio::test]
 async fn failed_lab_payment_leaves_audit_sound() {
     let shop = TestShop::start(1).await;
