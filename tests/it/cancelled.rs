@@ -134,6 +134,7 @@ async fn caller_lost_at_any_probe_point_is_safe() {
     let points = [
         (Point::Wait, false),
         (Point::Held, false),
+        (Point::Deducted, false),
         (Point::Read, true),
         (Point::Write, true),
         (Point::Commit, true),
@@ -144,7 +145,12 @@ async fn caller_lost_at_any_probe_point_is_safe() {
         let shop = ShopInProcess::new(strategy).await;
         let mut sold = 0;
         for (point, is_executed) in points {
-            if point == Point::Held && shop.domain.strategy.lock.is_none() {
+            let is_passed = match point {
+                Point::Held => shop.domain.strategy.lock.is_some(),
+                Point::Deducted => shop.domain.strategy.data_path.is_some(),
+                _ => true,
+            };
+            if !is_passed {
                 continue;
             }
             let key = IdempotencyKey::generate();
