@@ -112,15 +112,19 @@ async fn killed_replica_undersells_until_reconciled() {
     lab.assert_sold_exactly(1).await;
 }
 
+/// Not even if Redis loses the counter then: it is loaded without the units of orders that are not
+/// settled yet.
 #[tokio::test]
 async fn replica_killed_behind_commit_loses_nothing() {
-    let mut lab = Lab::new(TestShop::start(2).await).await;
+    let (shop, redis) = TestShop::with_own_redis().await;
+    let mut lab = Lab::new(shop).await;
     lab.pause_orders(1, "committed").await;
     lab.shop.replicas[0].kill();
 
     let audit = lab.audit(1).await;
     assert_has(&audit, json!({ "sold": 1, "unsettled": 1, "stock": STOCK, "undersold": 0 }));
-    assert_eq!(audit["ok"], true, "{audit:#}");
+    assert_has(&audit, json!({ "ok": true, "counter": STOCK - 1 }));
+    query::<String>(&redis.url, "FLUSHALL").unwrap();
     // The next order's settlement includes its line.
     assert_eq!(lab.sell_out(1).await.len(), 7);
     lab.assert_sold_exactly(1).await;
@@ -226,15 +230,16 @@ async fn rejected_or_repeated_order_returns_its_units() {
 
 #[tokio::test]
 async fn unknown_outcome_undersells_until_reconciled() {
-    let lab = Lab::new(TestShop::start(1).await).await;
-    lab.order(0).succeeds(201).await;
-    lab.settled(0, 0).await;
+    let mut lab = Lab::new(TestShop::start(2).await).await;
+    // This one is placed, and its replica does not settle it.
+    lab.pause_orders(1, "committed").await;
+    lab.shop.replicas[0].kill();
 
     // Its write waits for a table until its session is ended: neither known to be done, nor not.
     let mut blocker = lab.shop.pool.begin().await.unwrap();
     let lock = "lock table unsettled_lines in access exclusive mode";
     sqlx::query(lock).execute(&mut *blocker).await.unwrap();
-    let order = lab.order(0).send();
+    let order = lab.order(1).send();
     until("the write waits", async || lab.shop.waiting_sessions().await == 1).await;
     let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                 where datname = current_database() and wait_event_type = 'Lock'";
@@ -243,11 +248,12 @@ async fn unknown_outcome_undersells_until_reconciled() {
     assert_eq!(reply.status, 503, "{reply}");
     blocker.rollback().await.unwrap();
 
-    let audit = lab.settled(0, 0).await;
+    // It might have been placed: the item is settled all the same, and with it the first order.
+    let audit = lab.settled(1, 0).await;
     assert_has(&audit, json!({ "sold": 1, "counter": STOCK - 2, "undersold": 1, "ok": true }));
-    assert_has(&lab.reconcile(0).await, json!({ "undersold": 1, "counter": STOCK - 1 }));
-    assert_eq!(lab.sell_out(0).await.len(), 7);
-    lab.assert_sold_exactly(0).await;
+    assert_has(&lab.reconcile(1).await, json!({ "undersold": 1, "counter": STOCK - 1 }));
+    assert_eq!(lab.sell_out(1).await.len(), 7);
+    lab.assert_sold_exactly(1).await;
 }
 
 /// The row still has units that the counter has sold: the counter decides what may be removed.
