@@ -171,3 +171,36 @@ impl Answer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Sku;
+
+    #[test]
+    fn forwarded_order_whose_outcome_is_unknown_is_not_reported_as_unwritten() {
+        let sku = Sku::try_from("tea".to_owned()).unwrap();
+        let order = SingleOrder {
+            sku: &sku,
+            quantity: 1,
+            expected_total_cents: None,
+            payment_window: Duration::ZERO,
+        };
+        for sent in [Component::Postgres, Component::Redis] {
+            for is_unknown in [true, false] {
+                let cause = "no response".to_owned();
+                let error = Error::Unavailable { what: sent, cause, outcome_unknown: is_unknown };
+                let text = serde_json::to_string(&Answer::of(Err(error.into()))).unwrap();
+                let answer: Answer = serde_json::from_str(&text).unwrap();
+                match answer.result(order, "8082") {
+                    Some(Err(Failure::Error(Error::Unavailable {
+                        what, outcome_unknown, ..
+                    }))) => assert_eq!((what, outcome_unknown), (sent, is_unknown)),
+                    other => panic!("{sent:?}: {other:?}"),
+                }
+            }
+        }
+    }
+}
