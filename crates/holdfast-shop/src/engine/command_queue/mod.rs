@@ -6,7 +6,7 @@
 
 pub mod limit;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -28,12 +28,12 @@ use crate::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, Sku, UserId};
 
 type ResponseReceiver = oneshot::Receiver<EntryResult>;
 
-fn key() -> LockKey {
+pub fn key() -> LockKey {
     LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
 }
 
 /// An order, identified by its `quantity`.
-fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
+pub fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
     let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
     let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
     let command =
@@ -125,6 +125,28 @@ fn full_queue_rejects_while_entries_are_borrowed() {
     assert!(matches!(join(), EnqueueResult::Behind));
     assert!(matches!(join(), EnqueueResult::Behind));
     assert!(matches!(join(), EnqueueResult::Full));
+}
+
+#[test]
+fn orders_that_another_replica_executes_take_places() {
+    let queues = CommandQueues::default();
+    let leader = queues.of_leader(key());
+    let mut responses = Vec::new();
+    let mut join = || join(&queues, &mut responses, 1);
+    assert!(matches!(join(), EnqueueResult::First));
+    for at in 1..MAX_QUEUE_LENGTH {
+        assert!(matches!(join(), EnqueueResult::Behind), "{at}");
+    }
+    let forwarded = leader.take_forwardable().batch;
+    assert_eq!(forwarded.len(), MAX_BATCH_SIZE);
+    assert!(matches!(join(), EnqueueResult::Full), "their answers are awaited");
+    leader.set_forwarded(MAX_BATCH_SIZE - 1);
+    assert!(matches!(join(), EnqueueResult::Behind), "one has its answer");
+    assert!(matches!(join(), EnqueueResult::Full));
+    leader.take(usize::MAX);
+    assert!(!leader.close_if_empty(), "a new leader would not know of them");
+    leader.set_forwarded(0);
+    assert!(leader.close_if_empty());
 }
 
 #[test]
