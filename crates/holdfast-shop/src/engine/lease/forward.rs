@@ -428,3 +428,60 @@ async fn report_unknown(entries: Vec<QueueEntry>, error: &Error, responses: &mut
 fn count(result: &'static str, commands: usize) {
     metrics::counter!(FORWARDED, "result" => result).increment(commands as u64);
 }
+
+#[cfg(test)]
+mod tests {
+    use holdfast_lock::{Redis, Settings};
+
+    use super::*;
+    use crate::engine::command_queue::tests::{entry, key};
+    use crate::failure::Failure;
+    use crate::locks::ShopLocks;
+    use crate::strategy::batched;
+    use crate::{DEFAULT_PAYMENT_WINDOW, db};
+
+    /// A shop that is not connected to any server.
+    fn unconnected_shop() -> Shop {
+        let pool = db::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
+        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
+        let locks = ShopLocks::new(redis, Vec::new(), Settings::default()).unwrap();
+        Shop::new(pool, locks, &batched::STRATEGY, DEFAULT_PAYMENT_WINDOW)
+    }
+
+    /// Else both may be refused: the other one for this one's key lock, and this one for the other
+    /// one.
+    #[tokio::test]
+    async fn order_with_its_keys_lock_is_not_refused_for_a_duplicate_at_the_holder() {
+        for answer in [Answer::KeyInFlight, Answer::KeyMismatch] {
+            let shop = unconnected_shop();
+            let queue = shop.engine.queues.of_leader(key());
+            let (order, mut response) = entry(1);
+            shop.engine.queues.join(&key(), order);
+            let mut taken = queue.take_forwardable().batch;
+            let mut entry = taken.pop().unwrap();
+            entry.key_lock_requested = true;
+
+            let mut forwarder = Forwarder::new(&shop, &key());
+            let lease = Arc::new(RemoteLease { id: LeaseId::new("8082~b.1"), fence: 1 });
+            let forwarded = ForwardedEntry { entry, lease, sent_at: Instant::now() };
+            forwarder.forwarded.insert(7, forwarded);
+            shop.engine.delegation.mailboxes().deliver(&key(), vec![(7, answer.clone())]);
+            forwarder.take_answers(&queue, &mut Responses::new(&shop)).await;
+            assert!(response.try_recv().is_err(), "{answer:?} was passed on");
+            assert!(queue.has_entries_that_stay(), "{answer:?}: it is to be executed here");
+        }
+    }
+
+    /// Else the client would be told that nothing was done, and its key would be free at once.
+    #[tokio::test]
+    async fn order_without_an_answer_is_not_reported_as_unwritten() {
+        let (order, response) = entry(1);
+        let mut responses = Responses::new(&unconnected_shop());
+        report_unknown(vec![order], &Error::postgres_timeout(), &mut responses).await;
+        let result = response.await.unwrap();
+        assert!(
+            matches!(result, Err(Failure::Error(Error::Unavailable { outcome_unknown: true, .. }))),
+            "{result:?}"
+        );
+    }
+}
