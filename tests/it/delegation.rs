@@ -10,9 +10,10 @@ use futures_util::future::{Either, join_all, select};
 use holdfast_testkit::barrier::own_redis;
 use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::RequestRecorder;
+use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::proxy::{self, Traffic};
 use holdfast_testkit::topology::{self, Topology};
-use holdfast_testkit::{Call, Reply, TestShop, User, fresh_key, until};
+use holdfast_testkit::{Call, Reply, TestShop, User, fresh_key, services, until};
 
 use crate::batched_faults::REQUEST_TIMEOUT;
 use crate::metrics::{metrics, value};
@@ -280,6 +281,48 @@ async fn accepted_order_is_executed_before_others_get_the_lease() {
             order.succeeds(201).await;
         }
         forwarded(&shop, 1, "returned").await == returned
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+/// Redis loses the lease of a batch with a forwarded order, whose key the holder has locked. The
+/// replica that forwarded it executes it, as the former holder cannot write it any more.
+#[tokio::test]
+async fn key_lock_of_a_former_holder_rejects_no_forwarded_order() {
+    let shop = TestShop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let redis = &services().running.redis_url;
+    let user = shop.user_id("alice").await.0;
+    until("a batch of the holder has the order", async || {
+        let sku = shop.lab_item(STOCK).await;
+        let first = shop.pause(&admin, alice.at(0).orders(&sku, 1), "read").await;
+        // Both wait for the next batch, in which one is paused.
+        let (id, replica) = (fresh_key(), 0);
+        let order = alice.at(replica).orders(&sku, 1).header("X-Request-Id", &id);
+        let beside = PausedCall { sent: order.pause("read").send(), id, replica };
+        let key = fresh_key();
+        let order = alice.at(1).orders(&sku, 1).key(&key).send();
+        until("it is forwarded", async || unanswered(&shop, 1).await >= 1.0).await;
+        shop.resume(&admin, first).await.succeeds(201);
+        shop.until_paused(&admin, replica, &beside.id, "read").await;
+
+        let locked = format!("EXISTS {}token:{{{user}:{key}}}", shop.prefix);
+        let locked: i64 = topology::query(redis, &locked).unwrap();
+        if locked == 0 || unanswered(&shop, 1).await == 0.0 {
+            // It came before that batch, or behind it.
+            shop.resume(&admin, beside).await.succeeds(201);
+            order.succeeds(201).await;
+            return false;
+        }
+
+        let lost = format!("DEL {}lock:{{sku:{sku}}}", shop.prefix);
+        let lost: i64 = topology::query(redis, &lost).unwrap();
+        assert_eq!(lost, 1);
+        order.succeeds(201).await;
+        shop.resume(&admin, beside).await.fails(503, "lock-lost");
+        true
     })
     .await;
     shop.assert_sound().await;
