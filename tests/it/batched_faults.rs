@@ -157,7 +157,7 @@ async fn late_write_after_resolution_changes_nothing() {
         postgres.deliver().await.unwrap();
         assert_eq!(shop.number("select count(*) from orders").await, orders, "{strategy}");
 
-        // Until a commit has ended, other writes are refused, and this was a write that did not end.
+        // Other writes are refused until a commit has ended, as this one did not end.
         let mut again = order().await;
         until("writes are accepted again", async || {
             if again.outcome() == (503, "unavailable") {
