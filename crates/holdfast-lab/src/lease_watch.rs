@@ -67,7 +67,8 @@ impl Scenario {
             // It is over already, since an unknown time.
             return Ok(());
         }
-        let at_us = lease.due_us.saturating_sub(self.began_us);
+        // Not a moment too late: the next one must not hold the lock before this one's end.
+        let at_us = lease.due_after_us.saturating_sub(self.began_us);
 
         let mut outcome = self.outcome.lock();
         let mut lanes = outcome.lanes.iter_mut();
@@ -81,13 +82,11 @@ impl Scenario {
         let key = self.lock_key(sku);
         let mut both = redis::pipe();
         both.atomic().get(&key).pttl(&key);
+        let asked_us = monotonic_us();
         let (owner, ttl_ms): (Option<String>, i64) =
             both.query_async(&mut self.redis().await?).await?;
 
-        let at_us = monotonic_us();
-        // Negative without an expiry.
-        let due_us = at_us + u64::try_from(ttl_ms).unwrap_or(0) * 1_000;
-        Ok(LeaseSnapshot { owner, at_us, due_us })
+        Ok(LeaseSnapshot::new(owner, ttl_ms, asked_us, monotonic_us()))
     }
 }
 
@@ -95,12 +94,37 @@ impl Scenario {
 struct LeaseSnapshot {
     owner: Option<String>,
     at_us: u64,
-    /// When it will end, unless it is renewed.
+    /// When it will end at the latest, unless it is renewed.
     due_us: u64,
+    /// It will not end before this.
+    due_after_us: u64,
+}
+
+impl LeaseSnapshot {
+    /// As Redis answered at `at_us` to a question that was sent at `asked_us`.
+    fn new(owner: Option<String>, ttl_ms: i64, asked_us: u64, at_us: u64) -> Self {
+        // Negative without an expiry.
+        let ttl_us = u64::try_from(ttl_ms).unwrap_or(0) * 1_000;
+        // Redis counts whole milliseconds.
+        let due_after_us = (asked_us + ttl_us).saturating_sub(1_000);
+        Self { owner, at_us, due_us: at_us + ttl_us, due_after_us }
+    }
 }
 
 fn expired(at_us: u64, lease_ms: Option<u64>) -> TimelineEvent<()> {
     let mut expired = TimelineEvent::new((), at_us, EventKind::Expired);
     expired.detail.value = lease_ms.map(Value::Ms);
     expired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Redis may have read its clock at any time between the question and the answer.
+    #[test]
+    fn slow_answer_leaves_the_end_of_a_lease_uncertain() {
+        let lease = LeaseSnapshot::new(None, 300, 10_000, 50_000);
+        assert_eq!((lease.due_after_us, lease.due_us), (309_000, 350_000));
+    }
 }
