@@ -78,6 +78,14 @@ fn join(
     queues.join(&key(), entry)
 }
 
+/// Joins until the queue has no place left.
+fn fill(mut join: impl FnMut() -> EnqueueResult) {
+    assert!(matches!(join(), EnqueueResult::First));
+    for at in 1..MAX_QUEUE_LENGTH {
+        assert!(matches!(join(), EnqueueResult::Behind), "{at}");
+    }
+}
+
 fn taken(queues: &CommandQueues) -> Vec<i64> {
     let batch = queues.of_leader(key()).take(MAX_BATCH_SIZE).batch;
     let quantity = |entry: QueueEntry| -entry.command.conditional_update().unwrap().stock[0].1;
@@ -111,10 +119,7 @@ fn full_queue_rejects_while_entries_are_borrowed() {
     let leader = queues.of_leader(key());
     let mut responses = Vec::new();
     let mut join = || join(&queues, &mut responses, 1);
-    assert!(matches!(join(), EnqueueResult::First));
-    for at in 1..MAX_QUEUE_LENGTH {
-        assert!(matches!(join(), EnqueueResult::Behind), "{at}");
-    }
+    fill(&mut join);
     assert!(matches!(join(), EnqueueResult::Full));
     let mut all = leader.borrow();
     assert_eq!(all.len(), MAX_QUEUE_LENGTH);
@@ -133,10 +138,7 @@ fn orders_that_another_replica_executes_take_places() {
     let leader = queues.of_leader(key());
     let mut responses = Vec::new();
     let mut join = || join(&queues, &mut responses, 1);
-    assert!(matches!(join(), EnqueueResult::First));
-    for at in 1..MAX_QUEUE_LENGTH {
-        assert!(matches!(join(), EnqueueResult::Behind), "{at}");
-    }
+    fill(&mut join);
     let forwarded = leader.take_forwardable().batch;
     assert_eq!(forwarded.len(), MAX_BATCH_SIZE);
     assert!(matches!(join(), EnqueueResult::Full), "their answers are awaited");
