@@ -53,8 +53,7 @@ async fn pause_batch_at<'a>(
 
 /// Pauses replica 0 at a point of a batch. The other replica sells the item after one lease; the
 /// late write is rejected or was executed, once.
-async fn check_paused_at(point: &'static str) {
-    let shop = TestShop::start(2).await;
+async fn check_paused_at(shop: TestShop, point: &'static str) {
     let observer = RequestRecorder::of(&shop).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
@@ -96,8 +95,7 @@ async fn check_paused_at(point: &'static str) {
 
 #[tokio::test]
 async fn paused_replica_blocks_for_one_lease() {
-    // At once: they mostly wait.
-    join_all(["read", "commit", "committed"].map(check_paused_at)).await;
+    TestShop::check_each(["read", "commit", "committed"], &[], check_paused_at).await;
 }
 
 /// Two thousand buyers request a hundred units. A replica is killed while it executes a batch,

@@ -1,7 +1,6 @@
 //! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result
 //! of the audit.
 
-use futures_util::future::join_all;
 use holdfast_shop::jobs::runs::{self, JobRun, RunState};
 use holdfast_testkit::{Call, Sent, TestShop, User, assert_has, until};
 use reqwest::Method;
@@ -43,8 +42,7 @@ async fn until_done(shop: &TestShop) -> JobRun {
 const MARKS: &str = "select count(*) from lab_marks";
 
 /// Kills the replica whose run is paused at that point; the other one takes it over.
-async fn check_kill_at(at: &str) {
-    let mut shop = TestShop::start_with(2, &[JOBS_ON]).await;
+async fn check_kill_at(mut shop: TestShop, at: &str) {
     let admin = shop.sign_in("admin").await;
     let sent = start_paused(&shop, &admin, at).await;
     let begun = run_of(&shop).await.unwrap();
@@ -58,8 +56,7 @@ async fn check_kill_at(at: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_run_is_taken_over_once() {
-    // At once: they mostly wait.
-    join_all(["held", "write"].map(check_kill_at)).await;
+    TestShop::check_each(["held", "write"], &[JOBS_ON], check_kill_at).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

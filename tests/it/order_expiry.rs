@@ -47,8 +47,7 @@ async fn unpaid_orders_expire() {
 }
 
 /// Kills the worker of one replica at that point; the other's follows.
-async fn check_kill_at(point: &str) {
-    let mut shop = TestShop::start_with(2, &[JOBS_ON, SHORT_LEASE]).await;
+async fn check_kill_at(mut shop: TestShop, point: &str) {
     let alice = shop.promoted("alice").await;
     shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
     shop.configure_worker(1, json!({ "pause": point })).await;
@@ -75,12 +74,14 @@ async fn check_kill_at(point: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_survives_kill_before_commit() {
-    join_all(["claimed", "wait", "held", "read", "write", "commit"].map(check_kill_at)).await;
+    let points = ["claimed", "wait", "held", "read", "write", "commit"];
+    TestShop::check_each(points, &[JOBS_ON, SHORT_LEASE], check_kill_at).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_after_commit_expires_order_once() {
-    join_all(["committed", "release"].map(check_kill_at)).await;
+    let points = ["committed", "release"];
+    TestShop::check_each(points, &[JOBS_ON, SHORT_LEASE], check_kill_at).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,6 +32,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use argon2::PasswordHasher as _;
+use futures_util::future::join_all;
 use holdfast_lock::{Redis, Settings};
 use holdfast_services::{RunningUp, read_env};
 use holdfast_shop::locks::ShopLocks;
@@ -134,6 +136,23 @@ impl TestShop {
             shop.add_replica(env);
         }
         shop
+    }
+
+    /// Starts two replicas for each case, and then checks all cases at once, as they mostly wait.
+    pub async fn check_each<T>(
+        cases: impl IntoIterator<Item = T>,
+        env: &[(&str, &str)],
+        check: impl AsyncFn(Self, T),
+    ) {
+        // A start blocks this thread: the connections of cases that had begun would be idle for so
+        // long that the replicas close them.
+        let mut shops = Vec::new();
+        for case in cases {
+            shops.push((Self::start_with(2, env).await, case));
+        }
+
+        let check = &check;
+        join_all(shops.into_iter().map(|(shop, case)| check(shop, case))).await;
     }
 
     /// Starts two replicas that know each other, as those of `holdfast up` do.
@@ -387,6 +406,23 @@ async fn admin(sql: &str) {
     connection.close().await.unwrap();
 }
 
+/// Stores the passwords of all users, which are their names, as hashes that cost next to nothing:
+/// each replica compares them when it starts, and each test signs in.
+async fn rehash_passwords(database: &str) {
+    let params = argon2::Params::new(argon2::Params::MIN_M_COST, 1, 1, None).unwrap();
+    let hasher = argon2::Argon2::new(argon2::Algorithm::default(), Default::default(), params);
+    let pool = PgPool::connect_with(options().database(database)).await.unwrap();
+    let names = sqlx::query_scalar("select name from users").fetch_all(&pool);
+    let names: Vec<String> = names.await.unwrap();
+
+    for name in names {
+        let hash = hasher.hash_password(name.as_bytes()).unwrap().to_string();
+        let update = sqlx::query("update users set password_hash = $1 where name = $2");
+        update.bind(hash).bind(name).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+}
+
 /// A database with schema and seed, to be copied.
 async fn template() -> &'static str {
     static TEMPLATE: OnceCell<&str> = OnceCell::const_new();
@@ -402,6 +438,8 @@ async fn template() -> &'static str {
             assert!(seed::seed(&pool, SeedContents::EVERYTHING).await.unwrap());
             // A template with open connections can't be copied.
             pool.close().await;
+            // Boxed: each test's future would be larger by it.
+            Box::pin(rehash_passwords("template_shop")).await;
             "template_shop"
         })
         .await
