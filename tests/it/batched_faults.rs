@@ -58,20 +58,34 @@ async fn terminated_postgres_sessions_lose_nothing() {
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let failed =
         || observer.count(|it| *it == ObservedOutcome::Rejected || *it == ObservedOutcome::Unknown);
+    let end_transactions = || {
+        shop.number(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+              where datname = current_database()
+                and (backend_xid is not null or wait_event_type = 'Lock')
+                and application_name = 'holdfast'",
+        )
+    };
     let fault = async {
-        let mut ended = 0;
-        // A statement that has committed when its session ends is found by its keys.
-        until("twelve transactions were ended, one of them before its commit", async || {
-            ended += shop
-                .number(
-                    "select count(pg_terminate_backend(pid)) from pg_stat_activity
-                      where datname = current_database() and backend_xid is not null
-                        and application_name = 'holdfast'",
-                )
-                .await;
-            ended >= 12 && failed() > 0
-        })
-        .await;
+        // These end before their commit: they wait for the item's row.
+        for _ in 0..6 {
+            let mut row = shop.pool.begin().await.unwrap();
+            let lock = sqlx::query("select from items where sku = $1 for update").bind(&sku);
+            lock.execute(&mut *row).await.unwrap();
+
+            let before = failed();
+            until("an order failed", async || {
+                end_transactions().await;
+                failed() > before
+            })
+            .await;
+            row.rollback().await.unwrap();
+        }
+
+        // These end at any time; one that has committed is found by its keys.
+        for _ in 0..100 {
+            end_transactions().await;
+        }
     };
     buy_during(&observer, &sku, fault).await;
     observer.assert_consistent(0, &[&sku]).await;
