@@ -1,4 +1,4 @@
-//! The faults: their names, groups and texts. `faults` places them.
+//! The faults: their names and texts. `faults` places them.
 
 use holdfast_base::messages::Language;
 use strum::{EnumString, IntoStaticStr, VariantArray};
