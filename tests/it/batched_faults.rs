@@ -68,7 +68,7 @@ async fn terminated_postgres_sessions_lose_nothing() {
     };
     let fault = async {
         // These end before their commit: they wait for the item's row.
-        for _ in 0..6 {
+        for _ in 0..12 {
             let mut row = shop.pool.begin().await.unwrap();
             let lock = sqlx::query("select from items where sku = $1 for update").bind(&sku);
             lock.execute(&mut *row).await.unwrap();

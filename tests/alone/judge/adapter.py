@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Adapters for the tests of `holdfast judge`: adapter.py MODE.
 
-One is right (`flock`, in LOCK_FOLDER), the others are wrong in one way each, or no adapters at all. Standard library
-only. Every request runs in a thread of its own, with a connection to Redis per call.
+One is right (`flock`, in LOCK_FOLDER), the others are wrong in one way each, or no adapters at all.
+Standard library only. Every request runs in a thread of its own, with a connection to Redis per
+call.
 """
 
 import contextlib
