@@ -200,9 +200,7 @@ impl ReplicaServer {
 /// Checks Postgres and Redis. Each failure names the setting to change; behind an open port it
 /// would go unnoticed.
 async fn check_servers(options: &ServeArgs, shop: &Shop) -> anyhow::Result<()> {
-    db::check_reachable(&options.database_url).await?;
-    db::check_server(&shop.pool).await?;
-    db::check_sequences(&options.database_url).await?;
+    db::check_database(&options.database_url, &shop.pool).await?;
     db::warn_of_plain_text(&shop.pool).await?;
 
     if let Some(lock) = shop.strategy.lock_in_redis() {

@@ -21,9 +21,7 @@ pub struct DatabaseArgs {
 pub async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
     let (url, _) = find_urls(database, None)?;
     let pool = db::pool(&url, 2)?;
-    db::check_reachable(&url).await?;
-    db::check_server(&pool).await?;
-    db::check_sequences(&url).await?;
+    db::check_database(&url, &pool).await?;
     Ok(pool)
 }
 

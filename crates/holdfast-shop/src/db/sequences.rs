@@ -14,6 +14,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use super::connect::connect;
 use super::connect_error;
 use super::error::Error;
+use super::pool::Pool;
+use super::server_check::check_server;
 
 /// Timeout of each statement at the start. The last numbers of a million accounts take seconds.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -28,17 +30,31 @@ struct NumberedColumn {
     index_prefix: Option<String>,
 }
 
+/// Rejects a database that is not ready for this program: out of reach, behind a pooler that shares
+/// sessions, with another schema, or with a sequence behind its table.
+pub async fn check_database(url: &str, pool: &Pool) -> Result<(), Error> {
+    // One for all checks, as a connection is made only beside a second one.
+    let mut connection = connect(url, Some(TIMEOUT)).await?;
+    check_server(pool).await?;
+    reject_sequences_behind(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
 /// Rejects a database with a sequence behind its table; the error has the statement that mends it.
 pub async fn check_sequences(url: &str) -> Result<(), Error> {
     let mut connection = connect(url, Some(TIMEOUT)).await?;
+    reject_sequences_behind(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
+async fn reject_sequences_behind(db: &mut PgConnection) -> Result<(), Error> {
     let explain = |error| connect_error::explain_refusal(&error).unwrap_or(Error::Other(error));
 
     let mut behind: Vec<String> = Vec::new();
-    for query in sequence_queries(&mut connection).await? {
-        let found = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut connection).await;
+    for query in sequence_queries(db).await? {
+        let found = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&mut *db).await;
         behind.extend(found.map_err(explain)?);
     }
-    connection.close().await?;
 
     if behind.is_empty() { Ok(()) } else { Err(Error::Sequences(behind.join("\n"))) }
 }
