@@ -58,6 +58,7 @@ race-announced = { $verdict }. { $caption }
 race-lost = Both orders read { $value } before either wrote { $after }: the second write overwrote the first, a lost update.
 race-lost-local = Each server has its own mutex: that of one does not stop the other.
 race-held = The lock made { $loser } wait until { $winner } had written, and { $loser } read 0: sold out.
+race-came-later = { $loser } came when { $winner } had written, and read 0: sold out.
 race-outlived = { $late }’s lease ran out while it was paused: { $next } got the lock and sold the unit, then { $late } wrote over that, a lost update with the lock on.
 race-fenced = { $late }’s lease ran out while it was paused, but the row had { $next }’s higher fence: Postgres refused { $late }’s late write.
 race-pause-missed = This time the effect does not show: B did not get the lock before A wrote. Run it again.

@@ -58,6 +58,7 @@ race-announced = { $verdict }。{ $caption }
 race-lost = 两个订单都在写入 { $after } 之前读到了 { $value }，后一次写入覆盖了前一次：这就是丢失更新。
 race-lost-local = 每台服务器各有自己的互斥锁，一台的锁挡不住另一台。
 race-held = 锁让 { $loser } 等到 { $winner } 写完，于是 { $loser } 读到 0：已售罄。
+race-came-later = { $winner } 写完后 { $loser } 才到，读到 0：已售罄。
 race-outlived = { $late } 暂停时租约过期：{ $next } 拿到锁并卖出，随后 { $late } 覆盖了这次写入，锁开着，仍有更新丢失。
 race-fenced = { $late } 暂停时租约过期，但该行已记下 { $next } 更大的栅栏令牌：Postgres 拒绝了 { $late } 迟到的写入。
 race-pause-missed = 这一次看不到效果：A 写入之前，B 没有拿到锁。请再试一次。

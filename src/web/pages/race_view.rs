@@ -104,9 +104,13 @@ impl<'a> RaceView<'a> {
             && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
             && self.is_duel()
         {
+            // On a busy machine, an order may arrive only after the other one's end.
+            let times = loser.at(&EventKind::Wait).zip(winner.at(&EventKind::Write));
+            let came_later = times.is_some_and(|(asked_us, written_us)| asked_us > written_us);
+            let id = if came_later { "race-came-later" } else { "race-held" };
             let names =
                 [("winner", winner.buyer.as_str().into()), ("loser", loser.buyer.as_str().into())];
-            language.text_with("race-held", &names)
+            language.text_with(id, &names)
         } else {
             language.text("race-crowd-held")
         }
@@ -245,6 +249,20 @@ mod tests {
         let with = explain(&race, Language::English);
         assert!(with.starts_with("Each server has its own mutex") && with.ends_with(&without));
         assert!(explain(&race, Language::Chinese).contains("互斥锁，一台的锁挡不住另一台。两个"));
+    }
+
+    #[test]
+    fn lock_is_said_to_make_an_order_wait_only_if_it_waited() {
+        let mut race = WITH_LOCK.clone();
+        assert!(explain(&race, Language::English).starts_with("The lock made B wait until A had"));
+
+        let lanes = &mut race.result.as_mut().unwrap().lanes;
+        let end_us = lanes[0].events.last().unwrap().at_us;
+        for event in &mut lanes[1].events {
+            event.at_us += end_us;
+        }
+        let later = explain(&race, Language::English);
+        assert!(later.starts_with("B came when A had written"), "{later}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use holdfast_judge::fault::Fault;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -258,7 +259,7 @@ fn kernel_lock_is_safe_under_every_fault() {
     let judgement = run.judgement();
     assert_eq!(judgement["safe"], true);
     let faults = judgement["faults"].as_array().unwrap();
-    assert_eq!(faults.len(), 18);
+    assert_eq!(faults.len(), Fault::ALL.len());
     for fault in faults {
         if fault["name"] == "clock-jump" && !cfg!(target_os = "linux") {
             continue;

@@ -45,7 +45,8 @@ pub(super) const CROWD_END: Duration = TOTAL_TIMEOUT.saturating_sub(Duration::fr
 const MAX_PAUSE_MS: u64 = 1_500;
 /// Time to wait for a read: of the first buyer, or of the second without protection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which the second buyer visibly waits for a lock.
+/// Time for which the second buyer visibly waits for a lock, with its way to it. If the first one's
+/// way took longer, the machine is busy, and this is the double of that.
 const LOCK_WAIT: Duration = Duration::from_millis(40);
 /// Time for which both buyers have read and neither has written.
 const OVERLAP: Duration = Duration::from_millis(12);
@@ -195,12 +196,14 @@ impl RunningRace<'_> {
     async fn duel(&self) -> Vec<RaceOrder> {
         let pause = format!("read:{MAX_PAUSE_MS}");
         let headers = LabHeaders::under(&self.request.lock).with(PAUSE, pause);
+        let sent = Instant::now();
         let Some(a) = self.send(0, headers.clone(), Duration::ZERO) else { return Vec::new() };
         self.wait_for_read(&a, READ_TIMEOUT).await;
+        let took = sent.elapsed();
 
         let Some(b) = self.send(1, headers, Duration::ZERO) else { return vec![a] };
         if self.request.is_protected() {
-            self.wait_for_read(&b, LOCK_WAIT).await;
+            self.wait_for_read(&b, LOCK_WAIT.max(2 * took).min(READ_TIMEOUT)).await;
         } else if self.wait_for_read(&b, READ_TIMEOUT).await {
             sleep(OVERLAP).await;
         }
