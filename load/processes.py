@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -80,8 +81,26 @@ def until(what: str, holds: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(0.1)
 
 
+CLAIMED: list[socket.socket] = []
+
+
+def claim(port: int) -> bool:
+    """Claims a port among the programs of Holdfast while this one runs; see
+    crates/holdfast-services/src/ports.rs."""
+    if sys.platform != "linux":
+        return True
+    claimed = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claimed.bind(f"\0holdfast-port-{port}")
+    except OSError:
+        claimed.close()
+        return False
+    CLAIMED.append(claimed)
+    return True
+
+
 def free_ports(count: int) -> int:
-    """Returns the first of `count` consecutive free ports."""
+    """Returns the first of `count` consecutive free ports, which no other call returns."""
     def is_free(port: int) -> bool:
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -93,6 +112,6 @@ def free_ports(count: int) -> int:
 
     for _ in range(200):
         first = random.choice(PORTS[:-count])
-        if all(is_free(first + n) for n in range(count)):
+        if all(claim(first + n) and is_free(first + n) for n in range(count)):
             return first
     raise ScriptError("there are no free ports")

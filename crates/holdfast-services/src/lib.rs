@@ -7,7 +7,7 @@
 //!
 //! Reading order: `up` (the whole sequence), `data_dir`, `identity`, `services_dir`, `owned`,
 //! `account`, `programs`, `sockets`, `orphans`, `process_info`, `cpu_time`, `process`,
-//! `supervisor`, then one file per kind of child. Tests: `tests/alone/up/mod.rs`.
+//! `ports`, `supervisor`, then one file per kind of child. Tests: `tests/alone/up/mod.rs`.
 
 mod account;
 mod args;
@@ -17,6 +17,7 @@ mod identity;
 pub mod load;
 mod orphans;
 mod owned;
+mod ports;
 mod postgres;
 mod process;
 mod process_info;
@@ -36,6 +37,7 @@ mod up;
 pub use args::{LabMode, UpArgs};
 pub use cpu_time::CpuTime;
 pub use data_dir::{RunningUp, read_env};
+pub use ports::free_ports;
 pub use postgres::MAX_CONNECTIONS;
 pub use process::{own_program, tied_command};
 pub use process_info::ProcessStat;

@@ -8,9 +8,10 @@ use anyhow::Result;
 use futures_util::future::{join_all, try_join_all};
 use rustix::process::Signal;
 
+use super::ports::free_ports;
 use super::process::{ServerProcess, own_program, tied_command};
 use super::replicas::{GRACE_PERIOD, START_TIMEOUT, check_ready};
-use super::temp_shop::{ALL_CONNECTIONS, free_ports, remove_settings};
+use super::temp_shop::{ALL_CONNECTIONS, remove_settings};
 use super::{LabMode, sockets};
 
 #[derive(Debug)]

@@ -2,24 +2,23 @@
 //! where `/tmp` is in memory: the cost of commits is most of what is measured. If this process is
 //! killed, `up` ends by itself (on Linux) and the folder remains.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use rustix::process::{Signal, geteuid};
 use tokio::process::Command;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::{create_data_folder, create_new_folder};
+use super::ports::free_ports;
 use super::process::{ServerProcess, own_program, tied_command};
 use holdfast_base::output::{print_progress, report_failure};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// Range of its ports, below the ephemeral ports.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// Not TMPDIR: below a folder that is closed to Postgres' user, `up` has its data elsewhere.
 const PARENTS: [&str; 2] = ["/var/tmp", "/tmp"];
 /// As many as a pool can have.
@@ -107,16 +106,6 @@ pub(super) fn remove_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
-}
-
-/// Returns the first of consecutive ports that are free now.
-pub(super) fn free_ports(count: u16) -> anyhow::Result<u16> {
-    let mut tried = (0..100).map(|_| rand::random_range(PORTS));
-    tried.find(|port| (*port..port + count).all(is_free)).context("no free ports on 127.0.0.1")
-}
-
-fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The instances of a service: processes that the judge starts, stops, kills and ends.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -30,10 +29,6 @@ const READY_INTERVAL: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for an instance to end after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Below the ephemeral ports: an outgoing connection must not take that of an instance which is
-/// started again.
-const PORTS: std::ops::Range<u16> = 10_000..32_000;
-const PORT_TRIES: usize = 200;
 
 /// The setup of an instance: the first line to the process that keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -232,13 +227,6 @@ impl Instance {
         }
         self.wait_ready(ready).await
     }
-}
-
-/// Returns a port on which no process listens.
-pub(super) fn free_port() -> anyhow::Result<u16> {
-    let mut ports = std::iter::repeat_with(|| rand::random_range(PORTS)).take(PORT_TRIES);
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    ports.find(is_free).context("no port is free")
 }
 
 /// Keeps an instance for the judge: starts it, sends it SIGTERM at the next line, and ends all its

@@ -12,7 +12,7 @@ use futures_util::future::{join, try_join_all};
 use holdfast_base::message;
 use holdfast_base::messages::Message;
 use holdfast_base::output::print_progress;
-use holdfast_services::{Proxy, TempFolder, Upstream, tied_command};
+use holdfast_services::{Proxy, TempFolder, Upstream, free_ports, tied_command};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,7 +26,7 @@ use super::balances::BookTotals;
 use super::buyers::Buyers;
 use super::database::{Database, decoded};
 use super::file::{Books, IdFormat, ServiceFile, Values, program};
-use super::instances::{Instance, InstanceSetup, free_port};
+use super::instances::{Instance, InstanceSetup};
 use super::learned::Learned;
 use super::pass::Pass;
 use super::program::BuyerProgram;
@@ -232,7 +232,7 @@ impl<'a> ServiceStage<'a> {
 
     async fn start_instance(&mut self, number: usize) -> anyhow::Result<Instance> {
         program(&self.file.service.start, &self.file.folder, "[service] start")?;
-        let port = free_port()?;
+        let port = free_ports(1)?;
         let values = self.link(Some(number)).await?.with("port", port);
         let setup = InstanceSetup {
             command: values.fill_all(&self.file.service.start),
