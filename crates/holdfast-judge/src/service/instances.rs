@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use holdfast_base::output::print_progress;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -51,6 +51,8 @@ pub(super) struct Instance {
 struct InstanceProcess {
     setup: InstanceSetup,
     kept: KeptProcess,
+    /// What its keeper has said so far of how it ended.
+    ending: Vec<u8>,
     last_words: LastLines,
 }
 
@@ -61,18 +63,18 @@ impl InstanceProcess {
         let last_words = LastLines::default();
         tokio::spawn(keep_last_lines(output, Arc::clone(&last_words)));
         kept.send_line(&serde_json::to_string(&setup)?).await;
-        Ok(Self { setup, kept, last_words })
+        Ok(Self { setup, kept, ending: Vec::new(), last_words })
     }
 
-    /// Waits until it has ended, and returns how.
+    /// Waits until it has ended, and returns how. A later call returns it, too, also if this one is
+    /// dropped before.
     async fn wait_ended(&mut self) -> String {
-        let mut how = String::new();
         if let Some(stdout) = &mut self.kept.child.stdout {
-            let _ = stdout.read_to_string(&mut how).await;
+            read_rest(stdout, &mut self.ending).await;
         }
         let _ = self.kept.child.wait().await;
         sleep(LAST_WORDS_TIMEOUT).await;
-        how.trim_end().to_owned()
+        String::from_utf8_lossy(&self.ending).trim_end().to_owned()
     }
 
     fn last_words(&self) -> String {
@@ -229,6 +231,11 @@ impl Instance {
     }
 }
 
+/// Reads to the end. A dropped future loses nothing that it has read.
+async fn read_rest(from: &mut (impl AsyncRead + Unpin), into: &mut Vec<u8>) {
+    while from.read_buf(into).await.is_ok_and(|read| read > 0) {}
+}
+
 /// Keeps an instance for the judge: starts it, sends it SIGTERM at the next line, and ends all its
 /// processes with the judge. What it prints goes to stderr; how it ended, to stdout.
 pub async fn run_instance() -> anyhow::Result<()> {
@@ -272,4 +279,25 @@ async fn keep(mut lines: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> 
     };
     println!("{ended}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn dropped_wait_loses_nothing() {
+        let (mut keeper, mut stdout) = tokio::io::duplex(64);
+        let mut ending = Vec::new();
+        keeper.write_all(b"exit ").await.expect("room");
+        assert!(poll!(Box::pin(read_rest(&mut stdout, &mut ending))).is_pending());
+
+        keeper.write_all(b"status: 1").await.expect("room");
+        drop(keeper);
+        read_rest(&mut stdout, &mut ending).await;
+        assert_eq!(ending, b"exit status: 1");
+    }
 }
