@@ -26,6 +26,6 @@ pub use error_class::{ErrorClass, classify, violates};
 pub use migrate::{migrate, migration_texts};
 pub use pool::Pool;
 pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family, message_key};
-pub use sequences::{check_database, check_sequences, sequence_queries};
-pub use server_check::{check_readable, check_server};
+pub use sequences::{check_sequences, sequence_queries};
+pub use server_check::{check_database, check_readable, check_server};
 pub use tls::warn_of_plain_text;

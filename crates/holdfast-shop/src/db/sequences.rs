@@ -14,11 +14,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use super::connect::connect;
 use super::connect_error;
 use super::error::Error;
-use super::pool::Pool;
-use super::server_check::check_server;
 
 /// Timeout of each statement at the start. The last numbers of a million accounts take seconds.
-const TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A sequence, and the column that it numbers; as SQL writes their names.
 #[derive(sqlx::FromRow)]
@@ -30,16 +28,6 @@ struct NumberedColumn {
     index_prefix: Option<String>,
 }
 
-/// Rejects a database that is not ready for this program: out of reach, behind a pooler that shares
-/// sessions, with another schema, or with a sequence behind its table.
-pub async fn check_database(url: &str, pool: &Pool) -> Result<(), Error> {
-    // One for all checks, as a connection is made only beside a second one.
-    let mut connection = connect(url, Some(TIMEOUT)).await?;
-    check_server(pool).await?;
-    reject_sequences_behind(&mut connection).await?;
-    Ok(connection.close().await?)
-}
-
 /// Rejects a database with a sequence behind its table; the error has the statement that mends it.
 pub async fn check_sequences(url: &str) -> Result<(), Error> {
     let mut connection = connect(url, Some(TIMEOUT)).await?;
@@ -47,7 +35,8 @@ pub async fn check_sequences(url: &str) -> Result<(), Error> {
     Ok(connection.close().await?)
 }
 
-async fn reject_sequences_behind(db: &mut PgConnection) -> Result<(), Error> {
+/// [`check_sequences`] in a session whose statements have [`TIMEOUT`].
+pub(super) async fn reject_sequences_behind(db: &mut PgConnection) -> Result<(), Error> {
     let explain = |error| connect_error::explain_refusal(&error).unwrap_or(Error::Other(error));
 
     let mut behind: Vec<String> = Vec::new();

@@ -1,11 +1,22 @@
 //! Checks at the start that the server keeps what it acknowledges, and lets this user in.
 
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 
+use super::connect::connect;
 use super::connection::Connection;
 use super::error::Error;
 use super::pool::Pool;
-use super::{connect_error, migrate};
+use super::{connect_error, migrate, sequences};
+
+/// Rejects a database that is not ready for this program: out of reach, behind a pooler that shares
+/// sessions, as [`check_server`] says, or with a sequence behind its table.
+pub async fn check_database(url: &str, pool: &Pool) -> Result<(), Error> {
+    // One for all checks, as a connection is made only beside a second one.
+    let mut connection = connect(url, Some(sequences::TIMEOUT)).await?;
+    check_server(pool).await?;
+    sequences::reject_sequences_behind(&mut connection).await?;
+    Ok(connection.close().await?)
+}
 
 /// Rejects a server that may lose commits, lacks the schema or refuses the user.
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
