@@ -119,7 +119,19 @@ lab-computed = Move a slider, or drag its mark in the drawing: picture and sente
 lab-outcome-kept = { $sold } sold, stock { $opening } → { $left }: nothing is lost.
 lab-outcome-lost = { $sold } sold, stock { $opening } → { $left }: a sale is lost.
 lab-outcome-waited = The last one gets the lock { $ms } ms after A’s release.
-lab-compare = { $slow }: { $slow_orders } orders, { $slow_commits } commits. { $fast }: { $fast_orders } orders, { $fast_commits } commits. Both on one time scale.
+lab-compare = { $slow }: { $slow_orders } { $slow_orders ->
+    [one] order
+   *[other] orders
+}, { $slow_commits } { $slow_commits ->
+    [one] commit
+   *[other] commits
+}. { $fast }: { $fast_orders } { $fast_orders ->
+    [one] order
+   *[other] orders
+}, { $fast_commits } { $fast_commits ->
+    [one] commit
+   *[other] commits
+}. Both on one time scale.
 lab-verdict-title = Result
 lab-verdict-failed = The run failed
 lab-verdict-oversold = { $units ->

@@ -108,11 +108,6 @@ fn mixed_load_is_measured_alone() {
         // Under such a load few commands are forwarded, perhaps none.
         let (returned, is_one) = (&run["returned"], run["replicas"] == 1);
         assert!(returned.is_null() || !is_one && is_a_spread(returned), "{run:#}");
-        // All of them came back while leaders forwarded to holders that have no leader. Of three,
-        // as on a busy machine, all may come back by chance.
-        let round = |figure: &str| run["rounds"][0][figure].as_f64().unwrap_or(0.0);
-        let forwarded = round("forwarded") * round("per_second");
-        assert!(forwarded < 10.0 || returned["max"].as_f64().unwrap() <= 0.5, "{run:#}");
     }
 
     let table = String::from_utf8(output.stdout).unwrap();

@@ -24,7 +24,7 @@ pub async fn assert_legible(base_url: &str, runs: &[String]) {
             browser.go(&format!("/language/{tag}?next=/lab/runs/{id}")).await;
             let asked = "return document.querySelector('.player')?.dataset.scene ?? ''";
             let shown = browser.driver.execute(asked, vec![]).await.unwrap();
-            assert_eq!(shown.json(), lesson.scene, "{} plays another scene", lesson.name);
+            assert_eq!(shown.json(), lesson.scene, "{} in {tag} plays another scene", lesson.name);
 
             for width in [390, 1280] {
                 browser.resize(width, 900).await;

@@ -70,8 +70,8 @@ async fn broken_lock_fails_the_load_script() {
 }
 
 /// A batch takes half a second: the lock is the bottleneck on any machine, and a replica's queue is
-/// full after two seconds. The share sold and the speed of rejections depend on the machine, so
-/// both verdicts are allowed, but they must match the numbers.
+/// full after two seconds. The share sold and the speed of rejections depend on the machine, and so
+/// does whether k6 can send the load: each verdict is allowed, but it must match the numbers.
 #[tokio::test]
 async fn overload_report_is_complete_and_sound() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];
@@ -84,8 +84,7 @@ async fn overload_report_is_complete_and_sound() {
     assert!((number(&result["target_per_s"]) - 3.0 * best).abs() <= 1.0, "{result:#}");
     let over = &result["over"];
     assert_eq!(over["unexpected"], json!({}), "{result:#}");
-    let rejected = number(&over["rejected"]["overloaded"]);
-    assert!(rejected > 0.0 && number(&over["accepted"]) > 0.0, "{result:#}");
+    assert!(number(&over["accepted"]) > 0.0, "{result:#}");
     for audit in result["audits"].as_array().unwrap() {
         assert_eq!((&audit["ok"], &audit["oversold"]), (&true.into(), &0.into()), "{result:#}");
     }
@@ -95,7 +94,9 @@ async fn overload_report_is_complete_and_sound() {
     assert_eq!(result["claim_shown"], shown);
     assert!(!shown || (share >= 0.8 && at_once), "{result:#}");
     assert!(matches!(code, Some(0..=2)), "{result:#}");
-    assert_eq!(verdict.starts_with("No result: "), code == Some(2), "{result:#}");
+    let is_sent = code != Some(2);
+    assert_eq!(verdict.starts_with("No result: "), !is_sent, "{result:#}");
+    assert!(!is_sent || number(&over["rejected"]["overloaded"]) > 0.0, "{result:#}");
 }
 
 #[tokio::test]
