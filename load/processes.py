@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -81,37 +82,52 @@ def until(what: str, holds: Callable[[], bool], timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-CLAIMED: list[socket.socket] = []
+# The ports that this script has chosen, with what claims them among processes.
+CLAIMED: dict[int, Optional[socket.socket]] = {}
 
 
-def claim(port: int) -> bool:
-    """Claims a port among the programs of Holdfast while this one runs; see
+def claim(ports: range) -> bool:
+    """Claims all of the ports, or none, among the programs of Holdfast while this one runs; see
     crates/holdfast-services/src/ports.rs."""
+    claims: dict[int, Optional[socket.socket]] = {}
+    for port in ports:
+        if port in CLAIMED or not is_free(port) or not claim_among_processes(port, claims):
+            for claimed in filter(None, claims.values()):
+                claimed.close()
+            return False
+    CLAIMED.update(claims)
+    return True
+
+
+def claim_among_processes(port: int, claims: dict[int, Optional[socket.socket]]) -> bool:
+    claims[port] = None
     if sys.platform != "linux":
         return True
-    claimed = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    claimed = claims[port] = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         claimed.bind(f"\0holdfast-port-{port}")
-    except OSError:
-        claimed.close()
-        return False
-    CLAIMED.append(claimed)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise
+    return True
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError:
+            return False
     return True
 
 
 def free_ports(count: int) -> int:
     """Returns the first of `count` consecutive free ports, which no other call returns."""
-    def is_free(port: int) -> bool:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((HOST, port))
-            except OSError:
-                return False
-        return True
-
     for _ in range(200):
         first = random.choice(PORTS[:-count])
-        if all(claim(first + n) and is_free(first + n) for n in range(count)):
+        if claim(range(first, first + count)):
             return first
-    raise ScriptError("there are no free ports")
+    raise ScriptError(f"there are no free ports from {PORTS[0]} to {PORTS[-1]}: end what listens "
+                      "there, and try again")

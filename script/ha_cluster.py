@@ -23,7 +23,7 @@ from pathlib import Path
 from ha_programs import Postgres, Program, find_program
 from integration import REPOSITORY, Failed, check, run
 import shop
-from processes import free_ports, until
+from processes import claim, free_ports, until
 import socket
 
 DEPLOY = REPOSITORY / "deploy/ha"
@@ -107,14 +107,16 @@ class Folder:
             raise Failed(f"another script/ha runs in {self.path}: end it, or name another folder "
                          "with --data") from None
         self.is_new = not state_file.exists()
+        count = len(PORTS) * len(NODES) + 2
         if self.is_new:
-            count = len(PORTS) * len(NODES) + 2
             self.state = {"version": VERSION, "first_port": free_ports(count),
                           "passwords": {name: secrets.token_hex(16) for name in
                                         ("superuser", "replication", "shop", "redis")}}
             self.write()
         else:
             self.read(state_file)
+            # While a node is down, a script beside this one could choose its ports.
+            claim(range(self.state["first_port"], self.state["first_port"] + count))
 
     def read(self, state_file):
         try:
