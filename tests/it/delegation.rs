@@ -7,8 +7,8 @@ use std::pin::pin;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{Either, join_all, select};
+use holdfast_checker::ObservedOutcome;
 use holdfast_testkit::barrier::own_redis;
-use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::pause_points::PausedCall;
 use holdfast_testkit::proxy::{self, Traffic};
@@ -155,7 +155,7 @@ async fn duplicate_without_an_answer_is_a_replay() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     until("a duplicate is forwarded", async || {
-        let sku = shop.lab_item(STOCK).await;
+        let sku = shop.shop_item(STOCK, 100).await;
         let key = fresh_key();
         let first = alice.at(1).orders(&sku, 1).key(&key).send().await;
         let holder = shop.pause(&admin, admin.at(0).orders(&sku, 1), "read").await;
@@ -175,7 +175,9 @@ async fn duplicate_without_an_answer_is_a_replay() {
         shop.replicas[0].pause();
         let duplicate = duplicate.await;
         shop.replicas[0].resume();
-        shop.resume(&admin, holder).await;
+        // If it is not paused any more, its time was over.
+        shop.resume_request(&admin, 0, &holder.id).await;
+        holder.sent.await;
         assert_eq!(forwarded(&shop, 1, "resolved").await, 1.0);
         duplicate.replays(&first);
         true

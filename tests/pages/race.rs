@@ -49,7 +49,7 @@ async fn one_click_shows_oversell() {
     assert!(!is_shown(&browser, "#race-proof").await, "it was about the last race");
     browser.until_text("#race-verdict", "1 sold · 1 existed").await;
     browser.until_text("#race-phone-b", "Sold out").await;
-    browser.until_text("#race-caption", "The lock made B wait").await;
+    race_until_explained(&browser, "The lock made B wait").await;
     assert!(browser.driver.find(By::Css("#race-verdict.loss")).await.is_err());
     assert!(!is_shown(&browser, "#race-hint-on").await);
 
@@ -85,7 +85,7 @@ async fn switches_tell_the_story() {
         ("2 sold", "a lost update with the lock on", ".mark.expired", "fence"),
         ("1 sold", "Postgres refused A’s late write", ".mark.refused", ""),
     ] {
-        browser.until_text("#race-caption", caption).await;
+        race_until_explained(&browser, caption).await;
         browser.until_text("#race-verdict", &format!("{verdict} · 1 existed")).await;
         let drawn = format!("#race-drawing {drawn}");
         assert!(browser.driver.find(By::Css(&drawn)).await.is_ok(), "{drawn}");
@@ -204,23 +204,28 @@ async fn chosen_lock_is_on_and_explained() {
     browser.close().await;
 }
 
-/// Waits until a race is explained with `caption`. On a busy machine, some of 200 orders get no
-/// answer within the time of a race, as it says: it is run again.
-async fn race_until_answered(browser: &Browser, caption: &str) {
-    until(&format!("all orders are answered: {caption}"), async || {
-        let shown = async || browser.find("#race-caption").await.text().await.unwrap();
-        until(&format!("the race has ended: {caption}"), async || {
+/// What a race says of a busy machine: some of 200 orders got no answer within its time, or one of
+/// two orders came so late that it did not have to wait.
+const BUSY: [&str; 2] = ["got no answer", "came after"];
+/// Races until a test fails, if each says so.
+const RACES: usize = 5;
+
+/// Waits until a race is explained with `caption`; runs it again while it says that the machine is
+/// busy.
+async fn race_until_explained(browser: &Browser, caption: &str) {
+    let shown = async || browser.find("#race-caption").await.text().await.unwrap();
+    for _ in 0..RACES {
+        until(&format!("the race is explained: {caption}"), async || {
             let shown = shown().await;
-            shown.contains(caption) || shown.contains("got no answer")
+            shown.contains(caption) || BUSY.iter().any(|busy| shown.contains(busy))
         })
         .await;
-        let is_answered = shown().await.contains(caption);
-        if !is_answered {
-            browser.click("#race-go").await;
+        if shown().await.contains(caption) {
+            return;
         }
-        is_answered
-    })
-    .await;
+        browser.click("#race-go").await;
+    }
+    panic!("{RACES} races on a busy machine, and none showed: {caption}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -241,7 +246,7 @@ async fn slider_sets_the_number_of_buyers() {
         new MutationObserver(note).observe(verdict, { childList: true, attributes: true });";
     browser.driver.execute(watch, vec![]).await.unwrap();
     browser.click("#race-go").await;
-    race_until_answered(&browser, "red receipts").await;
+    race_until_explained(&browser, "red receipts").await;
     browser.until_text("#race-verdict", "sold · 100 existed").await;
     browser.until_text("#race-entries", "See two of the ledger entries").await;
     let seen = browser.driver.execute("return seen", vec![]).await.unwrap();
@@ -251,7 +256,7 @@ async fn slider_sets_the_number_of_buyers() {
     assert!(wrong.is_empty() && seen.iter().any(|(sold, _)| *sold < 100), "{wrong:?} of {seen:?}");
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
     browser.click("#race-on").await;
-    race_until_answered(&browser, "Each unit was sold once").await;
+    race_until_explained(&browser, "Each unit was sold once").await;
     browser.until_text("#race-verdict", "100 sold · 100 existed").await;
     browser.until_text("#race-proof-text", "(fenced)").await;
     browser.resize(360, 740).await;

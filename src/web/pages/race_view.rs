@@ -104,7 +104,7 @@ impl<'a> RaceView<'a> {
             && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
             && self.is_duel()
         {
-            // On a busy machine, an order may arrive only after the other one's end.
+            // On a busy machine, an order may arrive only after the other one's write.
             let times = loser.at(&EventKind::Wait).zip(winner.at(&EventKind::Write));
             let came_later = times.is_some_and(|(asked_us, written_us)| asked_us > written_us);
             let id = if came_later { "race-came-later" } else { "race-held" };
@@ -262,7 +262,7 @@ mod tests {
             event.at_us += end_us;
         }
         let later = explain(&race, Language::English);
-        assert!(later.starts_with("B came when A had written"), "{later}");
+        assert!(later.starts_with("B came after A had written"), "{later}");
     }
 
     #[test]

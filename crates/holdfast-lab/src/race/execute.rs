@@ -45,8 +45,8 @@ pub(super) const CROWD_END: Duration = TOTAL_TIMEOUT.saturating_sub(Duration::fr
 const MAX_PAUSE_MS: u64 = 1_500;
 /// Time to wait for a read: of the first buyer, or of the second without protection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which the second buyer visibly waits for a lock, with its way to it. If the first one's
-/// way took longer, the machine is busy, and this is the double of that.
+/// Time for which the second buyer visibly waits for a lock, after a way to it that takes about as
+/// long as the first one's did.
 const LOCK_WAIT: Duration = Duration::from_millis(40);
 /// Time for which both buyers have read and neither has written.
 const OVERLAP: Duration = Duration::from_millis(12);
@@ -203,7 +203,7 @@ impl RunningRace<'_> {
 
         let Some(b) = self.send(1, headers, Duration::ZERO) else { return vec![a] };
         if self.request.is_protected() {
-            self.wait_for_read(&b, LOCK_WAIT.max(2 * took).min(READ_TIMEOUT)).await;
+            self.wait_for_read(&b, (LOCK_WAIT + took).min(READ_TIMEOUT / 2)).await;
         } else if self.wait_for_read(&b, READ_TIMEOUT).await {
             sleep(OVERLAP).await;
         }

@@ -11,7 +11,7 @@ use super::{connect_error, migrate, sequences};
 /// Rejects a database that is not ready for this program: out of reach, behind a pooler that shares
 /// sessions, as [`check_server`] says, or with a sequence behind its table.
 pub async fn check_database(url: &str, pool: &Pool) -> Result<(), Error> {
-    // One for all checks, as a connection is made only beside a second one.
+    // One session for all checks: `connect` opens a second one beside it, to compare the two.
     let mut connection = connect(url, Some(sequences::TIMEOUT)).await?;
     check_server(pool).await?;
     sequences::reject_sequences_behind(&mut connection).await?;
