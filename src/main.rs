@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use holdfast::app;
-use holdfast::commands::{self, Cli, CliCommand};
+use holdfast::commands::{Cli, CliCommand};
 use holdfast::telemetry::{self, TraceExporter};
 use holdfast_base::output;
 
@@ -44,7 +44,7 @@ fn execute(command: CliCommand) -> ExitCode {
         }
         let runtime = runtime.enable_all().build().context("can't start its threads")?;
 
-        let done = runtime.block_on(commands::run(command));
+        let done = runtime.block_on(command.run());
         drop(runtime);
         if let Some(exporter) = exporter {
             exporter.shut_down();

@@ -55,7 +55,9 @@ fn read(setting: &str, file: Option<&str>) -> Result<Option<Vec<u8>>, UnusableCe
 
 /// Fails if `probe`, which does what a lock does, finds that Redis does not respond, or refuses it
 /// for ten seconds.
-pub async fn check_locks(probe: impl AsyncFn() -> Result<(), ProbeFailure>) -> anyhow::Result<()> {
+pub(crate) async fn check_locks(
+    probe: impl AsyncFn() -> Result<(), ProbeFailure>,
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut is_first = true;
     loop {
@@ -82,7 +84,7 @@ pub async fn check_locks(probe: impl AsyncFn() -> Result<(), ProbeFailure>) -> a
 }
 
 /// Fails if Redis does not respond, or evicts keys when it is full.
-pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
+pub(crate) async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
     let policy = redis.eviction_policy().await.map_err(|error| explain(&error.into()))?;
     match policy.as_deref() {
         None => tracing::warn!("Redis does not report its maxmemory-policy; it must be noeviction"),

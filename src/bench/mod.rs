@@ -39,7 +39,7 @@ use servers::{Servers, Tenancy};
 
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
-pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
+pub(crate) async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let mut strategies = strategies(&options.only)?;
     let json = options.json.as_deref().map(ResultFile::open).transpose()?;
     // Of the strategies, which another arm does not measure.

@@ -27,7 +27,7 @@ pub struct AuditArgs {
     pub json: bool,
 }
 
-pub async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
+pub(crate) async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
     // The Redis of an `up` has no certificates.
     let redis_tls = options.redis_url.as_ref().map(|_| options.redis_tls).unwrap_or_default();
     let (database_url, redis_url) = find_urls(&options.database, options.redis_url)?;

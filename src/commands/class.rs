@@ -117,7 +117,7 @@ fn network_address() -> Option<IpAddr> {
 
 /// Prepares a database with a catalogue: no account whose password is its name stays open, there is
 /// an admin, and the class has a code.
-pub async fn prepare(pool: &Pool) -> anyhow::Result<Invitation> {
+pub(crate) async fn prepare(pool: &Pool) -> anyhow::Result<Invitation> {
     let mut disabled = seed::find_demo_users(pool).await?;
     let is_open = disabled.iter().any(|name| name == ADMIN);
     disabled.retain(|name| name != ADMIN);

@@ -4,7 +4,7 @@ use crate::app;
 use holdfast_base::output::{self, ResultFile};
 use holdfast_judge::course::{self, CheckArgs, CourseCommand};
 
-pub async fn course(command: CourseCommand) -> anyhow::Result<bool> {
+pub(crate) async fn course(command: CourseCommand) -> anyhow::Result<bool> {
     let answer = match command {
         CourseCommand::New { language, folder } => course::create(language, &folder)?,
         CourseCommand::Status { folder } => course::status(&folder)?,

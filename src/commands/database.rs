@@ -18,7 +18,7 @@ pub struct DatabaseArgs {
 }
 
 /// Connects to the database of a command, and checks its schema.
-pub async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
+pub(crate) async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
     let (url, _) = find_urls(database, None)?;
     let pool = db::pool(&url, 2)?;
     db::check_database(&url, &pool).await?;

@@ -14,7 +14,7 @@ pub struct HealthcheckArgs {
     pub listen: SocketAddr,
 }
 
-pub async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
+pub(crate) async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
     let body = holdfast_services::check_ready(options.listen).await;
     let body =
         body.map_err(|why| anyhow::anyhow!("the replica is not ready: {}", why.trim_end()))?;

@@ -8,7 +8,7 @@ use holdfast_judge::service::{ServiceArgs, format_service};
 use holdfast_judge::{Demands, JudgeArgs, JudgeCommand, JudgeOptions, Judged, format_judgement};
 
 /// Returns whether the lock is as demanded: by default, whether it has lost no update.
-pub async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
+pub(crate) async fn run(options: &JudgeOptions) -> anyhow::Result<bool> {
     match &options.command {
         Some(JudgeCommand::New { language, folder }) => {
             output::print(&holdfast_judge::write_adapter(*language, folder)?)?;

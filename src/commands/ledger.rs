@@ -60,7 +60,7 @@ pub struct LedgerSqlArgs {
 }
 
 /// Prints the SQL, or audits; returns whether the ledgers are sound.
-pub async fn ledger(options: LedgerArgs) -> anyhow::Result<bool> {
+pub(crate) async fn ledger(options: LedgerArgs) -> anyhow::Result<bool> {
     if let Some(LedgerCommand::Audit { database_url, last, json }) = options.command {
         return print_audit(&audit(&database_url, last.as_deref()).await?, SOUND, json);
     }

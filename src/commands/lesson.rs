@@ -23,7 +23,7 @@ pub struct LessonArgs {
     pub json: bool,
 }
 
-pub async fn lesson(options: LessonArgs) -> anyhow::Result<bool> {
+pub(crate) async fn lesson(options: LessonArgs) -> anyhow::Result<bool> {
     match options.name {
         Some(name) => holdfast_lab::terminal::run(&name, &options.data, options.json).await,
         None => {

@@ -20,7 +20,7 @@ pub struct MigrateArgs {
     pub demo_users: bool,
 }
 
-pub async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
+pub(crate) async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     output::announce("the schema is up to date");
     let pool = db::pool(&options.database_url, 2)?;

@@ -90,26 +90,28 @@ impl Cli {
     }
 }
 
-/// Runs the command; returns whether its answer is yes, if it has one.
-pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
-    match command {
-        CliCommand::Up(options) => Box::pin(up::up(options)).await?,
-        CliCommand::Serve(options) => serve::serve(&options).await?,
-        CliCommand::Healthcheck(options) => healthcheck::healthcheck(&options).await?,
-        CliCommand::Migrate(options) => migrate::migrate(&options).await?,
-        CliCommand::User(command) => user::user(command).await?,
-        CliCommand::Audit(options) => return audit::audit(options).await,
-        CliCommand::Ledger(options) => return ledger::ledger(options).await,
-        CliCommand::Lesson(options) => return lesson::lesson(options).await,
-        CliCommand::Bench(options) => bench::bench(&options).await?,
-        CliCommand::Judge(options) => return judge::run(&options).await,
-        CliCommand::Judged(options) => write_judged(&options)?,
-        CliCommand::Site(options) => Box::pin(site::site(options)).await?,
-        CliCommand::Course(command) => return course::course(command).await,
-        CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
-        CliCommand::JudgeInstance => run_instance().await?,
+impl CliCommand {
+    /// Runs the command; returns whether its answer is yes, if it has one.
+    pub async fn run(self) -> anyhow::Result<bool> {
+        match self {
+            Self::Up(options) => Box::pin(up::up(options)).await?,
+            Self::Serve(options) => serve::serve(&options).await?,
+            Self::Healthcheck(options) => healthcheck::healthcheck(&options).await?,
+            Self::Migrate(options) => migrate::migrate(&options).await?,
+            Self::User(command) => user::user(command).await?,
+            Self::Audit(options) => return audit::audit(options).await,
+            Self::Ledger(options) => return ledger::ledger(options).await,
+            Self::Lesson(options) => return lesson::lesson(options).await,
+            Self::Bench(options) => bench::bench(&options).await?,
+            Self::Judge(options) => return judge::run(&options).await,
+            Self::Judged(options) => write_judged(&options)?,
+            Self::Site(options) => Box::pin(site::site(options)).await?,
+            Self::Course(command) => return course::course(command).await,
+            Self::JudgeWorker => Box::pin(run_worker()).await?,
+            Self::JudgeInstance => run_instance().await?,
+        }
+        Ok(true)
     }
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::settings::ServeArgs;
 use holdfast_base::output;
 use holdfast_base::signals;
 
-pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
+pub(crate) async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     // First: process 1 of a container ignores signals until it listens.
     let mut signals = signals::listen().context("signals can't be listened to")?;
 

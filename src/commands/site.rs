@@ -64,7 +64,7 @@ fn parse_url(url: &str) -> Result<String, String> {
     Ok(format!("{}/", url.trim_end_matches('/')))
 }
 
-pub async fn site(options: SiteArgs) -> anyhow::Result<()> {
+pub(crate) async fn site(options: SiteArgs) -> anyhow::Result<()> {
     // Before a minute of recording.
     let new = NewSite::create(&options.out)?;
     let sources = Sources { repository: options.sources, pglite: options.pglite, url: options.url };

@@ -14,7 +14,7 @@ use holdfast_services::{RunningUp, UpArgs};
 use holdfast_shop::db;
 use holdfast_shop::seed::{self, SeedContents};
 
-pub async fn up(mut options: UpArgs) -> anyhow::Result<()> {
+pub(crate) async fn up(mut options: UpArgs) -> anyhow::Result<()> {
     class::complete(&mut options)?;
 
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.

@@ -58,7 +58,7 @@ pub struct UserNameArgs {
     pub database: DatabaseArgs,
 }
 
-pub async fn user(command: UserSubcommand) -> anyhow::Result<()> {
+pub(crate) async fn user(command: UserSubcommand) -> anyhow::Result<()> {
     let done = match command {
         UserSubcommand::Add(UserAddArgs { admin, user }) => {
             let (pool, password, min_length) = with_password(&user).await?;

@@ -21,7 +21,7 @@ fn max_running() -> usize {
 }
 
 /// Runs work on a thread of its own, once fewer than [`max_running`] others run.
-pub async fn offload<T: Send + 'static>(
+pub(crate) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let permit = RUNNING.acquire().await;

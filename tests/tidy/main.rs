@@ -216,6 +216,18 @@ fn commands_are_synchronous() {
     }
 }
 
+/// For the program of the tests of units, the compiler makes code of every public `async fn` and of
+/// all that it calls, though no test calls it: with them it takes twice as long. Of methods it does
+/// not.
+#[test]
+fn async_functions_of_the_program_are_not_public() {
+    for path in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let public = text.lines().find(|line| line.starts_with("pub async fn "));
+        assert_eq!(public, None, "{}: make it pub(crate)", relative(&path));
+    }
+}
+
 #[test]
 fn only_the_store_writes_shop_tables() {
     let mut needed = BTreeSet::new();

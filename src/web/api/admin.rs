@@ -12,7 +12,7 @@ use holdfast_shop::query::{admin_log, catalog};
 /// Lists all items of the shop by sku, also hidden ones (admin).
 #[utoipa::path(get, path = "/api/admin/items", tag = "admin", params(ListParameters<Sku>),
     responses((status = 200, body = Page<Item>), (status = 403)))]
-pub async fn items(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn items(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let (after, limit) = list_query::<Sku>(&request)?;
     let items = catalog::all_items(&state.shop, "", after.as_ref(), limit + 1).await?;
     page(&request, items, limit, |item| item.sku.clone())
@@ -22,7 +22,7 @@ pub async fn items(state: State, request: HttpRequest, _: AdminUser) -> HttpResu
 /// in their ledgers.
 #[utoipa::path(get, path = "/api/admin/log", tag = "admin", params(ListParameters<i64>),
     responses((status = 200, body = Page<LoggedChange>), (status = 403)))]
-pub async fn log(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn log(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let (after, limit) = list_query::<i64>(&request)?;
     let changes = admin_log::changes(&state.shop, None, after, limit + 1).await?;
     page(&request, changes, limit, |change| change.seq)

@@ -68,7 +68,7 @@ pub struct ItemEntry {
 #[utoipa::path(get, path = "/api/admin/orders", tag = "admin",
     params(ListParameters, OrderQuery),
     responses((status = 200, body = Page<FoundOrder>), (status = 403)))]
-pub async fn list_orders(
+pub(crate) async fn list_orders(
     state: State,
     request: HttpRequest,
     _: AdminUser,
@@ -93,7 +93,7 @@ pub async fn list_orders(
 /// Returns any user's order, with its changes of stock and balance (admin).
 #[utoipa::path(get, path = "/api/admin/orders/{id}", tag = "admin",
     responses((status = 200, body = OrderHistory), (status = 403)))]
-pub async fn read_order(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn read_order(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
     let shop = &state.shop;
     let (id, owner, user) = find(&state, &id).await?;
 

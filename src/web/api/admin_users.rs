@@ -48,7 +48,7 @@ pub struct NewPassword {
 #[utoipa::path(get, path = "/api/admin/users", tag = "admin",
     params(ListParameters<String>, UserFilter),
     responses((status = 200, body = Page<UserAccount>), (status = 403)))]
-pub async fn list_users(
+pub(crate) async fn list_users(
     state: State,
     request: HttpRequest,
     _: AdminUser,
@@ -63,7 +63,7 @@ pub async fn list_users(
 /// Returns a user (admin).
 #[utoipa::path(get, path = "/api/admin/users/{name}", tag = "admin",
     responses((status = 200, body = UserAccount), (status = 403)))]
-pub async fn read_user(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
+pub(crate) async fn read_user(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
     json(find(&state, &name).await?.1)
 }
 
@@ -75,7 +75,7 @@ type UserRequest = (State, HttpRequest, AdminUser);
 /// signed out everywhere within five seconds, and cannot sign in; orders, account and ledgers stay.
 #[utoipa::path(patch, path = "/api/admin/users/{name}", tag = "admin", params(KeyParameters),
     responses((status = 200, body = UserAccount)))]
-pub async fn change_user(
+pub(crate) async fn change_user(
     parts: UserRequest,
     name: Path<String>,
     change: Json<UserChange>,
@@ -91,7 +91,7 @@ pub async fn change_user(
 /// five seconds.
 #[utoipa::path(post, path = "/api/admin/users/{name}/end-sessions", tag = "admin",
     params(KeyParameters), responses((status = 200, body = UserAccount), (status = 422)))]
-pub async fn end_user_sessions(parts: UserRequest, name: Path<String>) -> HttpResult {
+pub(crate) async fn end_user_sessions(parts: UserRequest, name: Path<String>) -> HttpResult {
     execute(parts, &name, async |state, command| {
         user_admin::end_sessions(&state.shop, command).await
     })
@@ -102,7 +102,7 @@ pub async fn end_user_sessions(parts: UserRequest, name: Path<String>) -> HttpRe
 /// same key changes nothing, also with another password: nothing of one is kept to compare.
 #[utoipa::path(post, path = "/api/admin/users/{name}/password", tag = "admin",
     params(KeyParameters), responses((status = 200, body = UserAccount)))]
-pub async fn set_user_password(
+pub(crate) async fn set_user_password(
     parts: UserRequest,
     name: Path<String>,
     password: Json<NewPassword>,

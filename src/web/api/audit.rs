@@ -46,7 +46,7 @@ const AUDIT_WAIT: Duration = Duration::from_secs(5);
 #[utoipa::path(get, path = "/api/audit", tag = "proof",
     responses((status = 200, body = AuditReport), (status = 202, body = AuditProgress),
         (status = 403)))]
-pub async fn everything(state: State, _: AdminUser) -> HttpResult {
+pub(crate) async fn everything(state: State, _: AdminUser) -> HttpResult {
     match state.shop.audits.whole_audit(AUDIT_WAIT).await? {
         AuditStatus::Done(report) => json(report),
         AuditStatus::Running(progress) => {
@@ -58,7 +58,7 @@ pub async fn everything(state: State, _: AdminUser) -> HttpResult {
 /// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof",
     responses((status = 200, body = [LockView]), (status = 403)))]
-pub async fn locks(state: State, _: AdminUser) -> HttpResult {
+pub(crate) async fn locks(state: State, _: AdminUser) -> HttpResult {
     let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
     let view = |lock: HeldLock| {
         let HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting, .. } = lock;

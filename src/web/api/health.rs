@@ -23,7 +23,7 @@ define_metrics! {
 
 /// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "machines", security(()), responses((status = 200)))]
-pub async fn alive() -> HttpResponse {
+pub(crate) async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({ "ok": true }))
 }
 
@@ -34,7 +34,7 @@ pub async fn alive() -> HttpResponse {
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
     responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`; \
         or the replica is shutting down (a problem)")))]
-pub async fn ready(state: State) -> HttpResult {
+pub(crate) async fn ready(state: State) -> HttpResult {
     if state.readiness.is_shutting_down() {
         return Err(Problem::new(ProblemType::ShuttingDown, message!("problem-replica-stops"))
             .with("ok", false)
@@ -59,7 +59,7 @@ pub async fn ready(state: State) -> HttpResult {
 
 /// Returns the metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "machines", security(()), responses((status = 200)))]
-pub async fn metrics(state: State) -> HttpResponse {
+pub(crate) async fn metrics(state: State) -> HttpResponse {
     process::record();
     let (in_use, idle) = state.shop.pool.connections();
     for (name, count) in [("in-use", in_use), ("idle", idle)] {

@@ -22,7 +22,7 @@ use holdfast_shop::{Sku, engine};
 /// Lists the items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters<Sku>),
     responses((status = 200, body = Page<Item>)))]
-pub async fn list(state: State, request: HttpRequest) -> HttpResult {
+pub(crate) async fn list(state: State, request: HttpRequest) -> HttpResult {
     let (after, limit) = list_query::<Sku>(&request)?;
     let items = catalog::items(&state.shop, after.as_ref(), limit + 1).await?;
     page(&request, items, limit, |item| item.sku.clone())
@@ -31,7 +31,7 @@ pub async fn list(state: State, request: HttpRequest) -> HttpResult {
 /// Returns one item.
 #[utoipa::path(get, path = "/api/items/{sku}", tag = "items", security(()),
     responses((status = 200, body = Item)))]
-pub async fn read(state: State, sku: Path<String>) -> HttpResult {
+pub(crate) async fn read(state: State, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     json(catalog::item(&state.shop, &sku).await?.ok_or_else(|| body::unknown_item(&sku))?)
 }
@@ -40,7 +40,7 @@ pub async fn read(state: State, sku: Path<String>) -> HttpResult {
 /// key.
 #[utoipa::path(post, path = "/api/items", tag = "items",
     params(OptionalKeyParameters), responses((status = 201, body = Item), (status = 409)))]
-pub async fn create(
+pub(crate) async fn create(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
@@ -106,7 +106,7 @@ pub struct NewItem {
 /// are in the admin log.
 #[utoipa::path(patch, path = "/api/items/{sku}", tag = "items",
     params(KeyParameters), responses((status = 200, body = Item)))]
-pub async fn edit(
+pub(crate) async fn edit(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
@@ -126,7 +126,7 @@ pub async fn edit(
 /// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
     params(KeyParameters), responses((status = 200, body = LedgerEntry)))]
-pub async fn restock(
+pub(crate) async fn restock(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
@@ -147,7 +147,7 @@ pub async fn restock(
 /// towards the limit; the orders are not changed.
 #[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items",
     responses((status = 200, body = Item), (status = 409), (status = 423)))]
-pub async fn limit(
+pub(crate) async fn limit(
     state: State,
     admin: AdminUser,
     context: DefaultContext,
@@ -174,7 +174,7 @@ pub struct NewLimit {
 /// Lists an item's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items", security(()),
     params(ListParameters<i64>), responses((status = 200, body = Page<LedgerEntry>)))]
-pub async fn ledger(state: State, request: HttpRequest, sku: Path<String>) -> HttpResult {
+pub(crate) async fn ledger(state: State, request: HttpRequest, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let (after, limit) = list_query(&request)?;
     let entries = ledger::stock_entries(&state.shop, &sku, after.unwrap_or(0), limit + 1).await?;
@@ -187,7 +187,7 @@ pub async fn ledger(state: State, request: HttpRequest, sku: Path<String>) -> Ht
 /// Checks an item's ledger against its stock and its orders.
 #[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", security(()),
     responses((status = 200, body = ItemAudit)))]
-pub async fn audit(state: State, sku: Path<String>) -> HttpResult {
+pub(crate) async fn audit(state: State, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let audit = state.shop.audits.item(sku.clone()).await?;
     json(audit.ok_or_else(|| body::unknown_item(&sku))?)

@@ -18,14 +18,14 @@ use holdfast_shop::jobs::{JobsStatus, RunOutcome};
 /// Returns the state of all scheduled jobs and of order expiry (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof",
     responses((status = 200, body = JobsStatus), (status = 403)))]
-pub async fn read(state: State, _: AdminUser) -> HttpResult {
+pub(crate) async fn read(state: State, _: AdminUser) -> HttpResult {
     json(state.jobs.status().await?)
 }
 
 /// Retries the failed expiry of an unpaid order now, with a new count of attempts (admin).
 #[utoipa::path(post, path = "/api/jobs/expiry/{id}/retry", tag = "proof",
     responses((status = 204)))]
-pub async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
     if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
         no_content()
     } else {
@@ -60,7 +60,7 @@ pub struct TickResult {
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).
 #[utoipa::path(post, path = "/api/lab/ticks", tag = "lab",
     responses((status = 200, body = TickResult)))]
-pub async fn tick(
+pub(crate) async fn tick(
     state: State,
     request: HttpRequest,
     _: LabAdmin,

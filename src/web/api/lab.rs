@@ -56,7 +56,7 @@ pub struct NewLabItem {
 /// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
 #[utoipa::path(post, path = "/api/lab/items", tag = "lab",
     responses((status = 201, body = Item)))]
-pub async fn create_item(
+pub(crate) async fn create_item(
     state: State,
     _: LabAdmin,
     context: DefaultContext,
@@ -86,7 +86,7 @@ pub async fn create_item(
 /// sets the counter in Redis to the stock. An order that is on its way meanwhile counts as lost.
 #[utoipa::path(post, path = "/api/lab/items/{sku}/reconcile", tag = "lab",
     responses((status = 200, body = Reconciliation), (status = 404)))]
-pub async fn reconcile(
+pub(crate) async fn reconcile(
     state: State,
     _: LabAdmin,
     context: DefaultContext,
@@ -99,7 +99,7 @@ pub async fn reconcile(
 /// Checks an order and responds without placing it: measures the cost of the request path.
 #[utoipa::path(post, path = "/api/lab/noop", tag = "lab", params(KeyParameters),
     responses((status = 201, body = Order)))]
-pub async fn noop(
+pub(crate) async fn noop(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
@@ -116,13 +116,13 @@ pub async fn noop(
 /// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
 #[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
     responses((status = 200, body = [PausedRequest]), (status = 403)))]
-pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
+pub(crate) async fn paused(state: State, _: LabAdmin) -> HttpResult {
     json(state.board.paused(None))
 }
 
 /// Resumes a paused request (admin).
 #[utoipa::path(post, path = "/api/lab/paused/{id}", tag = "lab", responses((status = 204)))]
-pub async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+pub(crate) async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     resume_of(&state, None, &id)
 }
 
@@ -160,7 +160,11 @@ pub struct WorkerInstruction {
 ///
 /// Replaces the previous instruction, and expires after at most 30 seconds.
 #[utoipa::path(post, path = "/api/lab/worker", tag = "lab", responses((status = 204)))]
-pub async fn worker(state: State, _: LabAdmin, instruction: Json<WorkerInstruction>) -> HttpResult {
+pub(crate) async fn worker(
+    state: State,
+    _: LabAdmin,
+    instruction: Json<WorkerInstruction>,
+) -> HttpResult {
     let instruction = parse_instruction(instruction.read()?, state.shop.strategy)?;
     state.order_expiry.set_lab_request(instruction);
     no_content()
@@ -212,7 +216,7 @@ pub struct QueueInfo {
 /// Lists the queues of this replica (`Holdfast-Lock: queue`) and their lengths (admin).
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab",
     responses((status = 200, body = [QueueInfo]), (status = 403)))]
-pub async fn queues(state: State, _: LabAdmin) -> HttpResult {
+pub(crate) async fn queues(state: State, _: LabAdmin) -> HttpResult {
     let queues = state.shop.locks.queues().into_iter().map(|queue| QueueInfo {
         key: queue.key.to_string(),
         served_since: queue.served_since_ms.and_then(time_of_unix_ms),

@@ -53,7 +53,7 @@ pub struct RunId {
 /// request. A request is rejected with `overloaded` if the queue is full.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
     responses((status = 202, body = RunId), (status = 503)))]
-pub async fn create(
+pub(crate) async fn create(
     state: State,
     request: HttpRequest,
     _: LabAdmin,
@@ -68,7 +68,7 @@ pub async fn create(
 }
 
 /// Validates and queues a run; returns its id.
-pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
+pub(crate) async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
     let invalid = run.request.invalid_field();
     if let Some((field, why)) = invalid.or_else(|| unconfigured_field(state, run.request)) {
         return Err(Problem::field(field, why));
@@ -117,7 +117,7 @@ pub fn unconfigured_field(state: &AppState, run: &RunRequest) -> Option<(&'stati
 /// Lists the runs, newest first. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(()), params(ListParameters),
     responses((status = 200, body = Page<RunSummary>), (status = 403)))]
-pub async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResult {
     let (after, limit) = list_query(&request)?;
     let mut runs = store::newest(&state.shop.pool, after, None, limit + 1).await?;
     for verdict in runs.iter_mut().filter_map(|run| run.verdict.as_mut()) {
@@ -129,7 +129,7 @@ pub async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResul
 /// Returns a run with its results. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(()),
     responses((status = 200, body = LabRun), (status = 403)))]
-pub async fn read(
+pub(crate) async fn read(
     state: State,
     request: HttpRequest,
     _: LabReader,
@@ -144,7 +144,7 @@ pub async fn read(
 
 /// Finds a run, and parses it off the workers. A long one takes memory: a request without a place
 /// for its page waits before.
-pub async fn find_run(
+pub(crate) async fn find_run(
     state: &AppState,
     request: &HttpRequest,
     id: &str,
@@ -176,7 +176,7 @@ fn parse_id(id: &str) -> Result<Uuid, Problem> {
 }
 
 /// Parses a run, a long one off the workers.
-pub async fn parse_run(stored: StoredRun) -> Result<LabRun, Problem> {
+pub(crate) async fn parse_run(stored: StoredRun) -> Result<LabRun, Problem> {
     match stored.length() {
         ..=MAX_BYTES_OF_WORKER => Ok(stored.parse()?),
         _ => Ok(offload(move || stored.parse()).await??),
@@ -196,7 +196,7 @@ pub struct StreamParameters {
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(()),
     params(StreamParameters),
     responses((status = 200, content_type = "text/event-stream"), (status = 403), (status = 503)))]
-pub async fn follow(
+pub(crate) async fn follow(
     state: State,
     request: HttpRequest,
     _: LabReader,

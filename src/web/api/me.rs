@@ -39,7 +39,7 @@ pub struct TopUpRequest {
 
 /// Returns the caller's name and balances.
 #[utoipa::path(get, path = "/api/me", tag = "account", responses((status = 200, body = Me)))]
-pub async fn read(state: State, user: SignedInUser) -> HttpResult {
+pub(crate) async fn read(state: State, user: SignedInUser) -> HttpResult {
     let balances = ledger::balances(&state.shop, user.caller.id).await?;
     json(Me {
         user: user.caller.name.clone(),
@@ -51,7 +51,7 @@ pub async fn read(state: State, user: SignedInUser) -> HttpResult {
 /// Lists the account's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/me/ledger", tag = "account", params(ListParameters<i64>),
     responses((status = 200, body = Page<LedgerEntry>)))]
-pub async fn ledger(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+pub(crate) async fn ledger(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
     let (after, limit) = list_query(&request)?;
     let (user, after) = (user.caller.id, after.unwrap_or(0));
     let entries = ledger::balance_entries(&state.shop, user, after, limit + 1).await?;
@@ -60,7 +60,7 @@ pub async fn ledger(state: State, request: HttpRequest, user: SignedInUser) -> H
 
 /// Changes the caller's password. The caller's other sessions end.
 #[utoipa::path(post, path = "/api/me/password", tag = "account", responses((status = 204)))]
-pub async fn change_password(
+pub(crate) async fn change_password(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
@@ -78,7 +78,7 @@ pub async fn change_password(
 /// Tops up the account, once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/me/top-ups", tag = "account", params(KeyParameters),
     responses((status = 201, body = LedgerEntry)))]
-pub async fn top_up(
+pub(crate) async fn top_up(
     state: State,
     request: HttpRequest,
     user: SignedInUser,

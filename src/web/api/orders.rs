@@ -65,7 +65,7 @@ pub struct ReturnReason {
 /// also use a UUID of its own.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders",
     responses((status = 201, body = OrderToken)))]
-pub async fn mint_token(_: SignedInUser) -> HttpResult {
+pub(crate) async fn mint_token(_: SignedInUser) -> HttpResult {
     let token = IdempotencyKey::generate().as_str().to_owned();
     let address = format!("/api/orders?token={token}");
     let expires_at = OffsetDateTime::now_utc() + time::Duration::hours(RETENTION_HOURS);
@@ -76,7 +76,7 @@ pub async fn mint_token(_: SignedInUser) -> HttpResult {
 /// Places an order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders", tag = "orders", params(KeyParameters),
     responses((status = 201, body = Order), (status = 404)))]
-pub async fn place(
+pub(crate) async fn place(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
@@ -102,7 +102,7 @@ struct PlacedOrder {
 /// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", params(ListParameters),
     responses((status = 200, body = Page<Order>)))]
-pub async fn list(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+pub(crate) async fn list(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
     let (after, limit) = list_query(&request)?;
     let orders = orders::page(&state.shop, user.caller.id, after, true, limit + 1).await?.orders;
     page(&request, orders, limit, |order| order.id)
@@ -111,7 +111,7 @@ pub async fn list(state: State, request: HttpRequest, user: SignedInUser) -> Htt
 /// Returns an order of the caller.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders",
     responses((status = 200, body = Order)))]
-pub async fn read(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn read(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
     let id = body::parse_order_id(&id)?;
     let order = orders::order(&state.shop, user.caller.id, id).await?;
     json(order.ok_or_else(|| body::unknown_order(&id))?)
@@ -121,7 +121,7 @@ pub async fn read(state: State, user: SignedInUser, id: Path<String>) -> HttpRes
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
     params(KeyParameters),
     responses((status = 200, body = PaidOrder), (status = 402)))]
-pub async fn pay(
+pub(crate) async fn pay(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
@@ -143,7 +143,7 @@ type ReturnRequest = (State, HttpRequest, SignedInUser, OptionalJson<ReturnReaso
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
     params(OptionalKeyParameters), request_body = Option<ReturnReason>,
     responses((status = 200, body = ReturnedOrder)))]
-pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
     execute(parts, &id, Return::Cancel).await
 }
 
@@ -153,7 +153,7 @@ pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders",
     params(OptionalKeyParameters), request_body = Option<ReturnReason>,
     responses((status = 200, body = ReturnedOrder)))]
-pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
     execute(parts, &id, Return::Refund).await
 }
 

@@ -27,7 +27,11 @@ const JSON: &str = "application/json";
 /// Needs no sign-in, and the lab must be on. A few races run at once; others are queued (202).
 #[utoipa::path(post, path = "/api/race", tag = "race", security(()),
     responses((status = 200, body = Race), (status = 202, body = Race), (status = 403)))]
-pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>) -> HttpResult {
+pub(crate) async fn create(
+    state: State,
+    request: HttpRequest,
+    race: Json<RaceRequest>,
+) -> HttpResult {
     let race = run_race(&state, &request, || race.read()).await?;
     let mut response = HttpResponse::Ok();
     if race.state != LabRunState::Done {
@@ -41,7 +45,7 @@ pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>)
 /// Returns a race; with its result once it is done.
 #[utoipa::path(get, path = "/api/race/{id}", tag = "race", security(()),
     responses((status = 200, body = Race), (status = 403)))]
-pub async fn read(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn read(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let mut response = HttpResponse::Ok();
@@ -58,21 +62,21 @@ fn race_json(race: &Race) -> Result<String, Problem> {
 /// Lists the caller's own requests that are paused at this replica: a race resumes its buyers'.
 #[utoipa::path(get, path = "/api/race/paused", tag = "race",
     responses((status = 200, body = [PausedRequest]), (status = 403)))]
-pub async fn paused(state: State, user: SignedInUser) -> HttpResult {
+pub(crate) async fn paused(state: State, user: SignedInUser) -> HttpResult {
     state.require_lab()?;
     json(state.board.paused(Some(user.caller.id.0)))
 }
 
 /// Resumes a paused request of the caller.
 #[utoipa::path(post, path = "/api/race/paused/{id}", tag = "race", responses((status = 204)))]
-pub async fn resume(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn resume(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
     state.require_lab()?;
     lab::resume_of(&state, Some(user.caller.id), &id)
 }
 
 /// Runs the race that `read` returns, if the lab is on, the request comes from this site, and its
 /// address is within the rate limit.
-pub async fn run_race(
+pub(crate) async fn run_race(
     state: &AppState,
     request: &HttpRequest,
     read: impl FnOnce() -> Result<RaceRequest, Problem>,
@@ -91,7 +95,7 @@ pub async fn run_race(
     parse_run(stored).await.map(Race::from)
 }
 
-pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
+pub(crate) async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
     state.require_lab()?;
     let not_found = || Problem::missing(message!("problem-missing-race", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;

@@ -15,7 +15,11 @@ use holdfast_shop::users::{self, CreatedUser, Credentials, SignIn};
 /// Creates a user, with a welcome credit of 100.00 on the account.
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),
     responses((status = 201, body = CreatedUser), (status = 409)))]
-pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) -> HttpResult {
+pub(crate) async fn create(
+    state: State,
+    request: HttpRequest,
+    new: Json<Credentials>,
+) -> HttpResult {
     state.require_open_sign_up()?;
     let credentials = new.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
@@ -28,7 +32,11 @@ pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) 
 /// Signs in and returns a session token.
 #[utoipa::path(post, path = "/api/sessions", tag = "people", security(()),
     responses((status = 201, body = SessionToken), (status = 401)))]
-pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>) -> HttpResult {
+pub(crate) async fn sign_in(
+    state: State,
+    request: HttpRequest,
+    user: Json<Credentials>,
+) -> HttpResult {
     let credentials = user.read()?;
     let name = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&name)).await?;
@@ -49,7 +57,7 @@ pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>
 
 /// Signs out: ends the session of this request.
 #[utoipa::path(delete, path = "/api/sessions", tag = "people", responses((status = 204)))]
-pub async fn sign_out(state: State, user: SignedInUser) -> HttpResult {
+pub(crate) async fn sign_out(state: State, user: SignedInUser) -> HttpResult {
     sessions::sign_out(&state.shop, &user.token).await?;
     state.sessions.invalidate(&user.token).await;
     no_content()
@@ -58,7 +66,11 @@ pub async fn sign_out(state: State, user: SignedInUser) -> HttpResult {
 /// Lists the caller's sessions, the latest first.
 #[utoipa::path(get, path = "/api/sessions", tag = "people", params(ListParameters<SessionId>),
     responses((status = 200, body = Page<Session>)))]
-pub async fn list_sessions(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+pub(crate) async fn list_sessions(
+    state: State,
+    request: HttpRequest,
+    user: SignedInUser,
+) -> HttpResult {
     let (after, limit) = list_query(&request)?;
     let (caller, after) = (user.caller.id, after.map(SessionId));
     let sessions = sessions::list(&state.shop, caller, &user.token, after, limit + 1).await?;
@@ -68,7 +80,7 @@ pub async fn list_sessions(state: State, request: HttpRequest, user: SignedInUse
 /// Ends one of the caller's sessions; the other replicas know within five seconds.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "people",
     responses((status = 204), (status = 404)))]
-pub async fn end_session(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn end_session(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
     let unknown = || Problem::missing(message!("problem-missing-session", id = id.as_str()));
     let session = Uuid::parse_str(&id).map(SessionId).map_err(|_| unknown())?;
     if !sessions::end(&state.shop, user.caller.id, session).await? {

@@ -26,7 +26,7 @@ const UNCHECKED_PATHS: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/static"
 /// Paths without rate limits.
 const UNLIMITED_PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
 
-pub async fn check_host<B: MessageBody>(
+pub(crate) async fn check_host<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
@@ -58,7 +58,7 @@ fn wrong_host(request: &ServiceRequest) -> Option<String> {
     named.find(|host| !hosts.admits(host)).map(str::to_owned)
 }
 
-pub async fn enforce_rate_limits<B: MessageBody>(
+pub(crate) async fn enforce_rate_limits<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {

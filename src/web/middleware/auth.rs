@@ -66,7 +66,7 @@ pub(super) fn known_caller(request: &HttpRequest) -> Option<Arc<Caller>> {
 }
 
 /// Returns the user of the request's session, if any, and stores the result for later calls.
-pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
+pub(crate) async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
     match known_session(request) {
         Some(lookup) => Ok(lookup.0?),
         None => Ok(find_signed_in(request).await?.map(|signed_in| signed_in.caller)),
@@ -74,7 +74,7 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
 }
 
 /// Makes a new session that of the request: for the response to a sign-in.
-pub async fn enter_session(request: &HttpRequest, token: &str) -> Result<(), Problem> {
+pub(crate) async fn enter_session(request: &HttpRequest, token: &str) -> Result<(), Problem> {
     look_up(request, token).await.map(drop)
 }
 
@@ -87,7 +87,7 @@ async fn look_up(request: &HttpRequest, token: &str) -> Result<SessionLookup, Pr
 
 /// Returns the signed-in user without requiring a CSRF token: for pages that only show something,
 /// and for forms, which check their own field.
-pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
+pub(crate) async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
     let Some(Credential { token, by_cookie }) = Credential::of(request) else { return Ok(None) };
     let lookup = match known_session(request) {
         Some(lookup) => lookup,

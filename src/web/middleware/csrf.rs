@@ -16,18 +16,21 @@ use holdfast_base::messages::message;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Requires a signed-in user and the CSRF token; otherwise `unauthenticated` or `forbidden`.
-pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+pub(crate) async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
     let signed_in = find_signed_in(request).await?;
     let signed_in = signed_in.ok_or_else(|| unauthenticated(request))?;
     if csrf_matches(&signed_in.caller, Some(csrf)) { Ok(signed_in) } else { Err(foreign_form()) }
 }
 
-pub async fn check_admin_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+pub(crate) async fn check_admin_form(
+    request: &HttpRequest,
+    csrf: &str,
+) -> Result<SignedInUser, Problem> {
     ensure_admin(check_form(request, csrf).await?)
 }
 
 /// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.
-pub async fn check_public_form(
+pub(crate) async fn check_public_form(
     request: &HttpRequest,
     csrf: &str,
 ) -> Result<Option<SignedInUser>, Problem> {

@@ -51,7 +51,10 @@ pub enum RunAccess {
     AdminOnly,
 }
 
-pub async fn run_access(request: &HttpRequest, action: Action) -> Result<RunAccess, Problem> {
+pub(crate) async fn run_access(
+    request: &HttpRequest,
+    action: Action,
+) -> Result<RunAccess, Problem> {
     let state = app_state(request)?;
     // While Postgres does not respond, the page is shown as to a visitor without a session.
     let caller = find_caller(request).await.ok().flatten();
@@ -79,7 +82,7 @@ fn access(state: &AppState, local: bool, caller: Option<&Caller>, action: Action
 
 /// Requires that the lab is on, that the form is this site's, and that the visitor may run the lab.
 /// Returns the user whose runs are counted: a signed-in one of another machine, unless an admin.
-pub async fn check_run_form(
+pub(crate) async fn check_run_form(
     request: &HttpRequest,
     csrf: &str,
     action: Action,
@@ -108,7 +111,7 @@ pub async fn check_run_form(
 /// Requires that the lab is on and that the visitor may store files in it: everybody on this
 /// machine, elsewhere an admin. It runs before a large form is read, whose CSRF token is checked
 /// afterwards by [`check_run_form`].
-pub async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
+pub(crate) async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
     let state = app_state(request)?;
     state.require_lab()?;
     let is_local = is_local(state, request);

@@ -16,7 +16,8 @@ pub mod read_body;
 pub mod request_notes;
 pub mod sessions;
 
-pub use auth::{AdminUser, LabAdmin, LabReader, SignedInUser, enter_session, find_caller};
+pub use auth::{AdminUser, LabAdmin, LabReader, SignedInUser};
+pub(crate) use auth::{enter_session, find_caller};
 pub use body::{FormFields, Json, OptionalJson, Query, cursor, list_query};
 pub use command_context::{
     DefaultContext, begin_command, idempotency_key, lab_context, optional_idempotency_key,

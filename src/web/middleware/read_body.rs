@@ -38,7 +38,7 @@ const PAUSE_GRACE: Duration = Duration::from_millis(100);
 /// Paths whose handlers read larger bodies themselves, once they know who sends them.
 const STREAMED_PATHS: [&str; 2] = ["/lab/files", "/lab/judged"];
 
-pub async fn read_body<B: MessageBody>(
+pub(crate) async fn read_body<B: MessageBody>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
@@ -92,7 +92,7 @@ async fn collect(request: &mut ServiceRequest) -> Result<Bytes, Problem> {
 
 /// Keeps the body, and the phase of the connection, until the response has been sent; the outermost
 /// middleware.
-pub async fn close_unread<B: MessageBody + 'static>(
+pub(crate) async fn close_unread<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<KeptPayload>, Error> {

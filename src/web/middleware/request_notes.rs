@@ -49,7 +49,7 @@ const SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 
     img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
 
-pub async fn request_notes(
+pub(crate) async fn request_notes(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {

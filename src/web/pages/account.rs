@@ -49,7 +49,7 @@ pub struct AccountQuery {
     next: String,
 }
 
-pub async fn show(
+pub(crate) async fn show(
     request: HttpRequest,
     user: SignedInUser,
     query: Query<AccountQuery>,
@@ -63,7 +63,7 @@ fn order_page(next: &str) -> &str {
     if next.starts_with("/orders/") { csrf::local_path(next) } else { "" }
 }
 
-pub async fn top_up(
+pub(crate) async fn top_up(
     state: State,
     request: HttpRequest,
     context: DefaultContext,
@@ -133,7 +133,7 @@ pub struct SecurityQuery {
     changed: Option<String>,
 }
 
-pub async fn show_security(
+pub(crate) async fn show_security(
     request: HttpRequest,
     user: SignedInUser,
     query: Query<SecurityQuery>,
@@ -143,7 +143,7 @@ pub async fn show_security(
     security_page(&request, &user, after, is_changed, FormErrors::default()).await
 }
 
-pub async fn change_password(
+pub(crate) async fn change_password(
     state: State,
     request: HttpRequest,
     form: Form<FormFields>,
@@ -172,7 +172,11 @@ pub async fn change_password(
     }
 }
 
-pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn end_session(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?;
     let id = Uuid::parse_str(form.required("session")?)
         .map_err(|_| Problem::field("session", message!("problem-no-session-id")))?;

@@ -44,7 +44,7 @@ impl ApiReferencePage {
     }
 }
 
-pub async fn show(request: HttpRequest) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest) -> HttpResult {
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &ApiReferencePage { layout, document: &DOCUMENT })
 }

@@ -89,7 +89,7 @@ pub(in crate::web) fn all() -> impl Iterator<Item = (&'static str, &'static [u8]
     ASSETS.iter().map(|asset| (asset.name, asset.bytes))
 }
 
-pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
+pub(crate) async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let unknown = || Problem::missing(message!("problem-missing-asset", name));
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
     let has_hash = request.query_string() == format!("v={}", asset.hash);

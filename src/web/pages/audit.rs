@@ -58,7 +58,7 @@ struct AuditProgressPage {
 /// Time for which the page waits for the audit before it shows the progress.
 const AUDIT_WAIT: Duration = Duration::from_secs(2);
 
-pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let status = state.shop.audits.whole_audit(AUDIT_WAIT).await?;
     let layout = Layout::of(&request).await?;
     match status {
@@ -103,7 +103,7 @@ impl LocksPage {
     }
 }
 
-pub async fn show_locks(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn show_locks(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let locks = state.shop.locks.held_locks().await.map_err(Error::from)?;
     let prefix = state.shop.locks.leases().settings().key_prefix.clone();
     html(StatusCode::OK, &LocksPage { layout: Layout::of(&request).await?, locks, prefix })

@@ -154,11 +154,11 @@ impl BasketLine {
     }
 }
 
-pub async fn show(request: HttpRequest) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest) -> HttpResult {
     page(&request, &Basket::load(&request).await?, None, None).await
 }
 
-pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;
     match catalog::item(&app_state(&request)?.shop, &sku).await? {
@@ -180,7 +180,7 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     }
 }
 
-pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };

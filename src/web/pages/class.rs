@@ -67,7 +67,7 @@ impl ClassPage {
     }
 }
 
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     query: Query<DoneQuery>,
@@ -100,7 +100,7 @@ pub async fn show(
 }
 
 /// Frees or removes a student, or frees all. Repeated, it does nothing.
-pub async fn change_student(
+pub(crate) async fn change_student(
     state: State,
     request: HttpRequest,
     form: Form<FormFields>,
@@ -134,7 +134,11 @@ pub async fn change_student(
     Ok(back(done))
 }
 
-pub async fn reset(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn reset(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     check_form(&state, &request, &form).await?;
     check_sure(&form)?;
     class::reset(&state.shop.pool).await?;
@@ -142,7 +146,7 @@ pub async fn reset(state: State, request: HttpRequest, form: Form<FormFields>) -
 }
 
 /// Ends the class whose code the form has: sent twice, it does not end the next one.
-pub async fn end(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn end(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     check_form(&state, &request, &form).await?;
     check_sure(&form)?;
     for student in class::end(&state.shop.pool, form.text("code")).await? {
@@ -172,7 +176,7 @@ fn back(done: &str) -> actix_web::HttpResponse {
     see_other(&format!("/lab/class?done={done}"))
 }
 
-pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     state.require_class(&request)?;
     let mut file = csv::header(BOARD_FIELDS);
     for student in class::board(&state.shop.pool).await? {
@@ -190,7 +194,7 @@ pub async fn board_file(state: State, request: HttpRequest, _: AdminUser) -> Htt
     Ok(csv::download("holdfast-class.csv", file))
 }
 
-pub async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn answers_file(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     state.require_class(&request)?;
     let mut file = csv::header(ANSWER_FIELDS);
     for activity in class::activities(&state.shop.pool).await? {

@@ -66,18 +66,18 @@ struct ProblemsPage {
     layout: Layout,
 }
 
-pub async fn list(request: HttpRequest) -> HttpResult {
+pub(crate) async fn list(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &ProblemsPage { layout: Layout::of(&request).await? })
 }
 
 /// Leads from the `type` of a problem to its place on the page.
-pub async fn show(name: Path<String>) -> HttpResult {
+pub(crate) async fn show(name: Path<String>) -> HttpResult {
     let unknown = || Problem::missing(message!("problem-missing-problem", name = name.as_str()));
     let definition = ProblemType::named(&name).ok_or_else(unknown)?.definition();
     Ok(see_other(&format!("/problems#{}", definition.name)))
 }
 
-pub async fn render_problems<B: MessageBody>(
+pub(crate) async fn render_problems<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {

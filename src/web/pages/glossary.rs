@@ -27,7 +27,7 @@ pub fn used(texts: &[String], language: Language) -> Vec<GlossaryEntry> {
     entries.filter(|entry| ids.contains(entry.id)).collect()
 }
 
-pub async fn show(request: HttpRequest) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &page(Layout::of(&request).await?))
 }
 

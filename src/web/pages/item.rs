@@ -45,7 +45,7 @@ pub struct ShopQuery {
     after: Option<String>,
 }
 
-pub async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
+pub(crate) async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     let state = app_state(&request)?;
     let shop = &state.shop;
     let after = query.read()?.after.and_then(|sku| Sku::try_from(sku).ok());
@@ -71,7 +71,7 @@ struct ItemPage {
     all_purchased: Option<i64>,
 }
 
-pub async fn show(request: HttpRequest, sku: Path<String>) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, sku: Path<String>) -> HttpResult {
     page(&request, &body::parse_sku(&sku)?, None).await
 }
 

@@ -27,7 +27,7 @@ struct ItemLedgerPage {
     ledger: LedgerTable,
 }
 
-pub async fn show(
+pub(crate) async fn show(
     request: HttpRequest,
     sku: Path<String>,
     query: Query<LedgerQuery>,

@@ -51,13 +51,13 @@ struct ResultText {
     is_unsound: bool,
 }
 
-pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+pub(crate) async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let status = state.jobs.status().await?;
     html(StatusCode::OK, &JobsPage { layout: Layout::of(&request).await?, status })
 }
 
 /// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
-pub async fn retry_expiry(
+pub(crate) async fn retry_expiry(
     state: State,
     request: HttpRequest,
     id: Path<String>,

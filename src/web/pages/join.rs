@@ -28,20 +28,28 @@ struct JoinPage {
     errors: FormErrors,
 }
 
-pub async fn show(state: State, request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+pub(crate) async fn show(
+    state: State,
+    request: HttpRequest,
+    query: Query<ReturnQuery>,
+) -> HttpResult {
     state.require_class(&request)?;
     let next = return_path(&query.read()?.next).to_owned();
     page(&request, StatusCode::OK, ["", "", &next], FormErrors::default()).await
 }
 
 /// The page with the code of the address filled in: that of the QR code.
-pub async fn show_code(state: State, request: HttpRequest, code: Path<String>) -> HttpResult {
+pub(crate) async fn show_code(
+    state: State,
+    request: HttpRequest,
+    code: Path<String>,
+) -> HttpResult {
     state.require_class(&request)?;
     let code = class::clean_code(&code);
     page(&request, StatusCode::OK, [&code, "", return_path("")], FormErrors::default()).await
 }
 
-pub async fn join(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn join(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     state.require_class(&request)?;
     csrf::check_origin(&request)?;
     state.rate_limits.check_join(&request).await?;

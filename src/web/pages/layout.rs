@@ -358,7 +358,7 @@ struct LiveParts {
     layout: Layout,
 }
 
-pub async fn bar(request: HttpRequest) -> HttpResult {
+pub(crate) async fn bar(request: HttpRequest) -> HttpResult {
     let layout = Layout::of(&request).await?;
     if let Some(race) = played_race(&request)
         && layout.leads()
@@ -393,7 +393,7 @@ pub(super) fn language_of(request: &HttpRequest) -> Language {
     chosen.or_else(preferred).unwrap_or_default()
 }
 
-pub async fn choose(
+pub(crate) async fn choose(
     request: HttpRequest,
     tag: Path<String>,
     query: Query<ReturnQuery>,

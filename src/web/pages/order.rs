@@ -179,19 +179,19 @@ impl OrderPage {
     }
 }
 
-pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
     page(&request, user.caller.id, body::parse_order_id(&id)?, None, None).await
 }
 
 type OrderForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
-pub async fn pay(parts: OrderForm) -> HttpResult {
+pub(crate) async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Paid, engine::pay_order).await
 }
 
 /// Tops up the account by the amount that the form states, then pays the order: each once per form.
 /// An order that can't be paid is rejected before the top-up.
-pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
+pub(crate) async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
     let (_, request, _, _, form) = &parts;
     csrf::check_form(request, form.csrf()).await?;
     let cents = form.required("missing_cents")?;
@@ -219,7 +219,7 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
     Ok(status(&order, left) == "pending")
 }
 
-pub async fn cancel(parts: OrderForm) -> HttpResult {
+pub(crate) async fn cancel(parts: OrderForm) -> HttpResult {
     let cancel = async |shop: &Shop, context: &RequestContext, user, id, key| {
         let by = ReturnedBy::Customer(user);
         engine::return_order(shop, context, by, id, key, Return::Cancel).await
@@ -227,7 +227,7 @@ pub async fn cancel(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Cancelled, cancel).await
 }
 
-pub async fn refund(parts: OrderForm) -> HttpResult {
+pub(crate) async fn refund(parts: OrderForm) -> HttpResult {
     let refund = async |shop: &Shop, context: &RequestContext, user, id, key| {
         let by = ReturnedBy::Customer(user);
         engine::return_order(shop, context, by, id, key, Return::Refund).await
@@ -371,7 +371,7 @@ pub struct OrdersQuery {
     lab: Option<String>,
 }
 
-pub async fn list(
+pub(crate) async fn list(
     state: State,
     request: HttpRequest,
     user: SignedInUser,

@@ -58,7 +58,7 @@ pub(super) async fn submit(
     }
 }
 
-pub async fn place(
+pub(crate) async fn place(
     state: State,
     request: HttpRequest,
     context: DefaultContext,

@@ -244,7 +244,11 @@ fn stock_for(buyers: u16) -> i64 {
     i64::from(buyers / 2).max(1)
 }
 
-pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
+pub(crate) async fn show(
+    state: State,
+    request: HttpRequest,
+    query: Query<ShopQuery>,
+) -> HttpResult {
     if !state.lab {
         return item::list(request, query).await;
     }
@@ -286,7 +290,7 @@ pub(in crate::web) fn site_page(
     })
 }
 
-pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let race = run_race(&state, &request, || parse_form(&form)).await?;
     Ok(see_other(&format!("/race/{}", race.id)))
 }
@@ -309,7 +313,7 @@ fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
     Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None, pause: is_on("pause") })
 }
 
-pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let layout = Layout::of(&request).await?;
@@ -362,7 +366,7 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
 }
 
 /// Returns the film that the script plays, once the race is done.
-pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let language = language_of(&request);
@@ -375,7 +379,7 @@ pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpR
     place.respond(response, film).await
 }
 
-pub async fn picture(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn picture(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let language = language_of(&request);

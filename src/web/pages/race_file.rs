@@ -37,7 +37,7 @@ impl RaceFile<'_> {
     }
 }
 
-pub async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+pub(crate) async fn save(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let place = PagePlace::take(&request).await?;
     let race = find_race(&state, &id).await?;
     let language = language_of(&request);

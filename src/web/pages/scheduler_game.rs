@@ -185,7 +185,11 @@ pub struct StartQuery {
     previous: String,
 }
 
-pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>) -> HttpResult {
+pub(crate) async fn choose(
+    request: HttpRequest,
+    _: LabReader,
+    query: Query<StartQuery>,
+) -> HttpResult {
     start_page(&request, query.read()?.previous, None).await
 }
 
@@ -204,7 +208,11 @@ async fn start_page(
 }
 
 /// Begins a game: a form leads to its page, a script gets its state.
-pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn begin(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     check_run_form(&request, form.csrf(), Action::Lesson).await?;
     let rules = rules(&form)?;
     let (visitor, cookie) = visitor_of_form(&request).await?;
@@ -229,7 +237,7 @@ pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -
     Ok(response)
 }
 
-pub async fn end(
+pub(crate) async fn end(
     state: State,
     request: HttpRequest,
     id: Path<String>,
@@ -264,7 +272,7 @@ fn rules(form: &FormFields) -> Result<GameRules, Problem> {
 }
 
 /// Shows a game: a page for a person, its state for the script.
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     _: LabReader,
@@ -288,7 +296,7 @@ pub async fn show(
 
 /// Acts in a game: `who` is the letter of the order that takes a step, `expire` to end the lease in
 /// Redis, or `undo`. Returns the state after it; with `409`, the reason why nothing has changed.
-pub async fn step(
+pub(crate) async fn step(
     state: State,
     request: HttpRequest,
     id: Path<String>,

@@ -39,7 +39,7 @@ pub struct SignInQuery {
     ended: Option<String>,
 }
 
-pub async fn show(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
     let query = query.read()?;
     let layout = Layout::of(&request).await?;
     let next = csrf::local_path(&query.next);
@@ -55,7 +55,7 @@ pub async fn show(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult
     html(StatusCode::OK, &page)
 }
 
-pub async fn show_sign_up(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
+pub(crate) async fn show_sign_up(request: HttpRequest, query: Query<SignInQuery>) -> HttpResult {
     app_state(&request)?.require_open_sign_up()?;
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/shop"));
@@ -65,7 +65,11 @@ pub async fn show_sign_up(request: HttpRequest, query: Query<SignInQuery>) -> Ht
     sign_up_page(&request, StatusCode::OK, next, String::new(), errors).await
 }
 
-pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn sign_in(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     csrf::check_origin(&request)?;
     let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
@@ -94,7 +98,11 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     html(StatusCode::UNAUTHORIZED, &page)
 }
 
-pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn sign_up(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     state.require_open_sign_up()?;
     csrf::check_origin(&request)?;
     let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
@@ -131,7 +139,11 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     sign_up_page(&request, status, next, user, errors).await
 }
 
-pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn sign_out(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     let mut response = see_other(if state.class { "/join" } else { "/shop" });
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
         sessions::sign_out(&state.shop, &user.token).await?;

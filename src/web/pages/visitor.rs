@@ -12,7 +12,7 @@ use holdfast_lab::progress::Visitor;
 
 /// Returns the signed-in user, or the browser that may run lessons without a session, if it has a
 /// cookie.
-pub async fn visitor(request: &HttpRequest) -> Result<Option<Visitor>, Problem> {
+pub(crate) async fn visitor(request: &HttpRequest) -> Result<Option<Visitor>, Problem> {
     if let Some(caller) = find_caller(request).await.ok().flatten() {
         return Ok(Some(Visitor { id: caller.id.0, user: Some(caller.id) }));
     }
@@ -27,7 +27,7 @@ pub async fn visitor(request: &HttpRequest) -> Result<Option<Visitor>, Problem> 
 
 /// Returns the visitor who sends a form; a browser without a cookie gets one, which the response
 /// must set.
-pub async fn visitor_of_form(
+pub(crate) async fn visitor_of_form(
     request: &HttpRequest,
 ) -> Result<(Visitor, Option<Cookie<'static>>), Problem> {
     if let Some(known) = visitor(request).await? {

@@ -150,7 +150,10 @@ impl ChosenAnswers {
     }
 }
 
-pub async fn show(request: HttpRequest, query: Query<BTreeMap<String, String>>) -> HttpResult {
+pub(crate) async fn show(
+    request: HttpRequest,
+    query: Query<BTreeMap<String, String>>,
+) -> HttpResult {
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &WhichLockPage { layout, answers: ChosenAnswers(query.read()?) })
 }

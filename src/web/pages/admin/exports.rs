@@ -55,7 +55,7 @@ async fn export<C: 'static>(
     Ok(csv::download(file_name, BodyStream::new(parts)))
 }
 
-pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
+pub(crate) async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
     let search = query.read()?.search;
     export("holdfast-items.csv", ITEM_FIELDS, async move |after: Option<Sku>| {
         let limit = PAGE_LENGTH + 1;
@@ -81,7 +81,7 @@ pub async fn items(state: State, _: AdminUser, query: Query<ItemsQuery>) -> Http
 
 /// A line per line of an order, with the total in the first one: the sum of the column is that of
 /// the orders.
-pub async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> HttpResult {
+pub(crate) async fn orders(state: State, _: AdminUser, filter: Query<OrderFilter>) -> HttpResult {
     const FILE_NAME: &str = "holdfast-orders.csv";
     match filter.read()?.search(&state.shop).await? {
         Some(search) => {
@@ -131,7 +131,7 @@ async fn orders_part(
     Ok((lines, found.more))
 }
 
-pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> HttpResult {
+pub(crate) async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> HttpResult {
     let search = query.read()?.search;
     export("holdfast-users.csv", USER_FIELDS, async move |after: Option<String>| {
         let after = after.unwrap_or_default();
@@ -153,7 +153,7 @@ pub async fn users(state: State, _: AdminUser, query: Query<UsersQuery>) -> Http
     .await
 }
 
-pub async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpResult {
+pub(crate) async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpResult {
     let subject = filter.read()?.subject(&state.shop).await?;
     export("holdfast-log.csv", LOG_FIELDS, async move |before: Option<i64>| {
         let subject = subject.as_deref();
@@ -178,7 +178,7 @@ pub async fn log(state: State, _: AdminUser, filter: Query<LogFilter>) -> HttpRe
     .await
 }
 
-pub async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpResult {
+pub(crate) async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     if catalog::item(&state.shop, &sku).await?.is_none() {
         return Err(body::unknown_item(&sku));
@@ -191,7 +191,7 @@ pub async fn item_ledger(state: State, _: AdminUser, sku: Path<String>) -> HttpR
     .await
 }
 
-pub async fn user_ledger(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
+pub(crate) async fn user_ledger(state: State, _: AdminUser, name: Path<String>) -> HttpResult {
     let (user, account) = find(&state, &name).await?;
     let file_name = format!("holdfast-ledger-{}.csv", account.user);
     export(&file_name, LEDGER_FIELDS, async move |after: Option<i64>| {

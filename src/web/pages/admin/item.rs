@@ -55,7 +55,7 @@ impl AdminItemPage {
     }
 }
 
-pub async fn show(
+pub(crate) async fn show(
     request: HttpRequest,
     _: AdminUser,
     sku: Path<String>,
@@ -87,7 +87,7 @@ pub(super) async fn show_again(
 
 type ItemForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
-pub async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult {
+pub(crate) async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let again = async |sent| show_again(&request, &sku, "edit", sent).await;
     let admin = match sender(&request, &form, again).await? {
@@ -122,7 +122,7 @@ pub async fn edit((state, request, context, sku, form): ItemForm) -> HttpResult 
     page(&request, item, SentForm { fields, errors }, SentForm::default(), None).await
 }
 
-pub async fn stock((state, request, context, sku, form): ItemForm) -> HttpResult {
+pub(crate) async fn stock((state, request, context, sku, form): ItemForm) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
     let again = async |sent| show_again(&request, &sku, "stock", sent).await;
     let admin = match sender(&request, &form, again).await? {

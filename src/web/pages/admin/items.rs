@@ -41,11 +41,15 @@ pub struct ItemsQuery {
     after: Option<String>,
 }
 
-pub async fn list(request: HttpRequest, _: AdminUser, query: Query<ItemsQuery>) -> HttpResult {
+pub(crate) async fn list(
+    request: HttpRequest,
+    _: AdminUser,
+    query: Query<ItemsQuery>,
+) -> HttpResult {
     page(&request, query.read()?, SentForm::default()).await
 }
 
-pub async fn create(
+pub(crate) async fn create(
     state: State,
     request: HttpRequest,
     context: DefaultContext,

@@ -118,7 +118,7 @@ pub struct LogQuery {
     after: Option<i64>,
 }
 
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     _: AdminUser,

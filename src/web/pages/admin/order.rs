@@ -16,7 +16,7 @@ use holdfast_shop::engine;
 use holdfast_shop::model::OrderStatus;
 
 /// Shows any user's order.
-pub async fn show(
+pub(crate) async fn show(
     request: HttpRequest,
     _: AdminUser,
     id: Path<String>,
@@ -42,11 +42,11 @@ async fn page(request: &HttpRequest, id: &str, view: AdminView) -> HttpResult {
 
 type ReturnForm = (State, HttpRequest, DefaultContext, Path<String>, Form<FormFields>);
 
-pub async fn cancel(parts: ReturnForm) -> HttpResult {
+pub(crate) async fn cancel(parts: ReturnForm) -> HttpResult {
     execute(parts, "cancel", Return::Cancel).await
 }
 
-pub async fn refund(parts: ReturnForm) -> HttpResult {
+pub(crate) async fn refund(parts: ReturnForm) -> HttpResult {
     execute(parts, "refund", Return::Refund).await
 }
 

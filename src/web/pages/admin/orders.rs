@@ -93,7 +93,7 @@ impl AdminOrdersPage {
     }
 }
 
-pub async fn list(
+pub(crate) async fn list(
     state: State,
     request: HttpRequest,
     _: AdminUser,

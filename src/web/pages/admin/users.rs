@@ -46,7 +46,7 @@ pub struct UsersQuery {
     after: String,
 }
 
-pub async fn list(
+pub(crate) async fn list(
     state: State,
     request: HttpRequest,
     _: AdminUser,
@@ -87,7 +87,7 @@ pub struct UserQuery {
     done: String,
 }
 
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
@@ -100,7 +100,7 @@ pub async fn show(
 
 type UserForm = (State, HttpRequest, Path<String>, Form<FormFields>);
 
-pub async fn set_disabled(parts: UserForm) -> HttpResult {
+pub(crate) async fn set_disabled(parts: UserForm) -> HttpResult {
     // Before anything is said of the form.
     csrf::check_admin_form(&parts.1, parts.3.csrf()).await?;
     let disabled = parts.3.required("disabled")? == "yes";
@@ -111,14 +111,14 @@ pub async fn set_disabled(parts: UserForm) -> HttpResult {
     .await
 }
 
-pub async fn end_sessions(parts: UserForm) -> HttpResult {
+pub(crate) async fn end_sessions(parts: UserForm) -> HttpResult {
     execute(parts, "sessions", async |state, command, _| {
         user_admin::end_sessions(&state.shop, command).await
     })
     .await
 }
 
-pub async fn set_password(parts: UserForm) -> HttpResult {
+pub(crate) async fn set_password(parts: UserForm) -> HttpResult {
     execute(parts, "password", async |state, command, form| {
         let (new, min_length) = (form.text("new").to_owned(), state.min_password_length);
         user_admin::reset_password(&state.shop, command, new, min_length).await

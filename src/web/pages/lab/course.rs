@@ -41,7 +41,7 @@ struct LevelView {
     task: String,
 }
 
-pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
     html(StatusCode::OK, &page(Layout::of(&request).await?))
 }
 

@@ -77,7 +77,7 @@ struct ExercisePage {
     lessons: Vec<&'static Lesson>,
 }
 
-pub async fn exercise(request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn exercise(request: HttpRequest, _: LabReader) -> HttpResult {
     let lessons = EXERCISES.into_iter().filter_map(lessons::named).collect();
     html(StatusCode::OK, &ExercisePage { layout: Layout::of(&request).await?, lessons })
 }

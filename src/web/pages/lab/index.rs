@@ -39,7 +39,7 @@ impl LabPage {
     }
 }
 
-pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
     let layout = Layout::of(&request).await?;
     layout.lead(&request).await;
     let progress = Progress::of(&request).await?;

@@ -205,11 +205,11 @@ enum OpenedFile {
     Service(ServiceJudgement),
 }
 
-pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
     list_page(&request, FormErrors::default()).await
 }
 
-pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     let unknown = || Problem::missing(message!("problem-missing-judgement", name = name.as_str()));
     let judgement = judgement_of(&name).ok_or_else(unknown)?;
     let layout = Layout::of(&request).await?;
@@ -217,7 +217,7 @@ pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> Htt
     PagePlace::take(&request).await?.page(StatusCode::OK, draw).await
 }
 
-pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
+pub(crate) async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     let state = app_state(&request)?;
     state.require_lab()?;
     state.rate_limits.check_lab_file(&request).await?;

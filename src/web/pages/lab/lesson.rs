@@ -62,11 +62,11 @@ struct LiveVotes {
     votes: Votes,
 }
 
-pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     page(&request, named(&name)?, RunForm::default()).await
 }
 
-pub async fn votes(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
+pub(crate) async fn votes(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
     let lesson = named(&name)?;
     let layout = Layout::of(&request).await?;
     let votes = Votes::of(&request, lesson, &layout).await?;
@@ -74,7 +74,7 @@ pub async fn votes(request: HttpRequest, _: LabReader, name: Path<String>) -> Ht
 }
 
 /// Stores an answer, without a run.
-pub async fn answer(
+pub(crate) async fn answer(
     state: State,
     request: HttpRequest,
     name: Path<String>,
@@ -95,7 +95,7 @@ pub async fn answer(
 }
 
 /// Shows the class how many chose each answer.
-pub async fn show_votes(
+pub(crate) async fn show_votes(
     state: State,
     request: HttpRequest,
     name: Path<String>,
@@ -111,7 +111,7 @@ pub async fn show_votes(
     Ok(see_other(&page.unwrap_or_else(|| format!("/lab/lessons/{}?present", lesson.name))))
 }
 
-pub async fn run(
+pub(crate) async fn run(
     state: State,
     request: HttpRequest,
     name: Path<String>,

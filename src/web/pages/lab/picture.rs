@@ -26,7 +26,7 @@ struct Picture {
     outcome: String,
 }
 
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     _: LabReader,

@@ -176,7 +176,7 @@ fn queued(position: i64, language: Language) -> String {
     language.text_with("lab-queued-at", &[("position", position.into())])
 }
 
-pub async fn show(
+pub(crate) async fn show(
     state: State,
     request: HttpRequest,
     _: LabReader,
@@ -228,7 +228,7 @@ pub(super) async fn page(
 }
 
 /// Hands in the run, with a note.
-pub async fn hand_in(
+pub(crate) async fn hand_in(
     state: State,
     request: HttpRequest,
     id: Path<String>,

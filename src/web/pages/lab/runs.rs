@@ -53,7 +53,7 @@ fn default_form() -> RunForm {
     RunForm { input: FormFields(strategies.into()), ..RunForm::default() }
 }
 
-pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
+pub(crate) async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
     page(&request, default_form(), FormErrors::default()).await
 }
 
@@ -62,7 +62,11 @@ pub(super) async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult 
     page(request, default_form(), errors).await
 }
 
-pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+pub(crate) async fn run_load(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
     let user = check_run_form(&request, form.csrf(), Action::Load).await?;
     let (load, mut form) = run_form::load(form.into_inner());
     form.wrong.extend(unconfigured_field(&state, &load));

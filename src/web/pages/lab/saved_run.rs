@@ -69,7 +69,7 @@ impl SavedRun {
     }
 }
 
-pub async fn save(
+pub(crate) async fn save(
     state: State,
     request: HttpRequest,
     _: LabReader,
@@ -123,7 +123,7 @@ pub(in crate::web) fn draw(layout: Layout, run: LabRun) -> Result<String, Proble
     }
 }
 
-pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
+pub(crate) async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
     state.rate_limits.check_lab_file(&request).await?;
     let upload = upload::read(&request, body).await?;

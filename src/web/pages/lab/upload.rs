@@ -92,7 +92,7 @@ pub enum FileError {
 ///
 /// # Errors
 /// `payload-too-large`, `request-timeout`, `overloaded` or `invalid-request`.
-pub async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, Problem> {
+pub(crate) async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, Problem> {
     let too_large = || Problem::new(ProblemType::PayloadTooLarge, message!("problem-large-file"));
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
