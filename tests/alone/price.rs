@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast_checker::ObservedOutcome;
 use holdfast_services::load::{self, LoadClient, LoadPlan, Posts};
-use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::topology::{command_calls, query};
 use holdfast_testkit::{TestShop, fresh_key, options, until};

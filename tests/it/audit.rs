@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_shop::audit;
 use holdfast_shop::{Sku, UserId};
 use holdfast_testkit::TestShop;
-use holdfast_testkit::{checker, recorded_state};
+use holdfast_testkit::recorded_state;
 use reqwest::Method;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -181,7 +181,7 @@ async fn numbers_out_of_order_break_only_the_chains() {
         sqlx::query_scalar("select user_id from accounts").fetch_all(&shop.pool).await.unwrap();
     let users: Vec<UserId> = users.into_iter().map(UserId).collect();
     let recorded = recorded_state::read(&shop.pool, &skus, &users).await;
-    assert_eq!(checker::check(&recorded, &[]), []);
+    assert_eq!(holdfast_checker::check(&recorded, &[]), []);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use holdfast_checker::ObservedOutcome;
 use holdfast_testkit::barrier::{Barrier, InFlightRequests};
-use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::{BUSY_MACHINE, Call, LEASE, TestShop, fresh_key, until};
 

@@ -6,8 +6,8 @@ use std::future::{Future, ready};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
+use holdfast_checker::ObservedOutcome;
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::checker::ObservedOutcome;
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::proxy::{self, StatementProxy, Traffic};
 use holdfast_testkit::topology::query;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use holdfast_checker::{self as checker, ObservedOutcome};
 use holdfast_shop::{OrderId, UserId};
 use holdfast_testkit::barrier::Barrier;
-use holdfast_testkit::checker::{self, ObservedOutcome};
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::{TestShop, fresh_key};
 

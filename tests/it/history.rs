@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast_testkit::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
+use holdfast_checker::{self as checker, Invariant, ObservedOutcome, ObservedRequest};
 use holdfast_testkit::observer::RequestRecorder;
 use holdfast_testkit::{Call, TestShop};
 use uuid::Uuid;

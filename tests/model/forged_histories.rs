@@ -1,8 +1,8 @@
 //! Every kind of forged history violates the invariant that covers it.
 
+use holdfast_checker::Invariant::*;
+use holdfast_checker::*;
 use holdfast_shop::OrderId;
-use holdfast_testkit::checker::Invariant::*;
-use holdfast_testkit::checker::*;
 use uuid::Uuid;
 
 use crate::history::{CUP, History, TEA, USER, account, done, insufficient};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_checker::*;
 use holdfast_shop::{OrderId, UserId};
-use holdfast_testkit::checker::*;
 use uuid::Uuid;
 
 pub const TEA: &str = "tea";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
+use holdfast_checker::{self as checker, ObservedOperation, ObservedOutcome, ObservedRequest};
 use holdfast_lock::clock;
 use holdfast_shop::{OrderId, UserId};
 use uuid::Uuid;

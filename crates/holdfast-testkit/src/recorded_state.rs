@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checker::{RecordedEntry, RecordedOrder, RecordedState};
+use holdfast_checker::{RecordedEntry, RecordedOrder, RecordedState};
 use holdfast_shop::{OrderId, UserId};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ObservedChange, ObservedOperation, ObservedOutcome};
+use crate::{ObservedChange, ObservedOperation, ObservedOutcome};
 use holdfast_shop::model::{Order, PaidOrder, ValueChange};
 use holdfast_shop::{OrderId, UserId};
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use holdfast_shop::OrderId;
 
-use super::operations::{Bounds, MatchedEntries};
-use super::{Findings, Invariant, ObservedOutcome, ObservedRequest, RecordedEntry, RecordedState};
+use crate::operations::{Bounds, MatchedEntries};
+use crate::{Findings, Invariant, ObservedOutcome, ObservedRequest, RecordedEntry, RecordedState};
 
 /// The entries of a value as indices, ordered by version.
 type Chains<'a> = BTreeMap<&'a str, Vec<usize>>;

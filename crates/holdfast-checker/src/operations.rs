@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use holdfast_shop::{OrderId, UserId};
 
-use super::{
+use crate::{
     Findings, Invariant, ObservedChange, ObservedOperation, ObservedOutcome, ObservedRequest,
     RecordedEntry, RecordedOrder, RecordedState,
 };
