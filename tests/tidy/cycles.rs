@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use regex::Regex;
 
@@ -37,9 +38,8 @@ struct File {
     words: BTreeSet<String>,
 }
 
-/// The text without comments, strings and inline tests, as words and signs; `::` is one sign.
-fn tokens(text: &str) -> Vec<String> {
-    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+/// Comments and strings.
+static IGNORED: LazyLock<Regex> = LazyLock::new(|| {
     let ignored = [
         r"//[^\n]*",
         r##"r#".*?"#"##,
@@ -48,10 +48,15 @@ fn tokens(text: &str) -> Vec<String> {
         // A character, and not a lifetime.
         r"'(?:[^'\\]|\\.[^']*)'",
     ];
-    let ignored = Regex::new(&format!("(?s){}", ignored.join("|"))).unwrap();
-    let token = Regex::new(r"::|\w+|[^\s\w]").unwrap();
-    let code = ignored.replace_all(text, " ");
-    token.find_iter(&code).map(|found| found.as_str().to_owned()).collect()
+    Regex::new(&format!("(?s){}", ignored.join("|"))).unwrap()
+});
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"::|\w+|[^\s\w]").unwrap());
+
+/// The text without comments, strings and inline tests, as words and signs; `::` is one sign.
+fn tokens(text: &str) -> Vec<String> {
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let code = IGNORED.replace_all(text, " ");
+    TOKEN.find_iter(&code).map(|found| found.as_str().to_owned()).collect()
 }
 
 fn is_word(token: &str) -> bool {

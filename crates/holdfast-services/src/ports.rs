@@ -1,9 +1,9 @@
 //! Free ports for programs that take one as an argument.
 //!
-//! A port is free until its program listens: of two that look at the same time, both could choose it.
-//! So each port that is chosen is claimed as long as this process runs, and on Linux among processes
-//! too, with a Unix socket of that name, which leaves no file behind. The load scripts do the same
-//! (`load/processes.py`).
+//! A port is free until its program listens: of two that look at the same time, both could choose
+//! it. So each port that is chosen is claimed as long as this process runs, and on Linux among
+//! processes too, with a Unix socket of that name, which leaves no file behind. The load scripts do
+//! the same (`load/processes.py`).
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

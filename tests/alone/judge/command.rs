@@ -25,7 +25,7 @@ const TURNS: &str = "50";
 /// Pause of a client between two turns. Those that wait ask for the lock again and again, which
 /// would keep a core busy; with this pause mostly one or two wait, which is enough for a fault.
 const THINK_MS: &str = "100";
-/// Reading the state of every process of the machine takes milliseconds.
+/// A process that is looked for lives for longer.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -215,7 +215,7 @@ impl JudgeRun {
         assert!(status.unwrap().code() != Some(0) || seen.len() > 4, "{seen:?}");
         let left = || {
             let alive = |(pid, start): &&Identity| {
-                state_of(*pid).is_some_and(|(state, _, at)| state != 'Z' && at == *start)
+                state_of(*pid).is_some_and(|(state, at)| state != 'Z' && at == *start)
             };
             seen.iter().filter(alive).map(|(pid, _)| *pid).collect::<Vec<_>>()
         };
@@ -235,7 +235,7 @@ impl JudgeRun {
 }
 
 pub fn is_alive(pid: i32) -> bool {
-    state_of(pid).is_some_and(|(state, ..)| state != 'Z')
+    state_of(pid).is_some_and(|(state, _)| state != 'Z')
 }
 
 fn read(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
@@ -249,27 +249,15 @@ fn read(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
 /// Records all descendants of the judge, until `end` is closed.
 fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, end: &Receiver<()>) {
     loop {
-        let processes: Vec<(i32, i32, u64)> = fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter_map(|entry| {
-                let pid = entry.file_name().to_str()?.parse().ok()?;
-                let (_, parent, start) = state_of(pid)?;
-                Some((pid, parent, start))
-            })
-            .collect();
-        let mut descendants = BTreeSet::from([judge]);
-        loop {
-            let size = descendants.len();
-            let children = processes.iter().filter(|(_, parent, _)| descendants.contains(parent));
-            let children: Vec<i32> = children.map(|(pid, ..)| *pid).collect();
-            descendants.extend(children);
-            if descendants.len() == size {
-                break;
+        // Not by a look at every process of the machine, of which there are hundreds.
+        let (mut next, mut found) = (vec![judge], Vec::new());
+        while let Some(pid) = next.pop() {
+            for child in children(pid) {
+                next.push(child);
+                found.extend(state_of(child).map(|(_, start)| (child, start)));
             }
         }
-        let found = processes.iter().filter(|(pid, ..)| *pid != judge && descendants.contains(pid));
-        seen.lock().unwrap().extend(found.map(|(pid, _, start)| (*pid, *start)));
+        seen.lock().unwrap().extend(found);
 
         if end.recv_timeout(WATCH_INTERVAL) != Err(RecvTimeoutError::Timeout) {
             return;
@@ -277,9 +265,17 @@ fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, end: &Receiver<()>) {
     }
 }
 
-/// State, parent and start time of a process.
-fn state_of(pid: i32) -> Option<(char, i32, u64)> {
+/// The processes that the threads of a process have started.
+fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).map(|it| it.parse().unwrap()).collect()
+}
+
+/// State and start time of a process.
+fn state_of(pid: i32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some((fields[0].chars().next()?, fields[1].parse().ok()?, fields[19].parse().ok()?))
+    Some((fields[0].chars().next()?, fields[19].parse().ok()?))
 }
